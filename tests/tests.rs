@@ -31,7 +31,7 @@
 //! - `tries`: what `run --try` changes, and what it must not
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
-//! - `whatif`: what a trace's calls would cost with changes
+//! - `whatif`: what a trace's calls would cost with changes; `advise`: which changes are worth it
 //!
 //! A test that needs something missing on this machine prints a line that begins with `SKIPPED:` to stderr
 //! (past the test harness, so it is seen without `--nocapture`) and passes:
@@ -42,6 +42,7 @@
 //! time limit, after which it is killed and the test fails.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod anomalies;
 mod clients;
 mod copies;

@@ -13,7 +13,7 @@ use cawl_core::quantity::duration;
 #[derive(clap::Args)]
 pub struct AdviseArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
-    #[arg(value_name = "TRACE", required_unless_present = "socket", conflicts_with = "socket")]
+    #[arg(value_name = "TRACE", conflicts_with = "socket")]
     pub trace: Option<PathBuf>,
     /// Of the programs that report to the cawld listening here: it records their calls for the time of --for
     #[arg(long, value_name = "PATH")]

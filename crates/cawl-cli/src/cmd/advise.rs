@@ -21,8 +21,8 @@ use super::saved::SavedTrace;
 use super::side_by_side::take_all;
 use crate::args::{AdviseArgs, ModelArgs};
 use crate::progress::Progress;
-use crate::render;
 use crate::render::advise::Answer;
+use crate::{exit, render};
 
 /// Time to read a byte of a trace: for the progress only, until it was read once.
 const A_BYTE: Nanos = Nanos::new(100.0);
@@ -42,7 +42,8 @@ pub fn advise(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
 
 /// Advises on what the daemon records.
 fn of_daemon(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
-    let socket = args.socket.as_deref().context("neither a trace nor a socket was named")?;
+    let neither = || exit::Usage("name a trace, or the socket of a running cawld with --socket".to_owned());
+    let socket = args.socket.as_deref().ok_or_else(neither)?;
     // A service sees its own folder, if not this user's.
     let service = Path::new(SERVICE);
     let folder = tempfile::Builder::new().prefix("cawl-advise").tempdir_in(service);
@@ -80,8 +81,10 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let begun = Instant::now();
     let expected = A_BYTE * fs::metadata(path).map_or(0, |meta| meta.len()) as f64;
     let seen = look(&mut trace, args, Watched::new(expected, "looking for patterns"))?;
-    trace.reader.damage().describe().into_iter().for_each(render::tell);
     let Seen { report, profile, sizes, left_out } = &seen;
+    if !left_out {
+        trace.reader.damage().describe().into_iter().for_each(render::tell);
+    }
     let machine = Machine { profile: profile.clone(), limits: None, warm: false };
     let a_run = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {

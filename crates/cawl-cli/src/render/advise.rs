@@ -127,8 +127,8 @@ impl Answer {
                     "nothing is worth it: no pattern suggests a change where there is time to gain".to_owned()
                 }
                 tried => format!(
-                    "nothing is worth it: none of {} gains more than 5 % of this time, 1 ms, and the model's \
-                     uncertainty",
+                    "nothing is worth it: of {} tried none gains more than 5 % of this time, 1 ms, and the \
+                     model's uncertainty",
                     counted(tried, "change")
                 ),
             };
@@ -156,19 +156,19 @@ impl Answer {
             advice.sure.name(),
             signed(-advice.elapsed_gain_s)
         );
-        line(out, "  ratio", &ratio, terminal);
+        line(out, "ratio", &ratio, terminal);
         let named = advice.files.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = advice.files.len().saturating_sub(NAMED) as u64 + advice.more_files;
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let program = advice.program.as_ref().map(|program| format!(", by {program}")).unwrap_or_default();
         if !named.is_empty() {
-            line(out, "  of", &format!("{named}{more}{program}"), terminal);
+            line(out, "of", &format!("{named}{more}{program}"), terminal);
         }
-        line(out, "  how", &advice.how, terminal);
+        line(out, "how", &advice.how, terminal);
         for safety in &advice.safety {
-            line(out, "  less safe", safety, terminal);
+            line(out, "less safe", safety, terminal);
         }
-        line(out, "  on paper", &format!("whatif TRACE {}", advice.change), terminal);
+        line(out, "on paper", &format!("whatif TRACE {}", advice.change), terminal);
         for other in &advice.alternatives {
             let safety = if other.safety.is_empty() {
                 String::new()
@@ -176,7 +176,7 @@ impl Answer {
                 format!("; {}", other.safety.join("; "))
             };
             let text = format!("{} ({:.2} ×): {}{safety}", other.what, other.ratio, other.how);
-            line(out, "  or", &text, terminal);
+            line(out, "or", &text, terminal);
         }
     }
 }

@@ -132,7 +132,7 @@ fn have_files_in_common(one: &Candidate, other: &Candidate) -> bool {
 pub(super) fn groups(before: &Ledger, tried: &[Tried], profile: &HostProfile) -> Vec<Vec<usize>> {
     let key = |at: usize| {
         let Candidate { kind, risk, .. } = &tried[at].candidate;
-        (*risk, kind.effort(), *kind)
+        (*risk, kind.effort(), *kind, at)
     };
     let mut worth: Vec<usize> = (0..tried.len())
         .filter(|at| tried[*at].candidate.parts.is_empty())
@@ -159,9 +159,9 @@ pub(super) fn groups(before: &Ledger, tried: &[Tried], profile: &HostProfile) ->
     groups.iter_mut().for_each(|group| group.sort_by_key(|at| key(*at)));
     let firsts: Vec<usize> = groups.iter().map(|group| group[0]).collect();
     let is_covered = |at: usize| {
-        let (risk, effort, _) = key(at);
+        let (risk, effort, ..) = key(at);
         firsts.iter().any(|other| {
-            let (its_risk, its_effort, _) = key(*other);
+            let (its_risk, its_effort, ..) = key(*other);
             *other != at
                 && (its_risk <= risk && its_effort <= effort)
                 && touch(*other, at)

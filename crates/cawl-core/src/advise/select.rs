@@ -197,9 +197,17 @@ impl<'a> Case<'a> {
             let much = used.patterns.syncs.is_some_and(|syncs| syncs.bytes.mean >= 2.0 * PACE as f64);
             used.by(&THROTTLE) + if much { used.in_ops(&SYNCS) } else { 0.0 }
         };
-        add(self.scope(late), Kind::Pace, &[(format!("--pace {}M", PACE >> 20), Rewrite::Pace(PACE))]);
+        add(self.scope(late), Kind::Pace, &[(format!("--pace {}", words::short(PACE)), Rewrite::Pace(PACE))]);
         let blocks = |used: &Used<'_>| if used.is_in_blocks() { used.by(&COPY) } else { 0.0 };
         add(self.scope(blocks), Kind::Direct, &[one("--direct on", Rewrite::Flags(flag::DIRECT, true))]);
+        for (_, merged) in all.iter_mut().filter(|(_, candidate)| candidate.kind == Kind::Merge) {
+            // What is gathered is not durable yet.
+            let is_durable =
+                |used: &&Used<'_>| merged.files.contains(&used.file.path) && used.synchronous() > 0.0;
+            if self.files.iter().any(|used| is_durable(&used)) {
+                merged.risk = Kind::SyncEvery.risk();
+            }
+        }
         all.extend(self.limits());
         all.extend(self.elsewhere());
         // Of equal ones the order above remains.
@@ -299,11 +307,11 @@ fn excludes(one: &Candidate, other: &Candidate) -> bool {
 }
 
 fn merge(size: u64) -> (String, Rewrite) {
-    (format!("--merge {}K", size >> 10), Rewrite::Merge(size))
+    (format!("--merge {}", words::short(size)), Rewrite::Merge(size))
 }
 
 fn buffer(size: u64) -> (String, Rewrite) {
-    (format!("--buffer {}K", size >> 10), Rewrite::Buffer(size as u32))
+    (format!("--buffer {}", words::short(size)), Rewrite::Buffer(size as u32))
 }
 
 fn candidate(kind: Kind, scope: &Scope, rewrites: &[(String, Rewrite)]) -> Candidate {

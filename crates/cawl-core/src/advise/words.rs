@@ -100,7 +100,7 @@ pub(super) fn limits(limits: DirtyLimits) -> String {
 }
 
 /// `64K`, `1M`.
-fn short(size: u64) -> String {
+pub(super) fn short(size: u64) -> String {
     if size.is_multiple_of(1 << 20) { format!("{}M", size >> 20) } else { format!("{}K", size >> 10) }
 }
 

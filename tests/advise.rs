@@ -1,0 +1,188 @@
+//! Which changes are worth it, of real programs with a planted fault, and of what a daemon sees.
+
+use std::fmt::Write;
+use std::fs;
+
+use cawl_core::HostProfile;
+use cawl_kit::{Daemon, Dir, Finished, Running, skipped};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+fn advise(dir: &Dir, options: &[&str]) -> Finished {
+    let mut command = dir.cawl(&["advise"]);
+    command.args(options);
+    Running::start(command).finish()
+}
+
+fn advised(dir: &Dir, options: &[&str]) -> Value {
+    let trace = dir.trace();
+    let options = [&[trace.to_str().expect("UTF-8"), "--json", "--no-learn"], options].concat();
+    serde_json::from_str(&advise(dir, &options).success().stdout).expect("JSON")
+}
+
+/// A trace of calls in csv, on a machine of known constants.
+fn import(dir: &Dir, calls: impl IntoIterator<Item = String>) {
+    let mut table = "start_s,op,offset,size,duration_s,pid,tid,path\n".to_owned();
+    calls.into_iter().for_each(|call| writeln!(table, "{call}").unwrap());
+    fs::write(dir.path().join("calls.csv"), table).unwrap();
+    let mut import = dir.cawl(&["import", "--from", "csv"]);
+    import.arg(dir.path().join("calls.csv")).arg("-o").arg(dir.trace());
+    Running::start(import).finish().success();
+}
+
+/// Records a program with a profile that is the same on each machine.
+fn record(dir: &Dir, program: &[&str]) {
+    let profile = dir.path().join("profile.toml");
+    fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();
+    dir.run(&["--profile", profile.to_str().unwrap()], program).0.success();
+}
+
+/// `fsync` takes 1 ms.
+fn appends() -> impl Iterator<Item = String> {
+    (0..200).flat_map(|at| {
+        let start = 1.0 + f64::from(at) * 0.002;
+        [
+            format!("{start:.6},write,{at},1,0.000002,7,7,/var/log/app.log"),
+            format!("{:.6},fsync,,,0.001,7,7,/var/log/app.log", start + 0.0005),
+        ]
+    })
+}
+
+#[test]
+fn fewer_syncs_come_first_where_each_byte_has_one() {
+    let dir = Dir::new();
+    import(&dir, appends());
+    let answer = advised(&dir, &[]);
+    assert_eq!((&answer["schema"], answer["calls"].as_u64()), (&1.into(), Some(400)));
+    let first = &answer["advice"][0];
+    assert_eq!(first["change"], "--fsync every=16 --on /var/log/app.log", "{answer:#}");
+    assert_eq!(first["files"], serde_json::json!(["/var/log/app.log"]));
+    assert!(first["safety"][0].as_str().is_some_and(|text| text.contains("15 syncs")), "{answer:#}");
+    let gain = |one: &Value| one["gain_s"].as_f64().expect("a gain");
+    let [low, high] = [0, 1].map(|at| first["interval"][at].as_f64().expect("an end"));
+    let ratio = first["ratio"].as_f64().expect("a ratio");
+    assert!(low <= ratio && ratio <= high && high < 1.0, "{answer:#}");
+    let paper = answer["paper_s"].as_f64().expect("a time");
+    assert!((gain(first) / (paper * (1.0 - ratio)) - 1.0).abs() < 1e-9, "{answer:#}");
+    assert!(answer["advice"].as_array().is_some_and(|advice| advice.len() <= 7), "{answer:#}");
+    // The constants are defaults.
+    assert_ne!(first["sure"], "sure");
+    // What is advised is what `whatif` says.
+    let mut whatif = dir.cawl(&["whatif"]);
+    let change = first["change"].as_str().expect("a text").split(' ');
+    whatif.arg(dir.trace()).args(change).args(["--no-learn", "--json"]);
+    let same: Value = serde_json::from_str(&Running::start(whatif).finish().success().stdout).unwrap();
+    assert!((same["ratio"].as_f64().expect("a ratio") / ratio - 1.0).abs() < 1e-9, "{same:#}");
+
+    let trace = dir.trace();
+    let text = advise(&dir, &[trace.to_str().unwrap()]).success().stdout;
+    for part in ["bound", "once per 16 records", "less safe", "or ", "a crash loses", "whatif TRACE --fsync"]
+    {
+        assert!(text.contains(part), "`{part}` is not in {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_buffer_comes_first_where_a_stream_has_none() {
+    let dir = Dir::new();
+    record(&dir, &[dir.app("unbuffered").to_str().unwrap(), "out", "20000", "512"]);
+    let answer = advised(&dir, &[]);
+    let first = &answer["advice"][0];
+    assert_eq!(first["kind"], "buffer", "{answer:#}");
+    assert!(first["how"].as_str().is_some_and(|how| how.starts_with("setvbuf(f, NULL, _IOFBF, 1 << ")));
+    assert!(first["files"][0].as_str().is_some_and(|path| path.ends_with("/out")), "{answer:#}");
+    assert_eq!(first["program"], "unbuffered");
+}
+
+#[test]
+fn small_blocks_of_dd_are_told_as_dd_has_them() {
+    let dir = Dir::new();
+    if cawl_kit::find("dd").is_none() {
+        return skipped("there is no dd");
+    }
+    record(&dir, &["dd", "if=/dev/zero", "of=out", "bs=16", "count=30000", "status=none"]);
+    let answer = advised(&dir, &[]);
+    let first = &answer["advice"][0];
+    assert_eq!((&first["kind"], &first["program"]), (&"merge".into(), &"dd".into()), "{answer:#}");
+    assert!(first["how"].as_str().is_some_and(|how| how.starts_with("dd bs=")), "{answer:#}");
+}
+
+#[test]
+fn where_nothing_is_gained_the_bound_is_told() {
+    let dir = Dir::new();
+    record(&dir, &["dd", "if=/dev/zero", "of=out", "bs=1M", "count=16", "status=none"]);
+    let answer = advised(&dir, &[]);
+    assert_eq!(answer["advice"], serde_json::json!([]), "{answer:#}");
+    let of = |field: &str| answer["best"][field].as_f64().expect("a time");
+    assert!(of("best_s") <= of("undisturbed_s"), "{answer:#}");
+    assert!(answer["bound"]["gain_s"].as_f64() >= Some(0.0));
+    let trace = dir.trace();
+    let text = advise(&dir, &[trace.to_str().unwrap(), "--no-learn"]).success().stdout;
+    assert!(text.contains("nothing is worth it") && text.contains("would do"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_part_of_a_trace_is_named_as_such() {
+    let dir = Dir::new();
+    import(&dir, appends());
+    let answer = advised(&dir, &["--calls", "100"]);
+    assert_eq!((answer["first_calls"].as_u64(), answer["calls"].as_u64()), (Some(100), Some(100)));
+    assert_eq!(advised(&dir, &["--calls", "400"])["first_calls"], Value::Null);
+    let trace = dir.trace();
+    let finished = advise(&dir, &[trace.to_str().unwrap(), "--calls", "100"]).success();
+    assert!(finished.stdout.contains("the first 100 calls only"), "{}", finished.stdout);
+    assert_eq!(finished.stderr, "");
+}
+
+#[test]
+fn a_daemon_records_for_a_while_and_is_advised_on() {
+    let dir = Dir::new();
+    let daemon = Daemon::start(&dir, &[]);
+    let mut run = dir.cawl(&["run", "--socket"]);
+    run.arg(dir.socket()).args(["--report"]).arg(dir.path().join("r.json")).arg("--");
+    run.arg(dir.app("paced_writer")).args(["file", "2000", "16"]);
+    let mut running = Running::start(run);
+    running.stdout_until("half ");
+    let mut command = dir.cawl(&["advise", "--json", "--for", "5s", "--socket"]);
+    command.arg(dir.socket());
+    let asked = Running::start(command);
+    daemon.status_when(|status| status["calls"].as_u64() >= Some(2000));
+    // The second half is written while it records.
+    let open = format!("/proc/{}/fd", daemon.pid());
+    cawl_kit::eventually("it records", || {
+        let files = fs::read_dir(&open).expect("it runs").flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|path| path.ends_with("calls.trace"))
+    });
+    let mut second = dir.cawl(&["advise", "--for", "100ms", "--socket"]);
+    second.arg(dir.socket());
+    Running::start(second).finish().code(1).says("keeps a trace already");
+    running.say("\n");
+    running.finish().success();
+    let answer: Value = serde_json::from_str(&asked.finish().success().stdout).expect("JSON");
+    assert_eq!(answer["recorded_s"], 5.0, "{answer:#}");
+    // The file was named before the recording began.
+    assert!(answer["calls"].as_u64() >= Some(2000), "{answer:#}");
+    let mut command = dir.cawl(&["advise", "--for", "100ms", "--socket"]);
+    command.arg(dir.socket());
+    Running::start(command).finish().code(1).says("no program that reports to this daemon made a call");
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn wrong_use_is_refused_with_a_remedy() {
+    let dir = Dir::new();
+    advise(&dir, &[]).code(2).says("--socket");
+    advise(&dir, &["a.trace", "--socket", "/x"]).code(2).says("cannot be used with");
+    advise(&dir, &["--socket", "/x", "--for", "1h"]).code(2).says("100ms to 10m");
+    advise(&dir, &["a.trace", "--for", "1s"]).code(2).says("--socket");
+    advise(&dir, &["a.trace", "--calls", "0"]).code(2).says("--calls");
+    advise(&dir, &["--socket", "/nowhere.sock", "--for", "100ms"]).code(1).says("/nowhere.sock");
+    advise(&dir, &["/nowhere.trace"]).code(1).says("cannot read the trace /nowhere.trace");
+    import(&dir, appends());
+    let bytes = fs::read(dir.trace()).unwrap();
+    fs::write(dir.trace(), &bytes[..bytes.len() / 3]).unwrap();
+    let trace = dir.trace();
+    advise(&dir, &[trace.to_str().unwrap()]).code(1);
+}
