@@ -29,6 +29,7 @@
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `tries`: what `run --try` changes, and what it must not
+//! - `tune`: which setting suits which pattern of writing
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
 //! - `whatif`: what a trace's calls would cost with changes; `advise`: which changes are worth it
@@ -72,6 +73,7 @@ mod services;
 mod storms;
 mod top;
 mod tries;
+mod tune;
 mod users;
 mod waiting;
 mod web;

@@ -6,6 +6,7 @@ mod explain;
 mod live;
 mod service;
 mod tries;
+mod tune;
 mod whatif;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ pub use live::{
 use quantity::size;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
+pub use tune::TuneArgs;
 pub use whatif::{Given, WhatIfArgs, Word};
 
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
@@ -49,6 +51,7 @@ pub enum Command {
     #[command(name = "whatif")]
     WhatIf(WhatIfArgs),
     Advise(AdviseArgs),
+    Tune(TuneArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
     Experiment(ExperimentArgs),

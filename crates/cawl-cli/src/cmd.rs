@@ -22,6 +22,7 @@ mod side_by_side;
 pub mod status;
 pub mod tables;
 pub mod top;
+pub mod tune;
 pub mod watch;
 pub mod whatif;
 

@@ -37,6 +37,7 @@ pub fn main() -> ExitCode {
         Command::Export(args) => cmd::export::export(&args),
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Advise(args) => cmd::advise::advise(&args),
+        Command::Tune(args) => cmd::tune::tune(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Experiment(args) => cmd::experiment::experiment(&args),

@@ -18,6 +18,7 @@ pub mod report;
 pub mod rows;
 mod shown;
 pub mod status;
+pub mod tune;
 pub mod watch;
 pub mod whatif;
 mod wrap;

@@ -1,4 +1,4 @@
-//! The working folder of calibration and experiments; removed at the end.
+//! The working folder of calibration, experiments and tuning; removed at the end.
 //!
 //! The law: **no file that existed before is ever opened for writing or removed.** The folder is new, its
 //! files are made with O_EXCL, and a folder counts as a leftover only if it has our name and owner and no
@@ -18,6 +18,7 @@ use nix::sys::statvfs::statvfs;
 /// Prefixes of the folder's name, by its purpose; a number follows.
 pub const CALIBRATE: &str = ".cawl-calibrate-";
 pub const EXPERIMENT: &str = ".cawl-experiment-";
+pub const TUNE: &str = ".cawl-tune-";
 
 /// The file that a live process keeps locked.
 const ALIVE: &str = "alive";
@@ -179,7 +180,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// True for a name that [`Scratch`] gives.
 fn is_ours(name: &str) -> bool {
-    let prefixes = [CALIBRATE, EXPERIMENT, BEGUN].into_iter();
+    let prefixes = [CALIBRATE, EXPERIMENT, TUNE, BEGUN].into_iter();
     prefixes.filter_map(|prefix| name.strip_prefix(prefix)).any(|pid| pid.parse::<u32>().is_ok())
 }
 

@@ -90,6 +90,7 @@ mod run_delay;
 mod selection;
 mod statistics;
 mod timeline;
+pub mod tune;
 mod units;
 mod whatif;
 mod worst_call;

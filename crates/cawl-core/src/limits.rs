@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::Bytes;
 
 /// The kernel's two dirty limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirtyLimits {
     /// Above it the flusher works in the background (`nr_dirty_background_threshold`), in bytes.

@@ -1,0 +1,178 @@
+//! What the tree's choices lose on the machine.
+//!
+//! Patterns are drawn by lot. Each is written with the tree's choice, with the settings that the model holds
+//! for the best, with the best default choice and with one drawn by lot, in rounds, each in another order. The
+//! median of a setting counts. What the choice loses against the fastest is its regret; how much the medians
+//! of the even and of the odd rounds of one and the same setting differ is the noise floor.
+
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+
+use anyhow::bail;
+use cawl_core::tune::{Pattern, Setting, Study, Tree};
+use cawl_core::{Bytes, Nanos, median};
+use cawl_host::place::{Backing, Place};
+
+use super::real::Files;
+use crate::interrupt::Interrupted;
+use crate::progress::Progress;
+use crate::render::tune::{Measured, Verified, VerifiedPattern};
+use crate::scratch::{self, Scratch};
+
+/// The time for all patterns, about.
+const TIME: Nanos = Nanos::seconds(150.0);
+/// A pattern whose choice takes longer is not drawn, and a setting that takes longer is not compared.
+const LONGEST: Nanos = Nanos::seconds(2.0);
+/// Rounds of a pattern, at least and at most: the same number of even and odd ones.
+const ROUNDS: (usize, usize) = (4, 12);
+/// Settings that the model holds for the best.
+const BEST: usize = 3;
+/// What a run takes beside its calls: sync and the files.
+const AROUND: Nanos = Nanos::millis(20.0);
+
+/// Which patterns are drawn.
+pub struct Lot {
+    /// How many.
+    pub count: usize,
+    /// What decides.
+    pub seed: u64,
+}
+
+/// Writes patterns in new files in `dir`. `signal` holds the number of a signal that asks to stop, or zero.
+pub fn verify(
+    study: &Study,
+    tree: &Tree,
+    dir: &Path,
+    lot: Lot,
+    signal: &AtomicUsize,
+) -> anyhow::Result<Verified> {
+    let place = Place::of(dir)?;
+    if place.backing == Backing::Memory {
+        bail!("{} keeps its files in memory; name a folder on a disk with --dir", place.folder.display());
+    }
+    let scratch = Scratch::create(&place.folder, scratch::TUNE)?;
+    let mut numbers = Numbers(lot.seed);
+    let is_short = |pattern: &usize| {
+        let choice = tree.choice(study, *pattern).and_then(|choice| study.cost(*pattern, choice));
+        choice.is_some_and(|cost| cost <= LONGEST)
+    };
+    let mut drawn: Vec<usize> = (0..study.patterns.len()).filter(is_short).collect();
+    numbers.shuffle(&mut drawn);
+    drawn.truncate(lot.count);
+    let size = |pattern: &usize| {
+        let workload = study.patterns[*pattern].workload;
+        (workload.size() + workload.bytes()) * u64::from(workload.writers)
+    };
+    scratch.require(Bytes(2 * drawn.iter().map(size).max().unwrap_or(0)))?;
+    let time = TIME * (1.0 / drawn.len().max(1) as f64);
+    let mut progress = Progress::new(TIME);
+    let mut patterns = Vec::new();
+    for (at, pattern) in drawn.iter().enumerate() {
+        progress.begin(format!("pattern {} of {}", at + 1, drawn.len()));
+        let candidates = Candidates::of(study, tree, *pattern, time, &mut numbers);
+        patterns.push(candidates.measure(&scratch, &mut numbers, &mut progress, signal)?);
+    }
+    Ok(Verified::new(patterns, lot.seed))
+}
+
+/// The settings that a pattern is written with, the tree's choice first.
+struct Candidates {
+    pattern: Pattern,
+    settings: Vec<(Setting, Nanos)>,
+    /// Which of them is the best default choice.
+    default: Option<usize>,
+    rounds: usize,
+}
+
+impl Candidates {
+    fn of(study: &Study, tree: &Tree, at: usize, time: Nanos, numbers: &mut Numbers) -> Candidates {
+        let pattern = study.patterns[at];
+        let cost = |setting: usize| study.cost(at, setting);
+        let mut suiting: Vec<usize> = (0..study.settings.len())
+            .filter(|setting| cost(*setting).is_some_and(|cost| cost <= LONGEST))
+            .collect();
+        suiting.sort_by(|a, b| cost(*a).partial_cmp(&cost(*b)).unwrap_or(std::cmp::Ordering::Equal));
+        let mut found = Candidates { pattern, settings: Vec::new(), default: None, rounds: ROUNDS.0 };
+        let choice = tree.choice(study, at);
+        let default = study.defaults().into_iter().find(|row| row.need == Some(pattern.need));
+        let default = default.map(|row| row.setting).filter(|setting| suiting.contains(setting));
+        let mut add = |setting: usize| {
+            let effective = study.settings[setting].effective(&pattern.workload);
+            let known = found.settings.iter().position(|(setting, _)| *setting == effective);
+            known.or_else(|| {
+                found.settings.push((effective, cost(setting)?));
+                Some(found.settings.len() - 1)
+            })
+        };
+        choice.and_then(&mut add);
+        let place = default.and_then(&mut add);
+        let mut best = Vec::new();
+        for setting in &suiting {
+            best.extend(add(*setting).filter(|place| !best.contains(place)));
+            if best.len() == BEST {
+                break;
+            }
+        }
+        if !suiting.is_empty() {
+            add(suiting[numbers.below(suiting.len())]);
+        }
+        found.default = place;
+        let round: Nanos = found.settings.iter().map(|(_, cost)| *cost + AROUND).sum();
+        let rounds = (time / round) as usize;
+        found.rounds = rounds.clamp(ROUNDS.0, ROUNDS.1) / 2 * 2;
+        found
+    }
+
+    fn measure(
+        &self,
+        scratch: &Scratch,
+        numbers: &mut Numbers,
+        progress: &mut Progress,
+        signal: &AtomicUsize,
+    ) -> anyhow::Result<VerifiedPattern> {
+        let files = Files::prepare(scratch, self.pattern.workload)?;
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); self.settings.len()];
+        for _ in 0..self.rounds {
+            let mut order: Vec<usize> = (0..self.settings.len()).collect();
+            numbers.shuffle(&mut order);
+            for at in order {
+                Interrupted::by(signal)?;
+                progress.show();
+                if let Some(took) = files.run(self.settings[at].0)? {
+                    times[at].push(took.as_seconds());
+                }
+            }
+        }
+        let measured = self.settings.iter().zip(&times).map(|((setting, predicted), times)| {
+            let half =
+                |first: usize| median(&times.iter().skip(first).step_by(2).copied().collect::<Vec<_>>());
+            Measured {
+                setting: setting.to_string(),
+                predicted_s: predicted.as_seconds(),
+                median_s: median(times),
+                halves_s: half(0).zip(half(1)).map(|(even, odd)| [even, odd]),
+            }
+        });
+        Ok(VerifiedPattern::new(self.pattern.to_string(), measured.collect(), self.default))
+    }
+}
+
+/// Numbers without a pattern (xorshift64*), the same for the same seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        let mut state = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15).max(1);
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.0 = state;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.below(at + 1));
+        }
+    }
+}

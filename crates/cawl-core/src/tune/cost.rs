@@ -1,0 +1,71 @@
+//! What a cell costs: the calls of its writers by model `kernel`, in open loop.
+
+use cawl_wire::{Event, FileKind, Op};
+
+use super::act::{Act, acts};
+use super::pattern::{Order, Workload};
+use super::setting::{Setting, Way};
+use crate::model::CostModel;
+use crate::model::kernel::Kernel;
+use crate::profile::HostProfile;
+use crate::units::{Nanos, Time};
+
+/// The time from the first call to the end of the last one, on a machine on which nothing is dirty, whose
+/// memory is warm and whose page cache has nothing of the files.
+pub fn cost(profile: &HostProfile, workload: &Workload, setting: &Setting) -> Nanos {
+    let mut profile = profile.clone();
+    profile.kernel.limits = setting.limits.unwrap_or(profile.kernel.limits);
+    let mut model = Kernel::new(&profile);
+    model.supply(Some(false));
+    let begin = Time(1_000_000_000);
+    let mut writers: Vec<_> =
+        (0..workload.writers).map(|writer| (begin, writer, acts(*workload, *setting, writer))).collect();
+    for writer in 0..workload.writers {
+        let mut open = event(Op::Open, writer, setting);
+        open.requested = workload.size();
+        model.step(&open);
+    }
+    let mut end = begin;
+    // The writer that is behind goes on.
+    while let Some(at) = (0..writers.len()).min_by_key(|at| writers[*at].0) {
+        let (now, writer, acts) = &mut writers[at];
+        let Some(act) = acts.next() else {
+            end = end.max(*now);
+            drop(writers.swap_remove(at));
+            continue;
+        };
+        let mut call = called(act, *writer, workload.order, setting);
+        call.start = now.0;
+        *now = *now + model.step(&call).map_or(Nanos::ZERO, |prediction| prediction.cost);
+    }
+    end.since(begin)
+}
+
+/// A call on a writer's file.
+fn event(op: Op, writer: u32, setting: &Setting) -> Event {
+    let mut event = Event::new(op);
+    (event.pid, event.tid, event.fd) = (writer + 1, writer + 1, 3);
+    (event.dev, event.ino, event.kind) = (1, u64::from(writer) + 1, FileKind::Regular);
+    event.flags = setting.access.flags();
+    event
+}
+
+/// An act as a call.
+fn called(act: Act, writer: u32, order: Order, setting: &Setting) -> Event {
+    let op = match act {
+        Act::Write { .. } if order == Order::Random => Op::Pwrite,
+        Act::Write { .. } => Op::Write,
+        Act::Put { .. } => Op::StreamWrite,
+        Act::Flush => Op::StreamFlush,
+        Act::Sync => Op::Fsync,
+        Act::Close => Op::StreamClose,
+    };
+    let mut call = event(op, writer, setting);
+    if let Way::Stream(buffer) = setting.way {
+        call.buffer = u32::try_from(buffer).unwrap_or(u32::MAX);
+    }
+    if let Act::Write { offset, bytes } | Act::Put { offset, bytes } = act {
+        (call.offset, call.requested, call.returned) = (offset, bytes, bytes as i64);
+    }
+    call
+}

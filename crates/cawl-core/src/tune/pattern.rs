@@ -1,0 +1,229 @@
+//! What programs write, what they need, and the features by which a tree tells them apart.
+
+use std::fmt;
+
+use crate::profile::HostProfile;
+use crate::units::{Bytes, Nanos, Rate};
+
+/// What a log has in it before records are appended.
+pub const LOG: Bytes = Bytes::mib(1);
+/// Blocks at which random records begin.
+const BLOCK: u64 = 4096;
+
+/// Where a workload's records go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// One after another into a new file.
+    New,
+    /// One after another over a file that is on the device.
+    Overwrite,
+    /// To random blocks of a file on the device that is twice as large.
+    Random,
+    /// Behind what a log has in it.
+    Append,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Order; 4] = [Order::New, Order::Overwrite, Order::Random, Order::Append];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Order::New => "new",
+            Order::Overwrite => "overwrite",
+            Order::Random => "random",
+            Order::Append => "append",
+        }
+    }
+}
+
+/// What writers do, each to a file of its own, without thinking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Workload {
+    /// Where the records go.
+    pub order: Order,
+    /// Bytes that the program has to write at a time.
+    pub record: Bytes,
+    /// Records of each writer.
+    pub records: u64,
+    /// Writers at the same time.
+    pub writers: u32,
+}
+
+impl Workload {
+    /// Bytes that each writer writes.
+    pub const fn bytes(&self) -> u64 {
+        self.record.0 * self.records
+    }
+
+    /// Size of a writer's file before.
+    pub const fn size(&self) -> u64 {
+        match self.order {
+            Order::New => 0,
+            Order::Overwrite => self.bytes(),
+            Order::Random => 2 * self.bytes(),
+            Order::Append => LOG.0,
+        }
+    }
+
+    /// Where a record of a writer goes.
+    pub fn offset(&self, writer: u32, record: u64) -> u64 {
+        match self.order {
+            Order::New | Order::Overwrite => record * self.record.0,
+            Order::Append => LOG.0 + record * self.record.0,
+            Order::Random => {
+                let places = (self.size() - self.record.0) / BLOCK + 1;
+                mixed((u64::from(writer) << 32) + record) % places * BLOCK
+            }
+        }
+    }
+}
+
+/// Bits without a pattern (the output function of splitmix64).
+fn mixed(number: u64) -> u64 {
+    let bits = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// What a crash of the machine may lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Need {
+    /// Everything.
+    None,
+    /// Everything until the end; then nothing.
+    End,
+    /// At most the last [`Need::RECORDS`] records less one.
+    Every,
+    /// No record that is written.
+    Record,
+}
+
+impl Need {
+    /// All of them, the weakest first.
+    pub const ALL: [Need; 4] = [Need::None, Need::End, Need::Every, Need::Record];
+    /// Records after which those before must be durable.
+    pub const RECORDS: u64 = 16;
+
+    /// Its name in tables and patterns.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Need::None => "none",
+            Need::End => "end",
+            Need::Every => "every16",
+            Need::Record => "record",
+        }
+    }
+}
+
+/// A workload with what it needs, on a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pattern {
+    /// Number of the machine.
+    pub machine: usize,
+    /// What is written.
+    pub workload: Workload,
+    /// What must be durable.
+    pub need: Need,
+}
+
+impl fmt::Display for Pattern {
+    /// Order, need, record and number of records, writers: `append-end-128x4096`, `new-none-1Mx16-by4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Workload { order, record, records, writers } = self.workload;
+        let mut name = format!("{}-{}-{}x{records}", order.name(), self.need.name(), short(record.0));
+        if writers > 1 {
+            name += &format!("-by{writers}");
+        }
+        f.pad(&name)
+    }
+}
+
+/// Bytes as they are given on a command line: `4K`, `1M`, `1000`.
+pub(super) fn short(bytes: u64) -> String {
+    let unit =
+        [(30, "G"), (20, "M"), (10, "K")].into_iter().find(|(bits, _)| bytes > 0 && bytes % (1 << bits) == 0);
+    unit.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
+}
+
+/// What a tree asks of a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Feature {
+    /// What must be durable.
+    Need,
+    /// Size of a record.
+    Record,
+    /// Bytes of each writer.
+    Bytes,
+    /// Number of writers.
+    Writers,
+    /// Whether records lie at random.
+    Random,
+    /// Whether they lie in blocks that the file has already.
+    Allocated,
+    /// What an fsync costs on the machine.
+    Fsync,
+    /// How fast the device writes.
+    Device,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Feature; 8] = [
+        Feature::Need,
+        Feature::Record,
+        Feature::Bytes,
+        Feature::Writers,
+        Feature::Random,
+        Feature::Allocated,
+        Feature::Fsync,
+        Feature::Device,
+    ];
+
+    /// Its value for a pattern on this machine; in bytes, ns, or bytes per second.
+    pub fn of(self, pattern: &Pattern, machine: &HostProfile) -> f64 {
+        let Workload { order, record, writers, .. } = pattern.workload;
+        match self {
+            Feature::Need => f64::from(pattern.need as u8),
+            Feature::Record => record.as_f64(),
+            Feature::Bytes => pattern.workload.bytes() as f64,
+            Feature::Writers => f64::from(writers),
+            Feature::Random => f64::from(u8::from(order == Order::Random)),
+            Feature::Allocated => f64::from(u8::from(matches!(order, Order::Overwrite | Order::Random))),
+            Feature::Fsync => machine.device.fsync.value.get(),
+            Feature::Device => machine.device.write.value.get(),
+        }
+    }
+
+    /// The condition that the value is larger than `above` and at most `most`.
+    pub fn condition(self, above: Option<f64>, most: Option<f64>) -> String {
+        let is_more = above.is_some();
+        match self {
+            Feature::Need => {
+                let value = |need: &&Need| f64::from(**need as u8);
+                let names = Need::ALL.iter().filter(|need| above.is_none_or(|above| value(need) > above));
+                let names = names.filter(|need| most.is_none_or(|most| value(need) <= most));
+                format!("durable: {}", names.map(|need| need.name()).collect::<Vec<_>>().join(", "))
+            }
+            Feature::Random => if is_more { "at random" } else { "in order" }.to_owned(),
+            Feature::Allocated => if is_more { "over old data" } else { "into new blocks" }.to_owned(),
+            Feature::Record => between("record", above, most, |bytes| short(bytes as u64)),
+            Feature::Bytes => between("bytes", above, most, |bytes| short(bytes as u64)),
+            Feature::Writers => between("writers", above, most, |count| format!("{count:.0}")),
+            Feature::Fsync => between("fsync", above, most, |ns| Nanos::new(ns).to_string()),
+            Feature::Device => between("device", above, most, |rate| Rate::per_second(rate).to_string()),
+        }
+    }
+}
+
+/// `record ≤ 4K`, `record > 4K`, `4K < record ≤ 1M`.
+fn between(name: &str, above: Option<f64>, most: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    match (above, most) {
+        (Some(above), Some(most)) => format!("{} < {name} ≤ {}", text(above), text(most)),
+        (Some(above), None) => format!("{name} > {}", text(above)),
+        (None, Some(most)) => format!("{name} ≤ {}", text(most)),
+        (None, None) => name.to_owned(),
+    }
+}
