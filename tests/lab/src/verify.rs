@@ -8,6 +8,7 @@
 mod calibrate;
 pub mod causes;
 mod disk;
+mod tune;
 pub mod writers;
 
 use std::fmt;
@@ -83,6 +84,8 @@ const CHECKS: &[Check] = &[
     check("calibrate-hdd", false, |bench| calibrate::constants(bench, DiskSpec::HDD)),
     check("calibrate-nvme", false, |bench| calibrate::constants(bench, DiskSpec::NVME)),
     check("profile-holds", false, calibrate::profile_holds),
+    check("tune-ssd", false, |bench| tune::choices(bench, DiskSpec::SSD)),
+    check("tune-hdd", false, |bench| tune::choices(bench, DiskSpec::HDD)),
     check("writers-4", true, |bench| writers::share_a_disk(bench, 4, false)),
     check("writers-8", false, |bench| writers::share_a_disk(bench, 8, false)),
     check("writers-one-file", false, |bench| writers::share_a_disk(bench, 4, true)),

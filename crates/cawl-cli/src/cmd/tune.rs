@@ -38,7 +38,7 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
             format!("no setting of the grid suits {pattern}; add --fsync 1, --chunk 4K or --flags none");
         return Err(exit::Usage(why).into());
     }
-    let trees: Vec<Tree> = (0..=args.depth).map(|depth| Tree::learn(&study, depth)).collect();
+    let trees: Vec<Tree> = (1..=args.depth).map(|depth| Tree::learn(&study, depth)).collect();
     let tree = trees.last().context("a depth")?;
     if let Some(file) = &args.svg {
         save(file, &picture(&study, tree)?)?;

@@ -135,7 +135,7 @@ fn need(need: Option<Need>) -> &'static str {
 }
 
 impl Answer {
-    /// The answer of a study; `trees` from depth 0 on.
+    /// The answer of a study.
     pub fn new(study: &Study, machines: &[HostProfile], trees: &[Tree]) -> Answer {
         let row = |row: DefaultChoice| Row {
             need: need(row.need),
@@ -172,7 +172,7 @@ impl Answer {
             settings: study.settings.len(),
             cells: study.cells(),
             defaults: study.defaults().into_iter().map(row).collect(),
-            trees: trees.iter().filter(|tree| tree.depth > 0).map(grown).collect(),
+            trees: trees.iter().map(grown).collect(),
             verified: None,
         }
     }
@@ -224,11 +224,10 @@ impl Answer {
             let listed = |at: &usize| *at < LISTED || *at + 1 == group.len();
             for at in (0..group.len()).filter(listed) {
                 let row = group[at];
-                let need = if at == 0 { format!("{} ({})", row.need, row.patterns) } else { String::new() };
                 rows.push([
-                    need,
+                    if at == 0 { row.need.to_owned() } else { String::new() },
                     row.setting.clone(),
-                    row.best.to_string(),
+                    format!("{}/{}", row.best, row.patterns),
                     row.worst.to_string(),
                     compact::percent(row.arithmetic),
                     compact::percent(row.harmonic),

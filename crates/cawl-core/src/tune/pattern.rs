@@ -143,8 +143,9 @@ impl fmt::Display for Pattern {
 
 /// Bytes as they are given on a command line: `4K`, `1M`, `1000`.
 pub(super) fn short(bytes: u64) -> String {
-    let unit =
-        [(30, "G"), (20, "M"), (10, "K")].into_iter().find(|(bits, _)| bytes > 0 && bytes % (1 << bits) == 0);
+    let unit = [(30, "G"), (20, "M"), (10, "K")]
+        .into_iter()
+        .find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits));
     unit.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
 }
 

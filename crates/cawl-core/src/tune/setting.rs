@@ -99,7 +99,8 @@ impl Setting {
     /// not aligned.
     pub(super) fn is_sensible(&self) -> bool {
         let twice = self.access.is_durable() && self.syncs != Syncs::None;
-        !twice && !(self.access.is_direct() && matches!(self.way, Way::Stream(_)))
+        let unaligned = self.access.is_direct() && matches!(self.way, Way::Stream(_));
+        !twice && !unaligned
     }
 
     /// The workload can be written so: direct writes are of whole blocks.

@@ -10,7 +10,12 @@ use super::{Bench, Figure};
 use crate::{DiskSpec, Filesystem};
 
 /// A calibration of `folder`, whose profile goes to `home`.
-fn calibrate(bench: &Bench, folder: &Path, home: &Path, options: &[&str]) -> anyhow::Result<Output> {
+pub(super) fn calibrate(
+    bench: &Bench,
+    folder: &Path,
+    home: &Path,
+    options: &[&str],
+) -> anyhow::Result<Output> {
     let mut command = Command::new(&bench.cli);
     command.arg("calibrate").arg(folder).args(options).env("XDG_DATA_HOME", home).env("HOME", home);
     let output = command.output().context("cannot run cawl-cli")?;

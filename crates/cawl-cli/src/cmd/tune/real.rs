@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::Context;
@@ -12,6 +13,7 @@ use cawl_core::{Nanos, Time};
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
+use crate::interrupt::Interrupted;
 use crate::scratch::Scratch;
 
 /// The files of a workload; removed when dropped.
@@ -19,12 +21,18 @@ pub struct Files<'a> {
     scratch: &'a Scratch,
     workload: Workload,
     data: AlignedBuffer,
+    /// Holds the number of a signal that asks to stop, or zero.
+    signal: &'a AtomicUsize,
 }
 
 impl<'a> Files<'a> {
     /// Makes the files as they are before the workload.
-    pub fn prepare(scratch: &'a Scratch, workload: Workload) -> anyhow::Result<Files<'a>> {
-        let files = Files { scratch, workload, data: AlignedBuffer::new(1 << 20) };
+    pub fn prepare(
+        scratch: &'a Scratch,
+        workload: Workload,
+        signal: &'a AtomicUsize,
+    ) -> anyhow::Result<Files<'a>> {
+        let files = Files { scratch, workload, data: AlignedBuffer::new(1 << 20), signal };
         let is_new = workload.order == Order::New;
         for name in files.names().into_iter().filter(|_| !is_new) {
             let file = scratch.file(&name)?;
@@ -59,6 +67,9 @@ impl<'a> Files<'a> {
             ready.wait();
             let begin = cawl_host::now();
             for act in acts {
+                if self.signal.load(Ordering::Relaxed) != 0 {
+                    break;
+                }
                 match act {
                     Act::Write { offset, bytes } => {
                         file.write_all_at(&data.bytes()[..bytes as usize], offset)?
@@ -80,6 +91,7 @@ impl<'a> Files<'a> {
             }),
         };
         let times = times.context("cannot write in the folder; is the disk full?")?;
+        Interrupted::by(self.signal)?;
         self.restore(&files)?;
         let begin = times.iter().map(|(begin, _)| *begin).min();
         let end = times.iter().map(|(_, end)| *end).max();
@@ -229,11 +241,12 @@ mod tests {
     fn every_pattern_is_written_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let scratch = Scratch::create(dir.path(), scratch::TUNE).unwrap();
+        let signal = AtomicUsize::new(0);
         let before = || fs_names(dir.path());
         let empty = before();
         for order in Order::ALL {
             let workload = Workload { order, record: Bytes(4096), records: 5, writers: 2 };
-            let files = Files::prepare(&scratch, workload).unwrap();
+            let files = Files::prepare(&scratch, workload, &signal).unwrap();
             for access in Access::ALL {
                 let way = Way::Write(4096);
                 let setting = Setting { way, syncs: Syncs::Every(2), access, limits: None };

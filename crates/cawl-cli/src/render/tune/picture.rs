@@ -1,6 +1,6 @@
 //! A decision tree as SVG: questions from left to right, a line for each choice.
 
-use cawl_core::tune::{Leaf, Node, Study, Tree};
+use cawl_core::tune::{Feature, Leaf, Node, Study, Tree};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -34,7 +34,7 @@ pub fn picture(study: &Study, tree: &Tree) -> anyhow::Result<String> {
         );
         write(&area, (MARGIN, HEADER / 2), &title, 17, HPos::Left)?;
         let choices = MARGIN + depth * (QUESTION + GAP);
-        Drawing { study, area: &area, choices }.node(&tree.root, MARGIN, HEADER)?;
+        Drawing { study, area: &area, choices }.node(&tree.root, (MARGIN, HEADER), None)?;
         area.present().map_err(failed)?;
     }
     Ok(svg)
@@ -62,14 +62,17 @@ struct Drawing<'a, 'b> {
 }
 
 impl Drawing<'_, '_> {
-    /// Draws a part of the tree from here to the right and down; returns the height at which it begins.
-    fn node(&self, node: &Node, x: i32, top: i32) -> anyhow::Result<i32> {
+    /// Draws a part of the tree from here to the right and down; returns the height at which it begins. What is
+    /// durable is known to be more than `need`.
+    fn node(&self, node: &Node, (x, top): (i32, i32), need: Option<f64>) -> anyhow::Result<i32> {
         match node {
             Node::Leaf(leaf) => self.choice(leaf, x, top + LINE / 2),
             Node::Question { feature, at, low, high } => {
                 let next = x + QUESTION + GAP;
-                let yes = self.node(low, next, top)?;
-                let no = self.node(high, next, top + leaves(low) * LINE)?;
+                let of_need = *feature == Feature::Need;
+                let yes = self.node(low, (next, top), need)?;
+                let more = if of_need { Some(*at) } else { need };
+                let no = self.node(high, (next, top + leaves(low) * LINE), more)?;
                 let y = yes.midpoint(no);
                 for (child, answer) in [(yes, "yes"), (no, "no")] {
                     let turn = x + QUESTION + GAP / 2;
@@ -77,7 +80,7 @@ impl Drawing<'_, '_> {
                     self.area.draw(&PathElement::new(way, BLACK.mix(0.5))).map_err(failed)?;
                     write(self.area, (turn + 4, child - 8), answer, 12, HPos::Left)?;
                 }
-                let question = format!("{}?", feature.condition(None, Some(*at)));
+                let question = format!("{}?", feature.condition(need.filter(|_| of_need), Some(*at)));
                 self.frame((x, y), QUESTION, RGBColor(86, 180, 233).mix(0.25))?;
                 write(self.area, (x + QUESTION / 2, y), &question, 13, HPos::Center)?;
                 Ok(y)
