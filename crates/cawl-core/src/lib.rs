@@ -147,5 +147,8 @@ pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use units::{Bytes, Nanos, Rate, Time};
-pub use whatif::{Change, FileSizes, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, SyncsKept, WhatIf};
+pub use whatif::{
+    Base, Change, FileSizes, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread,
+    WhatIf,
+};
 pub use worst_call::{NearCall, WorstCall};

@@ -8,6 +8,7 @@
 mod change;
 mod paper;
 mod stage;
+mod steps;
 mod threads;
 
 use std::collections::HashMap;
@@ -17,8 +18,8 @@ use cawl_wire::{Event, FileId};
 pub use change::{Change, Owner, Rewrite, SyncsKept};
 use paper::Paper;
 pub use paper::{Ledger, OpCost};
-use stage::Stage;
-use threads::{Step, Threads};
+pub use steps::Steps;
+pub use threads::{Base, Step, Thread};
 
 use crate::call::kernel_bytes;
 use crate::cause::Cause;
@@ -64,8 +65,7 @@ pub struct Machine {
 
 /// A trace that is run through on paper.
 pub struct WhatIf {
-    threads: Threads,
-    stages: Vec<Stage>,
+    steps: Steps,
     paper: Paper,
 }
 
@@ -78,46 +78,22 @@ impl WhatIf {
         changes: &[Change],
         sizes: &FileSizes,
     ) -> WhatIf {
-        WhatIf {
-            threads: Threads::default(),
-            stages: changes.iter().map(|change| Stage::new(change, sizes)).collect(),
-            paper: Paper::new(model, machine),
-        }
+        WhatIf { steps: Steps::new(changes, sizes), paper: Paper::new(model, machine) }
     }
 
     /// Takes the next record of the trace.
     pub fn take(&mut self, record: &Record) {
-        let WhatIf { threads, stages, paper } = self;
-        match record {
-            Record::Event(_) | Record::Session(_) | Record::End(_) => {
-                threads.take(record, |step| push(stages, paper, step));
-                if !matches!(record, Record::Event(_)) {
-                    paper.note(record);
-                }
-            }
-            Record::File(file) => stages.iter_mut().for_each(|stage| stage.name(file)),
-            other => paper.note(other),
-        }
+        self.steps.take(record, &mut |step| self.paper.step(&step));
+        self.paper.note(record);
     }
 
     /// The trace is over.
     pub fn finish(mut self) -> Ledger {
-        for at in 0..self.stages.len() {
-            let (before, rest) = self.stages.split_at_mut(at + 1);
-            before[at].finish(&mut |step| push(rest, &mut self.paper, step));
-        }
+        self.steps.finish(&mut |step| self.paper.step(&step));
         let mut ledger = self.paper.finish();
-        ledger.changed = self.stages.iter().map(Stage::changed).collect();
-        ledger.safety = self.stages.iter().filter_map(Stage::safety).collect();
+        ledger.changed = self.steps.changed();
+        ledger.safety = self.steps.safety();
         ledger
-    }
-}
-
-/// Hands a step on through the stages that are left.
-fn push(stages: &mut [Stage], paper: &mut Paper, step: Step) {
-    match stages.split_first_mut() {
-        None => paper.step(&step),
-        Some((stage, rest)) => stage.step(step, &mut |step| push(rest, paper, step)),
     }
 }
 

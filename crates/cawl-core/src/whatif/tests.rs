@@ -1,3 +1,5 @@
+use super::stage::Stage;
+use super::threads::Threads;
 use super::*;
 use cawl_wire::{FileKind, Op, flag};
 use proptest::prelude::*;

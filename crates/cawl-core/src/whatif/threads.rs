@@ -9,11 +9,11 @@ use crate::record::{EndKind, Record};
 use crate::units::Time;
 
 /// Process and thread.
-pub(super) type Thread = (u32, u32);
+pub type Thread = (u32, u32);
 
 /// Where a thread stands before it thinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Base {
+pub enum Base {
     /// Where it left off.
     Itself,
     /// It is new: where this process stands.
@@ -26,8 +26,10 @@ pub(super) enum Base {
 
 /// What a thread does next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub struct Step {
+    /// Who.
     pub thread: Thread,
+    /// Where it stands before it thinks.
     pub base: Base,
     /// How long it thinks, in ns; less than nothing where calls overlap.
     pub think: f64,
