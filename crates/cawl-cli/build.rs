@@ -11,6 +11,7 @@ fn main() {
     cc::Build::new().file("src/start.c").opt_level(2).warnings(true).compile("cawl_start");
     build_program("src/calibrate/stream.c", "cawl-stream", "CAWL_STREAM");
     build_program("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
+    build_program("src/rerun/player.c", "cawl-player", "CAWL_PLAYER");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let workspace = manifest.ancestors().nth(2).expect("this crate lies in crates/ of a workspace");
     for source in tracer_build::SOURCES {
@@ -38,7 +39,7 @@ fn build_program(source: &str, name: &str, variable: &str) {
     println!("cargo::rerun-if-changed={source}");
     let program = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join(name);
     let mut compiler = cc::Build::new().opt_level(2).get_compiler().to_command();
-    compiler.args(["-O2", "-o"]).arg(&program).arg(source);
+    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source);
     let status = compiler.status().expect("a C compiler can be run");
     assert!(status.success(), "{source} did not build: {compiler:?}");
     println!("cargo::rustc-env={variable}={}", program.display());

@@ -4,6 +4,7 @@ mod advise;
 mod experiment;
 mod explain;
 mod live;
+mod rerun;
 mod service;
 mod tries;
 mod tune;
@@ -25,6 +26,7 @@ pub use live::{
     TopArgs, WatchArgs,
 };
 use quantity::size;
+pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
 pub use tune::TuneArgs;
@@ -52,6 +54,7 @@ pub enum Command {
     WhatIf(WhatIfArgs),
     Advise(AdviseArgs),
     Tune(TuneArgs),
+    Rerun(RerunArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
     Experiment(ExperimentArgs),

@@ -15,6 +15,7 @@ pub mod predict;
 pub mod profile;
 mod recordings;
 pub mod replay;
+pub mod rerun;
 pub mod run;
 mod saved;
 pub mod service;

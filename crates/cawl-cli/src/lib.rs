@@ -14,6 +14,7 @@ mod meet;
 mod offline;
 mod progress;
 mod render;
+mod rerun;
 mod scratch;
 mod slow_limit;
 mod start;
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Advise(args) => cmd::advise::advise(&args),
         Command::Tune(args) => cmd::tune::tune(&args),
+        Command::Rerun(args) => cmd::rerun::rerun(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Experiment(args) => cmd::experiment::experiment(&args),

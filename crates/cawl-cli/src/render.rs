@@ -15,6 +15,7 @@ pub mod predict;
 pub mod profile;
 pub mod ranks;
 pub mod report;
+pub mod rerun;
 pub mod rows;
 mod shown;
 pub mod status;

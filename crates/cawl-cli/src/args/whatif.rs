@@ -317,3 +317,37 @@ impl FromArgMatches for Changes {
         Ok(())
     }
 }
+
+/// Changes of the program alone, in the order given.
+#[derive(Clone, Debug)]
+pub struct ProgramChanges(pub Changes);
+
+impl clap::Args for ProgramChanges {
+    fn augment_args(command: Command) -> Command {
+        let of_machine = |arg: &Arg| MACHINE.iter().any(|known| arg.get_id() == known.name);
+        Changes::augment_args(command).mut_args(|arg| if of_machine(&arg) { arg.hide(true) } else { arg })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        ProgramChanges::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ProgramChanges {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ProgramChanges, clap::Error> {
+        let changes = Changes::from_arg_matches(matches)?;
+        if let Some(given) = changes.0.iter().find(|given| !matches!(given.word, Word::Calls(_))) {
+            let why = format!(
+                "{} changes the machine, which is what it is here; `cawl-cli whatif` tells what another one does",
+                given.text
+            );
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, why));
+        }
+        Ok(ProgramChanges(changes))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = ProgramChanges::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

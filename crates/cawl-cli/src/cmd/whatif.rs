@@ -105,7 +105,7 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<HostProfile> {
     Ok(analysis.learned().0)
 }
 
-fn needs_sizes(given: &[Given]) -> bool {
+pub(super) fn needs_sizes(given: &[Given]) -> bool {
     let rewrites = given.iter().filter_map(|one| match &one.word {
         Word::Calls(change) => Some(&change.rewrite),
         _ => None,
@@ -113,7 +113,7 @@ fn needs_sizes(given: &[Given]) -> bool {
     rewrites.into_iter().any(|one| matches!(one, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All)))
 }
 
-fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
+pub(super) fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
     let mut sizes = FileSizes::default();
     let about = trace.about();
     for record in trace.records() {

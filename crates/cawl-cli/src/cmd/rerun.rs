@@ -1,0 +1,98 @@
+//! `rerun`: the calls of a trace for real, as they were or with changes.
+
+use std::process::ExitCode;
+use std::sync::atomic::AtomicUsize;
+
+use anyhow::Context;
+use cawl_core::{Change, Class, FileSizes, Record, Steps, classify};
+
+use super::saved::SavedTrace;
+use super::whatif::{needs_sizes, sizes};
+use crate::args::{ModelArgs, RerunArgs, Word};
+use crate::interrupt::{self, Interrupted};
+use crate::render;
+use crate::render::rerun::{Answer, Prepared, Times};
+use crate::rerun::{Builder, Folder, Order, how, play, unmakeable};
+
+/// Records between two looks for a signal.
+const LOOK: u64 = 4096;
+
+/// Makes the calls, or prepares that.
+pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
+    interrupt::guard(|signal| run(args, &signal))
+}
+
+fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
+    let given = &args.changes.0.0;
+    let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
+    let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
+    let changes: Vec<Change> = given
+        .iter()
+        .filter_map(|one| match &one.word {
+            Word::Calls(change) => Some(change.clone()),
+            _ => None,
+        })
+        .collect();
+    let mut trace = open()?;
+    let mut steps = Steps::new(&changes, &sizes);
+    let mut builder = Builder::new(cawl_host::facts().available);
+    let mut recorded = Times::default();
+    let about = trace.about();
+    let mut result = Ok(());
+    let mut step = |builder: &mut Builder, step: cawl_core::Step| {
+        if result.is_ok() {
+            result = builder.step(&step);
+        }
+        result.is_ok()
+    };
+    for (number, record) in (0u64..).zip(trace.records()) {
+        let record = record.with_context(|| about.clone())?;
+        if let Record::Event(event) = &record
+            && unmakeable(event).is_none()
+        {
+            let cost = classify(event) == Class::Cost;
+            recorded.span(event.start, event.end());
+            recorded.add(event.op, cost, event.returned.max(0) as u64, event.duration);
+        }
+        builder.note(&record);
+        let mut goes_on = true;
+        steps.take(&record, &mut |one| goes_on &= step(&mut builder, one));
+        builder.settle(&record);
+        if !goes_on {
+            break;
+        }
+        if number % LOOK == 0 {
+            Interrupted::by(signal)?;
+        }
+    }
+    steps.finish(&mut |one| {
+        step(&mut builder, one);
+    });
+    result?;
+    trace.reader.damage().describe().into_iter().for_each(render::tell);
+    let (mut script, left_out) = builder.finish();
+    anyhow::ensure!(script.calls() > 0, "the trace has no calls that a rerun can make");
+
+    let mut folder = Folder::take(&args.dir, &script, args.prepare)?;
+    let order =
+        Order { compress: args.compress.unwrap_or(1.0), fills: !folder.is_prepared, plays: !args.prepare };
+    let mut made = Times::default();
+    let mut late = Vec::new();
+    let elapsed = play(folder.path(), &mut script, order, signal, |step| {
+        let Some(op) = step.call() else { return };
+        // The player has put its times there.
+        made.add(op, step.flags & how::COST != 0, step.size, step.offset);
+        late.push(step.think.max(0) as f64);
+    })?;
+    if args.prepare {
+        folder.leave_prepared(&script)?;
+        let prepared = Prepared::new(&args.dir, &script);
+        return render::answer(args.json, &prepared, |_| Ok(prepared.text()));
+    }
+    if args.keep {
+        folder.keep();
+    }
+    let changes = given.iter().map(|one| one.text.clone()).zip(steps.changed()).collect();
+    let answer = Answer::new(&recorded, &made, elapsed, &late, left_out, changes, steps.safety());
+    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}

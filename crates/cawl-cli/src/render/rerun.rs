@@ -1,0 +1,247 @@
+//! What a rerun did, as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cawl_core::{Bytes, Nanos, quantile};
+use cawl_wire::Op;
+use serde::Serialize;
+
+use super::{compact, counted, headed, line, table};
+use crate::rerun::{Script, Why};
+
+/// Version of the JSON.
+const SCHEMA: u32 = 1;
+/// A call that begins later than this after its time is late, in ns.
+const LATE: f64 = 10_000.0;
+
+/// Times of calls.
+#[derive(Default)]
+pub struct Times {
+    ops: BTreeMap<Op, Vec<f64>>,
+    /// Calls whose cost a model tells, and the time in them.
+    calls: u64,
+    total: f64,
+    bytes: u64,
+    span: Option<(u64, u64)>,
+}
+
+impl Times {
+    /// A call: whether a model tells its cost, bytes that it moved, its time in ns.
+    pub fn add(&mut self, op: Op, has_cost: bool, bytes: u64, duration: u64) {
+        self.ops.entry(op).or_default().push(duration as f64);
+        if op.moves_bytes() {
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+        if has_cost {
+            self.calls += 1;
+            self.total += duration as f64;
+        }
+    }
+
+    /// It began and ended then.
+    pub fn span(&mut self, start: u64, end: u64) {
+        let (first, last) = self.span.unwrap_or((start, end));
+        self.span = Some((first.min(start), last.max(end)));
+    }
+
+    fn elapsed(&self) -> Nanos {
+        self.span.map_or(Nanos::ZERO, |(first, last)| Nanos::new((last - first) as f64))
+    }
+
+    fn told(&self, elapsed: Nanos) -> Told {
+        let ops = self.ops.iter().map(|(op, times)| {
+            let of = |q| seconds(quantile(times, q).unwrap_or(0.0));
+            let (op, calls, total) = (op.name(), times.len() as u64, times.iter().sum());
+            OpTold { op, calls, total_s: seconds(total), p50_s: of(0.5), p99_s: of(0.99) }
+        });
+        Told {
+            calls: self.calls,
+            bytes: self.bytes,
+            total_s: seconds(self.total),
+            end_s: elapsed.as_seconds(),
+            ops: ops.collect(),
+        }
+    }
+}
+
+fn seconds(ns: f64) -> f64 {
+    Nanos::new(ns).as_seconds()
+}
+
+/// The whole answer.
+#[derive(Serialize)]
+pub struct Answer {
+    schema: u32,
+    /// The calls of the trace, those left out excepted.
+    recorded: Told,
+    rerun: Told,
+    /// Of both in `total_s`, rerun over recorded.
+    ratio: Option<f64>,
+    late: Late,
+    left_out: Vec<LeftOut>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<Changed>,
+    safety: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    calls: u64,
+    bytes: u64,
+    total_s: f64,
+    end_s: f64,
+    ops: Vec<OpTold>,
+}
+
+#[derive(Serialize)]
+struct OpTold {
+    op: &'static str,
+    calls: u64,
+    total_s: f64,
+    p50_s: f64,
+    p99_s: f64,
+}
+
+/// How late calls began.
+#[derive(Serialize)]
+struct Late {
+    over_s: f64,
+    calls: u64,
+    of: u64,
+    mean_s: f64,
+    p99_s: f64,
+    max_s: f64,
+}
+
+#[derive(Serialize)]
+struct LeftOut {
+    op: &'static str,
+    calls: u64,
+    why: &'static str,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    change: String,
+    calls: u64,
+}
+
+impl Answer {
+    /// `elapsed`: of the rerun. `late`: how late each call began, in ns. `changes`: and the calls they changed.
+    pub fn new(
+        recorded: &Times,
+        made: &Times,
+        elapsed: Nanos,
+        late: &[f64],
+        left_out: BTreeMap<(Op, Why), u64>,
+        changes: Vec<(String, u64)>,
+        safety: Vec<String>,
+    ) -> Answer {
+        let late = Late {
+            over_s: seconds(LATE),
+            calls: late.iter().filter(|late| **late > LATE).count() as u64,
+            of: late.len() as u64,
+            mean_s: seconds(late.iter().sum::<f64>() / late.len().max(1) as f64),
+            p99_s: seconds(quantile(late, 0.99).unwrap_or(0.0)),
+            max_s: seconds(late.iter().copied().fold(0.0, f64::max)),
+        };
+        let left_out =
+            left_out.into_iter().map(|((op, why), calls)| LeftOut { op: op.name(), calls, why: why.text() });
+        Answer {
+            schema: SCHEMA,
+            recorded: recorded.told(recorded.elapsed()),
+            rerun: made.told(elapsed),
+            ratio: (recorded.total > 0.0).then(|| made.total / recorded.total),
+            late,
+            left_out: left_out.collect(),
+            changes: changes.into_iter().map(|(change, calls)| Changed { change, calls }).collect(),
+            safety,
+        }
+    }
+
+    /// The answer for people.
+    pub fn text(&self, terminal: bool) -> String {
+        let mut out = String::new();
+        let (was, is) = (&self.recorded, &self.rerun);
+        for Changed { change, calls } in &self.changes {
+            line(&mut out, "change", &format!("{change}: {}", counted(*calls, "call")), terminal);
+        }
+        let late = &self.late;
+        let timing = format!(
+            "{} of {} began more than {} late; late by {} on average, by {} at 99 %, by {} at most",
+            compact::count(late.calls),
+            counted(late.of, "call"),
+            time(late.over_s),
+            time(late.mean_s),
+            time(late.p99_s),
+            time(late.max_s)
+        );
+        line(&mut out, "timing", &timing, terminal);
+        for LeftOut { op, calls, why } in &self.left_out {
+            line(&mut out, "left out", &format!("{} {op}: {why}", compact::count(*calls)), terminal);
+        }
+        let part = |was: f64, is: f64| if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };
+        let row = |name: &str, was: f64, is: f64| [name.to_owned(), time(was), time(is), part(was, is)];
+        let written = [Bytes(was.bytes).to_string(), Bytes(is.bytes).to_string()];
+        let [was_bytes, is_bytes] = written;
+        let rows = [
+            row("time in calls", was.total_s, is.total_s),
+            row("elapsed", was.end_s, is.end_s),
+            ["written".to_owned(), was_bytes, is_bytes, part(was.bytes as f64, is.bytes as f64)],
+        ];
+        headed(&mut out, &table(&["", "RECORDED", "RERUN", "CHANGE"], [0], rows), terminal);
+        let mut names: Vec<&str> = was.ops.iter().map(|op| op.op).collect();
+        names.extend(is.ops.iter().map(|op| op.op).filter(|op| was.ops.iter().all(|known| known.op != *op)));
+        let find = |told: &Told, name: &str| {
+            let op = told.ops.iter().find(|op| op.op == name);
+            op.map_or(["-", "-", "-"].map(str::to_owned), |op| {
+                [compact::count(op.calls), time(op.total_s), time(op.p50_s)]
+            })
+        };
+        let rows = names.into_iter().map(|name| {
+            let ([calls, total, p50], [calls_now, total_now, p50_now]) = (find(was, name), find(is, name));
+            [name.to_owned(), calls, total, p50, calls_now, total_now, p50_now]
+        });
+        let header = ["OP", "RECORDED", "TIME", "P50", "RERUN", "TIME", "P50"];
+        headed(&mut out, &table(&header, [0], rows), terminal);
+        if !self.safety.is_empty() {
+            out.push('\n');
+        }
+        for safety in &self.safety {
+            line(&mut out, "less safe", safety, terminal);
+        }
+        out
+    }
+}
+
+/// What was made for a rerun.
+#[derive(Serialize)]
+pub struct Prepared {
+    schema: u32,
+    dir: String,
+    files: u64,
+    bytes: u64,
+}
+
+impl Prepared {
+    /// The files of a script in this folder.
+    pub fn new(dir: &Path, script: &Script) -> Prepared {
+        Prepared {
+            schema: SCHEMA,
+            dir: dir.display().to_string(),
+            files: script.fills.len() as u64,
+            bytes: script.fills.iter().map(|fill| fill.size).sum(),
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let Prepared { dir, files, bytes, .. } = self;
+        format!("{dir} is prepared: {}, {}\n", counted(*files, "file"), Bytes(*bytes))
+    }
+}
+
+fn time(seconds: f64) -> String {
+    Nanos::seconds(seconds).to_string()
+}

@@ -1,0 +1,16 @@
+//! Performs the calls of a trace for real.
+//!
+//! cawl-core hands over the steps of the trace's threads, changed as for `whatif`; [`Builder`] makes a script
+//! of them, and [`play`] has a program of its own make the calls.
+
+mod builder;
+mod descriptors;
+mod files;
+mod folder;
+mod player;
+mod script;
+
+pub use builder::{Builder, Why, unmakeable};
+pub use folder::Folder;
+pub use player::{Order, play};
+pub use script::{Script, how};
