@@ -81,7 +81,16 @@ impl FreeMemory {
     }
 
     /// Lets time pass: what has lain free turns cold.
+    #[inline]
     pub(super) fn advance(&mut self, now: f64) {
+        // Seldom, and asked for with every piece of a write.
+        if self.pass.is_some_and(|at| at <= now) {
+            self.pass_up_to(now);
+        }
+    }
+
+    #[cold]
+    fn pass_up_to(&mut self, now: f64) {
         while let Some(at) = self.pass.filter(|at| *at <= now) {
             for zone in &mut self.zones {
                 for (order, list) in zone.lists.iter_mut().enumerate().skip(self.order) {

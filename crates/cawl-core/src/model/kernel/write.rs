@@ -155,7 +155,12 @@ impl Kernel {
             cached *= self.constants.cached_slowdown;
             call.flushing = true;
         }
-        let cold = if found.fresh > 0 { self.supplied(found.fresh, folio, call.at) } else { Cold::default() };
+        let cold = if found.fresh > 0 {
+            self.supplied(found.fresh, folio, call.at)
+        } else {
+            self.age_memory(call.at);
+            Cold::default()
+        };
         let from = call.at;
         let anew = away * self.constants.away;
         call.pass(anew + allocated + cached + cold.likely);
@@ -202,13 +207,18 @@ impl Kernel {
         Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
     }
 
+    /// What has lain free turns cold.
+    fn age_memory(&mut self, now: f64) {
+        self.memory.iter_mut().flat_map(|memory| memory.iter_mut()).for_each(|memory| memory.advance(now));
+    }
+
     /// Takes free memory for `pages`, and says how many of them are cold: at least, most likely, and at most.
     fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
         let order = folio.min(self.most).max(1).ilog2();
+        self.age_memory(now);
         let memory = self.memory.as_mut()?;
         let mut found = [0.0; 3];
         for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
-            memory.advance(now);
             *found = memory.take(pages as f64, order);
         }
         // More warm memory may lie before less of the cold.
@@ -281,8 +291,8 @@ impl Kernel {
         let cached = self.machine.cache.cached(file);
         let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
         let freed = cached - self.machine.cache.cached(file);
+        self.age_memory(self.machine.now);
         for memory in self.memory.iter_mut().flat_map(|memory| memory.iter_mut()) {
-            memory.advance(self.machine.now);
             memory.free(freed as f64, self.machine.now);
         }
         self.machine.cancel(file, gone);
