@@ -66,7 +66,8 @@ pub struct AnalysisOptions {
     /// is nearest to the counters; it is kept in addition, if it is not among the others.
     pub learn: bool,
     /// Learn from what calls took without their waits for a processor: constants of the machine alone, where
-    /// the live predictions are of a machine with its load.
+    /// the live predictions are of a machine with its load. Only by [`Analysis::take`]: parts that work side
+    /// by side learn before the findings tell these waits.
     pub undelayed: bool,
     /// Bounds of the observed time that part calls into classes; without any there are none.
     pub classes: Vec<Nanos>,

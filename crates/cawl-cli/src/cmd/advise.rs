@@ -18,7 +18,6 @@ use cawl_host::trace::TraceError;
 
 use super::on_paper::{MODEL, Scenario, run_all};
 use super::saved::SavedTrace;
-use super::side_by_side::take_all;
 use crate::args::{AdviseArgs, ModelArgs};
 use crate::progress::Progress;
 use crate::render::advise::Answer;
@@ -145,6 +144,7 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
         models: vec![MODEL.to_owned()],
         mode: Mode::Assimilated,
         learn: !args.no_learn,
+        undelayed: true,
         as_calibrated: true,
         ..AnalysisOptions::default()
     };
@@ -152,14 +152,17 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
     let (mut sizes, mut calls) = (FileSizes::default(), 0);
     let about = trace.about();
     let records = watched.all(first(trace.records(), args.calls.map(|calls| calls.saturating_add(1))));
-    let taken = take_all(&mut analysis, records, |record, _| {
-        if let Record::Event(event) = record {
+    for record in records {
+        let record = record.with_context(|| about.clone())?;
+        analysis.take(&record);
+        if let Record::Event(event) = &record {
             calls += 1;
             sizes.take(event);
         }
-        args.calls.is_none_or(|most| calls <= most)
-    });
-    taken.with_context(|| about)?;
+        if args.calls.is_some_and(|most| calls > most) {
+            break;
+        }
+    }
     let profile = if args.no_learn { trace.profile.clone() } else { analysis.learned().0 };
     let left_out = args.calls.is_some_and(|most| calls > most);
     Ok(Seen { report: analysis.report(), profile, sizes, left_out })
