@@ -42,7 +42,7 @@ fn default_choices_and_trees_as_json() {
         assert!(row["best"].as_u64() <= row["patterns"].as_u64() && row["worst"].is_u64(), "{row}");
     }
     // What loses records is the default of no pattern that may lose none.
-    let of = |need: &str| defaults.iter().filter(move |row| row["need"] == need);
+    let of = |need: &'static str| defaults.iter().filter(move |row| row["need"] == need);
     for row in of("record").chain(of("any")) {
         let setting = row["setting"].as_str().expect("a setting");
         assert!(
