@@ -189,7 +189,7 @@ impl Builder {
                 Bytes(self.most * 2 * STEP as u64)
             );
         }
-        if self.steps % LOOK == 0 && self.files.names.len() as u64 > self.most {
+        if self.steps.is_multiple_of(LOOK) && self.files.names.len() as u64 > self.most {
             bail!(
                 "the trace has too many files for this machine's memory; leave some out with --only or --drop"
             );

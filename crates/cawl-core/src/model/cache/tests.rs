@@ -117,7 +117,7 @@ fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
 fn handing_over_takes_requests_and_folios() {
     let mut cache = Cache::default();
     let at = cache.open(FileId::new(1, 1), 0);
-    let mut handed = |cache: &mut Cache, first, end| {
+    let handed = |cache: &mut Cache, first, end| {
         let Pieces { requests, folios } = cache.pieces(at, first, end);
         (requests, folios)
     };
@@ -127,7 +127,9 @@ fn handing_over_takes_requests_and_folios() {
     assert_eq!(handed(&mut cache, 0, u64::MAX), (1, 600));
     assert_eq!(handed(&mut cache, 500, 520), (1, 20));
     // Every second page of the next, and a folio of 256 pages.
-    (0..5).for_each(|page| drop(cache.dirty(at, 1024 + 2 * page, 1025 + 2 * page, 1)));
+    for page in 0..5 {
+        cache.dirty(at, 1024 + 2 * page, 1025 + 2 * page, 1);
+    }
     assert_eq!(handed(&mut cache, 600, u64::MAX), (5, 5));
     cache.dirty(at, 4096, 4096 + 256, 256);
     assert_eq!(handed(&mut cache, 0, u64::MAX), (7, 606));
