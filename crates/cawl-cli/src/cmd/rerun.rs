@@ -83,7 +83,9 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         // The player has put its times there.
         made.add(op, step.flags & how::COST != 0, step.size, step.offset);
         late.push(step.think.max(0) as f64);
-    })?;
+    });
+    Interrupted::by(signal)?;
+    let elapsed = elapsed?;
     if args.prepare {
         folder.leave_prepared(&script)?;
         let prepared = Prepared::new(&args.dir, &script);

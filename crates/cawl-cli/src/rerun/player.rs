@@ -16,7 +16,6 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::script::{STEP, Script, Step};
-use crate::interrupt::Interrupted;
 use crate::start;
 
 /// The program, as built by build.rs.
@@ -60,7 +59,7 @@ impl Drop for Group {
 /// from the beginning to the last end.
 ///
 /// # Errors
-/// When a call failed, with its name and a remedy; [`Interrupted`] after a signal.
+/// When a call failed, with its name and a remedy; after a signal, that the calls were ended.
 pub fn play(
     folder: &Path,
     script: &mut Script,
@@ -87,7 +86,6 @@ pub fn play(
         is_over.store(true, Ordering::Relaxed);
         result
     });
-    Interrupted::by(signal)?;
     result
 }
 
