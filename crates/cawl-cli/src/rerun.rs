@@ -10,7 +10,7 @@ mod folder;
 mod player;
 mod script;
 
-pub use builder::{Builder, Why, unmakeable};
+pub use builder::{Builder, unmakeable};
 pub use folder::Folder;
 pub use player::{Order, play};
-pub use script::{Script, how};
+pub use script::how;

@@ -88,12 +88,17 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let elapsed = elapsed?;
     if args.prepare {
         folder.leave_prepared(&script)?;
-        let prepared = Prepared::new(&args.dir, &script);
+        let prepared = Prepared::new(
+            &args.dir,
+            script.fills.len() as u64,
+            script.fills.iter().map(|fill| fill.size).sum(),
+        );
         return render::answer(args.json, &prepared, |_| Ok(prepared.text()));
     }
     if args.keep {
         folder.keep();
     }
+    let left_out = left_out.into_iter().map(|((op, why), calls)| (op, why.text(), calls));
     let changes = given.iter().map(|one| one.text.clone()).zip(steps.changed()).collect();
     let answer = Answer::new(&recorded, &made, elapsed, &late, left_out, changes, steps.safety());
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))

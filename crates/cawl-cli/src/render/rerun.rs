@@ -8,7 +8,6 @@ use cawl_wire::Op;
 use serde::Serialize;
 
 use super::{compact, counted, headed, line, table};
-use crate::rerun::{Script, Why};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -128,13 +127,14 @@ struct Changed {
 }
 
 impl Answer {
-    /// `elapsed`: of the rerun. `late`: how late each call began, in ns. `changes`: and the calls they changed.
+    /// `elapsed`: of the rerun. `late`: how late each call began, in ns. `left_out`: operations, why, and
+    /// how many calls. `changes`: and the calls they changed.
     pub fn new(
         recorded: &Times,
         made: &Times,
         elapsed: Nanos,
         late: &[f64],
-        left_out: BTreeMap<(Op, Why), u64>,
+        left_out: impl Iterator<Item = (Op, &'static str, u64)>,
         changes: Vec<(String, u64)>,
         safety: Vec<String>,
     ) -> Answer {
@@ -146,8 +146,7 @@ impl Answer {
             p99_s: seconds(quantile(late, 0.99).unwrap_or(0.0)),
             max_s: seconds(late.iter().copied().fold(0.0, f64::max)),
         };
-        let left_out =
-            left_out.into_iter().map(|((op, why), calls)| LeftOut { op: op.name(), calls, why: why.text() });
+        let left_out = left_out.map(|(op, why, calls)| LeftOut { op: op.name(), calls, why });
         Answer {
             schema: SCHEMA,
             recorded: recorded.told(recorded.elapsed()),
@@ -225,14 +224,9 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The files of a script in this folder.
-    pub fn new(dir: &Path, script: &Script) -> Prepared {
-        Prepared {
-            schema: SCHEMA,
-            dir: dir.display().to_string(),
-            files: script.fills.len() as u64,
-            bytes: script.fills.iter().map(|fill| fill.size).sum(),
-        }
+    /// So many files and bytes in this folder.
+    pub fn new(dir: &Path, files: u64, bytes: u64) -> Prepared {
+        Prepared { schema: SCHEMA, dir: dir.display().to_string(), files, bytes }
     }
 
     /// For people.
