@@ -47,12 +47,12 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     };
     for (number, record) in (0u64..).zip(trace.records()) {
         let record = record.with_context(|| about.clone())?;
-        if let Record::Event(event) = &record
-            && unmakeable(event).is_none()
-        {
-            let cost = classify(event) == Class::Cost;
+        if let Record::Event(event) = &record {
             recorded.span(event.start, event.end());
-            recorded.add(event.op, cost, event.returned.max(0) as u64, event.duration);
+            if unmakeable(event).is_none() {
+                let cost = classify(event) == Class::Cost;
+                recorded.add(event.op, cost, event.returned.max(0) as u64, event.duration);
+            }
         }
         builder.note(&record);
         let mut goes_on = true;

@@ -319,8 +319,10 @@ impl Builder {
 
     /// What was thought so far is over before other threads see this one.
     fn pause(&mut self, thread: u32) {
-        let think = std::mem::take(&mut self.thinking[thread as usize]);
+        let think = self.thinking[thread as usize];
+        // Where calls overlap it is less than nothing, and what comes next is earlier.
         if think > 0.0 {
+            self.thinking[thread as usize] = 0.0;
             self.push(thread, Step { think: think as i64, ..Step::new(code::PAUSE) });
         }
     }
@@ -336,7 +338,7 @@ impl Builder {
 
     /// A call, after the thread's thinking.
     fn make(&mut self, thread: u32, event: &Event, step: Step) {
-        let think = std::mem::take(&mut self.thinking[thread as usize]) as i64;
+        let think = std::mem::take(&mut self.thinking[thread as usize]).max(0.0) as i64;
         let cost = if classify(event) == Class::Cost { how::COST } else { 0 };
         self.push(thread, Step { think, op: event.op as u8, flags: step.flags | cost, ..step });
     }
