@@ -176,7 +176,8 @@ fn wrong_use_is_refused_with_a_remedy() {
     advise(&dir, &[]).code(2).says("--socket");
     advise(&dir, &["a.trace", "--socket", "/x"]).code(2).says("cannot be used with");
     advise(&dir, &["--socket", "/x", "--for", "1h"]).code(2).says("100ms to 10m");
-    advise(&dir, &["a.trace", "--for", "1s"]).code(2).says("--socket");
+    advise(&dir, &["--for", "1s"]).code(2).says("--socket");
+    advise(&dir, &["a.trace", "--for", "1s"]).code(2).says("cannot be used with");
     advise(&dir, &["a.trace", "--calls", "0"]).code(2).says("--calls");
     advise(&dir, &["--socket", "/nowhere.sock", "--for", "100ms"]).code(1).says("/nowhere.sock");
     advise(&dir, &["/nowhere.trace"]).code(1).says("cannot read the trace /nowhere.trace");

@@ -19,7 +19,10 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// How long cawld records, 100ms to 10m
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = recording, requires = "socket")]
+    #[arg(
+        long = "for", value_name = "TIME", default_value = "10s", value_parser = recording,
+        requires = "socket", conflicts_with = "trace"
+    )]
     pub span: Nanos,
     /// Look at the first COUNT calls of the trace only
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
