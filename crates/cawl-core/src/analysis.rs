@@ -19,7 +19,7 @@ use crate::classes::Classes;
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
-use crate::learn::Constant;
+use crate::learn::{Constant, Memory};
 use crate::mode::Mode;
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
@@ -65,10 +65,10 @@ pub struct AnalysisOptions {
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
     /// is nearest to the counters; it is kept in addition, if it is not among the others.
     pub learn: bool,
-    /// Learn from what calls took without their waits for a processor: constants of the machine alone, where
-    /// the live predictions are of a machine with its load. Only by [`Analysis::take`]: parts that work side
-    /// by side learn before the findings tell these waits.
-    pub undelayed: bool,
+    /// Learn for other calls than those that come next: from all calls together ([`Memory::Lasting`]), and
+    /// without their waits for a processor, which the live predictions have in them. Only by
+    /// [`Analysis::take`]: parts that work side by side learn before the findings tell these waits.
+    pub for_others: bool,
     /// Bounds of the observed time that part calls into classes; without any there are none.
     pub classes: Vec<Nanos>,
     /// Report also how each model does as calibrated: in lockstep, by the profile as it was at the start.
@@ -97,7 +97,7 @@ pub struct Analysis {
     as_calibrated: bool,
     learning: Learning,
     learn: bool,
-    undelayed: bool,
+    for_others: bool,
 }
 
 impl Analysis {
@@ -138,7 +138,8 @@ impl Analysis {
                 tracks.iter().chain(&for_questions).enumerate().filter(|(_, track)| track.name() == name);
             of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
-        let learning = Learning::new(profile, best(TEACHER));
+        let memory = if options.for_others { Memory::Lasting } else { Memory::Fading };
+        let learning = Learning::new(profile, memory, best(TEACHER));
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
         Ok(Analysis {
@@ -158,7 +159,7 @@ impl Analysis {
             as_calibrated: options.as_calibrated,
             learning,
             learn: options.learn,
-            undelayed: options.undelayed,
+            for_others: options.for_others,
         })
     }
 
@@ -179,7 +180,7 @@ impl Analysis {
         self.findings.take(record);
         // What was predicted is judged; now it may be learned from.
         if self.learn {
-            let undelayed = self.undelayed.then(|| self.findings.undelayed(record)).flatten();
+            let undelayed = self.for_others.then(|| self.findings.undelayed(record)).flatten();
             let record = undelayed.as_ref().unwrap_or(record);
             let tracks = self.tracks.iter_mut().chain(&mut self.for_questions);
             if let Some(widths) = self.learning.take(record, &self.findings.predictions, tracks) {
@@ -358,12 +359,12 @@ mod tests {
     /// A program that waits for a processor at each third call: a machine without that load has its calls.
     #[test]
     fn waits_for_a_processor_are_not_learned_where_that_is_asked_for() {
-        let learned = |undelayed| {
+        let learned = |for_others| {
             let options = AnalysisOptions {
                 models: vec![TEACHER.to_owned()],
                 mode: Mode::Assimilated,
                 learn: true,
-                undelayed,
+                for_others,
                 ..AnalysisOptions::default()
             };
             let mut analysis = Analysis::with(&HostProfile::uncalibrated(), &options).expect("models");

@@ -117,26 +117,51 @@ struct Dirtied {
 /// Bytes made dirty on other devices say nothing as long as they are no more than this part of all.
 const FEW: f64 = 0.1;
 
+/// How a learner forgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// What is older fades: constants are those of now, as the next call needs them.
+    Fading,
+    /// Nothing fades: constants are the most likely ones of all calls together. What calls do not tell apart
+    /// stays as it was known, so these are for calls of another kind.
+    Lasting,
+}
+
+impl Memory {
+    fn of(self, memories: Memories) -> Memories {
+        match self {
+            Memory::Fading => memories,
+            Memory::Lasting => Memories { members: [f64::INFINITY; 4], ..memories },
+        }
+    }
+}
+
 impl Learner {
     /// Begins with what this profile knows.
     pub fn new(profile: &HostProfile) -> Learner {
+        Learner::with(profile, Memory::Fading)
+    }
+
+    /// The same with a memory of this kind.
+    pub fn with(profile: &HostProfile, memory: Memory) -> Learner {
+        let [copying, waiting, writeback] = [COPYING, WAITING, WRITEBACK].map(|kind| memory.of(kind));
         let of_other = |other: &OtherDevice| {
             let own = HostProfile { device: other.constants.clone(), ..profile.clone() };
-            (constants::waiting(&own, WAITING), constants::writeback(&own, WRITEBACK))
+            (constants::waiting(&own, waiting), constants::writeback(&own, writeback))
         };
         Learner {
             others: profile.others.iter().map(of_other).collect(),
             latest: 0,
             configured: profile.clone(),
             profile: profile.clone(),
-            copying: constants::copying(profile, COPYING),
-            host: constants::host(profile, COPYING),
+            copying: constants::copying(profile, copying),
+            host: constants::host(profile, copying),
             supply: Supply::default(),
             cold: ColdMemory::default(),
-            slowdown: constants::slowdown(profile, COPYING),
-            stream: constants::stream(profile, COPYING),
-            waiting: constants::waiting(profile, WAITING),
-            writeback: constants::writeback(profile, WRITEBACK),
+            slowdown: constants::slowdown(profile, copying),
+            stream: constants::stream(profile, copying),
+            waiting: constants::waiting(profile, waiting),
+            writeback: constants::writeback(profile, writeback),
             level: None,
             since: Bytes::ZERO,
             busy: None,

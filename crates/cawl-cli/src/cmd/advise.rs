@@ -144,7 +144,7 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
         models: vec![MODEL.to_owned()],
         mode: Mode::Assimilated,
         learn: !args.no_learn,
-        undelayed: true,
+        for_others: true,
         as_calibrated: true,
         ..AnalysisOptions::default()
     };

@@ -88,7 +88,7 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<HostProfile> {
         models: vec![MODEL.to_owned()],
         mode: Mode::Assimilated,
         learn: true,
-        undelayed: true,
+        for_others: true,
         ..AnalysisOptions::default()
     };
     let mut analysis = Analysis::with(&trace.profile, &options)?;

@@ -60,7 +60,9 @@ pub(super) fn what(kind: Kind, scope: &Scope, size: u64) -> String {
 pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
     let shift = size.max(1).ilog2();
     match kind {
-        Kind::Buffer => format!("setvbuf(f, NULL, _IOFBF, 1 << {shift}) right after fopen"),
+        Kind::Buffer => format!(
+            "setvbuf(f, malloc(1 << {shift}), _IOFBF, 1 << {shift}) right after fopen (without memory of its own glibc ignores the size)"
+        ),
         Kind::Merge if scope.is_by("dd") => format!("dd bs={}", short(size)),
         Kind::Merge => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
         Kind::Fdatasync => "call fdatasync(fd) where the program calls fsync(fd)".to_owned(),

@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::track::Track;
 use crate::call::{Class, classify};
 use crate::divide::Widths;
-use crate::learn::Learner;
+use crate::learn::{Learner, Memory};
 use crate::model::Prediction;
 use crate::profile::HostProfile;
 use crate::record::Record;
@@ -18,8 +18,9 @@ pub(super) struct Learning {
 }
 
 impl Learning {
-    pub(super) fn new(profile: &HostProfile, teacher: Option<usize>) -> Learning {
-        Learning { learner: Learner::new(profile), teacher, counters: Counters::new(profile.kernel.page) }
+    pub(super) fn new(profile: &HostProfile, memory: Memory, teacher: Option<usize>) -> Learning {
+        let learner = Learner::with(profile, memory);
+        Learning { learner, teacher, counters: Counters::new(profile.kernel.page) }
     }
 
     /// Learns from a record of which these models said this, and lets them go on with it. Returns the new
