@@ -57,7 +57,7 @@ struct fill { uint64_t size; uint32_t file, unused; };
 struct stream { FILE *file; char *buffer; };
 /* Shared by all processes. */
 struct gate { sem_t open; uint64_t base; };
-struct life { sem_t done, ended; _Atomic uint64_t end; _Atomic uint32_t left; };
+struct life { sem_t done, ended; _Atomic uint64_t end; _Atomic uint32_t left; pid_t pid; };
 struct message { uint64_t kind, about, error; struct step step; };
 enum { RESULTS = 1, FAILED = 2, NOT_FILLED = 3, LOST = 4 };
 
@@ -387,7 +387,12 @@ static void run(uint32_t index) {
             struct life *life = &lives[s->arg];
             await(&life->ended);
             sem_post(&life->ended);
-            reap();
+            /* A child of this process has also emptied its streams then. */
+            int status = 0;
+            while (waitpid(life->pid, &status, 0) < 0 && errno == EINTR)
+                ;
+            if (status)
+                give_up(LOST, 0, status);
             uint64_t over = atomic_load(&life->end);
             end = over > end ? over : end;
             continue;
@@ -446,6 +451,7 @@ static void run_process(uint32_t process, uint64_t base) {
     current = process;
     struct process_info *info = &processes[process];
     struct life *life = &lives[process];
+    life->pid = getpid();
     if (info->first_thread == NONE) {
         atomic_store(&life->end, base);
     } else {
