@@ -10,8 +10,8 @@ use super::{bold, compact, counted, line};
 const SCHEMA: u32 = 1;
 /// Files named in the text.
 const NAMED: usize = 3;
-/// Causes that no change of a program removes.
-const NOT_BY_PROGRAM: [&str; 3] = ["cold memory", "preempted", "unexpected"];
+/// Causes that lie outside of what a call does: fewer calls meet them less, the same ones as before.
+const OUTSIDE: [&str; 3] = ["cold memory", "preempted", "unexpected"];
 /// Part of the time from which on these are named.
 const NOTEWORTHY: f64 = 0.05;
 
@@ -49,8 +49,8 @@ struct Bound {
     gain_s: f64,
     /// Best over observed.
     ratio: Option<f64>,
-    /// The part of the observed time that no change of the program removes.
-    not_by_program_s: f64,
+    /// The part of the observed time whose causes lie outside of what the calls do.
+    outside_s: f64,
 }
 
 impl Answer {
@@ -62,7 +62,7 @@ impl Answer {
         advice: Vec<Advice>,
         tried: u64,
     ) -> Answer {
-        let fixed = explain.causes.iter().filter(|cause| NOT_BY_PROGRAM.contains(&cause.name.as_str()));
+        let outside = explain.causes.iter().filter(|cause| OUTSIDE.contains(&cause.name.as_str()));
         let (seen, best) = (explain.observed_s, explain.best);
         Answer {
             schema: SCHEMA,
@@ -75,7 +75,7 @@ impl Answer {
             bound: Bound {
                 gain_s: (seen - best.best_s).max(0.0),
                 ratio: (seen > 0.0).then(|| best.best_s / seen),
-                not_by_program_s: fixed.map(|cause| cause.observed_s).sum(),
+                outside_s: outside.map(|cause| cause.observed_s).sum(),
             },
             tried,
             advice,
@@ -115,10 +115,12 @@ impl Answer {
             time(best_s)
         );
         line(&mut out, "bound", &bound, terminal);
-        let fixed = self.bound.not_by_program_s;
-        if fixed >= NOTEWORTHY * self.observed_s && fixed > 0.0 {
-            let text = format!("{} are {}", time(fixed), NOT_BY_PROGRAM.join(", "));
-            line(&mut out, "fixed", &format!("{text}: no change of the program removes them"), terminal);
+        let outside = self.bound.outside_s;
+        if outside >= NOTEWORTHY * self.observed_s && outside > 0.0 {
+            let causes = OUTSIDE.join(", ");
+            let text =
+                format!("{} are {causes}: fewer calls meet them less, other calls do not", time(outside));
+            line(&mut out, "outside", &text, terminal);
         }
         self.notes.iter().for_each(|note| line(&mut out, "waits", note, terminal));
         if self.advice.is_empty() {
