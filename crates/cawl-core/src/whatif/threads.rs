@@ -52,8 +52,8 @@ impl Step {
 /// The threads of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// When the latest call of each ended.
-    ends: BTreeMap<Thread, Time>,
+    /// When the latest call of each began and ended.
+    latest_calls: BTreeMap<Thread, (Time, Time)>,
     /// The process of each session.
     sessions: BTreeMap<u32, Image>,
     parents: HashMap<u32, u32>,
@@ -89,11 +89,11 @@ impl Threads {
 
     fn call(&mut self, event: &Event) -> Step {
         let thread = (event.pid, event.tid);
-        let (base, since) = match self.ends.get(&thread) {
-            Some(end) => (Base::Itself, *end),
+        let (base, since) = match self.latest_calls.get(&thread) {
+            Some((_, end)) => (Base::Itself, *end),
             None => self.beginning(event),
         };
-        self.ends.insert(thread, Time(event.end()));
+        self.latest_calls.insert(thread, (Time(event.start), Time(event.end())));
         self.latest = Some(thread);
         Step { thread, base, think: event.start as f64 - since.0 as f64, call: Some(*event) }
     }
@@ -108,23 +108,25 @@ impl Threads {
 
     /// When the latest call of a process ended.
     fn end_of(&self, pid: u32) -> Option<Time> {
-        self.of(pid).map(|(_, end)| *end).max()
+        self.of(pid).map(|(_, (_, end))| *end).max()
     }
 
-    fn of(&self, pid: u32) -> impl Iterator<Item = (&Thread, &Time)> {
-        self.ends.range((pid, 0)..=(pid, u32::MAX))
+    fn of(&self, pid: u32) -> impl Iterator<Item = (&Thread, &(Time, Time))> {
+        self.latest_calls.range((pid, 0)..=(pid, u32::MAX))
     }
 
-    /// A process has ended. A thread of its parent that made no call in its time has waited for it.
+    /// A process has ended. A thread of its parent that began no call in its time has waited for it. Its fork
+    /// may return after the process has begun.
     fn ended(&mut self, image: Image, at: Time, mut each: impl FnMut(Step)) {
         let Image { pid, started } = image;
         let Some(end) = self.end_of(pid) else { return };
         let at = at.max(end);
         if let Some(parent) = self.parents.get(&pid).copied() {
+            let waits = |(began, end): &(Time, Time)| *began <= started && *end <= at;
             let waited: Vec<Thread> =
-                self.of(parent).filter(|(_, end)| **end <= started).map(|(thread, _)| *thread).collect();
+                self.of(parent).filter(|(_, call)| waits(call)).map(|(thread, _)| *thread).collect();
             for thread in waited {
-                self.ends.insert(thread, at);
+                self.latest_calls.insert(thread, (at, at));
                 let think = at.since(end).get();
                 each(Step { thread, base: Base::End(pid), think, call: None });
             }
@@ -132,7 +134,7 @@ impl Threads {
         let ended: Vec<Thread> = self.of(pid).map(|(thread, _)| *thread).collect();
         // Its number may be given to another process; who came from it counts from here.
         if ended.iter().all(|thread| self.latest != Some(*thread)) {
-            self.ends.retain(|thread, _| !ended.contains(thread));
+            self.latest_calls.retain(|thread, _| !ended.contains(thread));
         }
     }
 }
