@@ -8,7 +8,7 @@ use cawl_core::{Analysis, Answers, Record, Shown};
 
 /// Records of a batch: enough to pay for the hand-over; few enough that what the models say of it, which is
 /// five times as long, stays in the processor's cache until the findings have taken it.
-const BATCH: usize = 512;
+const BATCH: usize = 2048;
 /// Most batches in a channel: no thread waits for another because that has a long batch.
 const WAITING: usize = 4;
 
