@@ -73,7 +73,7 @@ pub fn play(
     let mut group = Group(command.spawn().context("the program that makes the calls cannot be run")?);
     let pid = group.0.id();
     let is_over = AtomicBool::new(false);
-    let result = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 thread::sleep(LOOK);
@@ -85,8 +85,7 @@ pub fn play(
         let result = converse(&mut group.0, script, order, each);
         is_over.store(true, Ordering::Relaxed);
         result
-    });
-    result
+    })
 }
 
 fn converse(
