@@ -58,12 +58,12 @@ impl Kind {
     fn risk(self) -> u8 {
         match self {
             Kind::Pace | Kind::Direct | Kind::Move => 0,
-            // Times of files, and zeros at their end.
-            Kind::Fdatasync | Kind::Dsync | Kind::Preallocate => 1,
+            // Times of files.
+            Kind::Fdatasync | Kind::Dsync => 1,
             // What a killed program has not handed over.
             Kind::Buffer | Kind::Merge => 2,
-            // What a crash leaves of unsynced data.
-            Kind::Limits | Kind::Sort | Kind::AppendOnly => 3,
+            // What a crash leaves of unsynced data, and what readers find.
+            Kind::Preallocate | Kind::Limits | Kind::Sort | Kind::AppendOnly => 3,
             Kind::SyncEvery => 4,
             Kind::SyncEnd | Kind::SyncOff | Kind::Together => 5,
         }
@@ -72,7 +72,7 @@ impl Kind {
     /// How much is to be changed: an option or a line, several, the program's structure.
     fn effort(self) -> u8 {
         match self {
-            Kind::Direct | Kind::Limits | Kind::Sort | Kind::Move => 2,
+            Kind::Preallocate | Kind::Direct | Kind::Limits | Kind::Sort | Kind::Move => 2,
             Kind::AppendOnly | Kind::Together => 3,
             _ => 1,
         }

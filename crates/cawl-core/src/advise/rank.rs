@@ -8,12 +8,12 @@ use super::{Candidate, Kind, Tried, WORTH};
 use crate::cause::Cause;
 use crate::profile::{HostProfile, Origin};
 use crate::units::{Bytes, Nanos};
-use crate::whatif::{Ledger, Ratio};
+use crate::whatif::{Change, Ledger, Ratio, Rewrite};
 
 /// The least gain that is told.
 const LEAST: Nanos = Nanos::millis(1.0);
 /// Two gains are the same by different means where so much of them is of the same causes.
-const SAME: f64 = 0.8;
+const SAME: f64 = 0.9;
 /// Pieces of advice at most.
 const MOST: usize = 7;
 
@@ -81,7 +81,8 @@ pub enum Sure {
 }
 
 impl Sure {
-    /// Of a gain by the constants of this profile; `off`: the calls as they were on paper over observed, less 1.
+    /// Of a gain by the constants of this profile; `off`: the calls as they were, on paper over observed,
+    /// less 1.
     fn of(ratio: &Ratio, profile: &HostProfile, off: f64) -> Sure {
         let remains = (1.0 - ratio.interval.1) / (1.0 - ratio.value).max(f64::MIN_POSITIVE);
         match off.abs() {
@@ -98,6 +99,16 @@ impl Sure {
             Sure::Likely => "likely",
             Sure::Unsure => "unsure",
         }
+    }
+}
+
+impl Candidate {
+    /// A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps, or
+    /// on the journal: no percentile of a constant tells how often.
+    fn most_sure(&self) -> Sure {
+        let depends =
+            |change: &Change| matches!(change.rewrite, Rewrite::Preallocate | Rewrite::Flags(_, true));
+        if self.changes.iter().any(depends) { Sure::Likely } else { Sure::Sure }
     }
 }
 
@@ -225,7 +236,7 @@ fn advice(before: &Ledger, profile: &HostProfile, off: f64, tried: &Tried) -> Op
         program: candidate.program.clone(),
         safety: safety(before, tried),
         how: candidate.how.clone(),
-        sure: Sure::of(&ratio, profile, off),
+        sure: Sure::of(&ratio, profile, off).max(candidate.most_sure()),
         alternatives: Vec::new(),
     })
 }

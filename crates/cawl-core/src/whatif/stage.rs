@@ -486,7 +486,7 @@ impl Stage {
                 "O_DIRECT makes nothing durable: a sync is needed as before".to_owned()
             }
             Rewrite::Preallocate => {
-                "files have their final size from the first write on: a crash leaves zeros at the end"
+                "files have their final size from the first write on: readers and O_APPEND find zeros, after a crash too"
                     .to_owned()
             }
             Rewrite::Sort => "a crash between two syncs leaves later writes without earlier ones".to_owned(),
