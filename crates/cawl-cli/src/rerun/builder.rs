@@ -10,9 +10,9 @@ use cawl_core::{Base, Bytes, Class, EndKind, Record, classify, kernel_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use nix::fcntl::OFlag;
 
-use super::descriptors::{Description, Slot, Stream, Table};
+use super::descriptors::{At, Description, Slot, Stream, Table, Uses};
 use super::files::Files;
-use super::script::{Fill, NONE, Origin, Process, SOURCE, STEP, Script, Step, Thread, code, how};
+use super::script::{FOLDER, Fill, NONE, Origin, Process, SOURCE, STEP, Script, Step, Thread, code, how};
 
 /// The bits of a process's number that the trace knows; above them is the number of the copy (`--writers`).
 const PIDS: u32 = (1 << 22) - 1;
@@ -93,6 +93,13 @@ pub struct Builder {
     parents: HashMap<u32, u32>,
     files: Files,
     descriptions: Vec<Description>,
+    /// The description that the next step moves.
+    moving: Option<usize>,
+    /// What was done with each process's places, and last with each name.
+    uses: HashMap<(u32, u32), Uses>,
+    named: HashMap<u32, At>,
+    /// The latest step of the second thread that the first one has waited for.
+    ordered: HashMap<(u32, u32), u64>,
     steps: u64,
     /// As many steps have room in memory.
     most: u64,
@@ -113,6 +120,10 @@ impl Builder {
             parents: HashMap::new(),
             files: Files::new(),
             descriptions: Vec::new(),
+            moving: None,
+            uses: HashMap::new(),
+            named: HashMap::new(),
+            ordered: HashMap::new(),
             steps: 0,
             most: memory.0 / (2 * STEP as u64),
             left_out: BTreeMap::new(),
@@ -313,8 +324,63 @@ impl Builder {
     // Steps.
 
     fn push(&mut self, thread: u32, step: Step) {
+        for before in self.before(thread, &step) {
+            self.order(thread, before);
+        }
+        let at = (thread, self.script.threads[thread as usize].steps.len() as u64);
+        self.done(at, &step);
         self.steps += 1;
         self.script.threads[thread as usize].steps.push(step);
+    }
+
+    /// The step of another thread comes before the next one of this thread.
+    fn order(&mut self, thread: u32, (other, step): At) {
+        let ordered = self.ordered.entry((thread, other)).or_default();
+        // Steps count from 1 here.
+        if other != thread && *ordered <= step {
+            *ordered = step + 1;
+            self.steps += 1;
+            let order = Step { arg: other, offset: step, ..Step::new(code::ORDER) };
+            self.script.threads[thread as usize].steps.push(order);
+        }
+    }
+
+    /// What a step comes after, since the program must have seen to it: a descriptor is used while it is open,
+    /// names change as they did, and who shares a position moves it in turn.
+    fn before(&self, thread: u32, step: &Step) -> Vec<At> {
+        let mut all = Vec::new();
+        let process = self.process(thread);
+        for (place, changes) in places(step) {
+            let Some(uses) = self.uses.get(&(process, place)) else { continue };
+            all.extend(uses.changed);
+            if changes {
+                all.extend(&uses.since);
+            }
+        }
+        all.extend(names(step).filter_map(|name| self.named.get(&name)));
+        all.extend(self.moving.and_then(|description| self.descriptions[description].mover));
+        all
+    }
+
+    fn done(&mut self, at: At, step: &Step) {
+        let process = self.process(at.0);
+        for (place, changes) in places(step) {
+            let uses = self.uses.entry((process, place)).or_default();
+            if changes {
+                *uses = Uses { changed: Some(at), since: Vec::new() };
+            } else {
+                match uses.since.iter_mut().find(|(thread, _)| *thread == at.0) {
+                    Some(latest) => *latest = at,
+                    None => uses.since.push(at),
+                }
+            }
+        }
+        for name in names(step) {
+            self.named.insert(name, at);
+        }
+        if let Some(description) = self.moving.take() {
+            self.descriptions[description].mover = Some(at);
+        }
     }
 
     /// What was thought so far is over before other threads see this one.
@@ -381,6 +447,7 @@ impl Builder {
             _ => {
                 let slot = self.slot(event, thread);
                 if event.op == Op::Seek {
+                    self.moving = Some(slot.description);
                     self.descriptions[slot.description].position = Some(event.offset);
                 }
                 let (offset, size, file) = (event.offset, event.requested, self.files.met(event));
@@ -445,7 +512,7 @@ impl Builder {
         if event.has(flag::TMPFILE) {
             self.files.unlinked(event);
         }
-        self.descriptions.push(Description { position: Some(0), flags: event.flags });
+        self.descriptions.push(Description { position: Some(0), flags: event.flags, mover: None });
         let description = self.descriptions.len() - 1;
         let slot = self.table(thread).open(event.fd, description, event.file(), event.flags);
         let flags = if is_named { 0 } else { how::NAMELESS };
@@ -520,6 +587,7 @@ impl Builder {
 
     /// Has a descriptor stand where the call finds it; the flag for the step.
     fn stand(&mut self, event: &Event, slot: &Slot, bytes: u64) -> u16 {
+        self.moving = Some(slot.description);
         let description = &mut self.descriptions[slot.description];
         if event.offset == UNKNOWN_OFFSET || event.has(flag::APPEND) {
             description.position = None;
@@ -611,6 +679,7 @@ impl Builder {
         let mut step = Step { slot: slot.place, size, offset, file, ..Step::new(0) };
         let left = event.flushed().unwrap_or(0);
         if event.op == Op::StreamSeek {
+            self.moving = Some(slot.description);
             self.descriptions[slot.description].position = Some(offset);
         } else if left > 0 {
             step.flags = self.stand(event, &slot, left);
@@ -621,6 +690,32 @@ impl Builder {
         }
         self.make(thread, event, step);
     }
+}
+
+/// The places of the player's table that a step is about, and whether it opens or closes them.
+fn places(step: &Step) -> impl Iterator<Item = (u32, bool)> {
+    use Op::*;
+    let op = Op::from_code(step.op);
+    let opens = matches!(op, Some(Open | StreamOpen)) && step.flags & how::ON_DESCRIPTOR == 0;
+    let closes = matches!(op, Some(Close | StreamClose));
+    let own = (step.slot != NONE).then_some((step.slot, opens || closes));
+    own.into_iter().chain((op == Some(Dup)).then_some((step.arg, true)))
+}
+
+/// The names that a step makes, takes away or looks up.
+fn names(step: &Step) -> impl Iterator<Item = u32> {
+    use Op::*;
+    let op = Op::from_code(step.op);
+    let by_name = match op {
+        Some(Open | StreamOpen) => {
+            step.flags & (how::ON_DESCRIPTOR | how::NAMELESS) == 0 && step.file != FOLDER
+        }
+        Some(Truncate) => step.flags & how::BY_NAME != 0,
+        Some(Unlink | Rename) => true,
+        _ => false,
+    };
+    let to = (op == Some(Rename)).then_some(step.arg);
+    by_name.then_some(step.file).into_iter().chain(to)
 }
 
 /// The flags of open for a file that is open as in a call.

@@ -35,6 +35,20 @@ pub struct Description {
     pub position: Option<u64>,
     /// Bits of [`flag`].
     pub flags: u32,
+    /// What moved it last.
+    pub mover: Option<At>,
+}
+
+/// A step of a thread.
+pub type At = (u32, u64);
+
+/// What threads did with a place of the player's table.
+#[derive(Clone, Debug, Default)]
+pub struct Uses {
+    /// It was opened, or closed.
+    pub changed: Option<At>,
+    /// The latest uses of each thread since.
+    pub since: Vec<At>,
 }
 
 /// The table of a process.

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -30,7 +31,7 @@ enum {
     OPEN = 1, CLOSE = 2, DUP = 3, SEEK = 4, WRITE = 10, PWRITE = 11, WRITEV = 12, PWRITEV = 13, COPY_RANGE = 14,
     SENDFILE = 15, TRUNCATE = 20, ALLOCATE = 21, UNLINK = 22, RENAME = 23, FSYNC = 30, FDATASYNC = 31, SYNC = 32,
     SYNCFS = 33, SYNC_RANGE = 34, STREAM_WRITE = 40, STREAM_FLUSH = 41, STREAM_SEEK = 42, STREAM_CLOSE = 43,
-    STREAM_OPEN = 45, FORK = 60, START = 200, WAIT = 201, PAUSE = 202, SET_FLAGS = 203
+    STREAM_OPEN = 45, FORK = 60, START = 200, WAIT = 201, PAUSE = 202, SET_FLAGS = 203, ORDER = 204
 };
 /* Flags of a step: no call of the trace; the descriptor is moved to `offset` first; by name instead of
  * descriptor; without a name; a stream of an open descriptor. */
@@ -56,7 +57,7 @@ struct process_info { uint32_t first_thread, threads, is_root, flushes; };
 struct fill { uint64_t size; uint32_t file, unused; };
 struct stream { FILE *file; char *buffer; };
 /* Shared by all processes. */
-struct gate { sem_t open; uint64_t base; };
+struct gate { sem_t open; uint64_t base; _Atomic uint64_t passed; } __attribute__((aligned(64)));
 struct life { sem_t done, ended; _Atomic uint64_t end; _Atomic uint32_t left; pid_t pid; };
 struct message { uint64_t kind, about, error; struct step step; };
 enum { RESULTS = 1, FAILED = 2, NOT_FILLED = 3, LOST = 4 };
@@ -221,6 +222,18 @@ static void await(sem_t *semaphore) {
     }
 }
 
+/* Until a thread has passed one of its steps. Most often it has. */
+static void order(uint32_t thread, uint64_t step) {
+    _Atomic uint64_t *passed = &gates[thread].passed;
+    for (unsigned turn = 0; atomic_load_explicit(passed, memory_order_acquire) <= step; turn++) {
+        struct timespec t = {0, AWAKE / 2};
+        if (turn < 100)
+            sched_yield();
+        else
+            nanosleep(&t, NULL);
+    }
+}
+
 static int open_file(const struct step *s) {
     if (!(s->flags & NAMELESS))
         return open(names[s->file], s->arg, 0600);
@@ -378,11 +391,15 @@ static void run(uint32_t index) {
     uint64_t end = gates[index].base, turn = index, room = 0;
     char *own = NULL;
     struct step *s = steps + threads[index].first;
-    for (struct step *last = s + threads[index].count; s < last; s++, turn++) {
+    _Atomic uint64_t *passed = &gates[index].passed;
+    struct step *first = s, *last = s + threads[index].count;
+    for (; s < last; s++, turn++) {
+        atomic_store_explicit(passed, s - first, memory_order_release);
         uint64_t due = end + (s->think > 0 ? s->think : 0), offset = s->offset;
         switch (s->op) {
         case START: start(s, end); continue;
         case PAUSE: end = due; continue;
+        case ORDER: order(s->arg, offset); continue;
         case WAIT: {
             struct life *life = &lives[s->arg];
             await(&life->ended);
@@ -431,6 +448,7 @@ static void run(uint32_t index) {
             settle(s, offset);
         s->late = began - due, s->duration = end - began;
     }
+    atomic_store_explicit(passed, s - first, memory_order_release);
     free(own);
     struct life *life = &lives[threads[index].process];
     uint64_t latest = atomic_load(&life->end);

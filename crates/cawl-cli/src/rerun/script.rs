@@ -23,6 +23,8 @@ pub mod code {
     pub const PAUSE: u8 = 202;
     /// Sets O_APPEND and O_DIRECT.
     pub const SET_FLAGS: u8 = 203;
+    /// Waits until a thread has passed a step.
+    pub const ORDER: u8 = 204;
 }
 
 /// Bits of [`Step::flags`].

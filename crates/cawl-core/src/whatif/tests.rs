@@ -360,7 +360,7 @@ fn who_waits_for_a_process_goes_on_when_it_has_ended() {
     for longer in [0, MS / 2] {
         let mut trace = Trace::default();
         trace.begin(1, 1, 0);
-        trace.write(1, 0, 4 * KIB);
+        trace.call(Op::Fork, 0, 1, |event| event.returned = 2);
         if let Some(Record::Event(event)) = trace.records.last_mut() {
             event.duration += longer;
         }

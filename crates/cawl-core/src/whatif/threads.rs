@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-use cawl_wire::Event;
+use cawl_wire::{Event, Op};
 
 use crate::record::{EndKind, Record};
 use crate::units::Time;
@@ -52,8 +52,8 @@ impl Step {
 /// The threads of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// When the latest call of each began and ended.
-    latest_calls: BTreeMap<Thread, (Time, Time)>,
+    /// When the latest call of each ended, and the process that it started, if any.
+    latest_calls: BTreeMap<Thread, (Time, Option<u32>)>,
     /// The process of each session.
     sessions: BTreeMap<u32, Image>,
     parents: HashMap<u32, u32>,
@@ -90,10 +90,11 @@ impl Threads {
     fn call(&mut self, event: &Event) -> Step {
         let thread = (event.pid, event.tid);
         let (base, since) = match self.latest_calls.get(&thread) {
-            Some((_, end)) => (Base::Itself, *end),
+            Some((end, _)) => (Base::Itself, *end),
             None => self.beginning(event),
         };
-        self.latest_calls.insert(thread, (Time(event.start), Time(event.end())));
+        let child = matches!(event.op, Op::Fork | Op::Spawn).then_some(event.returned as u32);
+        self.latest_calls.insert(thread, (Time(event.end()), child));
         self.latest = Some(thread);
         Step { thread, base, think: event.start as f64 - since.0 as f64, call: Some(*event) }
     }
@@ -108,25 +109,28 @@ impl Threads {
 
     /// When the latest call of a process ended.
     fn end_of(&self, pid: u32) -> Option<Time> {
-        self.of(pid).map(|(_, (_, end))| *end).max()
+        self.of(pid).map(|(_, (end, _))| *end).max()
     }
 
-    fn of(&self, pid: u32) -> impl Iterator<Item = (&Thread, &(Time, Time))> {
+    fn of(&self, pid: u32) -> impl Iterator<Item = (&Thread, &(Time, Option<u32>))> {
         self.latest_calls.range((pid, 0)..=(pid, u32::MAX))
     }
 
-    /// A process has ended. A thread of its parent that began no call in its time has waited for it. Its fork
-    /// may return after the process has begun.
+    /// A process has ended. A thread of its parent that made no call in its time has waited for it. The call
+    /// that started it may return later.
     fn ended(&mut self, image: Image, at: Time, mut each: impl FnMut(Step)) {
         let Image { pid, started } = image;
         let Some(end) = self.end_of(pid) else { return };
         let at = at.max(end);
         if let Some(parent) = self.parents.get(&pid).copied() {
-            let waits = |(began, end): &(Time, Time)| *began <= started && *end <= at;
-            let waited: Vec<Thread> =
-                self.of(parent).filter(|(_, call)| waits(call)).map(|(thread, _)| *thread).collect();
-            for thread in waited {
-                self.latest_calls.insert(thread, (at, at));
+            let waits = |(end, child): &(Time, Option<u32>)| *end <= started || *child == Some(pid);
+            let waited: Vec<(Thread, Time)> = self
+                .of(parent)
+                .filter(|(_, call)| waits(call))
+                .map(|(thread, (end, _))| (*thread, *end))
+                .collect();
+            for (thread, own) in waited {
+                self.latest_calls.insert(thread, (at.max(own), None));
                 let think = at.since(end).get();
                 each(Step { thread, base: Base::End(pid), think, call: None });
             }
