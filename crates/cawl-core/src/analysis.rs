@@ -65,7 +65,7 @@ pub struct AnalysisOptions {
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
     /// is nearest to the counters; it is kept in addition, if it is not among the others.
     pub learn: bool,
-    /// Learn for other calls than those that come next: from all calls together ([`Memory::Lasting`]), and
+    /// Learn for other calls than those that come next: from all calls together (`Memory::Lasting`), and
     /// without their waits for a processor, which the live predictions have in them. Only by
     /// [`Analysis::take`]: parts that work side by side learn before the findings tell these waits.
     pub for_others: bool,
