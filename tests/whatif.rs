@@ -42,6 +42,31 @@ fn calls(costs: &Value, op: &str) -> u64 {
 }
 
 #[test]
+fn a_changed_trace_is_written_where_that_is_asked_for() {
+    let dir = Dir::new();
+    trace(&dir);
+    let bytes = fs::read(dir.trace()).unwrap();
+    let changed = dir.path().join("changed.cawl");
+    let to = changed.to_str().unwrap();
+    let answer = asked(&dir, &["--fsync", "every=16", "--merge", "256", "-o", to]);
+    let mut explain = dir.cawl(&["explain", "--json"]);
+    explain.arg(&changed);
+    let told: Value = serde_json::from_str(&Running::start(explain).finish().success().stdout).expect("JSON");
+    let (after, calls) = (&answer["after"], number(&told["calls"]));
+    assert_eq!(told["calls"], after["calls"]);
+    // Whole ns.
+    assert!((number(&told["observed_s"]) - number(&after["total_s"])).abs() < calls * 1e-9, "{told:#}");
+    let mut csv = dir.cawl(&["export", "--to", "csv"]);
+    csv.arg(&changed);
+    let rows = Running::start(csv).finish().success().stdout;
+    assert!(rows.contains("/data/app.db") && rows.contains("/var/app.log"), "{rows}");
+    whatif(&dir, &["--fsync", "none", "-o", dir.trace().to_str().unwrap()]).code(2).says("overwrite");
+    whatif(&dir, &["--fsync", "none", "-o", "/nowhere/x"]).code(1).says("/nowhere/x");
+    whatif(&dir, &["--fsync", "none", "--each", "-o", to]).code(2).says("cannot be used with");
+    assert_eq!(fs::read(dir.trace()).unwrap(), bytes);
+}
+
+#[test]
 fn the_gain_of_a_change_is_told_with_what_becomes_less_safe() {
     let dir = Dir::new();
     trace(&dir);

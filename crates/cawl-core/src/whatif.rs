@@ -81,6 +81,11 @@ impl WhatIf {
         WhatIf { steps: Steps::new(changes, sizes), paper: Paper::new(model, machine) }
     }
 
+    /// Keeps the changed trace for [`Ledger::records`], which takes memory for each of its records.
+    pub fn keep(&mut self) {
+        self.paper.keep();
+    }
+
     /// Takes the next record of the trace.
     pub fn take(&mut self, record: &Record) {
         self.steps.take(record, &mut |step| self.paper.step(&step));

@@ -30,6 +30,9 @@ pub struct WhatIfArgs {
     /// Use the profile's constants as they are, without learning from the trace
     #[arg(long)]
     pub no_learn: bool,
+    /// Write the changed trace, with the times that its calls have on paper
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["each", "sensitivity"])]
+    pub output: Option<PathBuf>,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

@@ -1,13 +1,16 @@
 //! `whatif`: a trace's calls on paper, as they were and with changes.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
     Analysis, AnalysisOptions, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger,
-    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite,
+    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite, WhatIf,
 };
+use cawl_host::trace::{TraceFile, WhenFull};
 
+use super::are_same;
 use super::on_paper::{MODEL, Scenario, run_all};
 use super::read_profile;
 use super::saved::SavedTrace;
@@ -28,6 +31,12 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     if given.is_empty() && !args.sensitivity {
         let why = "name a change, as --fsync none or --set device.writeback=2G; `cawl-cli whatif --help` lists them";
         return Err(exit::Usage(why.to_owned()).into());
+    }
+    if let Some(path) = &args.output
+        && are_same(&args.trace, path)
+    {
+        let why = format!("the changed trace would overwrite {}; name another file with -o", path.display());
+        return Err(exit::Usage(why).into());
     }
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
     let mut trace = open()?;
@@ -59,9 +68,15 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         scenarios.push(after(given)?);
     }
     let mut trace = open()?;
-    let whatifs = scenarios.iter().map(|one| one.begin(&sizes)).collect();
-    let (ledgers, observed) = run_all(trace.records(), whatifs).with_context(|| trace.about())?;
+    let mut whatifs: Vec<WhatIf> = scenarios.iter().map(|one| one.begin(&sizes)).collect();
+    if args.output.is_some() {
+        whatifs.iter_mut().skip(1).for_each(WhatIf::keep);
+    }
+    let (mut ledgers, observed) = run_all(trace.records(), whatifs).with_context(|| trace.about())?;
     trace.reader.damage().describe().into_iter().for_each(render::tell);
+    if let (Some(path), Some(changed), Some(ledger)) = (&args.output, scenarios.get(1), ledgers.get_mut(1)) {
+        write(path, host, &changed.machine.profile, std::mem::take(&mut ledger.records))?;
+    }
     let (before, after) = ledgers.split_first().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
     let compared = |text: String, after: &Ledger| {
@@ -80,6 +95,21 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         answer.sensitivity.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));
     }
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+/// Writes a changed trace of this machine.
+fn write(
+    path: &Path,
+    host: Option<HostFacts>,
+    profile: &HostProfile,
+    records: Vec<Record>,
+) -> anyhow::Result<()> {
+    let about = || format!("cannot write the trace {}", path.display());
+    let mut trace = TraceFile::create(path, WhenFull::Wait).with_context(about)?;
+    let head = host.map(|host| Record::Host(Box::new(host))).into_iter();
+    let head = head.chain([Record::Profile(Box::new(profile.clone()))]);
+    head.chain(records).for_each(|record| trace.push(&record));
+    trace.finish().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
 }
 
 /// The trace's profile with what the first calls teach.

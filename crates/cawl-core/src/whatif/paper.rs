@@ -12,7 +12,7 @@ use crate::cause::CostParts;
 use crate::descriptors::Descriptors;
 use crate::limits::DirtyLimits;
 use crate::model::CostModel;
-use crate::record::Record;
+use crate::record::{Record, Session, SessionEnd, Wchar};
 use crate::units::{Bytes, Nanos, Time};
 
 /// What calls cost on paper.
@@ -36,6 +36,9 @@ pub struct Ledger {
     pub changed: Vec<u64>,
     /// What became less safe.
     pub safety: Vec<String>,
+    /// The calls as they were made on paper, by time, with the sessions and names around them; empty unless
+    /// asked for.
+    pub records: Vec<Record>,
 }
 
 /// What the calls of an operation cost.
@@ -62,10 +65,14 @@ pub(super) struct Paper {
     /// Where each thread stands, and the latest of each process.
     threads: HashMap<Thread, Time>,
     processes: HashMap<u32, Time>,
+    /// The process of each session, where records are kept.
+    sessions: HashMap<u32, u32>,
     first: Option<Time>,
     last: Time,
     ops: BTreeMap<Op, (Nanos, Histogram)>,
     ledger: Ledger,
+    /// The records of a changed trace with their times, if they are asked for.
+    kept: Option<Vec<(Time, Record)>>,
 }
 
 impl Paper {
@@ -84,15 +91,57 @@ impl Paper {
             has_memory: machine.warm,
             threads: HashMap::new(),
             processes: HashMap::new(),
+            sessions: HashMap::new(),
             first: None,
             last: Time(0),
             ops: BTreeMap::new(),
             ledger: Ledger::default(),
+            kept: None,
         }
+    }
+
+    /// From now on records are kept for [`Ledger::records`].
+    pub(super) fn keep(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
+    /// Keeps a record that is no call, at its time on paper. What was observed of the machine, and what the
+    /// kernel counted of the processes, is not of this run.
+    fn keep_other(&mut self, record: &Record) {
+        let stood = |pid: u32| self.processes.get(&pid).copied().unwrap_or(self.last);
+        let (at, record) = match record {
+            Record::Session(session) => {
+                let started = stood(session.ppid);
+                (
+                    started,
+                    Record::Session(Session {
+                        started,
+                        wchar: Wchar::default(),
+                        usage: None,
+                        ..session.clone()
+                    }),
+                )
+            }
+            Record::End(end) => {
+                let at = self.sessions.get(&end.id).map_or(self.last, |pid| stood(*pid));
+                (at, Record::End(SessionEnd::new(end.id, at, end.how)))
+            }
+            // Before any call on it.
+            Record::File(file) if !file.renamed => (Time(0), record.clone()),
+            Record::File(_) | Record::Note(_) => (self.last, record.clone()),
+            _ => return,
+        };
+        if let Record::Session(session) = &record {
+            self.sessions.insert(session.id, session.pid);
+        }
+        self.kept.iter_mut().for_each(|kept| kept.push((at, record.clone())));
     }
 
     /// Takes any record but a call or a name.
     pub(super) fn note(&mut self, record: &Record) {
+        if self.kept.is_some() {
+            self.keep_other(record);
+        }
         match record {
             Record::Sample(sample) if self.limits.is_none() => {
                 self.model.set_limits(sample.limits(self.page))
@@ -125,7 +174,11 @@ impl Paper {
         }
         self.first.get_or_insert(at);
         if let Some(event) = &step.call {
-            at = at + self.call(event, at);
+            let cost = self.call(event, at);
+            let duration = cost.get() as u64;
+            let made = Record::Event(Event { start: at.0, duration, ..*event });
+            self.kept.iter_mut().for_each(|kept| kept.push((at, made.clone())));
+            at = at + cost;
         }
         self.threads.insert(step.thread, at);
         let process = self.processes.entry(step.thread.0).or_insert(at);
@@ -173,6 +226,9 @@ impl Paper {
             Some(OpCost { op, calls: costs.total(), total, quantiles: costs.quantiles()? })
         });
         self.ledger.ops = ops.collect();
+        let mut kept = self.kept.unwrap_or_default();
+        kept.sort_by_key(|(at, _)| *at);
+        self.ledger.records = kept.into_iter().map(|(_, record)| record).collect();
         self.ledger
     }
 }
