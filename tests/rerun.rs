@@ -56,7 +56,10 @@ fn calls(trace: &Path, player: bool, inlined: bool) -> Vec<Vec<Call>> {
                 if left == Some(0) {
                     continue;
                 }
-                let call = (event.op, left.unwrap_or(event.returned), event.offset, event.flags & FLAGS);
+                // The end of a run's last child may stand in the trace after that of its parent, which then
+                // waits for it no more.
+                let place = if event.op == Op::StreamExit { 0 } else { event.offset };
+                let call = (event.op, left.unwrap_or(event.returned), place, event.flags & FLAGS);
                 threads.entry((event.pid, event.tid)).or_default().push(call);
             }
             _ => {}
