@@ -9,8 +9,10 @@ mod files;
 mod folder;
 mod player;
 mod script;
+mod why;
 
-pub use builder::{Builder, unmakeable};
+pub use builder::Builder;
 pub use folder::Folder;
 pub use player::{Order, play};
 pub use script::how;
+pub use why::unmakeable;

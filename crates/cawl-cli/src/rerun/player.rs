@@ -99,7 +99,7 @@ fn converse(
     let random = ((PAGE / order.compress / 8.0).ceil() * 8.0).clamp(0.0, PAGE) as u32;
     let steps = if order.plays { script.len() } else { 0 };
     let wrote = script.write(&mut BufWriter::with_capacity(1 << 18, input), random, order.fills, order.plays);
-    // Whoever does not read the script has said why.
+    // A player that does not read the script has said why.
     wrote.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })?;
     let mut output = BufReader::with_capacity(1 << 18, output);
     let mut message = [0; 24 + STEP];

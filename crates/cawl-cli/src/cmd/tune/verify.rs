@@ -1,9 +1,9 @@
 //! What the tree's choices lose on the machine.
 //!
 //! Patterns are drawn by lot. Each is written with the tree's choice, with the settings that the model holds
-//! for the best, with the best default choice and with one drawn by lot, in rounds, each in another order. The
-//! median of a setting counts. What the choice loses against the fastest is its regret; how much the medians
-//! of the even and of the odd rounds of one and the same setting differ is the noise floor.
+//! for the best, with the best default choice and with one drawn by lot, in rounds, each in another order.
+//! The median of a setting counts. What the choice loses against the fastest is its regret; how much the
+//! medians of the even and of the odd rounds of one and the same setting differ is the noise floor.
 
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;

@@ -62,8 +62,8 @@ struct Drawing<'a, 'b> {
 }
 
 impl Drawing<'_, '_> {
-    /// Draws a part of the tree from here to the right and down; returns the height at which it begins. What is
-    /// durable is known to be more than `need`.
+    /// Draws a part of the tree from here to the right and down; returns the height at which it begins. What
+    /// is durable is known to be more than `need`.
     fn node(&self, node: &Node, (x, top): (i32, i32), need: Option<f64>) -> anyhow::Result<i32> {
         match node {
             Node::Leaf(leaf) => self.choice(leaf, x, top + LINE / 2),

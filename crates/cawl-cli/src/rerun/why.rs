@@ -1,0 +1,48 @@
+//! What a rerun leaves out, and why.
+
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+
+/// Why calls are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    Failed,
+    NotOnFile,
+    NotRepeatable,
+    UnknownFile,
+    NotOpen,
+    OtherLinks,
+}
+
+impl Why {
+    /// As the output has it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Why::Failed => "failed in the trace",
+            Why::NotOnFile => "not on a file",
+            Why::NotRepeatable => "no call that a rerun makes",
+            Why::UnknownFile => "of a file or place that the trace does not tell",
+            Why::NotOpen => "of a descriptor without other calls",
+            Why::OtherLinks => "of a file with other links",
+        }
+    }
+}
+
+/// Why a rerun cannot make a call, as far as the call alone tells.
+pub fn unmakeable(event: &Event) -> Option<Why> {
+    use Op::*;
+    let is_file = matches!(event.kind, FileKind::Regular | FileKind::Directory) && event.fd >= 0;
+    match event.op {
+        _ if event.returned < 0 || event.errno != 0 => Some(Why::Failed),
+        Read | Pread | StreamRead | MmapWrite | AioWrite | Splice | Msync | Exec | Spawn | StreamExit => {
+            Some(Why::NotRepeatable)
+        }
+        // A reflink copies nothing.
+        CopyRange if event.has(flag::ESTIMATED) => Some(Why::NotRepeatable),
+        Unlink | Rename | Fork | Sync => None,
+        Truncate if event.fd < 0 => (event.ino == 0).then_some(Why::UnknownFile),
+        _ if !is_file => Some(Why::NotOnFile),
+        Seek | Write | Writev if event.kind == FileKind::Directory => Some(Why::NotOnFile),
+        Seek | StreamSeek | Pwrite | Pwritev if event.offset == UNKNOWN_OFFSET => Some(Why::UnknownFile),
+        _ => None,
+    }
+}
