@@ -8,8 +8,9 @@ times each in turn (default 5), and prints a table in Markdown: the first advice
 after over before as predicted for the fix and as observed (medians), and the noise: the largest part by which a
 run of either kind is off its median. DIR (default: a new folder under TMPDIR) is on the disk to measure.
 
-Limits are lowered for the third program if LIMITS=BACKGROUND,HARD is set, in bytes, which needs root; they are
-set back at the end. Without it, it is throttled only where the machine's limits are below 1 GiB."""
+Limits are lowered for the third program if LIMITS=BACKGROUND,HARD is set, in bytes, which needs root; its fix
+is then limits eight times as high, and they are set back at the end. Without it, it is throttled only where the
+machine's limits are below 1 GiB, and its fix is to append."""
 import json, os, statistics, subprocess, sys, tempfile
 
 if len(sys.argv) not in (2, 3):
@@ -53,11 +54,20 @@ def asked(*words):
     return json.loads(subprocess.run([cawl, *words, "--json"], check=True, stdout=subprocess.PIPE).stdout)
 
 
-def compare(name, kind, fault, fix, change, work):
+def limit(values):
+    for name, value in zip(("dirty_background_bytes", "dirty_bytes"), values):
+        setting(name, str(value))
+
+
+def compare(name, kind, fault, fix, change, work, limits=None):
     file = f"{work}/out"
     before, after = [], []
     for at in range(rounds):
+        if limits:
+            limit(limits[0])
         before.append(in_calls([kind, file, fault], work, f"{work}/fault.trace"))
+        if limits:
+            limit(limits[1])
         after.append(in_calls([kind, file, fix], work, f"{work}/fix.trace"))
     advice = asked("advise", f"{work}/fault.trace")["advice"]
     first = advice[0]["what"] if advice else "nothing"
@@ -80,11 +90,13 @@ def main():
         print("|---|---|---|---:|---:|---:|---:|---:|")
         try:
             for name, kind, *rest in PROGRAMS:
-                if kind == "rewrite" and limits:
-                    background, hard = limits.split(",")
-                    setting("dirty_background_bytes", background)
-                    setting("dirty_bytes", hard)
-                compare(name, kind, *rest, work)
+                lower = kind == "rewrite" and limits
+                if lower:
+                    # Under low limits the remedy is of the machine: limits eight times as high.
+                    low = [int(limit) for limit in limits.split(",")]
+                    high = [8 * limit for limit in low]
+                    rest = ["random", "random", ["--limits", ",".join(map(str, high))]]
+                compare(name, kind, *rest, work, (low, high) if lower else None)
         finally:
             # Of bytes and ratio the one that is not zero is set; it clears the other.
             for name in SETTINGS if limits else []:
