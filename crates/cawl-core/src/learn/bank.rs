@@ -22,6 +22,13 @@ pub struct Memories {
     pub summed: f64,
 }
 
+impl Memories {
+    /// Nothing fades.
+    pub fn last(&self) -> bool {
+        self.members[0].is_infinite()
+    }
+}
+
 /// Constants learned with several memories.
 #[derive(Clone, Debug)]
 pub struct Bank<const N: usize> {

@@ -17,6 +17,9 @@ const MEASURED: f64 = 0.2;
 /// No constant is known better than to this part of its value beforehand: machines change.
 const KNOWN: f64 = 0.05;
 
+/// No time is known better than to this beforehand: programs' own work changes what calls cost.
+const LEAST: Nanos = Nanos::millis(0.001);
+
 /// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
 
@@ -57,7 +60,7 @@ pub struct Constant {
 
 /// Value and standard deviation, in seconds.
 fn of_time(measured: &Measured<Nanos>) -> (f64, f64) {
-    spread(measured, Nanos::as_seconds, Nanos::millis(0.001).as_seconds())
+    spread(measured, Nanos::as_seconds, LEAST.as_seconds())
 }
 
 /// The same of a time that a profile may not have.
@@ -84,8 +87,11 @@ fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) 
 }
 
 pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<6> {
-    let (call, byte, fresh) =
-        (of_time(&profile.calls.write), of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
+    let (byte, fresh) = (of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
+    // For calls of another kind, a call without surcharges costs what calibration says: what makes those of a
+    // trace dearer are its surcharges, which another program may not have.
+    let least = if memories.last() { Nanos::ZERO } else { LEAST };
+    let call = spread(&profile.calls.write, Nanos::as_seconds, least.as_seconds());
     let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
     let folio = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
     let inode = of_known(profile.calls.inode.as_ref(), FIRST);
