@@ -220,11 +220,6 @@ impl<T: PartialEq> PartialEq for ByCause<T> {
 }
 
 impl<T: Copy> ByCause<T> {
-    /// The causes that were given a value, in the order of reports.
-    pub(crate) fn given(&self) -> impl Iterator<Item = Cause> + use<T> {
-        self.given
-    }
-
     /// Each cause that was given a value, with it, in the order of reports.
     pub fn iter(&self) -> impl Iterator<Item = (Cause, T)> + '_ {
         self.among(CauseSet(u32::MAX))
@@ -233,6 +228,19 @@ impl<T: Copy> ByCause<T> {
     /// The same, of these causes only.
     fn among(&self, causes: CauseSet) -> impl Iterator<Item = (Cause, T)> + '_ {
         CauseSet(self.given.0 & causes.0).map(|cause| (cause, self[cause]))
+    }
+
+    /// Changes the value of each cause that was given one, in the order of reports.
+    #[inline]
+    pub(crate) fn change(&mut self, mut each: impl FnMut(Cause, &mut T)) {
+        self.given.for_each(|cause| each(cause, &mut self.values[cause as usize]));
+    }
+
+    /// Adds another call's values, each to what there is.
+    #[inline]
+    fn sum_up<U: Copy>(&mut self, other: &ByCause<U>, mut add: impl FnMut(&mut T, U)) {
+        self.given.0 |= other.given.0;
+        other.iter().for_each(|(cause, value)| add(&mut self.values[cause as usize], value));
     }
 
     /// What becomes of each value; nothing remains nothing.
@@ -253,6 +261,19 @@ impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
 }
 
 impl ByCause<f64> {
+    /// Adds to a cause's part. A cause without one is given none by adding nothing.
+    pub(crate) fn add_to(&mut self, cause: Cause, part: f64) {
+        if part > 0.0 {
+            self[cause] += part;
+        }
+    }
+
+    /// The cause has no part.
+    pub(crate) fn clear(&mut self, cause: Cause) {
+        self.values[cause as usize] = 0.0;
+        self.given.0 &= !(1 << cause as u32);
+    }
+
     /// Sum over all causes.
     pub(crate) fn sum(&self) -> f64 {
         self.iter().map(|(_, part)| part).sum()
@@ -284,7 +305,7 @@ impl CostParts {
     /// another, as constants that are learned beside other work have that in them.
     pub(crate) fn undisturbed(&self, other: Option<&CostParts>) -> CostParts {
         let mut own = CostParts::default();
-        for (cause, part) in self.among(CauseSet::OWN) {
+        for (cause, part) in self.among(CauseSet::OWN).filter(|(_, part)| *part > Nanos::ZERO) {
             own[cause] = other.map_or(part, |other| part.min(other[cause]));
         }
         own
@@ -292,7 +313,7 @@ impl CostParts {
 
     /// Adds another call's parts.
     pub(crate) fn add(&mut self, other: &CostParts) {
-        other.iter().for_each(|(cause, part)| self[cause] += part);
+        self.sum_up(other, |sum, part| *sum += part);
     }
 }
 
@@ -329,9 +350,7 @@ impl CauseTimes {
 
     /// Adds another call's times.
     pub fn add(&mut self, other: &CauseTimes) {
-        for (cause, ns) in other.iter() {
-            self[cause] = self[cause].saturating_add(ns);
-        }
+        self.sum_up(other, |sum, ns| *sum = sum.saturating_add(ns));
     }
 }
 
@@ -349,7 +368,7 @@ impl TimeSums {
     /// Adds a call.
     pub fn add(&mut self, (times, own): Causes<'_>) {
         self.observed.add(times);
-        own.iter().for_each(|(cause, part)| self.undisturbed[cause] += part.get());
+        self.undisturbed.sum_up(own, |sum, part| *sum += part.get());
     }
 
     /// Adds calls that took `ns` for one cause, which nothing disturbs.

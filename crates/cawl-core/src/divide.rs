@@ -193,20 +193,21 @@ impl Divider {
             let unsure = duration - runs.min(bounds.ran) - waits.min(bounds.slept);
             if unsure > INTERRUPTS {
                 let most = Nanos::new(unsure);
-                parts[Cause::Preempted] = delays.take(thread.0, thread.1, thread.2, thread.3, most).get();
+                let taken = delays.take(thread.0, thread.1, thread.2, thread.3, most);
+                parts.add_to(Cause::Preempted, taken.get());
             }
         }
         let delayed = parts[Cause::Preempted];
         // No pause is shorter than a tick.
         if (duration - delayed).min(bounds.slept) < self.widths.tick {
-            parts[Cause::Throttle] = 0.0;
+            parts.clear(Cause::Throttle);
         }
         let over = duration - parts.sum();
         if over < 0.0 {
             // What was measured stays.
-            parts[Cause::Preempted] = 0.0;
+            parts.clear(Cause::Preempted);
             self.shrink(&mut parts, -over);
-            parts[Cause::Preempted] = delayed;
+            parts.add_to(Cause::Preempted, delayed);
         } else {
             self.grow(&mut parts, event, prediction, over);
         }
@@ -264,12 +265,12 @@ impl Divider {
         let mut missing = less;
         if squares > 0.0 {
             let each = less / squares;
-            for cause in parts.given() {
-                let width = parts[cause] * widths[cause];
-                let part = (each * width * width).min(parts[cause]);
-                parts[cause] -= part;
+            parts.change(|cause, of| {
+                let width = *of * widths[cause];
+                let part = (each * width * width).min(*of);
+                *of -= part;
                 missing -= part;
-            }
+            });
         }
         // What a part could not give, all do; less than that is rounding.
         let left = parts.sum();
@@ -294,12 +295,12 @@ impl Divider {
         let mut left = rest;
         if squares > 0.0 {
             let each = rest / squares;
-            for cause in parts.given() {
-                let width = parts[cause] * widths[cause];
+            parts.change(|cause, of| {
+                let width = *of * widths[cause];
                 let part = (each * width * width).min(REACH * width);
-                parts[cause] += part;
+                *of += part;
                 left -= part;
-            }
+            });
         }
         // Rounding, as of most calls.
         if left < 1.0 {
@@ -307,7 +308,7 @@ impl Divider {
         }
         for (cause, most) in self.possible(event, prediction, left) {
             let part = left.min(most).max(0.0);
-            parts[cause] += part;
+            parts.add_to(cause, part);
             left -= part;
         }
         if left > INTERRUPTS {
@@ -362,9 +363,11 @@ fn whole(parts: &ByCause<f64>, total: u64) -> CauseTimes {
     let mut times = CauseTimes::default();
     for (cause, part) in parts.iter() {
         let ns = part as u64;
-        times[cause] = ns;
-        sum = sum.saturating_add(ns);
-        main = if ns > main.1 { (cause, ns) } else { main };
+        if ns > 0 {
+            times[cause] = ns;
+            sum = sum.saturating_add(ns);
+            main = if ns > main.1 { (cause, ns) } else { main };
+        }
     }
     let main = main.0;
     // Rounding, which is a few ns; the largest part can bear it.

@@ -121,15 +121,17 @@ impl Patterns {
     }
 
     /// True if the file of this row has a pattern from now on.
+    #[inline]
     fn admit(&mut self, row: usize) -> bool {
+        if self.files.get(row).is_some_and(|known| known.pattern.is_some()) {
+            return true;
+        }
         let has_room = self.kept < FILES;
-        let known = self.known(row);
-        let is_new = known.pattern.is_none();
-        if is_new && has_room {
-            known.pattern = Some(Box::default());
+        if has_room {
+            self.known(row).pattern = Some(Box::default());
             self.kept += 1;
         }
-        has_room || !is_new
+        has_room
     }
 
     /// The file of this row is described.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cawl_client::protocol::{CallStatus, Calls, PROTOCOL};
-use cawl_core::{Cause, Nanos, Prediction, Time, kernel_bytes};
+use cawl_core::{CallState, Cause, Nanos, Prediction, Time, kernel_bytes};
 use cawl_host::clock::Clocks;
 use cawl_wire::Event;
 
@@ -16,11 +16,12 @@ const PIECES: usize = 100;
 /// Most calls in an answer.
 const ANSWERED: usize = 200;
 
-/// A call with the answering model's prediction.
+/// A call with what the answering model says of it.
 #[derive(Clone, Copy)]
 struct Judged {
     event: Event,
-    prediction: Prediction,
+    cost: Nanos,
+    state: CallState,
     /// The main cause of its time.
     cause: Option<Cause>,
 }
@@ -47,7 +48,8 @@ impl CallSample {
     /// Takes a modelled call.
     pub fn call(&mut self, event: &Event, prediction: &Prediction, cause: Option<Cause>) {
         if let Some(piece) = self.pieces.back_mut() {
-            piece.take(Judged { event: *event, prediction: *prediction, cause });
+            let &Prediction { cost, state, .. } = prediction;
+            piece.take(Judged { event: *event, cost, state, cause });
         }
     }
 
@@ -90,8 +92,8 @@ impl CallSample {
             op: call.event.op.name().to_owned(),
             bytes: kernel_bytes(&call.event),
             observed_s: call.event.duration as f64 / 1e9,
-            predicted_s: call.prediction.cost.as_seconds(),
-            state: call.prediction.state.name().to_owned(),
+            predicted_s: call.cost.as_seconds(),
+            state: call.state.name().to_owned(),
             cause: call.cause.map_or("", Cause::name).to_owned(),
         };
         let calls = calls.into_iter().map(status).collect();

@@ -46,8 +46,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds a call that wrote these bytes, and the confirmed share of its throttling.
-    fn add(&mut self, call: &Call<'_>, bytes: u64, belief: f64) {
+    /// Adds a call that wrote these bytes, of whose time so much was throttling.
+    fn add(&mut self, call: &Call<'_>, bytes: u64, throttled: Nanos) {
         let Call { event, prediction, causes } = *call;
         self.calls += 1;
         self.bytes += bytes;
@@ -63,9 +63,8 @@ impl Account {
             self.predicted += prediction.cost;
             if prediction.state == CallState::Sync {
                 self.sync += observed;
-            } else {
-                self.throttled += held_back(observed, prediction) * belief;
             }
+            self.throttled += throttled;
         }
         if let Some(causes) = causes {
             self.time.add(causes);
@@ -304,18 +303,19 @@ impl Totals {
         let Call { event, prediction, .. } = *call;
         let bytes = kernel_bytes(event);
         let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
-        let belief = self.confirmed.part();
-        if let Some(prediction) = prediction {
-            self.confirmed.latest += held_back(Nanos::new(event.duration as f64), prediction);
-        }
-        self.total.add(call, in_file, belief);
+        let held = prediction
+            .map_or(Nanos::ZERO, |prediction| held_back(Nanos::new(event.duration as f64), prediction));
+        // The confirmed share of it.
+        let throttled = held * self.confirmed.part();
+        self.confirmed.latest += held;
+        self.total.add(call, in_file, throttled);
         let session = match self.last_process {
             Some((pid, session)) if pid == event.pid => session,
             _ => self.by_pid.get(&event.pid).copied(),
         };
         self.last_process = Some((event.pid, session));
         if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
-            process.account.add(call, bytes, belief);
+            process.account.add(call, bytes, throttled);
         }
         if event.takes_last_link() {
             self.files.unlink(event.file());
@@ -329,11 +329,11 @@ impl Totals {
         }
         let sums = &mut self.files.rows[at].counts;
         sums.touched = self.total.calls;
-        sums.account.add(call, bytes, belief);
+        sums.account.add(call, bytes, throttled);
         if let Some(device) = self.devices.get_mut(&event.dev) {
-            device.add(call, bytes, belief);
+            device.add(call, bytes, throttled);
         } else if self.devices.len() < DEVICES {
-            self.devices.entry(event.dev).or_default().add(call, bytes, belief);
+            self.devices.entry(event.dev).or_default().add(call, bytes, throttled);
         }
     }
 
