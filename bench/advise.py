@@ -84,7 +84,8 @@ def compare(name, kind, fault, fix, change, work, limits=None):
 def main():
     limits = os.environ.get("LIMITS")
     saved = {name: setting(name) for name in SETTINGS}
-    with tempfile.TemporaryDirectory(prefix="advise-", dir=os.path.abspath(sys.argv[2]) if len(sys.argv) == 3 else None) as work:
+    place = os.path.abspath(sys.argv[2]) if len(sys.argv) == 3 else None
+    with tempfile.TemporaryDirectory(prefix="advise-", dir=place) as work:
         subprocess.run(["cc", "-O2", "-o", f"{work}/advise", f"{here}/advise.c"], check=True)
         print("| program | first advice | fix | predicted ratio | observed | before | after | noise |")
         print("|---|---|---|---:|---:|---:|---:|---:|")
