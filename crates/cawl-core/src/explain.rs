@@ -64,6 +64,13 @@ pub struct Explain {
     pub patterns: PatternSums,
 }
 
+impl Explain {
+    /// The part that a cause has of the time of all calls, in seconds.
+    pub fn seconds_of(&self, cause: Cause) -> f64 {
+        self.causes.iter().find(|row| row.name == cause.name()).map_or(0.0, |row| row.observed_s)
+    }
+}
+
 /// What the calls could have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BestTimes {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{AccuracySummary, CallError};
 use crate::by_name::ByName;
+use crate::cause::Cause;
 use crate::explain::Explain;
 use crate::learn::ColdMemory;
 use crate::patterns::FilePatterns;
@@ -119,10 +120,14 @@ pub struct ColdReport {
 impl Report {
     /// Adds what was observed of cold memory, if it is worth mentioning.
     pub fn tell_cold(&mut self, cold: &ColdMemory, page: Bytes) {
-        let Some(model) = self.models.first() else { return };
+        // What was observed is of all calls.
+        let Some(model) = self.models.first().filter(|_| self.selection.is_none()) else { return };
         let most = cold.by_op.iter().max_by(|a, b| a.1.1.get().total_cmp(&b.1.1.get()));
         let Some((op, _)) = most else { return };
-        let seconds = cold.by_op.values().map(|(_, longer)| longer.as_seconds()).sum::<f64>();
+        // The cause has what is left beside the run delay.
+        let told = self.explain.as_ref().map(|explain| explain.seconds_of(Cause::ColdMemory));
+        let met = || cold.by_op.values().map(|(_, longer)| longer.as_seconds()).sum::<f64>();
+        let seconds = told.unwrap_or_else(met);
         let pages = cold.by_op.values().map(|(bytes, _)| bytes.0).sum::<u64>() / page.0.max(1);
         if seconds <= NOTEWORTHY * model.observed_s || pages == 0 {
             return;

@@ -360,6 +360,8 @@ fn what_the_host_took_for_memory_is_told_apart() {
     write_64(&mut world);
     let report = world.analysis.report();
     let cold = report.cold.expect("cold memory");
+    let cause = report.explain.as_ref().expect("causes").seconds_of(crate::cause::Cause::ColdMemory);
+    assert!((cold.seconds - cause).abs() < 1e-9, "{cold:?}, the cause {cause} s");
     let page = 4096.0 * truth.memory.cold_byte();
     assert!((62 * 256..=66 * 256).contains(&cold.pages), "{cold:?}");
     assert!((cold.per_page_s / page - 1.0).abs() < 0.2, "{cold:?}, not {page}");
