@@ -83,8 +83,9 @@ fn look(dir: &Dir, page: &str, window: &str, dark: bool) -> Option<Value> {
     );
     let file = dir.work().join("driven.html");
     fs::write(&file, page.replacen("</body>", DRIVER, 1)).expect("a writable folder");
-    let window = format!("--window-size={window}");
-    let mut options = vec!["--virtual-time-budget=4000", "--dump-dom", &window];
+    // A window has a least width unless it fills the screen.
+    let screen = format!("--screen-info={{{}}}", window.replace(',', "x"));
+    let mut options = vec!["--virtual-time-budget=4000", "--dump-dom", "--kiosk", &screen];
     if dark {
         options.push("--blink-settings=preferredColorScheme=0");
     }
@@ -92,7 +93,13 @@ fn look(dir: &Dir, page: &str, window: &str, dark: bool) -> Option<Value> {
     let (_, found) = document.split_once("<output id=\"found\">").expect("the driver came to its end");
     let (found, _) = found.split_once("</output>").expect("an element ends");
     let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    Some(serde_json::from_str(&found).expect("JSON"))
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let width = window.split_once(',').map_or(window, |(width, _)| width);
+    if found["width"].to_string() != width {
+        println!("SKIPPED: this Chromium has no windows of {width} pixels: {}", found["width"]);
+        return None;
+    }
+    Some(found)
 }
 
 #[test]
@@ -111,6 +118,9 @@ fn the_page_is_whole_on_every_screen() {
         assert!(found["printed"]["filled"].as_f64().is_some_and(|part| part > 0.99), "{found:#}");
         assert_eq!(found["faint"], serde_json::json!([]), "text of too little contrast: {found:#}");
         assert_eq!(found["overflow"], 0, "nothing is wider than the window: {found:#}");
+        // A file's causes are seen without scrolling, on a phone, too.
+        let reach = found["reach"].as_f64().expect("files have causes");
+        assert!(reach > 0.0 && Some(reach) <= found["width"].as_f64(), "{found:#}");
         for colours in found["colours"].as_array().expect("a list") {
             assert!(colours.as_u64() > Some(20), "a chart is blank: {found:#}");
         }

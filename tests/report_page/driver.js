@@ -36,7 +36,9 @@ async function look() {
   found.remarks = all(".use li");
   found.uses = all(".use span");
   found.densities = all("#densities h3");
-  found.cells = [...document.querySelectorAll("td, tr > th")].filter((cell) => getComputedStyle(cell).display !== "table-cell").length;
+  found.cells = [...document.querySelectorAll("td, tr > th")].filter((cell) => !["table-cell", "none"].includes(getComputedStyle(cell).display)).length;
+  found.width = innerWidth;
+  found.reach = Math.max(0, ...[...document.querySelectorAll("td.wrap")].map((cell) => cell.getBoundingClientRect().right));
   found.title = document.title;
   found.files = [...document.querySelectorAll("tbody th.path")].map((cell) => cell.textContent);
   found.markup = document.querySelectorAll("main script, main img, main b b").length;

@@ -32,15 +32,17 @@ pub fn files(told: &Report) -> Markup {
             h2 { "Files by time lost" }
             div.scroll { table {
                 thead { tr {
-                    th.text { "File" } th { "Lost" } th { "Observed" } th { "Undisturbed" } th { "Calls" } th { "Bytes" }
+                    th.text { "File" } th { "Lost" }
+                    th.wide { "Observed" } th.wide { "Undisturbed" } th.wide { "Calls" } th.wide { "Bytes" }
                     th.text { "Causes" }
                 } }
                 tbody {
                     @for file in by_lost(told).into_iter().take(FILES) { (row(file)) }
                     @if calls > 0 { tr {
                         th.text scope="row" { (rest.len()) " further files" @if told.files_omitted.calls > 0 { " and more" } }
-                        td { (seconds(sum(lost_of))) } td { (seconds(sum(observed_of))) } td { (seconds(sum(undisturbed_of))) }
-                        td { (calls) } td { (Bytes(bytes + told.files_omitted.bytes)) } td {}
+                        td { (seconds(sum(lost_of))) }
+                        td.wide { (seconds(sum(observed_of))) } td.wide { (seconds(sum(undisturbed_of))) }
+                        td.wide { (calls) } td.wide { (Bytes(bytes + told.files_omitted.bytes)) } td {}
                     } }
                 }
             } }
@@ -76,10 +78,10 @@ fn row(file: &FileReport) -> Markup {
         tr {
             th.text.path scope="row" { (path(&name_of(file))) (use_of(file)) }
             td { (seconds(lost_of(file))) }
-            td { (seconds(observed_of(file))) }
-            td { (seconds(undisturbed_of(file))) }
-            td { (file.ops.iter().map(|op| op.calls).sum::<u64>()) }
-            td { (Bytes(file.ops.iter().map(|op| op.bytes).sum::<u64>())) }
+            td.wide { (seconds(observed_of(file))) }
+            td.wide { (seconds(undisturbed_of(file))) }
+            td.wide { (file.ops.iter().map(|op| op.calls).sum::<u64>()) }
+            td.wide { (Bytes(file.ops.iter().map(|op| op.bytes).sum::<u64>())) }
             td.text.wrap { @for (cause, part) in causes.iter().take(4) {
                 span { (key(cause)) (cause) " " (percent(Some(part / all))) } " "
             } }
