@@ -194,6 +194,11 @@ fn calls_are_selected() {
     let unwritten = dir.cawl(&["run", "--trace", "none/a.trace", "--", "true"]);
     let unwritten = Running::start(unwritten).finish().code(1).says("name another file with --trace");
     assert!(!unwritten.stderr.contains("ReadWritePaths"), "{unwritten:#?}");
+    for (option, why) in
+        [("--from", "not a number of seconds"), ("--to", "not a number"), ("--call", "-1 is not in 1..")]
+    {
+        explain(&dir, &[option, "-1"]).code(2).says(why);
+    }
     explain(&dir, &["--from", "soon"]).code(2).says("not a number of seconds");
     let text = explain(&dir, &["--process", "dd"]).success().stdout;
     assert!(text.contains("selected   calls of process dd;"), "{text}");

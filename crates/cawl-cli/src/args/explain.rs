@@ -24,13 +24,13 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "PID|NAME")]
     pub process: Option<ProcessName>,
     /// Only calls that begin at this many seconds after the first one, or later
-    #[arg(long, value_name = "SECONDS", value_parser = span)]
+    #[arg(long, value_name = "SECONDS", value_parser = span, allow_negative_numbers = true)]
     pub from: Option<f64>,
     /// Only calls that begin before this many seconds after the first one
-    #[arg(long, value_name = "SECONDS", value_parser = span)]
+    #[arg(long, value_name = "SECONDS", value_parser = span, allow_negative_numbers = true)]
     pub to: Option<f64>,
     /// The N-th call of the trace, with the calls of its thread before and after it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true,
           conflicts_with_all = ["file", "process", "from", "to"])]
     pub call: Option<u64>,
     /// The report with all processes, files, quantiles and errors
