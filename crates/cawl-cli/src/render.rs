@@ -113,6 +113,20 @@ pub fn headed(out: &mut String, table: &str, terminal: bool) {
     out.extend(["\n", &bold(header, terminal), "\n", rest]);
 }
 
+/// A table whose rows, where their file is another one, stand below its path.
+pub fn below_paths<F: PartialEq>(table: &str, files: impl Iterator<Item = (F, String)>) -> String {
+    let (header, rows) = table.split_once('\n').unwrap_or((table, ""));
+    let (mut text, mut last) = (format!("{header}\n"), None);
+    for (line, (file, path)) in rows.lines().zip(files) {
+        if last.as_ref() != Some(&file) {
+            text.extend([&short(&shown(&path), WIDTH), "\n"]);
+            last = Some(file);
+        }
+        text.extend([line, "\n"]);
+    }
+    text
+}
+
 /// A line of a text for people: its name, in bold, in a column of this width.
 pub fn named(name: &str, width: usize, text: &str, terminal: bool) -> String {
     format!("{}{text}\n", bold(&format!("{name:<width$}"), terminal))

@@ -10,7 +10,7 @@ use cawl_core::{
 
 use super::report::{basis, cold_memory, ended, profile, selected};
 use super::{
-    WIDTH, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown, table,
+    below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, table,
 };
 
 /// Files listed; the others are summed up.
@@ -102,8 +102,7 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
     let calls = format!("{} in {}, {saved}{most}", time(observed), operations(report, explain));
     let mut lines = vec![("cawl", calls)];
     let best = explain.best.best_s;
-    let discards = explain.causes.iter().find(|cause| cause.name == Cause::Discard.name());
-    let saved = own - best - discards.map_or(0.0, |cause| cause.observed_s);
+    let saved = own - best - explain.seconds_of(Cause::Discard);
     if saved >= NOTEWORTHY && share(saved, observed) >= WORTH {
         let bytes = Bytes(explain.bytes);
         let better =
@@ -135,10 +134,8 @@ fn operations(report: &Report, explain: &Explain) -> String {
         [] => "no calls".to_owned(),
         [(op, _)] => (*op).to_owned(),
         [(op, most), ..] if *most > (1.0 - WORTH) * all => (*op).to_owned(),
-        [(op, _), (other, _), rest @ ..] => {
-            let others = if rest.is_empty() { "" } else { ", …" };
-            format!("{op} and {other}{others}")
-        }
+        [(op, _), (other, _)] => format!("{op} and {other}"),
+        [(op, _), (other, _), ..] => format!("{op}, {other} and others"),
     }
 }
 
@@ -187,7 +184,7 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
         return;
     }
     let header = ["FILE, OP", "CALLS", "BYTES", "TIME", "LOST", "CAUSES"];
-    let width = room(header, &cells, 5);
+    let width = room(&header, &cells, 5);
     cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[5] = main_causes(&op.causes, width));
     let text = table(&header, [0, 5], cells);
     let paths = rows.map(|(file, _)| {
@@ -234,24 +231,10 @@ fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     let calls = &explain.worst[..explain.worst.len().min(CALLS)];
     let mut rows: Vec<_> = calls.iter().map(row).collect();
     let header = ["WORST CALL", "AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE"];
-    let width = room(header, &rows, 6);
+    let width = room(&header, &rows, 6);
     rows.iter_mut().zip(calls).for_each(|(row, call)| row[6] = short(&call.cause, width));
     let files = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
     headed(out, &below_paths(&table(&header, [2, 6], rows), files), terminal);
-}
-
-/// A table whose rows, where their file is another one, stand below its path.
-fn below_paths<F: PartialEq>(table: &str, files: impl Iterator<Item = (F, String)>) -> String {
-    let (header, rows) = table.split_once('\n').unwrap_or((table, ""));
-    let (mut text, mut last) = (format!("{header}\n"), None);
-    for (line, (file, path)) in rows.lines().zip(files) {
-        if last.as_ref() != Some(&file) {
-            text.extend([&short(&shown(&path), WIDTH), "\n"]);
-            last = Some(file);
-        }
-        text.extend([line, "\n"]);
-    }
-    text
 }
 
 /// One line for a model.

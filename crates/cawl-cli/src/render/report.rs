@@ -7,7 +7,7 @@ use cawl_core::{
 
 use super::rows::short_program;
 use super::{
-    compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown, table, warn,
+    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, warn,
 };
 
 /// Files and processes listed; the others are summed up.
@@ -20,6 +20,9 @@ const REST: &str = "all of them with --report FILE.json or --json";
 pub fn text(report: &Report, terminal: bool) -> String {
     let mut out = String::new();
     basis(&mut out, report, terminal);
+    if let Some(cold) = &report.cold {
+        line(&mut out, "cold", &cold_memory(cold), terminal);
+    }
     if let Some(explain) = &report.explain {
         ranks::processes(&mut out, explain, terminal);
         ranks::ranks(&mut out, explain, terminal);
@@ -62,9 +65,6 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         );
     }
     line(out, "profile", &profile(report, terminal), terminal);
-    if let Some(cold) = &report.cold {
-        line(out, "cold", &cold_memory(cold), terminal);
-    }
     selected(out, report, terminal);
     for note in &report.notes {
         line(out, "note", &warn(&shown(note), terminal), terminal);
@@ -98,6 +98,9 @@ pub(super) fn ended(outcome: &Outcome) -> String {
 }
 
 fn coverage(report: &Report, terminal: bool) -> String {
+    if report.sessions.is_empty() && report.calls > 0 {
+        return "unknown: the trace does not have the processes that made its calls".to_owned();
+    }
     if report.sessions.is_empty() {
         let why = "nothing was traced: no process made itself known (a static, setuid or non-glibc program?)";
         return warn(why, terminal);
@@ -152,7 +155,7 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
     };
     let header = ["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"];
     let mut rows: Vec<_> = sorted.iter().take(LISTED).map(row).collect();
-    let width = room(header, &rows, 1);
+    let width = room(&header, &rows, 1);
     for (row, session) in rows.iter_mut().zip(&sorted) {
         row[1] = short_program(&shown(&session.program), width);
     }
@@ -229,7 +232,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     let cells = |(_, op): (_, &FileOp)| {
         let mut row = vec![
             format!("  {}", op.op),
-            op.calls.to_string(),
+            compact::count(op.calls),
             Bytes(op.bytes).to_string(),
             observed(op.observed_s),
         ];
@@ -238,21 +241,18 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
             row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
             row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
-        row.push(states(op));
+        row.push(String::new());
         row
     };
-    let table = table(&header, [0, header.len() - 1], rows.clone().take(LISTED).map(cells));
-    // The path stands on a line of its own, since it would make every line too wide.
-    let mut last = None;
-    let mut lines = table.lines();
-    headed(out, lines.next().unwrap_or_default(), terminal);
-    for (line, (file, _)) in lines.zip(rows.clone()) {
-        let identity = (file.dev, file.ino, file.birth);
-        if last.replace(identity) != Some(identity) {
-            out.extend([&*shown(&renamed_path(&file.path, file.first_path.as_deref())), "\n"]);
-        }
-        out.extend([line, "\n"]);
-    }
+    let mut cells: Vec<_> = rows.clone().take(LISTED).map(cells).collect();
+    let last = header.len() - 1;
+    let width = room(&header, &cells, last);
+    cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[last] = states(op, width));
+    let table = table(&header, [0, last], cells);
+    let paths = rows.clone().map(|(file, _)| {
+        ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
+    });
+    headed(out, &below_paths(&table, paths), terminal);
     let more = rows.count().saturating_sub(LISTED);
     if more > 0 {
         out.push_str(&format!("and {}; {REST}\n", counted(more as u64, "more line")));
@@ -276,20 +276,24 @@ fn error(predicted: f64, observed: f64) -> String {
     }
 }
 
-/// Share of the calls in each state: `free 80 %, flush 20 %`; only the name if there is one state.
-fn states(op: &FileOp) -> String {
+/// Share of the calls in each state, the most frequent first, as `width` has room: `free 80 %, flush 20 %`;
+/// only the name if there is one state.
+fn states(op: &FileOp, width: usize) -> String {
     let all: u64 = op.states.values().sum();
     let mut states: Vec<_> = op.states.iter().collect();
     states.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     if let [(name, _)] = states[..] {
         return name.to_owned();
     }
-    let share = |count: u64| count as f64 / all.max(1) as f64 * 100.0;
-    states
-        .iter()
-        .map(|(name, count)| format!("{name} {:.0} %", share(**count)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let mut text = String::new();
+    for (name, count) in states {
+        let share = format!("{name} {:.0} %", *count as f64 / all.max(1) as f64 * 100.0);
+        if !text.is_empty() && text.len() + share.len() + 2 > width {
+            break;
+        }
+        text.extend([if text.is_empty() { "" } else { ", " }, &share]);
+    }
+    text
 }
 
 /// Accuracy of each model over all calls, and percentiles of the cost of a call.
@@ -344,22 +348,23 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
 /// The calls with the largest errors of the first model.
 fn worst(out: &mut String, report: &Report, terminal: bool) {
     let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
-    let header = ["AT", "PID", "OP", "OFFSET", "SIZE", "OBSERVED", "PREDICTED", "STATE", "FILE"];
+    let header = ["CALL", "AT", "OP", "SIZE", "OBSERVED", "PREDICTED", "STATE"];
     let row = |call: &WorstCall| {
         [
-            format!("{:.6} s", call.at_s),
-            call.pid.to_string(),
+            call.call.to_string(),
+            if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
             call.op.clone(),
-            call.offset.map_or("-".to_owned(), |offset| offset.to_string()),
-            Bytes(call.bytes).to_string(),
-            Nanos::seconds(call.observed_s).to_string(),
-            Nanos::seconds(call.predicted_s).to_string(),
+            compact::bytes(call.bytes),
+            compact::seconds(call.observed_s),
+            compact::seconds(call.predicted_s),
             call.state.clone(),
-            short(&shown(&renamed_path(&call.path, call.first_path.as_deref())), 40),
         ]
     };
     out.push_str(&format!("\nworst calls, by model {}", model.name));
-    headed(out, &table(&header, [2, 7, 8], report.worst.iter().map(row)), terminal);
+    let table = table(&header, [2, 6], report.worst.iter().map(row));
+    let files = report.worst.iter();
+    let files = files.map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
+    headed(out, &below_paths(&table, files), terminal);
 }
 
 #[cfg(test)]

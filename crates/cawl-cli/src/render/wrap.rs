@@ -34,9 +34,10 @@ pub fn wrapped(text: &str, indent: usize) -> String {
 }
 
 /// Columns that a table of [`WIDTH`] leaves for one of its columns, whose cells are still to be made.
-pub fn room<const N: usize>(header: [&str; N], rows: &[[String; N]], column: usize) -> usize {
-    let width = |at: usize| rows.iter().map(|row| columns(&row[at])).fold(columns(header[at]), usize::max);
-    WIDTH.saturating_sub((0..N).filter(|at| *at != column).map(|at| width(at) + super::GAP).sum())
+pub fn room(header: &[&str], rows: &[impl AsRef<[String]>], column: usize) -> usize {
+    let width =
+        |at: usize| rows.iter().map(|row| columns(&row.as_ref()[at])).fold(columns(header[at]), usize::max);
+    WIDTH.saturating_sub((0..header.len()).filter(|at| *at != column).map(|at| width(at) + super::GAP).sum())
 }
 
 /// Columns that a text takes; emphasis takes none.

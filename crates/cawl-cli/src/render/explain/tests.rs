@@ -111,7 +111,7 @@ fn wide() -> Report {
 }
 
 #[test]
-fn every_line_of_the_short_form_fits_80_columns() {
+fn every_line_fits_80_columns() {
     let wide = wide();
     let well = Report {
         coverage: Some(1.0),
@@ -137,7 +137,12 @@ fn every_line_of_the_short_form_fits_80_columns() {
         let over: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(over.is_empty(), "{over:#?} in {text}");
         assert!(text.contains("FILE, OP") && text.contains("WORST CALL") && !text.contains('\x1b'), "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("cold  ")).count(), 1, "{text}");
     }
+    let long = report(&wide, true, false);
+    let over: Vec<&str> = long.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(over.is_empty(), "{over:#?} in {long}");
+    assert!(long.contains("\nworst calls") && !long.contains('\x1b'), "{long}");
     let text = report(&well, false, false);
     assert!(text.contains("rests on") && text.contains(", by several threads"), "{text}");
 }
