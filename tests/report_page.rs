@@ -94,8 +94,8 @@ fn look(dir: &Dir, page: &str, window: &str, dark: bool) -> Option<Value> {
     let (found, _) = found.split_once("</output>").expect("an element ends");
     let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     let found: Value = serde_json::from_str(&found).expect("JSON");
-    let width = window.split_once(',').map_or(window, |(width, _)| width);
-    if found["width"].to_string() != width {
+    let width: u64 = window.split(',').next().and_then(|width| width.parse().ok()).expect("a width");
+    if found["width"] != width {
         println!("SKIPPED: this Chromium has no windows of {width} pixels: {}", found["width"]);
         return None;
     }
