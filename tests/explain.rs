@@ -195,7 +195,7 @@ fn calls_are_selected() {
     let unwritten = Running::start(unwritten).finish().code(1).says("name another file with --trace");
     assert!(!unwritten.stderr.contains("ReadWritePaths"), "{unwritten:#?}");
     for (option, why) in
-        [("--from", "not a number of seconds"), ("--to", "not a number"), ("--call", "-1 is not in 1..")]
+        [("--from", "not a number of seconds"), ("--to", "not a number"), ("--call", "invalid value")]
     {
         explain(&dir, &[option, "-1"]).code(2).says(why);
     }
