@@ -316,6 +316,7 @@ fn profile(
     }
     put(&mut profile.calls.write, time(memory.call));
     put(&mut profile.calls.folio, time(memory.folio).map(Some));
+    put(&mut profile.calls.jump, time(memory.jump).map(Some));
     put(&mut profile.calls.stream, time(stream.call));
     put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));
     put(&mut profile.calls.away, time(durable.away.mean()).map(Some));
@@ -326,7 +327,13 @@ fn profile(
     let latency = time(durable.latency.mean());
     put(&mut profile.device.latency, latency.map(Some));
     put(&mut profile.device.direct, time(device.latency).map(Some));
-    put(&mut profile.device.sync_call, time(device.sync_call.map(|call| less(call, latency))));
+    let allocation = time(device.allocation);
+    put(&mut profile.device.allocation, allocation.map(Some));
+    // Measured by direct writes into new blocks.
+    put(
+        &mut profile.device.sync_call,
+        time(device.sync_call.map(|call| less(less(call, latency), allocation))),
+    );
     put(&mut profile.device.fsync, time(durable.commit.mean()));
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
     put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));

@@ -176,6 +176,10 @@ pub struct DeviceConstants {
     /// Fixed cost of a direct write that is not synchronous, beyond the transfer. None: `latency`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<Measured<Nanos>>,
+    /// What a direct write takes longer into new blocks: they are allocated, and the inode grows
+    /// (`ext4_iomap_alloc`, `ext4_handle_inode_extension`, 6.18). None: it is a part of `sync_call`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Measured<Nanos>>,
     /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`) and its latency.
     pub sync_call: Measured<Nanos>,
     /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit
@@ -267,6 +271,10 @@ pub struct CallConstants {
     /// after a wait, which is about the same.
     #[serde(default, alias = "after_wait", skip_serializing_if = "Option::is_none")]
     pub away: Option<Measured<Nanos>>,
+    /// What a write into new pages costs in addition that lie apart from the latest ones written to its file:
+    /// other nodes of the page cache's tree and of the filesystem's extents are looked up. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jump: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }

@@ -1,8 +1,8 @@
 //! What if: the calls of a trace, changed on paper, on a machine changed on paper.
 //!
 //! The law: **each thread keeps its own thinking.** Between two calls a thread does what it did in the trace,
-//! and a call takes what the model says. A call that is left out leaves its thinking behind; one that is
-//! added needs none. The idea is that of feign's mutators (Kunkel, "Analyzing and Assessing I/O
+//! and a call takes what the model says. A call that is left out leaves its thinking behind, with the caches
+//! of a thread that has not waited; one that is added needs none. The idea is that of feign's mutators (Kunkel, "Analyzing and Assessing I/O
 //! Performance"), on a model in the place of a disk.
 
 mod change;

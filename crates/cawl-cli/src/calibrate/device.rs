@@ -36,6 +36,8 @@ pub struct Device {
     pub read: Option<Estimate>,
     /// Of a direct write, without the transfer.
     pub latency: Option<Estimate>,
+    /// What a direct write takes longer into new blocks than over allocated ones.
+    pub allocation: Option<Estimate>,
     /// Of a jump.
     pub seek: Option<Estimate>,
     /// Of a flush with nothing to write.
@@ -74,7 +76,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     let mut at = 0;
     bench.repeat(|bench, index| {
         let synchronous_bytes: usize = SYNCHRONOUS.iter().map(|(size, count)| size * count).sum();
-        let needed = (round_bytes + synchronous_bytes + SMALL * 40) as u64;
+        let extending_bytes: usize = EXTENDING.iter().map(|(size, count)| 2 * size * (count + 1)).sum();
+        let needed = (round_bytes + synchronous_bytes + extending_bytes + SMALL * 40) as u64;
         if !bench.spend(needed) {
             bench.note(
                 "the bytes allowed were used up before the last repeat; give a higher --max-bytes for more",
@@ -110,6 +113,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
             Ok(())
         };
         lines(&mut buffer)?;
+        samples.allocation.push(allocation(bench)?);
         seek_and_flush(bench, &file, &synchronous, span, index, &mut samples)?;
         synchronous_calls(bench, index, &mut samples)
     })?;
@@ -127,6 +131,7 @@ struct Samples {
     write: Vec<Line>,
     transfer: Vec<Line>,
     latency: Vec<f64>,
+    allocation: Vec<f64>,
     read: Vec<Line>,
     seek: Vec<f64>,
     one_after_another: Vec<f64>,
@@ -157,11 +162,39 @@ impl Samples {
             transfer: slope(&self.transfer),
             read: slope(&self.read),
             latency: Estimate::of(&self.latency),
+            allocation: Estimate::of(&self.allocation),
             seek,
             flush: Estimate::of(&self.flush),
             sync_call: Estimate::of(&self.sync_call),
         }
     }
+}
+
+/// Sizes of direct writes into new blocks, and calls of each.
+const EXTENDING: [(usize, usize); 2] = [(SMALL, 12), (64 << 10, 12)];
+
+/// What direct writes take longer that extend a file than the same over its blocks, in the mean of sizes.
+fn allocation(bench: &mut Bench) -> anyhow::Result<f64> {
+    let mut longer = 0.0;
+    for (size, count) in EXTENDING {
+        bench.go_on()?;
+        let file =
+            bench.scratch.direct_file("extending", OFlag::empty())?.context("no direct I/O any more")?;
+        let data = &bench.data.bytes()[..size];
+        let pass = || {
+            let mut at = 0;
+            // The first call seeks.
+            file.write_all_at(data, 0).with_context(no_space)?;
+            undisturbed(count, || {
+                at += size as u64;
+                Ok(file.write_all_at(data, at)?)
+            })
+        };
+        let (new, over) = (pass()?, pass()?);
+        longer += (new - over) / EXTENDING.len() as f64;
+        bench.scratch.remove("extending");
+    }
+    Ok(longer.max(0.0))
 }
 
 /// Small synchronous writes, sequential and far apart, and flushes with nothing else to write.

@@ -6,10 +6,13 @@
 //! the device.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
+use anyhow::Context;
 use cawl_core::{Estimate, Line, Measured, Modes, quantile};
 
-use super::bench::{Bench, FROM_MEMORY, LARGEST, background};
+use super::bench::{Bench, FROM_MEMORY, LARGEST, background, no_space};
+use super::others::Stopwatch;
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold, so that the pages of a rewritten file come from memory.
@@ -38,6 +41,8 @@ pub struct Memory {
     pub call: Option<Estimate>,
     /// Per new folio, without its pages.
     pub folio: Option<Estimate>,
+    /// Of a write into new pages apart from the latest ones of its file.
+    pub jump: Option<Estimate>,
 }
 
 /// Measures the page cache.
@@ -93,6 +98,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let calls: Vec<f64> = hot.iter().map(|line| line.intercept).collect();
     // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
+    let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold_share: (!pages.is_empty()).then(|| Measured {
@@ -106,6 +112,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         hot: slopes(&hot),
         call: Estimate::of(&calls),
         folio: Estimate::of(&folios),
+        jump: Estimate::of(&jumps),
     })
 }
 
@@ -114,6 +121,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
 struct Round {
     fresh: Vec<(f64, f64)>,
     cached: Vec<(f64, f64)>,
+    jump: Option<f64>,
 }
 
 /// The line through the calls whose data come from memory; its slope is the copy.
@@ -161,7 +169,44 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         round.fresh.push((size as f64, fresh));
         round.cached.push((size as f64, cached));
     }
+    round.jump = jump(bench, most)?;
     Ok(round)
+}
+
+/// Pages of a file that are written apart from each other: all of the file of a brief calibration.
+const JUMPS: usize = BRIEF_FILE as usize / PAGE as usize;
+
+/// What a page costs longer that lies apart from the one written before: the pages of a file in an order
+/// without a pattern, against those of another one in sequence.
+fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
+    let size = PAGE as usize;
+    if JUMPS * size > most {
+        return Ok(None);
+    }
+    bench.go_on()?;
+    bench.settle((JUMPS * size) as u64)?;
+    let mut order: Vec<usize> = (0..JUMPS).collect();
+    let mut costs = [0.0; 2];
+    for cost in &mut costs {
+        let file = bench.scratch.file("jump")?;
+        let mut times = Vec::with_capacity(JUMPS / GROUP);
+        for start in (0..JUMPS).step_by(GROUP) {
+            let watch = Stopwatch::start();
+            for at in &order[start..start + GROUP] {
+                let data = &bench.data.bytes()[..size];
+                file.write_all_at(data, (at * size) as u64).with_context(no_space)?;
+            }
+            times.push(watch.elapsed() / GROUP as f64);
+        }
+        // Both within the same time, so what disturbs the one mostly disturbs the other.
+        *cost = quantile(&times, 0.5).unwrap_or(f64::NAN);
+        drop(file);
+        bench.scratch.remove("jump");
+        // A regular order would be foreseen by the processor.
+        fastrand::Rng::with_seed(1).shuffle(&mut order);
+    }
+    let [sequential, apart] = costs;
+    Ok(Some((apart - sequential).max(0.0)))
 }
 
 /// Cost of a call in a run: the mean of single calls, or of short groups of small ones. Samples of pages are

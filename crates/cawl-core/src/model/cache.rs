@@ -41,6 +41,8 @@ pub struct File {
     pub dirtied_when: f64,
     /// Where the flusher goes on (`writeback_index`), in pages.
     pub cursor: u64,
+    /// Its latest write: the first page, and the one behind.
+    pub latest: (u64, u64),
     /// Index of its device.
     pub device: usize,
     /// Dirty pages that were not written: they count as dirty because another page of their folio is. Few

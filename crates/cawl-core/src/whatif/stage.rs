@@ -146,7 +146,7 @@ impl Stage {
 
     fn leave_out(&mut self, step: Step, next: &mut Next<'_>) {
         self.changed += 1;
-        next(step.thinking());
+        next(Step { spared: step.spared + step.call.as_ref().map_or(0, wait_of), ..step.thinking() });
     }
 
     fn scaled(&self, step: Step) -> Step {
@@ -177,7 +177,7 @@ impl Stage {
             let is_full = kernel_bytes(held) == most;
             self.changed += 1;
             self.durable += u64::from(event.has(DURABLE));
-            next(step.thinking());
+            next(Step { spared: step.spared + wait_of(event), ..step.thinking() });
             if is_full {
                 self.release_file(event.file(), next);
             }
@@ -353,6 +353,8 @@ impl Stage {
             return next(step);
         }
         self.durable += u64::from(!on && flags & DURABLE != 0 && kernel_bytes(&event) > 0);
+        let spared = if on { 0 } else { wait_of(&event) };
+        let step = Step { spared: step.spared + spared, ..step };
         self.change(step, Event { flags: changed, ..event }, next);
     }
 
@@ -502,6 +504,12 @@ const PIDS: u32 = 22;
 /// A call on the file of another one, about a range of it.
 fn about(event: &Event, offset: u64, end: u64) -> Event {
     Event { offset, requested: end - offset, returned: 0, duration: 0, ..*event }
+}
+
+/// How long a call took that waits for the device, in ns; 0 for any other.
+fn wait_of(event: &Event) -> u64 {
+    let waits = matches!(event.op, Op::Fsync | Op::Fdatasync) || event.has(DURABLE | flag::DIRECT);
+    if waits { event.duration } else { 0 }
 }
 
 /// A write that may be put together with others.

@@ -79,11 +79,14 @@ impl Trace {
 
     fn with_changes(&self, changes: &[Change]) -> Ledger {
         let profile = HostProfile::uncalibrated();
-        let machine = Machine { profile, limits: None, warm: false };
+        self.on(&Machine { profile, limits: None, warm: false }, changes)
+    }
+
+    fn on(&self, machine: &Machine, changes: &[Change]) -> Ledger {
         let mut sizes = FileSizes::default();
         self.events().for_each(|event| sizes.take(event));
         let model = build("kernel", &machine.profile).expect("there is one");
-        let mut whatif = WhatIf::new(model, &machine, changes, &sizes);
+        let mut whatif = WhatIf::new(model, machine, changes, &sizes);
         self.records.iter().for_each(|record| whatif.take(record));
         whatif.finish()
     }
@@ -148,6 +151,28 @@ fn threads_keep_their_thinking() {
     }
     let halved = thought(&[Rewrite::Think(0.5)]);
     assert!((halved - thinking / 2.0).abs() < 1e-3, "{halved} ms");
+}
+
+/// What a thread thinks after a wait it thinks with cold caches.
+#[test]
+fn thinking_is_shorter_without_the_wait_before_it() {
+    let trace = Trace::commits(10);
+    let end = |away: f64, changes: &[Change]| {
+        let mut profile = HostProfile::uncalibrated();
+        profile.calls.away = Some(crate::profile::Measured::assumed(Nanos::new(away * 1e3)));
+        let machine = Machine { profile, limits: None, warm: false };
+        let ledger = trace.on(&machine, changes);
+        (ledger.end.get() - ledger.total.get()) / 1e3
+    };
+    let without = [Change { rewrite: Rewrite::Syncs(SyncsKept::None), on: None }];
+    assert!((end(0.0, &without) - end(0.0, &[])).abs() < 1.0);
+    assert!((end(5.0, &[]) - end(0.0, &[])).abs() < 1.0, "nothing was left out");
+    // Three paths of 5 µs after each but the last of ten waits of 1 ms.
+    let shorter = end(0.0, &without) - end(5.0, &without);
+    assert!((shorter - 150.0).abs() < 1.0, "{shorter} µs");
+    // The first wait follows thinking that nothing preceded.
+    let all = 21.0 * 1e3;
+    assert!(end(1e6, &without) > 0.1 * all - 1.0 && end(1e6, &without) < 0.3 * all);
 }
 
 #[test]
@@ -246,10 +271,7 @@ fn durable_against_durable_is_a_near_tie() {
         let total = |rewrites: &[Rewrite]| {
             let changes: Vec<Change> =
                 rewrites.iter().map(|rewrite| Change { rewrite: rewrite.clone(), on: None }).collect();
-            let model = build("kernel", &machine.profile).expect("a model");
-            let mut whatif = WhatIf::new(model, &machine, &changes, &FileSizes::default());
-            trace.records.iter().for_each(|record| whatif.take(record));
-            whatif.finish().total.get()
+            trace.on(&machine, &changes).total.get()
         };
         total(rewrites) / total(&[])
     };

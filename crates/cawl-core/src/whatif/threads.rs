@@ -35,12 +35,14 @@ pub struct Step {
     pub think: f64,
     /// The call that it makes then.
     pub call: Option<Event>,
+    /// How long the trace's call waited that a change has left out or lets go on at once, in ns.
+    pub spared: u64,
 }
 
 impl Step {
     /// A call that follows at once.
     pub(super) fn at_once(thread: Thread, call: Event) -> Step {
-        Step { thread, base: Base::Itself, think: 0.0, call: Some(call) }
+        Step { thread, base: Base::Itself, think: 0.0, call: Some(call), spared: 0 }
     }
 
     /// The same without its call.
@@ -96,7 +98,7 @@ impl Threads {
         let child = matches!(event.op, Op::Fork | Op::Spawn).then_some(event.returned as u32);
         self.latest_calls.insert(thread, (Time(event.end()), child));
         self.latest = Some(thread);
-        Step { thread, base, think: event.start as f64 - since.0 as f64, call: Some(*event) }
+        Step { thread, base, think: event.start as f64 - since.0 as f64, call: Some(*event), spared: 0 }
     }
 
     /// What a new thread came from: its process, the parent's, or whoever made the latest call.
@@ -132,7 +134,7 @@ impl Threads {
             for (thread, own) in waited {
                 self.latest_calls.insert(thread, (at.max(own), None));
                 let think = at.since(end).get();
-                each(Step { thread, base: Base::End(pid), think, call: None });
+                each(Step { thread, base: Base::End(pid), think, call: None, spared: 0 });
             }
         }
         let ended: Vec<Thread> = self.of(pid).map(|(thread, _)| *thread).collect();

@@ -141,6 +141,27 @@ fn a_direct_write_has_a_fixed_part_of_its_own() {
     assert!(cost(&profile, flag::DIRECT | flag::DSYNC) > 8000.0);
 }
 
+/// New blocks are allocated: where the file grows, and where nothing was written yet.
+#[test]
+fn a_direct_write_into_new_blocks_takes_longer() {
+    let more = |flags| {
+        let costs = |allocation: f64| {
+            let mut profile = profile();
+            profile.device.allocation = Some(Measured::assumed(Nanos::new(allocation * 1e3)));
+            let mut program = Program::on(&profile);
+            program.call(range(Op::Allocate, 0, 1 << 20, 0));
+            // Set aside, the same again, behind the end, the same again.
+            let places = [0, 0, 1 << 20, 1 << 20];
+            places.map(|at| program.call(with(flags, at, 4096)).expect("a cost").cost.get() / 1e3)
+        };
+        let (with, without) = (costs(20.0), costs(0.0));
+        std::array::from_fn::<f64, 4, _>(|at| (with[at] - without[at]).round())
+    };
+    assert_eq!(more(flag::DIRECT), [20.0, 0.0, 20.0, 0.0]);
+    assert_eq!(more(flag::DIRECT | flag::DSYNC), [20.0, 0.0, 20.0, 0.0]);
+    assert_eq!(more(flag::DSYNC), [0.0; 4], "the flusher allocates");
+}
+
 /// Scattered pages and small folios take a waiting caller longer; large writes and other devices' do not.
 #[test]
 fn each_request_and_each_folio_takes_its_time() {

@@ -12,6 +12,7 @@ use anyhow::bail;
 use cawl_core::tune::{Pattern, Setting, Study, Tree};
 use cawl_core::{Bytes, Nanos, median};
 use cawl_host::place::{Backing, Place};
+use fastrand::Rng;
 
 use super::real::Files;
 use crate::progress::Progress;
@@ -54,7 +55,7 @@ pub fn verify(
         bail!("{} keeps its files in memory; name a folder on a disk with --dir", place.folder.display());
     }
     let scratch = Scratch::create(&place.folder, scratch::TUNE)?;
-    let mut numbers = Numbers(lot.seed);
+    let mut numbers = Rng::with_seed(lot.seed);
     let is_short = |pattern: &usize| {
         let choice = tree.choice(study, *pattern).and_then(|choice| study.cost(*pattern, choice));
         choice.is_some_and(|cost| cost <= LONGEST)
@@ -89,7 +90,7 @@ struct Candidates {
 }
 
 impl Candidates {
-    fn of(study: &Study, tree: &Tree, at: usize, time: Nanos, numbers: &mut Numbers) -> Candidates {
+    fn of(study: &Study, tree: &Tree, at: usize, time: Nanos, numbers: &mut Rng) -> Candidates {
         let pattern = study.patterns[at];
         let cost = |setting: usize| study.cost(at, setting);
         let mut suiting: Vec<usize> = (0..study.settings.len())
@@ -118,7 +119,7 @@ impl Candidates {
             }
         }
         if !suiting.is_empty() {
-            add(suiting[numbers.below(suiting.len())]);
+            add(suiting[numbers.usize(..suiting.len())]);
         }
         found.default = place;
         let round: Nanos = found.settings.iter().map(|(_, cost)| *cost + AROUND).sum();
@@ -130,7 +131,7 @@ impl Candidates {
     fn measure(
         &self,
         scratch: &Scratch,
-        numbers: &mut Numbers,
+        numbers: &mut Rng,
         progress: &mut Progress,
         signal: &AtomicUsize,
     ) -> anyhow::Result<VerifiedPattern> {
@@ -168,26 +169,6 @@ impl Candidates {
     }
 }
 
-/// Numbers without a pattern (xorshift64*), the same for the same seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        let mut state = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15).max(1);
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        self.0 = state;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for at in (1..items.len()).rev() {
-            items.swap(at, self.below(at + 1));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use cawl_core::HostProfile;
@@ -210,7 +191,7 @@ mod tests {
             grid.cells(1).into_iter().map(|cell| (cell, cost(&machine, &cell.workload, &cell.setting)));
         let study = Study::new(&grid, std::slice::from_ref(&machine), &costs.collect(), |_| true);
         let tree = Tree::learn(&study, 3);
-        let mut numbers = Numbers(7);
+        let mut numbers = Rng::with_seed(7);
         for (at, pattern) in study.patterns.iter().enumerate() {
             let Some(choice) = tree.choice(&study, at) else { panic!("nothing suits {pattern}") };
             let found = Candidates::of(&study, &tree, at, Nanos::seconds(1.0), &mut numbers);
@@ -226,19 +207,5 @@ mod tests {
                 assert!(suits, "{pattern}: {setting}");
             }
         }
-    }
-
-    #[test]
-    fn the_lot_is_the_same_for_the_same_seed() {
-        let drawn = |seed| {
-            let mut items: Vec<usize> = (0..50).collect();
-            Numbers(seed).shuffle(&mut items);
-            items
-        };
-        assert_eq!(drawn(1), drawn(1));
-        assert_ne!(drawn(1), drawn(2));
-        let mut sorted = drawn(3);
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..50).collect::<Vec<_>>());
     }
 }

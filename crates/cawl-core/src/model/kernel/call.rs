@@ -32,6 +32,8 @@ pub(super) struct Call {
     /// What each way through the kernel that it has not taken yet costs in addition: square root of
     /// milliseconds.
     pub(super) away: f64,
+    /// What it costs in addition to allocate pages apart from the latest ones of the file, in seconds.
+    pub(super) jump: f64,
     /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
     pub(super) idle: f64,
     /// The longest of its pauses, in seconds.
@@ -84,6 +86,6 @@ impl Call {
 /// How far what comes after `seconds` of something else has grown, as a part of what it is after a
 /// millisecond: with the square root (6.18, AMD EPYC: a write of 4 KiB 10, 100, 1000 µs after another took
 /// 0.5, 1.8, 3.5 µs longer).
-pub(super) fn growth(seconds: f64) -> f64 {
+pub(crate) fn growth(seconds: f64) -> f64 {
     (seconds.clamp(0.0, FORGOTTEN) * 1e3).sqrt()
 }

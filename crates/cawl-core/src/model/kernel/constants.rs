@@ -23,6 +23,7 @@ pub(super) struct Constants {
     pub(super) clean_inode: f64,
     /// Of each way through the kernel that a call takes after a millisecond elsewhere.
     pub(super) away: f64,
+    pub(super) jump: f64,
     /// Ticks a second.
     pub(super) hz: f64,
     pub(super) padding_page: f64,
@@ -53,6 +54,7 @@ impl Constants {
             fresh_folio: known(&profile.calls.folio),
             clean_inode: known(&profile.calls.inode),
             away: known(&profile.calls.away),
+            jump: known(&profile.calls.jump),
             hz: f64::from(kernel.hz.max(1)),
             cold_page: page as f64 * memory.cold_byte(),
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),

@@ -80,7 +80,9 @@ impl Kernel {
             }
             None => self.latency(call),
         };
-        self.occupy(call, transfer, latency + fixed + seek);
+        let allocation = of.allocation.filter(|_| grows).map_or(0.0, |time| time.value.as_seconds());
+        call.spent[Cause::Transfer] += allocation;
+        self.occupy(call, transfer, latency + allocation + fixed + seek);
     }
 
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
@@ -106,10 +108,11 @@ impl Kernel {
         self.last(call, last)
     }
 
-    /// What getting from the latest synchronous write to this one takes, in seconds.
+    /// What getting from the latest synchronous write to this one takes, in seconds. Before the first one the
+    /// device was elsewhere.
     fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> f64 {
         let head = std::mem::replace(&mut self.machine.devices[call.device].head, (call.file, last));
-        if head == (call.file, offset) || head.0 == u32::MAX {
+        if head == (call.file, offset) {
             return 0.0;
         }
         call.work.seeks += 1.0;

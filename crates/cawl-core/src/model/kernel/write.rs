@@ -6,6 +6,8 @@
 //! last is owed by the next). A page written in part that exists on the device but not in the cache is read
 //! first.
 
+use std::mem;
+
 use super::super::cache::Found;
 use super::super::folios::Folios;
 use super::intervals::Cold;
@@ -43,6 +45,8 @@ impl Kernel {
         self.grow(call.file, offset, last);
         self.stamp(call);
         self.spend_first(call);
+        let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
+        call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
         let small = self.machine.cache.size(call.file) <= HOT_FILES * self.constants.hot_most;
         let part = bytes as f64 / (end - first).max(1) as f64;
         let per_page =
@@ -129,12 +133,13 @@ impl Kernel {
     /// The cost of `pages`, of which some are fresh and come in `folios` folios.
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folios: u64) {
         let device = &self.machine.devices[call.device];
-        let away = if found.fresh > 0 { std::mem::take(&mut call.away) } else { 0.0 };
+        let away = if found.fresh > 0 { mem::take(&mut call.away) } else { 0.0 };
         let folio = found.fresh.checked_div(folios).unwrap_or(1).max(1);
         let folios = folios as f64;
         let (fresh, over) = (found.fresh as f64, pages.saturating_sub(found.fresh) as f64);
         let copied = fresh * copying.fresh;
-        let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio;
+        let jump = if found.fresh > 0 { mem::take(&mut call.jump) } else { 0.0 };
+        let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio + jump;
         let over_cached = over * copying.cached + found.padding as f64 * self.constants.padding_page;
         let (mut allocated, mut cached) = (copied + new_pages, over_cached);
         let writes_back = device.writes_back(call.at);
