@@ -18,8 +18,11 @@ use crate::units::Nanos;
 
 /// Windows whose median counts: one in which the device stood still changes nothing.
 const WINDOWS: usize = 5;
-/// Requests, and calls that flush, of a window at least.
+/// Requests, and flushes, of a window at least.
 const FEWEST: u64 = 4;
+/// Flushes of a commit: one before its last block, and one after it unless the device writes that block
+/// through its cache.
+const OF_COMMIT: (f64, f64) = (1.0, 2.0);
 
 /// What the constants of a device say of a transfer, in ns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,12 +51,14 @@ pub struct DevicePaces {
 struct Device {
     /// Where the window begins.
     began: Option<DeviceCounters>,
-    /// Calls of the window that flush, and flushes without data or commit among them.
-    flushing: f64,
+    /// Calls of the window that commit, and that only flush.
+    commits: f64,
     bare: f64,
-    /// Of each window: time of a transfer over that of the constants; flushing of a call, in ns.
+    /// Of each window: time of a transfer over that of the constants; time of a flush, in ns; flushes of a
+    /// commit.
     transfer: VecDeque<f64>,
     flush: VecDeque<f64>,
+    of_commit: VecDeque<f64>,
 }
 
 impl Speeds {
@@ -98,13 +103,21 @@ impl DevicePaces {
             let constant = (writes as f64 - device.bare).max(0.0) * speed.latency + bytes * speed.byte;
             let transferring = writing - flushing;
             // A device whose flushes are not counted has them among its writes.
-            if transferring > 0.0 && bytes > 0.0 && !speed.seeks && (flushes > 0 || device.flushing == 0.0) {
+            if transferring > 0.0
+                && bytes > 0.0
+                && !speed.seeks
+                && (flushes > 0 || device.commits + device.bare == 0.0)
+            {
                 device.transfer.push_back(transferring / constant);
             }
-            if flushes >= FEWEST && device.flushing >= FEWEST as f64 {
-                device.flush.push_back(flushing / device.flushing);
+            if flushes >= FEWEST {
+                device.flush.push_back(flushing / flushes as f64);
+                if device.commits >= 1.0 {
+                    let each = (flushes as f64 - device.bare) / device.commits;
+                    device.of_commit.push_back(each.clamp(OF_COMMIT.0, OF_COMMIT.1));
+                }
             }
-            for values in [&mut device.transfer, &mut device.flush] {
+            for values in [&mut device.transfer, &mut device.flush, &mut device.of_commit] {
                 while values.len() > WINDOWS {
                     values.pop_front();
                 }
@@ -113,13 +126,30 @@ impl DevicePaces {
         device.restart(counters);
     }
 
-    /// Corrects the parts of a call that waits for the device, which had to do this, and counts it.
-    pub fn correct(&mut self, dev: u64, work: &Work, speeds: &Speeds, parts: &mut ByCause<f64>) {
-        let Some(device) = self.devices.get_mut(&dev) else { return };
+    /// Corrects the parts of a call that waits for the device, which had to do this, and counts it. Which of
+    /// its parts the kernel's count determines.
+    pub fn correct(
+        &mut self,
+        dev: u64,
+        work: &Work,
+        speeds: &Speeds,
+        parts: &mut ByCause<f64>,
+    ) -> &'static [Cause] {
+        let Some(device) = self.devices.get_mut(&dev) else { return &[] };
+        let wait = |parts: &ByCause<f64>| {
+            [Cause::Journal, Cause::Transfer, Cause::DeviceFlush]
+                .iter()
+                .map(|cause| parts[*cause])
+                .sum::<f64>()
+        };
+        let predicted = wait(parts);
         let flushes = parts[Cause::DeviceFlush] > 0.0;
-        device.flushing += f64::from(u8::from(flushes));
-        device.bare += work.flushes;
-        if flushes && let Some(flush) = middle(&device.flush) {
+        let commits = flushes && work.commits();
+        device.commits += f64::from(u8::from(commits));
+        device.bare += f64::from(u8::from(flushes && !commits));
+        let count = if commits { middle(&device.of_commit) } else { Some(1.0) };
+        let flush = middle(&device.flush).zip(count).map(|(flush, count)| flush * count).filter(|_| flushes);
+        if let Some(flush) = flush {
             parts[Cause::DeviceFlush] = flush;
         }
         let pace = middle(&device.transfer).filter(|_| work.transferred > 0.0 && parts[Cause::Queue] == 0.0);
@@ -129,13 +159,22 @@ impl DevicePaces {
             // A synchronous write has its request's latency in its commit.
             parts[Cause::Transfer] = pace * transfer(work.latencies.max(1.0));
         }
+        if commits && flush.is_some() {
+            parts[Cause::Journal] = (parts[Cause::Journal] + predicted - wait(parts)).max(0.0);
+        }
+        match (pace, flush) {
+            (Some(_), Some(_)) => &[Cause::Transfer, Cause::DeviceFlush],
+            (Some(_), None) => &[Cause::Transfer],
+            (None, Some(_)) => &[Cause::DeviceFlush],
+            (None, None) => &[],
+        }
     }
 }
 
 impl Device {
     /// A window begins.
     fn restart(&mut self, counters: &DeviceCounters) {
-        (self.began, self.flushing, self.bare) = (Some(*counters), 0.0, 0.0);
+        (self.began, self.commits, self.bare) = (Some(*counters), 0.0, 0.0);
     }
 }
 
@@ -201,6 +240,47 @@ mod tests {
         let parts = call(&mut paces, &work);
         assert!((parts[Cause::Transfer] / 450e3 - 1.0).abs() < 0.02, "{}", parts[Cause::Transfer]);
         assert!((parts[Cause::DeviceFlush] / 800e3 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
+    }
+
+    #[test]
+    fn what_neither_transfer_nor_flush_takes_is_the_journal_s() {
+        let (commit, flush) =
+            (Work { transferred: 65536.0, fsyncs: 1.0, ..Work::default() }, Work::default());
+        let mut paces = DevicePaces::default();
+        let correct = |paces: &mut DevicePaces, work: &Work| {
+            // The constants of calls that are all alike: the sum is right, and each of them wrong.
+            let mut parts = ByCause::default();
+            (parts[Cause::Transfer], parts[Cause::DeviceFlush]) = (1800e3, 200e3);
+            let measured = paces.correct(1, work, &speeds(), &mut parts);
+            (parts, measured)
+        };
+        // Half of the calls commit: three flushes for two calls.
+        for n in 0..4 {
+            let (one, other) = (after(50 * n, true, 0.264, 0.5), after(50 * n, false, 0.0, 0.5));
+            paces.take(
+                &DeviceCounters {
+                    writes: one.writes + other.writes,
+                    flushes: one.flushes + other.flushes,
+                    writing: one.writing + other.writing,
+                    flushing: one.flushing + other.flushing,
+                    time: Time(one.time.0 + other.time.0),
+                    ..one
+                },
+                &speeds(),
+            );
+            for _ in 0..50 {
+                correct(&mut paces, &commit);
+                correct(&mut paces, &flush);
+            }
+        }
+        let (parts, measured) = correct(&mut paces, &commit);
+        assert_eq!(measured, [Cause::Transfer, Cause::DeviceFlush]);
+        assert!((parts[Cause::DeviceFlush] / 1e6 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
+        assert!((parts.sum() - 2e6).abs() < 1.0 && parts[Cause::Journal] > 500e3, "{parts:?}");
+        let (parts, measured) = correct(&mut paces, &flush);
+        assert_eq!(measured, [Cause::DeviceFlush]);
+        assert!((parts[Cause::DeviceFlush] / 500e3 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
+        assert_eq!(parts[Cause::Journal], 0.0);
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! time of a device's requests, and calls of other threads that held the same file. Then come causes that
 //! were possible but not predicted. What is left no law explains.
 
+use std::borrow::Cow;
+
 use cawl_wire::{Event, FileId, FileKind};
 
 use crate::call::{Class, kernel_bytes};
@@ -44,7 +46,8 @@ pub struct Widths {
     cold: f64,
     /// The longest that the device takes for what its queue holds, in ns.
     queue: f64,
-    /// The shortest pause, in ns: a tick.
+    /// A tick, in ns: the shortest pause, and the longest that a thread runs while others wait for its
+    /// processor.
     tick: f64,
 }
 
@@ -117,6 +120,13 @@ impl Widths {
         }
     }
 
+    /// Down (0) or up (1), where the spread of constants does not count for what was measured beside the model.
+    fn narrowed(&self, way: usize, measured: &[Cause]) -> Cow<'_, ByCause<f64>> {
+        let mut widths = Cow::Borrowed(&self.parts[way]);
+        measured.iter().for_each(|cause| widths.to_mut()[*cause] = LEAST);
+        widths
+    }
+
     /// How far off a cause's part may be either way, as a part of it.
     pub fn mean(&self, cause: Cause) -> f64 {
         self.parts[0][cause].midpoint(self.parts[1][cause])
@@ -174,8 +184,9 @@ impl Divider {
         delays: &mut RunDelays,
     ) -> CauseTimes {
         let mut parts = prediction.parts.map(Nanos::get);
+        let mut measured: &[Cause] = &[];
         if parts.waits() > 0.0 {
-            self.paces.correct(event.dev, &prediction.work, &self.speeds, &mut parts);
+            measured = self.paces.correct(event.dev, &prediction.work, &self.speeds, &mut parts);
         }
         let duration = event.duration as f64;
         // Shorter than this, no call was delayed or slept for a tick.
@@ -206,10 +217,10 @@ impl Divider {
         if over < 0.0 {
             // What was measured stays.
             parts.clear(Cause::Preempted);
-            self.shrink(&mut parts, -over);
+            self.shrink(&mut parts, measured, -over);
             parts.add_to(Cause::Preempted, delayed);
         } else {
-            self.grow(&mut parts, event, prediction, over);
+            self.grow(&mut parts, measured, event, prediction, over);
         }
         if long && bounds != Bounds::NONE {
             let spent = self.fit(&mut parts, prediction, bounds);
@@ -259,8 +270,8 @@ impl Divider {
     }
 
     /// The call took `less` than predicted.
-    fn shrink(&self, parts: &mut ByCause<f64>, less: f64) {
-        let widths = &self.widths.parts[0];
+    fn shrink(&self, parts: &mut ByCause<f64>, measured: &[Cause], less: f64) {
+        let widths = &self.widths.narrowed(0, measured);
         let squares = squares(parts, widths);
         let mut missing = less;
         if squares > 0.0 {
@@ -281,8 +292,15 @@ impl Divider {
     }
 
     /// The call took `over` longer than predicted.
-    fn grow(&self, parts: &mut ByCause<f64>, event: &Event, prediction: &Prediction, over: f64) {
-        let widths = &self.widths.parts[1];
+    fn grow(
+        &self,
+        parts: &mut ByCause<f64>,
+        measured: &[Cause],
+        event: &Event,
+        prediction: &Prediction,
+        over: f64,
+    ) {
+        let widths = &self.widths.narrowed(1, measured);
         let squares = squares(parts, widths);
         let mut rest = over;
         if over > INTERRUPTS && over > squares.sqrt() + INTERRUPTS {
@@ -321,7 +339,7 @@ impl Divider {
     }
 
     /// Causes that may explain the `rest`, with the most that each explains, in ns.
-    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 4] {
+    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 5] {
         let work = &prediction.work;
         let waits = prediction.parts.device() > Nanos::ZERO;
         let checks = (work.dirtied / CHECKED).ceil();
@@ -330,12 +348,21 @@ impl Divider {
         let fresh = work.fresh[0] + work.fresh[1];
         let cold = (fresh * self.widths.cold - prediction.parts[Cause::ColdMemory].get()).max(0.0);
         let queue = if waits && prediction.flushing { self.widths.queue } else { 0.0 };
+        // The journal's thread waits for a processor, too, which no count of the caller's has: for what runs
+        // there until its next tick.
+        let journal = if work.commits() { self.widths.tick } else { 0.0 };
         // Writes that began later and took the file's lock first are not known yet; that others write to the
         // file is.
         let shared = rest > INTERRUPTS
             && self.others(event).any(|write| write.end.saturating_add(event.duration) > event.start);
         let lock = if shared { rest } else { 0.0 };
-        [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue), (Cause::Lock, lock)]
+        [
+            (Cause::ColdMemory, cold),
+            (Cause::Throttle, pauses),
+            (Cause::Queue, queue),
+            (Cause::Journal, journal),
+            (Cause::Lock, lock),
+        ]
     }
 
     /// How long another thread's write to the same file went on after this one began, in ns.

@@ -209,6 +209,13 @@ pub struct Work {
     pub met: Met,
 }
 
+impl Work {
+    /// It waits for a commit of the journal; a part of one is a flush whose cost is not known.
+    pub(crate) fn commits(&self) -> bool {
+        self.syncs + self.fsyncs >= 1.0
+    }
+}
+
 /// Pages written into the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {

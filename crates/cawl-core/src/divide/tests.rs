@@ -80,6 +80,17 @@ fn a_stall_is_unexpected() {
 }
 
 #[test]
+fn a_commit_may_wait_for_a_processor_until_a_tick() {
+    let mut told = prediction([(Cause::Transfer, 500_000.0)]);
+    let times = divide(&call(8_000_000), &told);
+    assert_eq!((times[Cause::Journal], times[Cause::Unexpected]), (0, 6_000_000));
+    told.work.fsyncs = 1.0;
+    let times = divide(&call(8_000_000), &told);
+    let tick = 1_000_000_000 / u64::from(HostProfile::uncalibrated().kernel.hz);
+    assert_eq!((times[Cause::Journal], times[Cause::Unexpected]), (tick, 6_000_000 - tick));
+}
+
+#[test]
 fn a_pause_that_was_possible_is_throttling() {
     let mut told = prediction([(Cause::Copy, 1000.0)]);
     told.work = Work { dirtied: 4096.0, fresh: [4096.0, 0.0], ..Work::default() };
