@@ -185,6 +185,7 @@ fn calls_are_selected() {
     explain(&dir, &["--from", "2", "--to", "1"]).code(2).says("--from 2 is not before --to 1");
     explain(&dir, &["--learn", "--open-loop"]).code(2).says("cannot learn");
     explain(&dir, &["--classes", "1ms,7"]).code(2).says("a time with its unit is expected");
+    explain(&dir, &["--classes", "-1ms"]).code(2).says("`-1ms` is no span of time");
     explain(&dir, &["--classes", "0ms"]).code(2).says("give a time above zero");
     explain(&dir, &["--json", "--report", "a.html"]).code(2);
     explain(&dir, &["--report", "none/a.html"]).code(1).says("name another file with --report");

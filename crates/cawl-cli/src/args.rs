@@ -360,7 +360,8 @@ pub struct ManArgs {
 #[derive(clap::Args)]
 pub struct ClassesArgs {
     /// Report calls in classes by their observed time, parted by these: 0.2ms,0.4ms,7ms,25ms
-    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',', value_parser = quantity::duration)]
+    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',', value_parser = quantity::duration,
+          allow_hyphen_values = true)]
     pub bounds: Vec<Nanos>,
 }
 
