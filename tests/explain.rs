@@ -213,6 +213,8 @@ fn the_long_form_has_every_operation() {
     dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=30", "status=none"]).0.success();
     let text = explain(&dir, &["--long"]).success().stdout;
     assert!(text.contains("COST OF A CALL") && text.contains("/out\n"), "{text}");
+    let all = explain(&dir, &["--long", "--model", "all"]).success().stdout;
+    assert!(all.contains("  NAIVE  ") && all.lines().all(|line| line.chars().count() <= 80), "{all}");
     explain(&dir, &["--long", "--call", "1"]).code(2);
 }
 

@@ -216,7 +216,8 @@ fn days(seconds: u64) -> String {
     }
 }
 
-/// Every file and operation.
+/// Every file and operation. One model has its predicted time and error; of several, there is room for the
+/// errors.
 fn files(out: &mut String, report: &Report, terminal: bool) {
     if report.files.is_empty() {
         return;
@@ -224,8 +225,9 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     let models: Vec<&str> = report.models.iter().map(|model| model.name.as_str()).collect();
     let upper: Vec<String> = models.iter().map(|model| model.to_uppercase()).collect();
     let mut header = vec!["FILE, OP", "CALLS", "BYTES", "OBSERVED"];
-    for model in &upper {
-        header.extend([model.as_str(), "ERROR"]);
+    match &upper[..] {
+        [model] => header.extend([model.as_str(), "ERROR"]),
+        models => header.extend(models.iter().map(String::as_str)),
     }
     header.push("STATES");
     let rows = report.files.iter().flat_map(|file| file.ops.iter().map(move |op| (file, op)));
@@ -238,7 +240,9 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         ];
         for model in &models {
             let predicted = op.predicted_s.get(model).copied();
-            row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
+            if models.len() == 1 {
+                row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
+            }
             row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
         row.push(String::new());
