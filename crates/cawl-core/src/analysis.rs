@@ -18,6 +18,7 @@ use crate::cause::Causes;
 use crate::classes::Classes;
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
+use crate::explain::Explaining;
 use crate::forecast::Scene;
 use crate::learn::{Constant, Memory};
 use crate::mode::Mode;
@@ -78,6 +79,8 @@ pub struct AnalysisOptions {
     pub selection: Option<Selection>,
     /// Report the run over time.
     pub timeline: bool,
+    /// How much of the calls is explained.
+    pub explaining: Explaining,
 }
 
 /// The model that constants are learned by.
@@ -142,6 +145,7 @@ impl Analysis {
         let learning = Learning::new(profile, memory, best(TEACHER));
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
+        collector.explaining = options.explaining;
         Ok(Analysis {
             mode: options.mode,
             descriptors: Descriptors::default(),

@@ -18,8 +18,19 @@ pub enum Class {
     Unmodelled,
 }
 
+/// It writes to a file: most calls do, and each is asked about several times.
+#[inline]
+fn is_plain_write(event: &Event) -> bool {
+    matches!(event.op, Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev) && event.kind == FileKind::Regular
+}
+
 /// How `event` is to be treated.
+#[inline]
 pub fn classify(event: &Event) -> Class {
+    if is_plain_write(event) { Class::Cost } else { classify_other(event) }
+}
+
+fn classify_other(event: &Event) -> Class {
     use Op::*;
     match event.op {
         Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
@@ -39,7 +50,12 @@ pub fn classify(event: &Event) -> Class {
 
 /// Bytes that the call handed to the kernel to be written. A stream call counts what left its buffer, or
 /// what it accepted if the buffer was not looked at.
+#[inline]
 pub fn kernel_bytes(event: &Event) -> u64 {
+    if is_plain_write(event) { event.returned.max(0) as u64 } else { kernel_bytes_of_other(event) }
+}
+
+fn kernel_bytes_of_other(event: &Event) -> u64 {
     use Op::*;
     let returned = event.returned.max(0) as u64;
     match event.op {

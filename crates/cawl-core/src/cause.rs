@@ -301,14 +301,17 @@ impl CostParts {
         self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 
-    /// What the call takes by itself ([`Cause::is_own`]); by the lower of two predictions, if there is
-    /// another, as constants that are learned beside other work have that in them.
-    pub(crate) fn undisturbed(&self, other: Option<&CostParts>) -> CostParts {
-        let mut own = CostParts::default();
-        for (cause, part) in self.among(CauseSet::OWN).filter(|(_, part)| *part > Nanos::ZERO) {
-            own[cause] = other.map_or(part, |other| part.min(other[cause]));
+    /// Sets what a call of these parts takes by itself ([`Cause::is_own`]); by the lower of two predictions,
+    /// if there is another, as constants that are learned beside other work have that in them.
+    pub(crate) fn set_undisturbed(&mut self, parts: &CostParts, other: Option<&CostParts>) {
+        for (cause, part) in parts.among(CauseSet::OWN).filter(|(_, part)| *part > Nanos::ZERO) {
+            self[cause] = other.map_or(part, |other| part.min(other[cause]));
         }
-        own
+    }
+
+    /// The parts in ns.
+    pub(crate) fn ns(&self) -> ByCause<f64> {
+        ByCause { values: self.values.map(Nanos::get), given: self.given }
     }
 
     /// Adds another call's parts.
@@ -369,6 +372,12 @@ impl TimeSums {
     pub fn add(&mut self, (times, own): Causes<'_>) {
         self.observed.add(times);
         self.undisturbed.sum_up(own, |sum, part| *sum += part.get());
+    }
+
+    /// Adds the sums of other calls.
+    pub fn add_all(&mut self, calls: &TimeSums) {
+        self.observed.add(&calls.observed);
+        self.undisturbed.sum_up(&calls.undisturbed, |sum, part| *sum += part);
     }
 
     /// Adds calls that took `ns` for one cause, which nothing disturbs.

@@ -14,7 +14,7 @@ use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, Causes, TimeSums};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
-use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause};
+use crate::explain::{CauseSums, Explain, Explaining, Ideal, seconds_by_cause};
 use crate::file_table::{FileRow, FileTable};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
@@ -70,6 +70,7 @@ pub struct Collector {
     notes_omitted: u64,
     timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
+    pub(crate) explaining: Explaining,
     /// Which calls the report is about; all, if None.
     pub(crate) selection: Option<Selection>,
 }
@@ -262,12 +263,23 @@ impl Collector {
         let Some((causes, own)) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
         let main = self.causes.add((causes, own), bytes);
-        self.densities.add(event.op, bytes, event.duration, first.map(|first| first.cost), main);
+        if self.explaining == Explaining::All {
+            self.densities.add(event.op, bytes, event.duration, first.map(|first| first.cost), main);
+        }
         self.classes.add(bytes, event.duration, causes);
         if let Some(first) = first {
             let (observed, call) = (event.duration as f64, (event, first, causes));
-            self.worst.rank((observed - first.cost.get()).abs(), self.taken, call, self.neighbours.as_mut());
-            self.lost.rank(observed - own.total().get(), self.taken, call, self.neighbours.as_mut());
+            let off = (observed - first.cost.get()).abs();
+            if self.worst.has_room(off) {
+                self.worst.rank(off, self.taken, call, self.neighbours.as_mut());
+            }
+            // No call loses more than it took, and few take as long as the worst lost.
+            if self.lost.has_room(observed) {
+                let lost = observed - own.total().get();
+                if self.lost.has_room(lost) {
+                    self.lost.rank(lost, self.taken, call, self.neighbours.as_mut());
+                }
+            }
             if let Some(timeline) = &mut self.timeline {
                 timeline.call(event, bytes, first, causes);
             }
@@ -290,7 +302,9 @@ impl Collector {
         causes: Option<Causes>,
     ) {
         let Some(index) = self.file_row(event.file()) else { return self.files_omitted.add(bytes) };
-        self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
+        if self.explaining == Explaining::All {
+            self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
+        }
         let totals = op_totals(&mut self.files.rows[index].counts, event.op, predictions.len());
         totals.calls.add(bytes);
         totals.observed_ns = totals.observed_ns.saturating_add(event.duration);

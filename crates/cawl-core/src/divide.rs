@@ -156,8 +156,8 @@ impl Divider {
         event.kind != FileKind::Regular && self.nulls.contains(&event.file())
     }
 
-    /// The time of a call by cause, which would take `own` undisturbed; None if it has no cost. `delays`:
-    /// what the kernel counted for its thread.
+    /// Sets the time of a call by cause, which would take `own` undisturbed; false if it has no cost.
+    /// `delays`: what the kernel counted for its thread. `times` has no time yet.
     pub fn divide(
         &mut self,
         event: &Event,
@@ -165,25 +165,29 @@ impl Divider {
         prediction: Option<&Prediction>,
         own: &CostParts,
         delays: &mut RunDelays,
-    ) -> Option<CauseTimes> {
+        times: &mut CauseTimes,
+    ) -> bool {
         match (class, prediction) {
-            (Class::Cost, Some(prediction)) => Some(self.cost(event, prediction, own, delays)),
-            (Class::Cost, None) => Some(CauseTimes::from([(Cause::Unexpected, event.duration)])),
-            (Class::Elsewhere, _) if self.is_discard(event) => {
-                Some(CauseTimes::from([(Cause::Discard, event.duration)]))
+            (Class::Cost, Some(prediction)) => {
+                let parts = self.parts(event, prediction, own, delays);
+                whole(&parts, event.duration, times);
             }
-            _ => None,
+            (Class::Cost, None) => times[Cause::Unexpected] = event.duration,
+            (Class::Elsewhere, _) if self.is_discard(event) => times[Cause::Discard] = event.duration,
+            _ => return false,
         }
+        true
     }
 
-    fn cost(
+    #[inline]
+    fn parts(
         &mut self,
         event: &Event,
         prediction: &Prediction,
         own: &CostParts,
         delays: &mut RunDelays,
-    ) -> CauseTimes {
-        let mut parts = prediction.parts.map(Nanos::get);
+    ) -> ByCause<f64> {
+        let mut parts = prediction.parts.ns();
         let mut measured: &[Cause] = &[];
         if parts.waits() > 0.0 {
             measured = self.paces.correct(event.dev, &prediction.work, &self.speeds, &mut parts);
@@ -230,7 +234,7 @@ impl Divider {
             self.latest[self.next] = Write { file: event.file(), tid: event.tid, end: event.end() };
             self.next = (self.next + 1) % LATEST;
         }
-        whole(&parts, event.duration)
+        parts
     }
 
     /// No part that needs a processor is longer than the thread was on one, and no pause than it slept.
@@ -283,9 +287,13 @@ impl Divider {
                 missing -= part;
             });
         }
-        // What a part could not give, all do; less than that is rounding.
+        // Less is rounding.
+        if missing < 1.0 {
+            return;
+        }
+        // What a part could not give, all do.
         let left = parts.sum();
-        if missing >= 1.0 && left > 0.0 {
+        if left > 0.0 {
             let factor = (1.0 - missing / left).max(0.0);
             *parts = parts.map(|part| part * factor);
         }
@@ -384,12 +392,12 @@ fn squares(parts: &ByCause<f64>, widths: &ByCause<f64>) -> f64 {
     squares.fold(0.0, |sum, square| sum + square)
 }
 
-/// In whole ns that add up to `total`.
-fn whole(parts: &ByCause<f64>, total: u64) -> CauseTimes {
+/// Sets times to parts in whole ns that add up to `total`.
+fn whole(parts: &ByCause<f64>, total: u64, times: &mut CauseTimes) {
     let (mut sum, mut main) = (0_u64, (Cause::Call, 0));
-    let mut times = CauseTimes::default();
     for (cause, part) in parts.iter() {
-        let ns = part as u64;
+        // By way of i64, which is one instruction of a processor; u64 is seven.
+        let ns = part as i64 as u64;
         if ns > 0 {
             times[cause] = ns;
             sum = sum.saturating_add(ns);
@@ -406,7 +414,6 @@ fn whole(parts: &ByCause<f64>, total: u64) -> CauseTimes {
         times[main] -= part;
         over -= part;
     }
-    times
 }
 
 /// Widths down and up of a time, as parts of it; `least`: not less than this.

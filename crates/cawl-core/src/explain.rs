@@ -15,6 +15,18 @@ use crate::worst_call::WorstCall;
 /// Version of [`Explain`].
 pub const EXPLAIN_SCHEMA: u32 = 1;
 
+/// How much of the calls is explained. Less than all is for measuring what explaining takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Explaining {
+    /// Nothing: models are only judged.
+    Nothing,
+    /// The observed time by cause.
+    Causes,
+    /// Causes, densities, and patterns of files.
+    #[default]
+    All,
+}
+
 /// Where the time of a run's calls went. Times in seconds, sizes in bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Explain {

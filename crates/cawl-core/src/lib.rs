@@ -109,7 +109,7 @@ pub use classes::CallClass;
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
-pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, seconds_by_cause};
+pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, Explaining, seconds_by_cause};
 pub use file_table::{FileRow, FileTable};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};

@@ -11,6 +11,7 @@ use crate::call::{Class, classify};
 use crate::cause::{Cause, CauseTimes, Causes, CostParts};
 use crate::collect::Collector;
 use crate::divide::Divider;
+use crate::explain::Explaining;
 use crate::model::Prediction;
 use crate::profile::HostProfile;
 use crate::record::Record;
@@ -50,9 +51,10 @@ pub(super) struct Findings {
     pub(super) levels: Vec<Option<Level>>,
     /// Divides the observed time of calls.
     pub(super) divider: Divider,
-    /// The latest call's time by cause, and what it would take undisturbed.
-    pub(super) causes: Option<CauseTimes>,
+    /// The latest call's time by cause, if it has a cost, and what it would take undisturbed.
+    times: CauseTimes,
     own: CostParts,
+    has_causes: bool,
     /// The first track as calibrated, counted over all, if that is another one.
     calibrated: Option<usize>,
     /// How many tracks, the first ones, are in reports.
@@ -107,21 +109,9 @@ impl Findings {
                     self.device = event.dev;
                     self.rolling.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
                 }
-                // Reports have the first track; where another one answers, that follows the counters.
-                let first = self.predictions.get(self.answering).and_then(Option::as_ref);
-                let calibrated = self.calibrated.and_then(|track| self.prediction(track));
-                self.own = match (class, first) {
-                    // Nothing disturbs a write to /dev/null.
-                    (Class::Elsewhere, _) => {
-                        CostParts::from([(Cause::Discard, Nanos::new(event.duration as f64))])
-                    }
-                    (_, first) => first.map_or_else(CostParts::default, |first| {
-                        first.parts.undisturbed(calibrated.map(|other| &other.parts))
-                    }),
-                };
-                self.causes = self.divider.divide(event, class, first, &self.own, &mut self.run_delays);
+                self.explain(event, class);
                 let predictions = &self.predictions[..self.reported];
-                let causes = self.causes.as_ref().map(|times| (times, &self.own));
+                let causes = self.has_causes.then_some((&self.times, &self.own));
                 if selected {
                     self.collector.event(event, class, predictions, causes);
                 } else {
@@ -155,6 +145,28 @@ impl Findings {
         }
     }
 
+    /// Divides the observed time of a call.
+    #[inline]
+    fn explain(&mut self, event: &Event, class: Class) {
+        if self.collector.explaining == Explaining::Nothing {
+            return;
+        }
+        // Reports have the first track; where another one answers, that follows the counters.
+        let first = self.predictions.get(self.answering).and_then(Option::as_ref);
+        // In place: each is larger than what most calls have to say.
+        self.own = CostParts::default();
+        if class == Class::Elsewhere {
+            // Nothing disturbs a write to /dev/null.
+            self.own[Cause::Discard] = Nanos::new(event.duration as f64);
+        } else if let Some(first) = first {
+            let calibrated = self.calibrated.and_then(|track| self.predictions.get(track)?.as_ref());
+            self.own.set_undisturbed(&first.parts, calibrated.map(|other| &other.parts));
+        }
+        self.times = CauseTimes::default();
+        let (own, delays) = (&self.own, &mut self.run_delays);
+        self.has_causes = self.divider.divide(event, class, first, own, delays, &mut self.times);
+    }
+
     /// What a track said of the latest call.
     pub(super) fn prediction(&self, track: usize) -> Option<&Prediction> {
         self.predictions.get(track)?.as_ref()
@@ -162,12 +174,12 @@ impl Findings {
 
     /// The latest call's causes.
     pub(super) fn causes(&self) -> Option<Causes<'_>> {
-        self.causes.as_ref().map(|times| (times, &self.own))
+        self.has_causes.then_some((&self.times, &self.own))
     }
 
     /// The latest record, which is this one, without the wait for a processor, if it is a call that had one.
     pub(super) fn undelayed(&self, record: &Record) -> Option<Record> {
-        let (Record::Event(event), Some(causes)) = (record, &self.causes) else { return None };
+        let (Record::Event(event), Some((causes, _))) = (record, self.causes()) else { return None };
         let delay = causes[Cause::Preempted];
         (delay > 0).then(|| Record::Event(Event { duration: event.duration.saturating_sub(delay), ..*event }))
     }
@@ -185,7 +197,7 @@ impl Findings {
             Record::Event(_) => Shown {
                 number: self.collector.taken,
                 predictions: &self.predictions[..self.reported],
-                causes: self.causes.as_ref(),
+                causes: self.causes().map(|(times, _)| times),
             },
             _ => Shown::default(),
         }

@@ -175,7 +175,9 @@ impl Track {
             _ => observed,
         };
         self.settled = self.filter.as_ref().map_or(0.0, |filter| filter.offset);
-        let ends = Clock { observed: Time(event.end()), model: start + cost };
+        let end = Time(event.end());
+        let model = if self.mode == Mode::OpenLoop { start + cost } else { end };
+        let ends = Clock { observed: end, model };
         self.last = Span {
             observed: (Time(event.start), ends.observed),
             model: (start, ends.model),

@@ -28,8 +28,15 @@ pub(super) struct Ranked {
 pub(super) struct Worst(pub(super) Vec<Ranked>);
 
 impl Worst {
-    /// Keeps a call, if its figure is among the largest.
+    /// A call with this figure is among those with the largest.
     #[inline]
+    pub(super) fn has_room(&self, by: f64) -> bool {
+        self.0.get(WORST - 1).is_none_or(|least| by > least.by)
+    }
+
+    /// Keeps a call, if its figure is among the largest.
+    #[cold]
+    #[inline(never)]
     pub(super) fn rank(
         &mut self,
         by: f64,
@@ -38,9 +45,6 @@ impl Worst {
         neighbours: Option<&mut Neighbours>,
     ) {
         let Worst(list) = self;
-        if list.len() == WORST && list.last().is_some_and(|least| by <= least.by) {
-            return;
-        }
         let at = list.partition_point(|other| other.by >= by);
         let before = neighbours.map_or_else(Vec::new, |neighbours| neighbours.before(event));
         let (event, prediction, causes, after) = (*event, *prediction, *causes, Vec::new());

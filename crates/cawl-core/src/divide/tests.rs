@@ -21,9 +21,13 @@ fn prediction<const N: usize>(parts: [(Cause, f64); N]) -> Prediction {
 
 fn divide(event: &Event, prediction: &Prediction) -> CauseTimes {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
-    divider
-        .divide(event, Class::Cost, Some(prediction), &prediction.parts, &mut RunDelays::default())
-        .expect("a cost")
+    divided(&mut divider, event, prediction, &mut RunDelays::default())
+}
+
+fn divided(divider: &mut Divider, event: &Event, told: &Prediction, delays: &mut RunDelays) -> CauseTimes {
+    let mut times = CauseTimes::default();
+    assert!(divider.divide(event, Class::Cost, Some(told), &told.parts, delays, &mut times), "a cost");
+    times
 }
 
 /// What the kernel counted for the thread of a call meanwhile, in ns.
@@ -43,9 +47,7 @@ fn who_was_on_a_processor_did_not_sleep() {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut cost = |ran: f64, delayed: f64| {
         let call = call(10_000_000);
-        let times =
-            divider.divide(&call, Class::Cost, Some(&told), &told.parts, &mut delays(&call, ran, delayed));
-        let times = times.expect("a cost");
+        let times = divided(&mut divider, &call, &told, &mut delays(&call, ran, delayed));
         [times[Cause::Copy], times[Cause::Throttle], times[Cause::Preempted], times[Cause::Unexpected]]
             .map(|ns| ns / 1000)
     };
@@ -110,7 +112,7 @@ fn run_delay_and_other_writers_come_before_what_may_be() {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut cost = |event: &Event, delay: f64| {
         let mut delays = delays(event, 0.0, delay);
-        divider.divide(event, Class::Cost, Some(&told), &told.parts, &mut delays).expect("a cost")
+        divided(&mut divider, event, &told, &mut delays)
     };
     let times = cost(&call(10_000_000), 6_000_000.0);
     assert_eq!(times[Cause::Preempted], 6_000_000);
@@ -130,15 +132,10 @@ fn writes_to_dev_null_are_discards() {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut event = call(300);
     event.kind = FileKind::Char;
-    assert!(
-        divider
-            .divide(&event, Class::Elsewhere, None, &CostParts::default(), &mut RunDelays::default())
-            .is_none()
-    );
+    let (own, mut delays, mut times) = (CostParts::default(), RunDelays::default(), CauseTimes::default());
+    assert!(!divider.divide(&event, Class::Elsewhere, None, &own, &mut delays, &mut times));
     divider.file(&FileFacts { ino: 7, path: NULL.to_owned(), ..FileFacts::default() });
-    let times = divider
-        .divide(&event, Class::Elsewhere, None, &CostParts::default(), &mut RunDelays::default())
-        .expect("a discard");
+    assert!(divider.divide(&event, Class::Elsewhere, None, &own, &mut delays, &mut times));
     assert_eq!((times.main(), times.total()), (Cause::Discard, 300));
 }
 
@@ -162,8 +159,7 @@ proptest! {
         let mut divider = Divider::new(&HostProfile::uncalibrated());
         let event = call(duration);
         let mut delays = delays(&event, ran, delay);
-        let times = divider.divide(&event, Class::Cost, Some(&told), &told.parts, &mut delays);
-        let times = times.expect("a cost");
+        let times = divided(&mut divider, &event, &told, &mut delays);
         prop_assert_eq!(times.total(), duration);
         prop_assert_eq!(times.iter().map(|(_, ns)| u128::from(ns)).sum::<u128>(), u128::from(duration));
     }
