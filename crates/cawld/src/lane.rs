@@ -187,6 +187,9 @@ impl Lane {
         let mut merge = std::mem::take(&mut self.merge);
         let all = merge.release(until, most, |record| self.analyse(record));
         self.merge = merge;
+        if let Some(tables) = &mut self.tables {
+            tables.totals.settle();
+        }
         all
     }
 

@@ -167,7 +167,8 @@ mod tests {
                 (event.requested, event.returned, event.duration) = (1 << 20, 1 << 20, 40_000_000);
                 lane.analyse(Record::Event(event));
             }
-            let totals = &lane.tables.as_deref().unwrap().totals;
+            let totals = &mut lane.tables.as_deref_mut().unwrap().totals;
+            totals.settle();
             assert_eq!(totals.total.time.observed().total(), 400 * 40_000_000, "all time has a cause");
             let throttled = totals.total.time.observed()[Cause::Throttle] as f64 / 1e9;
             (totals.total.cost(Time(1020 * SECOND)).throttled_s, throttled)

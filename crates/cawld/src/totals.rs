@@ -46,16 +46,14 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds a call that wrote these bytes, of whose time so much was throttling.
+    /// Adds a call that wrote these bytes, of whose time so much was throttling; but for its time.
+    #[inline]
     fn add(&mut self, call: &Call<'_>, bytes: u64, throttled: Nanos) {
         let Call { event, prediction, causes } = *call;
         self.calls += 1;
         self.bytes += bytes;
         if event.has(flag::ESTIMATED) {
             self.estimated += bytes;
-        }
-        if bytes > 0 {
-            self.late.add(Time(event.start), bytes);
         }
         if let Some(prediction) = prediction {
             let observed = Nanos::new(event.duration as f64);
@@ -71,12 +69,27 @@ impl Account {
         }
     }
 
+    /// Adds calls of this second, of which so many bytes count here.
+    fn add_all(&mut self, calls: &Account, second: u64, bytes: u64) {
+        self.calls += calls.calls;
+        self.bytes += bytes;
+        self.estimated += calls.estimated.min(bytes);
+        if bytes > 0 {
+            self.late.add(second, bytes);
+        }
+        self.observed += calls.observed;
+        self.predicted += calls.predicted;
+        self.throttled += calls.throttled;
+        self.sync += calls.sync;
+        self.time.add_all(&calls.time);
+    }
+
     /// Adds coalesced calls that wrote these bytes in sum; `discarded` if to /dev/null.
     fn add_coalesced(&mut self, calls: &CoalescedCalls, bytes: u64, discarded: bool) {
         self.calls += calls.calls;
         self.bytes += bytes;
         if bytes > 0 {
-            self.late.add(Time(calls.last), bytes);
+            self.late.add(calls.last / SECOND, bytes);
         }
         if discarded {
             self.time.add_calls(Cause::Discard, calls.duration);
@@ -169,8 +182,7 @@ struct Late {
 impl Late {
     const SECONDS: u64 = 4;
 
-    fn add(&mut self, at: Time, bytes: u64) {
-        let second = at.0 / SECOND;
+    fn add(&mut self, second: u64, bytes: u64) {
         if second > self.second {
             for passed in 1..=(second - self.second).min(Late::SECONDS) {
                 self.bytes[((self.second + passed) % Late::SECONDS) as usize] = 0;
@@ -213,6 +225,15 @@ struct FileSums {
 
 type File = FileRow<FileSums>;
 
+/// What calls have in common whose sum counts in the same places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    pid: u32,
+    /// The file, if they count there.
+    file: Option<FileId>,
+    second: u64,
+}
+
 /// The sums.
 #[derive(Default)]
 pub struct Totals {
@@ -222,8 +243,10 @@ pub struct Totals {
     /// The latest session of each pid.
     by_pid: HashMap<u32, u32>,
     files: FileTable<FileSums, { 2 * FILES }>,
-    /// The latest pid and its session, if it has one.
-    last_process: Option<(u32, Option<u32>)>,
+    /// The sum of the latest calls, which is not in the sums yet, and where it belongs: a program makes many
+    /// calls of a kind, each of which would change four sums.
+    latest: Account,
+    place: Option<Place>,
     /// Files that made room for others.
     pub files_omitted: u64,
     devices: BTreeMap<u64, Account>,
@@ -241,7 +264,7 @@ impl Totals {
 
     /// A process image begins.
     pub fn begin(&mut self, session: &Session) {
-        self.last_process = None;
+        self.settle();
         self.by_pid.insert(session.pid, session.id);
         let process = Process {
             pid: session.pid,
@@ -262,7 +285,7 @@ impl Totals {
 
     /// A process image ended.
     pub fn end(&mut self, session: u32) {
-        self.last_process = None;
+        self.settle();
         if let Some(process) = self.processes.remove(&session)
             && self.by_pid.get(&process.pid) == Some(&session)
         {
@@ -276,6 +299,7 @@ impl Totals {
         if file.renamed && self.files.get(file.file()).is_none() {
             return;
         }
+        self.settle();
         let at = self.file(file.file());
         let row = &mut self.files.rows[at];
         row.counts.touched = self.total.calls;
@@ -298,42 +322,50 @@ impl Totals {
         self.files.get(file).map(|row| row.name.path()).filter(|path| !path.is_empty())
     }
 
-    /// Takes a call, in order of time.
+    /// Takes a call, in order of time. It is in the sums after [`Totals::settle`].
     pub fn call(&mut self, call: &Call<'_>) {
         let Call { event, prediction, .. } = *call;
         let bytes = kernel_bytes(event);
-        let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
+        let is_in_file = event.kind == FileKind::Regular && (bytes > 0 || prediction.is_some());
+        let file = is_in_file.then(|| event.file());
+        let place = Some(Place { pid: event.pid, file, second: event.start / SECOND });
+        if self.place != place {
+            self.settle();
+            self.place = place;
+        }
         let held = prediction
             .map_or(Nanos::ZERO, |prediction| held_back(Nanos::new(event.duration as f64), prediction));
-        // The confirmed share of it.
-        let throttled = held * self.confirmed.part();
-        self.confirmed.latest += held;
-        self.total.add(call, in_file, throttled);
-        let session = match self.last_process {
-            Some((pid, session)) if pid == event.pid => session,
-            _ => self.by_pid.get(&event.pid).copied(),
-        };
-        self.last_process = Some((event.pid, session));
-        if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
-            process.account.add(call, bytes, throttled);
+        let mut throttled = Nanos::ZERO;
+        if held > Nanos::ZERO {
+            // The confirmed share of it.
+            throttled = held * self.confirmed.part();
+            self.confirmed.latest += held;
         }
+        self.latest.add(call, bytes, throttled);
         if event.takes_last_link() {
             self.files.unlink(event.file());
         }
-        if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
-            return;
+    }
+
+    /// The calls that were taken are in the sums.
+    pub fn settle(&mut self) {
+        let Some(Place { pid, file, second }) = self.place.take() else { return };
+        let calls = std::mem::take(&mut self.latest);
+        self.total.add_all(&calls, second, if file.is_some() { calls.bytes } else { 0 });
+        let session = self.by_pid.get(&pid);
+        if let Some(process) = session.and_then(|session| self.processes.get_mut(session)) {
+            process.account.add_all(&calls, second, calls.bytes);
         }
-        let mut at = self.file(event.file());
+        let Some(file) = file else { return };
+        let mut at = self.file(file);
         if self.files.rows[at].counts.account.calls == 0 {
             at = self.files.succeed(at);
         }
         let sums = &mut self.files.rows[at].counts;
         sums.touched = self.total.calls;
-        sums.account.add(call, bytes, throttled);
-        if let Some(device) = self.devices.get_mut(&event.dev) {
-            device.add(call, bytes, throttled);
-        } else if self.devices.len() < DEVICES {
-            self.devices.entry(event.dev).or_default().add(call, bytes, throttled);
+        sums.account.add_all(&calls, second, calls.bytes);
+        if self.devices.contains_key(&file.dev) || self.devices.len() < DEVICES {
+            self.devices.entry(file.dev).or_default().add_all(&calls, second, calls.bytes);
         }
     }
 
@@ -478,7 +510,9 @@ mod tests {
         call(&mut totals, &write(7, 10, 4096, 4), Some(&throttled()));
         let sync = Prediction { state: CallState::Sync, ..throttled() };
         call(&mut totals, &write(8, 10, 100, 5), Some(&sync));
+        // It goes where the one before it went.
         call(&mut totals, &write(8, 10, 100, 5), None);
+        totals.settle();
         let now = Time(11 * SECOND);
         let (processes, more) = totals.processes(Sort::Lost, 0..10, now);
         let cost = processes[0].cost;
@@ -511,6 +545,7 @@ mod tests {
                 call(totals, &write(7, second, 4096, 1000), Some(&throttled()));
                 totals.paused(paused);
             }
+            totals.settle();
             totals.total.throttled.saturating_sub(before).as_seconds()
         };
         let mut totals = Totals::default();
@@ -533,6 +568,7 @@ mod tests {
             // Many cost the same.
             call(&mut totals, &write(ino, 1, 1, ino % 7), Some(&throttled()));
         }
+        totals.settle();
         let of = |page: Range<usize>| -> Vec<u64> {
             totals.files(Sort::Lost, page, Time(SECOND)).0.into_iter().map(|file| file.inode).collect()
         };
@@ -547,13 +583,13 @@ mod tests {
     fn the_rate_is_that_of_the_latest_seconds() {
         let mut late = Late::default();
         for second in 100..110 {
-            late.add(Time(second * SECOND), 1000);
+            late.add(second, 1000);
         }
         assert_eq!(late.rate(Time(110 * SECOND)), 1000.0);
         // Late calls count in their own second, as long as it is kept.
-        late.add(Time(108 * SECOND), 500);
+        late.add(108, 500);
         assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
-        late.add(Time(50 * SECOND), 1 << 40);
+        late.add(50, 1 << 40);
         assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
         assert_eq!(late.rate(Time(113 * SECOND)), 0.0);
     }
@@ -566,6 +602,7 @@ mod tests {
         for ino in 1..files {
             call(&mut totals, &write(ino, 1, 1, 1), Some(&throttled()));
         }
+        totals.settle();
         assert!(totals.files.rows.len() <= 2 * FILES);
         let now = Time(SECOND);
         let (rows, more) = totals.files(Sort::Observed, 0..3, now);
