@@ -178,8 +178,10 @@ impl Analysis {
         let Findings { predictions, levels, .. } = &mut self.findings;
         predictions.clear();
         levels.clear();
-        for track in self.tracks.iter_mut().chain(&mut self.for_questions).chain(&mut self.calibrated) {
-            levels.push(track.take(record, &self.descriptors, predictions));
+        for tracks in [&mut self.tracks, &mut self.for_questions, &mut self.calibrated] {
+            for track in tracks {
+                levels.push(track.take(record, &self.descriptors, predictions));
+            }
         }
         self.findings.take(record);
         // What was predicted is judged; now it may be learned from.

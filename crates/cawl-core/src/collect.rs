@@ -320,14 +320,18 @@ impl Collector {
     }
 
     /// The row of a file that a call is counted under; None if there are too many.
+    #[inline]
     fn file_row(&mut self, file: FileId) -> Option<usize> {
         let index = self.files.index(file)?;
-        if !self.files.rows[index].counts.is_empty() {
-            return Some(index);
-        }
+        Some(if self.files.rows[index].counts.is_empty() { self.first_call(index) } else { index })
+    }
+
+    /// The row that a file goes on in which had no calls in this one.
+    #[cold]
+    fn first_call(&mut self, index: usize) -> usize {
         let before = self.files.succeed(index);
         self.patterns.succeed(index, before);
-        Some(before)
+        before
     }
 
     /// Path of a file, or its identity if no record told the path; and its first path, if it was renamed.
@@ -561,14 +565,19 @@ impl Sums {
 }
 
 /// The totals of an operation, among those of its file.
+#[inline]
 fn op_totals(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> &mut FileOpTotals {
-    let at = ops.iter().position(|totals| totals.op == op).unwrap_or_else(|| {
-        // Most files have one operation.
-        ops.reserve_exact(1);
-        ops.push(FileOpTotals::new(op, models));
-        ops.len() - 1
-    });
+    let at = ops.iter().position(|totals| totals.op == op).unwrap_or_else(|| add_op(ops, op, models));
     &mut ops[at]
+}
+
+/// An operation's first call on a file.
+#[cold]
+fn add_op(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> usize {
+    // Most files have one operation.
+    ops.reserve_exact(1);
+    ops.push(FileOpTotals::new(op, models));
+    ops.len() - 1
 }
 
 /// Observed time of all calls on a file.

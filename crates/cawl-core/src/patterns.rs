@@ -123,9 +123,11 @@ impl Patterns {
     /// True if the file of this row has a pattern from now on.
     #[inline]
     fn admit(&mut self, row: usize) -> bool {
-        if self.files.get(row).is_some_and(|known| known.pattern.is_some()) {
-            return true;
-        }
+        self.files.get(row).is_some_and(|known| known.pattern.is_some()) || self.admit_new(row)
+    }
+
+    #[cold]
+    fn admit_new(&mut self, row: usize) -> bool {
         let has_room = self.kept < FILES;
         if has_room {
             self.known(row).pattern = Some(Box::default());
