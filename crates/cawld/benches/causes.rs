@@ -1,7 +1,7 @@
 //! What explaining takes: analyses that explain nothing, causes only, and all (densities and patterns too)
 //! take the same calls in turns; printed are the medians of the turns and of their differences, in ns a call.
 //!
-//! Usage: cargo bench -p cawl-core --bench causes [-- nothing|causes|all]
+//! Usage: cargo bench -p cawld --bench causes [-- nothing|causes|all]
 //!
 //! With a word only that analysis takes 100 000 calls, for a profiler.
 
