@@ -3,8 +3,9 @@
 
 Each program is traced, `whatif` is asked about a change, and the program is traced with the change made in it (dd's
 flags, sqlite's pragmas, setvbuf, fewer fsyncs, another order). Compared are the ratios of the time in calls without
-waits for a processor, after over before, each by the median of the rounds. The floor is how far the rounds lie apart:
-the mean distance from the median, of both. Calibrates first. Writes a table in Markdown to stdout.
+waits for a processor, after over before: of each round, whose two runs follow each other, and then the median of the
+rounds. The floor is how far the rounds' ratios lie apart: their mean distance from that median. Calibrates first.
+Writes a table in Markdown to stdout.
 
     bench/whatif.py CAWL_CLI [PLACE [ROUNDS [NAME…]]]
 
@@ -166,8 +167,9 @@ with place() as folder, tempfile.TemporaryDirectory() as own:
                 after.append(traced(changed, to, trace, report))
             told = median(one["ratio"] for one in said)
             low, high = (median(one["interval"][end] for one in said) for end in (0, 1))
-            real = median(after) / median(before)
-            floor = sum(mean(abs(one / median(runs) - 1) for one in runs) for runs in (before, after))
+            ratios = [after / before for before, after in zip(before, after)]
+            real = median(ratios)
+            floor = mean(abs(ratio / real - 1) for ratio in ratios)
             off = told / real - 1
             holds.append(abs(off) <= max(0.15, 1.5 * floor))
             if abs(real - 1) > floor:

@@ -78,6 +78,8 @@ pub struct Options {
     pub known: Option<HostProfile>,
 }
 
+/// Time up to which `calls.away` grows, in ms.
+const LONGEST_AWAY: f64 = 10.0;
 /// Least free space on the filesystem.
 const LEAST: Bytes = Bytes::mib(64);
 
@@ -270,6 +272,20 @@ fn less(cost: Estimate, latency: Option<Measured<Nanos>>) -> Estimate {
     Estimate { value: rest(cost.value), p10: rest(cost.p10), p90: rest(cost.p90), ..cost }
 }
 
+/// What a synchronous write of a page through the page cache took longer than a direct one, but for what it
+/// costs to get the page there: the device's wait is over a clean inode, in whose time caches went cold.
+fn delayed_allocation(profile: &HostProfile, device: &device::Device) -> Option<Measured<Nanos>> {
+    let longer = device.through_cache?;
+    let nanos = |constant: Option<Measured<Nanos>>| constant.map_or(0.0, |constant| constant.value.get());
+    let (calls, waited) = (&profile.calls, device.sync_call.map_or(0.0, |call| call.value));
+    let paths = 2.0 * nanos(calls.away) * (waited / 1e6).min(LONGEST_AWAY).sqrt();
+    let page = profile.kernel.page.as_f64() / profile.memory.fresh.value.get() * 1e9;
+    let cached = nanos(calls.inode) + nanos(calls.folio) + paths + page;
+    let allocation = nanos(profile.device.allocation);
+    let rest = |time: f64| (time + allocation - cached).max(0.0);
+    time(Some(Estimate { value: rest(longer.value), p10: rest(longer.p10), p90: rest(longer.p90), ..longer }))
+}
+
 /// A constant from times per byte.
 fn rate(found: Option<Estimate>) -> Option<Measured<Rate>> {
     let found = found.filter(|found| found.value > 0.0)?;
@@ -329,6 +345,8 @@ fn profile(
     put(&mut profile.device.direct, time(device.latency).map(Some));
     let allocation = time(device.allocation);
     put(&mut profile.device.allocation, allocation.map(Some));
+    let delayed = delayed_allocation(&profile, device);
+    put(&mut profile.device.delayed_allocation, delayed.map(Some));
     // Measured by direct writes into new blocks.
     put(
         &mut profile.device.sync_call,

@@ -180,6 +180,11 @@ pub struct DeviceConstants {
     /// (`ext4_iomap_alloc`, `ext4_handle_inode_extension`, 6.18). None: it is a part of `sync_call`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Measured<Nanos>>,
+    /// What a synchronous write through the page cache takes longer into new blocks than a direct one would
+    /// that need not allocate them: delayed allocation, and handing over its pages (`ext4_writepages`, 6.18).
+    /// None: it is a part of `sync_call`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delayed_allocation: Option<Measured<Nanos>>,
     /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`) and its latency.
     pub sync_call: Measured<Nanos>,
     /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit

@@ -15,6 +15,7 @@ use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, no_space, timed};
+use super::others::Stopwatch;
 
 const SMALL: usize = 4 << 10;
 /// Sizes of calls, and calls of each size in a round.
@@ -38,6 +39,8 @@ pub struct Device {
     pub latency: Option<Estimate>,
     /// What a direct write takes longer into new blocks than over allocated ones.
     pub allocation: Option<Estimate>,
+    /// What a synchronous write through the page cache takes longer than a direct one, both into new blocks.
+    pub through_cache: Option<Estimate>,
     /// Of a jump.
     pub seek: Option<Estimate>,
     /// Of a flush with nothing to write.
@@ -77,7 +80,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     bench.repeat(|bench, index| {
         let synchronous_bytes: usize = SYNCHRONOUS.iter().map(|(size, count)| size * count).sum();
         let extending_bytes: usize = EXTENDING.iter().map(|(size, count)| 2 * size * (count + 1)).sum();
-        let needed = (round_bytes + synchronous_bytes + extending_bytes + SMALL * 40) as u64;
+        let needed =
+            (round_bytes + synchronous_bytes + extending_bytes + SMALL * (40 + 2 * (PAIRS.0 + 1))) as u64;
         if !bench.spend(needed) {
             bench.note(
                 "the bytes allowed were used up before the last repeat; give a higher --max-bytes for more",
@@ -115,7 +119,9 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
         lines(&mut buffer)?;
         samples.allocation.push(allocation(bench)?);
         seek_and_flush(bench, &file, &synchronous, span, index, &mut samples)?;
-        synchronous_calls(bench, index, &mut samples)
+        synchronous_calls(bench, index, &mut samples)?;
+        samples.through_cache.push(through_cache_longer(bench)?);
+        Ok(())
     })?;
     Ok(samples.into_device(bench))
 }
@@ -137,6 +143,7 @@ struct Samples {
     one_after_another: Vec<f64>,
     flush: Vec<f64>,
     sync_call: Vec<f64>,
+    through_cache: Vec<f64>,
 }
 
 impl Samples {
@@ -148,6 +155,7 @@ impl Samples {
         };
         let mut seek = Estimate::of(&self.seek);
         let plain = quantile(&self.one_after_another, 0.5).unwrap_or(0.0);
+        let through_cache = Estimate::of(&self.through_cache).filter(|longer| longer.value > longer.margin());
         // A difference within the noise, or below 10 % of a call, counts as none.
         if let Some(found) = &mut seek
             && (found.value < 2.0 * found.margin() || found.value < 0.1 * plain)
@@ -166,6 +174,7 @@ impl Samples {
             seek,
             flush: Estimate::of(&self.flush),
             sync_call: Estimate::of(&self.sync_call),
+            through_cache,
         }
     }
 }
@@ -195,6 +204,34 @@ fn allocation(bench: &mut Bench) -> anyhow::Result<f64> {
         bench.scratch.remove("extending");
     }
     Ok(longer.max(0.0))
+}
+
+/// Pairs of synchronous writes, through the page cache and direct, and the time after which no further one
+/// begins, in ns.
+const PAIRS: (usize, f64) = (8, 20e6);
+
+/// What a small synchronous write that extends a file takes longer through the page cache than past it: the
+/// median of pairs, since each waits for the journal and may wait long.
+fn through_cache_longer(bench: &mut Bench) -> anyhow::Result<f64> {
+    let direct = bench.scratch.direct_file("direct", OFlag::O_DSYNC)?.context("no direct I/O any more")?;
+    bench.scratch.file("cached")?;
+    let cached = bench.scratch.again("cached", OFlag::O_DSYNC)?;
+    let data = &bench.data.bytes()[..SMALL];
+    let mut times = [Vec::new(), Vec::new()];
+    let watch = Stopwatch::start();
+    for at in (0..=PAIRS.0).take_while(|at| *at < 2 || watch.elapsed() < PAIRS.1) {
+        for (file, times) in [&direct, &cached].into_iter().zip(&mut times) {
+            bench.go_on()?;
+            let time = timed(|| file.write_all_at(data, (at * SMALL) as u64).with_context(no_space))?;
+            // The first call of a file also allocates its first block.
+            if at > 0 {
+                times.push(time);
+            }
+        }
+    }
+    ["direct", "cached"].iter().for_each(|name| bench.scratch.remove(name));
+    let [direct, cached] = times.map(|times| quantile(&times, 0.25).unwrap_or(f64::NAN));
+    Ok(cached - direct)
 }
 
 /// Small synchronous writes, sequential and far apart, and flushes with nothing else to write.

@@ -36,6 +36,11 @@ pub(super) fn waits(event: &Event) -> bool {
     }
 }
 
+/// A constant in seconds; 0 if it was not measured.
+fn known(time: &Option<Measured<Nanos>>) -> f64 {
+    time.as_ref().map_or(0.0, |time| time.value.as_seconds())
+}
+
 /// What a call that wants data on the device does to the journal.
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
@@ -80,7 +85,7 @@ impl Kernel {
             }
             None => self.latency(call),
         };
-        let allocation = of.allocation.filter(|_| grows).map_or(0.0, |time| time.value.as_seconds());
+        let allocation = known(&of.allocation.filter(|_| grows));
         call.spent[Cause::Transfer] += allocation;
         self.occupy(call, transfer, latency + allocation + fixed + seek);
     }
@@ -97,8 +102,12 @@ impl Kernel {
         let submitted = self.machine.submit(call.file, end - first);
         let seek = self.write_seek(call, offset, last);
         self.wait_for_file(call, submitted);
+        let allocates = self.must_commit(call, false);
+        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let allocation = known(&of.delayed_allocation.filter(|_| allocates));
+        call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
-        self.occupy(call, 0.0, fixed + seek);
+        self.occupy(call, 0.0, allocation + fixed + seek);
     }
 
     /// What a synchronous write ends with, in seconds.
@@ -256,8 +265,6 @@ impl Kernel {
     /// 6.18); that for the first of each is part of the latency.
     fn hand_over(&mut self, call: &mut Call, first: u64, end: u64) {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
-        let known =
-            |time: &Option<Measured<Nanos>>| time.as_ref().map_or(0.0, |time| time.value.as_seconds());
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
         let pieces = self.machine.cache.pieces(call.file, first, end);
         let [requests, folios] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
