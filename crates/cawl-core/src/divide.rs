@@ -46,6 +46,8 @@ pub struct Widths {
     cold: f64,
     /// The longest that the device takes for what its queue holds, in ns.
     queue: f64,
+    /// A commit of the journal, in ns.
+    commit: f64,
     /// A tick, in ns: the shortest pause, and the longest that a thread runs while others wait for its
     /// processor.
     tick: f64,
@@ -116,6 +118,7 @@ impl Widths {
             parts,
             cold,
             queue: (device.queue / device.write.value).get(),
+            commit: device.fsync.value.get(),
             tick: 1e9 / f64::from(profile.kernel.hz.max(1)),
         }
     }
@@ -347,9 +350,14 @@ impl Divider {
     }
 
     /// Causes that may explain the `rest`, with the most that each explains, in ns.
-    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 5] {
+    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 6] {
         let work = &prediction.work;
-        let waits = prediction.parts.device() > Nanos::ZERO;
+        // For the device itself; a writer into the cache may wait for the journal.
+        let waits = prediction.parts.device() > prediction.parts[Cause::Journal] || work.commits();
+        // A writer waits for a commit whose blocks are written behind what the device's queue holds. There is
+        // one in many calls, but a pause in most: what one pause explains is a pause.
+        let behind = prediction.may_commit && !waits && rest > LONGEST_PAUSE.get();
+        let behind = if behind { self.widths.queue + self.widths.commit } else { 0.0 };
         let checks = (work.dirtied / CHECKED).ceil();
         let pauses = if prediction.may_pause && !waits { checks * LONGEST_PAUSE.get() } else { 0.0 };
         let pauses = if rest >= self.widths.tick { pauses } else { 0.0 };
@@ -366,6 +374,7 @@ impl Divider {
         let lock = if shared { rest } else { 0.0 };
         [
             (Cause::ColdMemory, cold),
+            (Cause::Journal, behind),
             (Cause::Throttle, pauses),
             (Cause::Queue, queue),
             (Cause::Journal, journal),

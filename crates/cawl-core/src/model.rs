@@ -154,6 +154,8 @@ pub struct Prediction {
     pub may_pause: bool,
     /// The flusher works on the call's device.
     pub flushing: bool,
+    /// A periodic commit of the journal may be under way during the call.
+    pub may_commit: bool,
     /// What the call had to do, for learning constants from it; nothing where a model does not say.
     #[serde(skip)]
     pub work: Work,

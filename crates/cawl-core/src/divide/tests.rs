@@ -4,8 +4,10 @@ use cawl_wire::Op;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Work;
+use crate::model::kernel::Kernel;
+use crate::model::{CostModel, Work};
 use crate::record::RunDelay;
+use crate::units::Bytes;
 
 fn call(duration: u64) -> Event {
     let mut event = Event::new(Op::Write);
@@ -106,6 +108,47 @@ fn a_pause_that_was_possible_is_throttling() {
     assert_eq!((times[Cause::Throttle], times.main()), (200_000_000, Cause::Unexpected));
 }
 
+/// jbd2's timer commits 5 to 6 s after a transaction began (`round_jiffies_up`, 6.18).
+#[test]
+fn a_long_rest_while_a_commit_is_due_is_the_journals() {
+    let mut profile = HostProfile::uncalibrated();
+    profile.device.commit = Nanos::seconds(5.0);
+    profile.device.queue = Bytes::mib(64);
+    profile.device.write.value = Rate::mb_per_second(150.0);
+    profile.device.writeback.value = profile.device.write.value;
+    let event = |op, at: f64, duration| {
+        let mut event = Event { op, start: (at * 1e9) as u64, ..call(duration) };
+        (event.offset, event.requested, event.returned) = ((at * 10.0) as u64 * (1 << 20), 1 << 20, 1 << 20);
+        event
+    };
+    // Of a write so long after the begin of a transaction, in ms: journal and throttle.
+    let cost = |known: bool, after: f64, duration: u64| {
+        let mut model = Kernel::new(&profile);
+        if known {
+            // It commits what may have been running before the first call, too.
+            model.step(&event(Op::Write, 0.0, 1));
+            model.step(&event(Op::Fsync, 0.1, 1));
+        }
+        model.step(&event(Op::Write, 1.0, 1));
+        let call = event(Op::Write, 1.0 + after, duration * 1_000_000);
+        let mut told = model.step(&call).unwrap();
+        told.may_pause = true;
+        let mut divider = Divider::new(&profile);
+        let times = divided(&mut divider, &call, &told, &mut RunDelays::default());
+        [times[Cause::Journal], times[Cause::Throttle]].map(|ns| (ns as f64 * 1e-7).round() as u64 * 10)
+    };
+    for (known, after) in [(true, 2.0), (true, 8.0), (false, 7.0)] {
+        assert_eq!(cost(known, after, 440), [0, 440], "after {after} s, known: {known}");
+    }
+    for (known, after) in [(true, 5.4), (true, 6.2), (true, 4.7), (false, 2.0)] {
+        assert_eq!(cost(known, after, 440), [440, 0], "after {after} s, known: {known}");
+    }
+    // What one pause explains is a pause; and no commit takes longer than what is queued before it.
+    assert_eq!(cost(true, 5.4, 150), [0, 150]);
+    let [journal, throttle] = cost(true, 5.4, 900);
+    assert!((440..=500).contains(&journal) && journal + throttle == 900, "{journal} and {throttle}");
+}
+
 #[test]
 fn run_delay_and_other_writers_come_before_what_may_be() {
     let told = prediction([(Cause::Copy, 1000.0)]);
@@ -147,7 +190,7 @@ proptest! {
         dirtied in 0.0..1e9f64,
         delay in 0.0..1e10f64,
         ran in 0.0..1e10f64,
-        flags in 0u8..4,
+        flags in 0u8..8,
     ) {
         let mut told = Prediction::default();
         for (cause, part) in Cause::ALL.into_iter().zip(parts).take(Cause::Lock as usize) {
@@ -156,6 +199,7 @@ proptest! {
         told.cost = told.parts.total();
         told.work = Work { dirtied, fresh: [dirtied, 0.0], ..Work::default() };
         (told.may_pause, told.flushing) = (flags & 1 != 0, flags & 2 != 0);
+        told.may_commit = flags & 4 != 0;
         let mut divider = Divider::new(&HostProfile::uncalibrated());
         let event = call(duration);
         let mut delays = delays(&event, ran, delay);

@@ -182,7 +182,7 @@ impl Kernel {
         let now = self.machine.now;
         let mut device = Device::new(dev, rate, base, queue, bounds, now);
         device.seek = of.seek.value.as_seconds();
-        self.machine.devices.push(device);
+        self.machine.meet(device);
         self.machine.devices.len() - 1
     }
 
@@ -219,6 +219,7 @@ impl Kernel {
             device,
             folio: self.constants.folio,
             met_flusher: at_work,
+            may_commit: of.may_commit(at),
             away: growth(at - self.tasks.current.left),
             idle: if at_work { 0.0 } else { growth(at - idle_since) },
             ..Call::default()
@@ -356,6 +357,7 @@ impl Kernel {
             interval: self.intervals.around(cost, call, pause),
             may_pause: dirty.as_f64() > self.freerun() * self.constants.page as f64,
             flushing: call.flushing || call.met_flusher,
+            may_commit: call.may_commit,
             work: call.work,
         }
     }

@@ -213,6 +213,14 @@ impl Machine {
         self.reschedule(at);
     }
 
+    /// A device is met: a transaction that began before may be running.
+    pub fn meet(&mut self, mut device: Device) {
+        if self.commit > 0.0 {
+            device.is_due(self.now + self.commit);
+        }
+        self.devices.push(device);
+    }
+
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
     /// blocks do.
     pub fn change(&mut self, file: u32, when: f64, grows: bool) {
@@ -237,6 +245,7 @@ impl Machine {
         let device = &mut self.devices[at];
         device.transaction += 1;
         device.commit_at = None;
+        device.commits_by = f64::NEG_INFINITY;
         device.held_until = None;
         self.reschedule(at);
     }
@@ -420,6 +429,7 @@ impl Machine {
         if self.devices[at].commit_at.is_some_and(|due| due <= now) {
             let device = &mut self.devices[at];
             device.commit_at = None;
+            device.is_due(now);
             device.transaction += 1;
             if device.in_flight > 0 && !device.held(now) {
                 device.held_until = Some(now + device.left() / device.speed());

@@ -47,6 +47,8 @@ pub(super) struct Call {
     pub(super) flushing: bool,
     /// The flusher was at work when it began.
     pub(super) met_flusher: bool,
+    /// The journal's timer may start a commit while it goes on.
+    pub(super) may_commit: bool,
 }
 
 impl Call {

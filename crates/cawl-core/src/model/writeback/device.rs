@@ -14,6 +14,9 @@ pub(super) const BATCH: u64 = 2048;
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
 
+/// Seconds by which jbd2's timer may be late: it fires on a whole second of jiffies (`round_jiffies_up`, 6.18).
+const TIMER: f64 = 1.0;
+
 /// Small files that a coarse flusher hands over at a time; each takes the room of a request.
 const FILES: u64 = 8;
 
@@ -96,8 +99,10 @@ pub struct Device {
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
     pub changed: u64,
-    /// When the running transaction is committed.
+    /// When the running transaction is committed, at the earliest.
     pub(super) commit_at: Option<f64>,
+    /// When the commit of an earlier one begins, at the latest.
+    pub(super) commits_by: f64,
     /// Until when a commit withholds completions.
     pub(super) held_until: Option<f64>,
     /// When something happens next if no call comes.
@@ -129,6 +134,7 @@ impl Device {
             pass_began: now,
             last_periodic: now,
             transaction: 1,
+            commits_by: f64::NEG_INFINITY,
             next: f64::INFINITY,
             idle_since: f64::NEG_INFINITY,
             head: (u32::MAX, 0),
@@ -298,6 +304,19 @@ impl Device {
             self.commit_at = Some(when + commit);
             self.next = self.next.min(when + commit);
         }
+    }
+
+    /// The running transaction is due at `at` (seconds).
+    pub(super) fn is_due(&mut self, at: f64) {
+        self.commits_by = at + TIMER;
+    }
+
+    /// A commit that nobody asked for may be under way at `now` (seconds), or begin before the device has
+    /// written as much as its queue holds.
+    #[inline]
+    pub fn may_commit(&self, now: f64) -> bool {
+        let (rate, queue) = (self.rate, self.queue as f64);
+        (now - self.commits_by) * rate <= queue || self.commit_at.is_some_and(|at| (at - now) * rate <= queue)
     }
 
     /// Completions are withheld at this moment.
