@@ -108,7 +108,8 @@ fn a_pause_that_was_possible_is_throttling() {
     assert_eq!((times[Cause::Throttle], times.main()), (200_000_000, Cause::Unexpected));
 }
 
-/// jbd2's timer commits 5 to 6 s after a transaction began (`round_jiffies_up`, 6.18).
+/// A commit begins with the first change from 5 s after the transaction's begin on (`jbd2_journal_stop`, 6.18),
+/// or without one when jbd2's timer fires, up to a second later (`round_jiffies_up`).
 #[test]
 fn a_long_rest_while_a_commit_is_due_is_the_journals() {
     let mut profile = HostProfile::uncalibrated();
@@ -122,14 +123,16 @@ fn a_long_rest_while_a_commit_is_due_is_the_journals() {
         event
     };
     // Of a write so long after the begin of a transaction, in ms: journal and throttle.
-    let cost = |known: bool, after: f64, duration: u64| {
+    let told = |known: bool, between: Option<f64>, after: f64, duration: u64| {
         let mut model = Kernel::new(&profile);
         if known {
             // It commits what may have been running before the first call, too.
             model.step(&event(Op::Write, 0.0, 1));
             model.step(&event(Op::Fsync, 0.1, 1));
         }
-        model.step(&event(Op::Write, 1.0, 1));
+        for at in std::iter::once(1.0).chain(between) {
+            model.step(&event(Op::Write, at, 1));
+        }
         let call = event(Op::Write, 1.0 + after, duration * 1_000_000);
         let mut told = model.step(&call).unwrap();
         told.may_pause = true;
@@ -137,12 +140,14 @@ fn a_long_rest_while_a_commit_is_due_is_the_journals() {
         let times = divided(&mut divider, &call, &told, &mut RunDelays::default());
         [times[Cause::Journal], times[Cause::Throttle]].map(|ns| (ns as f64 * 1e-7).round() as u64 * 10)
     };
+    let cost = |known, after, duration| told(known, None, after, duration);
     for (known, after) in [(true, 2.0), (true, 8.0), (false, 7.0)] {
         assert_eq!(cost(known, after, 440), [0, 440], "after {after} s, known: {known}");
     }
     for (known, after) in [(true, 5.4), (true, 6.2), (true, 4.7), (false, 2.0)] {
         assert_eq!(cost(known, after, 440), [440, 0], "after {after} s, known: {known}");
     }
+    assert_eq!(told(true, Some(6.1), 6.2, 440), [0, 440], "the commit began at 6.1 s, and is over");
     // What one pause explains is a pause; and no commit takes longer than what is queued before it.
     assert_eq!(cost(true, 5.4, 150), [0, 150]);
     let [journal, throttle] = cost(true, 5.4, 900);

@@ -233,6 +233,11 @@ impl Machine {
         }
         device.changed = device.transaction;
         inode.changed = device.transaction;
+        if device.transaction > 1 {
+            // The first change after a transaction was due starts its commit (`jbd2_journal_stop`). When the
+            // first one is due is not known.
+            device.commits_by = device.commits_by.min(when);
+        }
         if grows {
             inode.grown = device.transaction;
         }

@@ -14,7 +14,8 @@ pub(super) const BATCH: u64 = 2048;
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
 
-/// Seconds by which jbd2's timer may be late: it fires on a whole second of jiffies (`round_jiffies_up`, 6.18).
+/// Seconds by which a commit may be late that no change starts: jbd2's timer fires on whole seconds of
+/// jiffies (`round_jiffies_up`, 6.18).
 const TIMER: f64 = 1.0;
 
 /// Small files that a coarse flusher hands over at a time; each takes the room of a request.
