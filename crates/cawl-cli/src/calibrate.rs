@@ -78,8 +78,6 @@ pub struct Options {
     pub known: Option<HostProfile>,
 }
 
-/// Time up to which `calls.away` grows, in ms.
-const LONGEST_AWAY: f64 = 10.0;
 /// Least free space on the filesystem.
 const LEAST: Bytes = Bytes::mib(64);
 
@@ -277,8 +275,9 @@ fn less(cost: Estimate, latency: Option<Measured<Nanos>>) -> Estimate {
 fn delayed_allocation(profile: &HostProfile, device: &device::Device) -> Option<Measured<Nanos>> {
     let longer = device.through_cache?;
     let nanos = |constant: Option<Measured<Nanos>>| constant.map_or(0.0, |constant| constant.value.get());
-    let (calls, waited) = (&profile.calls, device.sync_call.map_or(0.0, |call| call.value));
-    let paths = 2.0 * nanos(calls.away) * (waited / 1e6).min(LONGEST_AWAY).sqrt();
+    let calls = &profile.calls;
+    let waited = Nanos::new(device.sync_call.map_or(0.0, |call| call.value));
+    let paths = 2.0 * calls.after(waited).get();
     let page = profile.kernel.page.as_f64() / profile.memory.fresh.value.get() * 1e9;
     let cached = nanos(calls.inode) + nanos(calls.folio) + paths + page;
     let allocation = nanos(profile.device.allocation);

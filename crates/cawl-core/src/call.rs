@@ -20,14 +20,14 @@ pub enum Class {
 
 /// It writes to a file: most calls do, and each is asked about several times.
 #[inline]
-fn is_plain_write(event: &Event) -> bool {
+fn is_file_write(event: &Event) -> bool {
     matches!(event.op, Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev) && event.kind == FileKind::Regular
 }
 
 /// How `event` is to be treated.
 #[inline]
 pub fn classify(event: &Event) -> Class {
-    if is_plain_write(event) { Class::Cost } else { classify_other(event) }
+    if is_file_write(event) { Class::Cost } else { classify_other(event) }
 }
 
 fn classify_other(event: &Event) -> Class {
@@ -52,7 +52,7 @@ fn classify_other(event: &Event) -> Class {
 /// what it accepted if the buffer was not looked at.
 #[inline]
 pub fn kernel_bytes(event: &Event) -> u64 {
-    if is_plain_write(event) { event.returned.max(0) as u64 } else { kernel_bytes_of_other(event) }
+    if is_file_write(event) { event.returned.max(0) as u64 } else { kernel_bytes_of_other(event) }
 }
 
 fn kernel_bytes_of_other(event: &Event) -> u64 {

@@ -123,7 +123,7 @@ impl Widths {
         }
     }
 
-    /// Down (0) or up (1), where the spread of constants does not count for what was measured beside the model.
+    /// Down (0) or up (1); the spread of constants does not count for what was measured beside the model.
     fn narrowed(&self, way: usize, measured: &[Cause]) -> Cow<'_, ByCause<f64>> {
         let mut widths = Cow::Borrowed(&self.parts[way]);
         measured.iter().for_each(|cause| widths.to_mut()[*cause] = LEAST);

@@ -2,8 +2,8 @@
 //!
 //! The law: **each thread keeps its own thinking.** Between two calls a thread does what it did in the trace,
 //! and a call takes what the model says. A call that is left out leaves its thinking behind, with the caches
-//! of a thread that has not waited; one that is added needs none. The idea is that of feign's mutators (Kunkel, "Analyzing and Assessing I/O
-//! Performance"), on a model in the place of a disk.
+//! of a thread that has not waited; one that is added needs none. The idea is that of feign's mutators
+//! (Kunkel, "Analyzing and Assessing I/O Performance"), on a model in the place of a disk.
 
 mod change;
 mod paper;

@@ -3,16 +3,21 @@
 //! The law of this module: **bounded for any program.** Files that were not written to lately and that cost
 //! little make room for others, and stay in a count; a row is found without a search of the others.
 
+mod account;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use cawl_client::protocol::{CauseSeconds, Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
+use cawl_client::protocol::{CauseSeconds, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, Cause, Causes, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
-    TimeSums, coalesced_bytes, host_text, kernel_bytes,
+    CallState, Cause, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
+    coalesced_bytes, host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Event, FileId, FileKind, flag};
+use cawl_wire::{FileId, FileKind};
+
+use account::SECOND;
+pub use account::{Account, Call};
 
 /// Files with a row; up to twice as many at times. Then half of these are kept because they were written to
 /// last, and half because they cost most.
@@ -20,122 +25,6 @@ const FILES: usize = 8192;
 
 /// Devices with a row.
 const DEVICES: usize = 256;
-
-const SECOND: u64 = 1_000_000_000;
-
-/// Observed and predicted cost of calls.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Account {
-    /// Calls.
-    pub calls: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Inferred bytes among them: stores to mappings, shared extents.
-    pub estimated: u64,
-    /// Time of modelled calls.
-    pub observed: Nanos,
-    /// Their predicted time.
-    pub predicted: Nanos,
-    /// Observed time that the model attributes to throttling, at most the kernel's pauses if known.
-    pub throttled: Nanos,
-    /// Observed time of calls that waited for the device.
-    pub sync: Nanos,
-    /// Time of calls that have a cost, and of writes to /dev/null, by cause: observed, and undisturbed.
-    pub time: TimeSums,
-    late: Late,
-}
-
-impl Account {
-    /// Adds a call that wrote these bytes, of whose time so much was throttling; but for its time.
-    #[inline]
-    fn add(&mut self, call: &Call<'_>, bytes: u64, throttled: Nanos) {
-        let Call { event, prediction, causes } = *call;
-        self.calls += 1;
-        self.bytes += bytes;
-        if event.has(flag::ESTIMATED) {
-            self.estimated += bytes;
-        }
-        if let Some(prediction) = prediction {
-            let observed = Nanos::new(event.duration as f64);
-            self.observed += observed;
-            self.predicted += prediction.cost;
-            if prediction.state == CallState::Sync {
-                self.sync += observed;
-            }
-            self.throttled += throttled;
-        }
-        if let Some(causes) = causes {
-            self.time.add(causes);
-        }
-    }
-
-    /// Adds calls of this second, of which so many bytes count here.
-    fn add_all(&mut self, calls: &Account, second: u64, bytes: u64) {
-        self.calls += calls.calls;
-        self.bytes += bytes;
-        self.estimated += calls.estimated.min(bytes);
-        if bytes > 0 {
-            self.late.add(second, bytes);
-        }
-        self.observed += calls.observed;
-        self.predicted += calls.predicted;
-        self.throttled += calls.throttled;
-        self.sync += calls.sync;
-        self.time.add_all(&calls.time);
-    }
-
-    /// Adds coalesced calls that wrote these bytes in sum; `discarded` if to /dev/null.
-    fn add_coalesced(&mut self, calls: &CoalescedCalls, bytes: u64, discarded: bool) {
-        self.calls += calls.calls;
-        self.bytes += bytes;
-        if bytes > 0 {
-            self.late.add(calls.last / SECOND, bytes);
-        }
-        if discarded {
-            self.time.add_calls(Cause::Discard, calls.duration);
-        }
-    }
-
-    /// Bytes per second over the latest seconds.
-    pub fn rate(&self, now: Time) -> f64 {
-        self.late.rate(now)
-    }
-
-    /// The costs for an answer.
-    pub fn cost(&self, now: Time) -> Cost {
-        Cost {
-            observed_s: self.observed.as_seconds(),
-            predicted_s: self.predicted.as_seconds(),
-            throttled_s: self.throttled.as_seconds(),
-            sync_s: self.sync.as_seconds(),
-            lost_s: self.time.lost() / 1e9,
-            rate: self.rate(now),
-        }
-    }
-
-    fn key(&self, sort: Sort, now: Time) -> f64 {
-        match sort {
-            Sort::Lost => self.time.lost(),
-            Sort::Throttled => self.throttled.get(),
-            Sort::Sync => self.sync.get(),
-            Sort::Observed => self.observed.get(),
-            Sort::Bytes => self.bytes as f64,
-            Sort::Calls => self.calls as f64,
-            Sort::Rate => self.rate(now),
-        }
-    }
-}
-
-/// A call with what the answering model makes of it.
-#[derive(Clone, Copy)]
-pub struct Call<'a> {
-    /// The call.
-    pub event: &'a Event,
-    /// Its prediction, if it has one.
-    pub prediction: Option<&'a Prediction>,
-    /// Its time by cause, if it has a cost or was a discard.
-    pub causes: Option<Causes<'a>>,
-}
 
 /// The part of a call's time that the model attributes to throttling; a throttled call also copies.
 fn held_back(observed: Nanos, prediction: &Prediction) -> Nanos {
@@ -169,40 +58,6 @@ impl Confirmed {
 
     fn part(&self) -> f64 {
         if self.modelled > self.paused { self.paused / self.modelled } else { 1.0 }
-    }
-}
-
-/// Bytes in each of the last seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Late {
-    second: u64,
-    bytes: [u64; Late::SECONDS as usize],
-}
-
-impl Late {
-    const SECONDS: u64 = 4;
-
-    fn add(&mut self, second: u64, bytes: u64) {
-        if second > self.second {
-            for passed in 1..=(second - self.second).min(Late::SECONDS) {
-                self.bytes[((self.second + passed) % Late::SECONDS) as usize] = 0;
-            }
-            self.second = second;
-        }
-        if second + Late::SECONDS > self.second {
-            self.bytes[(second % Late::SECONDS) as usize] += bytes;
-        }
-    }
-
-    /// Over the last two whole seconds and the current one.
-    fn rate(&self, now: Time) -> f64 {
-        let second = now.0 / SECOND;
-        let of = |second: u64| {
-            let known = second <= self.second && second + Late::SECONDS > self.second;
-            if known { self.bytes[(second % Late::SECONDS) as usize] } else { 0 }
-        };
-        let bytes: u64 = (second.saturating_sub(2)..=second).map(of).sum();
-        bytes as f64 / (2.0 + (now.0 % SECOND) as f64 / SECOND as f64)
     }
 }
 
@@ -480,7 +335,7 @@ fn ranked<'a, T>(
 mod tests {
     use super::*;
     use cawl_core::{CauseTimes, CostParts};
-    use cawl_wire::Op;
+    use cawl_wire::{Event, Op};
 
     fn write(ino: u64, second: u64, bytes: i64, ms: u64) -> Event {
         let mut event = Event::new(Op::Write);
@@ -577,21 +432,6 @@ mod tests {
         assert_eq!(totals.files(Sort::Lost, 990..995, Time(SECOND)).1, 5);
         let beyond = totals.files(Sort::Lost, 1200..usize::MAX, Time(SECOND));
         assert!(beyond.0.is_empty() && beyond.1 == 0);
-    }
-
-    #[test]
-    fn the_rate_is_that_of_the_latest_seconds() {
-        let mut late = Late::default();
-        for second in 100..110 {
-            late.add(second, 1000);
-        }
-        assert_eq!(late.rate(Time(110 * SECOND)), 1000.0);
-        // Late calls count in their own second, as long as it is kept.
-        late.add(108, 500);
-        assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
-        late.add(50, 1 << 40);
-        assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
-        assert_eq!(late.rate(Time(113 * SECOND)), 0.0);
     }
 
     #[test]

@@ -210,8 +210,8 @@ fn allocation(bench: &mut Bench) -> anyhow::Result<f64> {
 /// begins, in ns.
 const PAIRS: (usize, f64) = (8, 20e6);
 
-/// What a small synchronous write that extends a file takes longer through the page cache than past it: the
-/// median of pairs, since each waits for the journal and may wait long.
+/// What a small synchronous write that extends a file takes longer through the page cache than past it. The
+/// two take turns, and the first quartile of each counts, since a call may wait long for the journal.
 fn through_cache_longer(bench: &mut Bench) -> anyhow::Result<f64> {
     let direct = bench.scratch.direct_file("direct", OFlag::O_DSYNC)?.context("no direct I/O any more")?;
     bench.scratch.file("cached")?;

@@ -12,13 +12,13 @@ use crate::cause::CostParts;
 use crate::descriptors::Descriptors;
 use crate::limits::DirtyLimits;
 use crate::model::CostModel;
-use crate::model::kernel::growth;
+use crate::profile::CallConstants;
 use crate::record::{Record, Session, SessionEnd, Wchar};
 use crate::units::{Bytes, Nanos, Time};
 
-/// Paths of [`CallConstants::away`](crate::profile::CallConstants::away) that a program's thinking after a
-/// wait takes longer by: on 6.18 a tight loop of an interpreter one (23 to 31 µs after 37 ms where a path took
-/// 18), regular expressions and JSON in it six to nine (144 to 188 µs); this is between them.
+/// Paths ([`CallConstants::after`]) that a program's thinking after a wait takes longer by: on 6.18 a tight
+/// loop of an interpreter one (23 to 31 µs after 37 ms where a path took 18), regular expressions and JSON in
+/// it six to nine (144 to 188 µs); this is between them.
 const PATHS: f64 = 3.0;
 /// Most of its thinking that can be due to the wait: there, code took 12 to 50 times as long as without.
 const COLD_PART: f64 = 0.9;
@@ -75,8 +75,7 @@ pub(super) struct Paper {
     processes: HashMap<u32, Time>,
     /// By how much each thread may yet think less since it is spared a wait, in ns.
     warmer: HashMap<Thread, f64>,
-    /// What a path of a program takes longer a millisecond after a wait, in ns.
-    away: f64,
+    constants: CallConstants,
     /// The process of each session, where records are kept.
     sessions: HashMap<u32, u32>,
     first: Option<Time>,
@@ -104,7 +103,7 @@ impl Paper {
             threads: HashMap::new(),
             processes: HashMap::new(),
             warmer: HashMap::new(),
-            away: machine.profile.calls.away.map_or(0.0, |away| away.value.get()),
+            constants: machine.profile.calls.clone(),
             sessions: HashMap::new(),
             first: None,
             last: Time(0),
@@ -187,16 +186,16 @@ impl Paper {
             at = at.max(own);
         }
         self.first.get_or_insert(at);
+        if step.spared > 0 {
+            let colder = self.constants.after(Nanos::new(step.spared as f64)) * PATHS;
+            self.warmer.insert(step.thread, colder.get());
+        }
         if let Some(event) = &step.call {
             let cost = self.call(event, at);
             let duration = cost.get() as u64;
             let made = Record::Event(Event { start: at.0, duration, ..*event });
             self.kept.iter_mut().for_each(|kept| kept.push((at, made.clone())));
             at = at + cost;
-        }
-        if step.spared > 0 {
-            let colder = PATHS * self.away * growth(Nanos::new(step.spared as f64).as_seconds());
-            self.warmer.insert(step.thread, colder);
         }
         self.threads.insert(step.thread, at);
         let process = self.processes.entry(step.thread.0).or_insert(at);
@@ -226,7 +225,7 @@ impl Paper {
             if let (Class::Cost, Some(prediction)) = (class, prediction) {
                 cost = prediction.cost;
                 if prediction.parts.device() > Nanos::ZERO {
-                    // What it thinks next it thought after a wait in the trace, too.
+                    // It waits for the device after all, and what it thinks next follows that.
                     self.warmer.remove(&(event.pid, event.tid));
                 }
                 let Ledger { calls, bytes, total, causes, .. } = &mut self.ledger;

@@ -247,7 +247,8 @@ impl Stage {
         while done < bytes {
             let piece = size.min(bytes - done);
             let offset = if event.offset == UNKNOWN_OFFSET { UNKNOWN_OFFSET } else { event.offset + done };
-            let call = Event { offset, requested: piece, returned: piece as i64, ..*event };
+            let duration = (event.duration as f64 * piece as f64 / bytes as f64) as u64;
+            let call = Event { offset, requested: piece, returned: piece as i64, duration, ..*event };
             next(Step { call: Some(call), ..step });
             step = Step::at_once(step.thread, call);
             done += piece;

@@ -170,6 +170,10 @@ fn thinking_is_shorter_without_the_wait_before_it() {
     // Three paths of 5 µs after each but the last of ten waits of 1 ms.
     let shorter = end(0.0, &without) - end(5.0, &without);
     assert!((shorter - 150.0).abs() < 1.0, "{shorter} µs");
+    // A write that is no longer durable, but direct, waits all the same.
+    let flags = |flags, on| Change { rewrite: Rewrite::Flags(flags, on), on: None };
+    let direct = [flags(flag::DSYNC | flag::DIRECT, true), flags(flag::DSYNC, false)];
+    assert!((end(5.0, &direct) - end(0.0, &direct)).abs() < 1.0);
     // The first wait follows thinking that nothing preceded.
     let all = 21.0 * 1e3;
     assert!(end(1e6, &without) > 0.1 * all - 1.0 && end(1e6, &without) < 0.3 * all);
