@@ -117,9 +117,10 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
             Ok(())
         };
         lines(&mut buffer)?;
-        samples.allocation.push(allocation(bench)?);
         seek_and_flush(bench, &file, &synchronous, span, index, &mut samples)?;
         synchronous_calls(bench, index, &mut samples)?;
+        // Last, since the time of a brief calibration may be over before.
+        samples.allocation.push(allocation(bench)?);
         samples.through_cache.push(through_cache_longer(bench)?);
         Ok(())
     })?;
