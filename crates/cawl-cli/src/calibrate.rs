@@ -324,6 +324,7 @@ fn profile(
         profile.memory.cold = Some(profile.memory.assumed_cold());
     }
     put(&mut profile.memory.hot, rate(memory.hot).map(Some));
+    put(&mut profile.memory.near, rate(memory.near).map(Some));
     if let Some(found) = writeback.factor {
         let part = |factor: f64| factor.min(1.0);
         profile.memory.flush_factor = found.measured(part);

@@ -144,6 +144,10 @@ pub struct MemoryConstants {
     /// Copying into the page cache what comes from the processor's cache. None: four times `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<Measured<Rate>>,
+    /// The same over cached pages of a file of up to `hot_size`, which are in the processor's nearest caches
+    /// themselves. None: as `hot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Measured<Rate>>,
     /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None: at
     /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -362,11 +366,16 @@ impl MemoryConstants {
         self.hot.as_ref().map_or(HOT_COPY, |hot| (self.cached.value / hot.value).min(1.0))
     }
 
+    /// The same where the page is there, too.
+    pub fn near_part(&self) -> f64 {
+        self.near.as_ref().map_or(1.0, |near| self.cached.value / near.value).min(self.hot_part())
+    }
+
     /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than
-    /// others as they were measured to be, since calls tell of both together.
+    /// others as they were measured to be, since calls tell of all together.
     pub(crate) fn heat(&mut self, before: Rate) {
-        if let Some(hot) = self.hot.as_mut().filter(|_| before.get() > 0.0) {
-            hot.value = Rate::per_second(hot.value.get() * (self.cached.value / before));
+        for faster in [&mut self.hot, &mut self.near].into_iter().flatten().filter(|_| before.get() > 0.0) {
+            faster.value = Rate::per_second(faster.value.get() * (self.cached.value / before));
         }
     }
 

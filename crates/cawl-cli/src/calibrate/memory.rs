@@ -1,9 +1,10 @@
 //! The page cache: the cost of a write that waits for nothing.
 //!
 //! A round writes a new file in calls of each size, then the same bytes again, and fits lines through the
-//! costs. Small calls: the intercept is the call, the slope the copy from the processor's cache. Large calls:
-//! the slope is the copy from memory. The file is removed before the flusher writes it, so nothing reaches
-//! the device.
+//! costs. Small calls: the slope is the copy from the processor's cache. Large calls: the slope is the copy
+//! from memory. A file that stays in the processor's cache is written over in small calls: the intercept is
+//! the call, the slope the copy within that cache. The files are removed before the flusher writes them, so
+//! nothing reaches the device.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -37,6 +38,8 @@ pub struct Memory {
     pub cached: Option<Estimate>,
     /// The same, of data from the processor's cache.
     pub hot: Option<Estimate>,
+    /// The same, into pages in the processor's cache.
+    pub near: Option<Estimate>,
     /// Per call.
     pub call: Option<Estimate>,
     /// Per new folio, without its pages.
@@ -95,7 +98,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of cached pages, so without the cost of an allocation.
     let hot: Vec<Line> = rounds.iter().filter_map(|round| small(&round.cached)).collect();
-    let calls: Vec<f64> = hot.iter().map(|line| line.intercept).collect();
+    let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
+    let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
     // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
@@ -110,6 +114,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
         hot: slopes(&hot),
+        near: slopes(&near),
         call: Estimate::of(&calls),
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
@@ -121,6 +126,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
 struct Round {
     fresh: Vec<(f64, f64)>,
     cached: Vec<(f64, f64)>,
+    near: Vec<(f64, f64)>,
     jump: Option<f64>,
 }
 
@@ -129,8 +135,7 @@ fn large(points: &[(f64, f64)]) -> Option<Line> {
     line(points, |size| size >= FROM_MEMORY as f64)
 }
 
-/// The line through the calls whose data come from the processor's cache; its intercept is the call, its
-/// slope the rest of the copy.
+/// The line through the calls whose data come from the processor's cache.
 fn small(points: &[(f64, f64)]) -> Option<Line> {
     line(points, |size| size < FROM_MEMORY as f64)
 }
@@ -139,15 +144,12 @@ fn line(points: &[(f64, f64)], counts: impl Fn(f64) -> bool) -> Option<Line> {
     Line::through(&points.iter().copied().filter(|(size, _)| counts(*size)).collect::<Vec<_>>())
 }
 
-/// The difference of intercepts between calls into new and into cached pages. Only calls of whole pages,
-/// since several smaller ones share a folio; only warm pages, at less than `border` per byte.
+/// The intercept of calls into new pages, less that of a call. Only calls of whole pages, since several
+/// smaller ones share a folio; only warm pages, at less than `border` per byte.
 fn folio(round: &Round, border: f64) -> Option<f64> {
-    let whole = |points: &[(f64, f64)]| {
-        let mut points = points.to_vec();
-        points.retain(|(size, time)| *size >= PAGE && (*size < SINGLE as f64 || time / size < border));
-        small(&points)
-    };
-    Some((whole(&round.fresh)?.intercept - whole(&round.cached)?.intercept).max(0.0))
+    let mut whole = round.fresh.clone();
+    whole.retain(|(size, time)| *size >= PAGE && (*size < SINGLE as f64 || time / size < border));
+    Some((small(&whole)?.intercept - small(&round.near)?.intercept).max(0.0))
 }
 
 fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
@@ -169,8 +171,32 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         round.fresh.push((size as f64, fresh));
         round.cached.push((size as f64, cached));
     }
+    round.near = near(bench)?;
     round.jump = jump(bench, most)?;
     Ok(round)
+}
+
+/// Bytes of a file that stays in the processor's cache beside the data to write, in the second level of most.
+const NEAR: usize = 128 << 10;
+/// Times that it is written over in calls of each size.
+const REWRITES: usize = 16;
+
+/// What a call costs over cached pages in the processor's cache.
+fn near(bench: &mut Bench) -> anyhow::Result<Vec<(f64, f64)>> {
+    let file = bench.scratch.file("near")?;
+    bench.write_run(&file, 0, NEAR, SINGLE)?;
+    let mut costs = Vec::new();
+    for size in SIZES.into_iter().filter(|size| *size <= SINGLE) {
+        bench.go_on()?;
+        let mut times = Vec::with_capacity(REWRITES);
+        for _ in 0..REWRITES {
+            times.push(bench.write_run(&file, 0, NEAR, size)? / (NEAR / size) as f64);
+        }
+        costs.push((size as f64, usual_mean(&times)));
+    }
+    drop(file);
+    bench.scratch.remove("near");
+    Ok(costs)
 }
 
 /// Pages of a file that are written apart from each other: all of the file of a brief calibration.

@@ -50,6 +50,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("share of cold memory", memory.cold.and(memory.cold_share).map(share)),
         ("cached pages", Some(rate(memory.cached))),
         ("copy from the processor's cache", memory.hot.map(rate)),
+        ("copy within it", memory.near.map(rate)),
         ("rest of a folio", memory.folio.map(rate)),
         ("factor while flushing", Some(part(memory.flush_factor))),
         ("factor while flushing, cached pages", memory.cached_flush_factor.map(part)),

@@ -203,6 +203,25 @@ fn what_the_processors_cache_saves_is_uncertain() {
     near(rewritten(&profile, 64 << 10), [1.0, 1.0, 1.0]);
 }
 
+/// The smaller a file, the nearer its cached pages are to the processor: 64 KiB over one of 1 MiB, 16 MiB,
+/// and more.
+#[test]
+fn pages_of_a_small_file_are_copied_within_the_processors_cache() {
+    let mut profile = profile();
+    let cached = profile.memory.cached.value;
+    profile.memory.hot = Some(Measured::assumed(cached * 2.0));
+    let rewritten = |profile: &HostProfile, size: u64| {
+        let mut model = Kernel::new(profile);
+        let _ = model.step(&write(0, 0, size));
+        let told = model.step(&write(1_000_000_000, 0, 64 << 10)).expect("a write has a cost");
+        told.parts[Cause::Copy].as_seconds() / f64::from(64 << 10) * cached.get()
+    };
+    let of_sizes = |profile: &HostProfile| [1, 16, 17].map(|size| rewritten(profile, size << 20));
+    assert_eq!(of_sizes(&profile).map(|part| (part * 1e3).round()), [500.0, 500.0, 1000.0]);
+    profile.memory.near = Some(Measured::assumed(cached * 5.0));
+    assert_eq!(of_sizes(&profile).map(|part| (part * 1e3).round()), [200.0, 500.0, 1000.0]);
+}
+
 #[test]
 fn each_new_folio_costs_extra_and_old_ones_do_not() {
     let mut profile = profile();
