@@ -335,6 +335,7 @@ fn profile(
     put(&mut profile.calls.jump, time(memory.jump).map(Some));
     put(&mut profile.calls.stream, time(stream.call));
     put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));
+    put(&mut profile.calls.clean, time(durable.clean.mean()).map(Some));
     put(&mut profile.calls.away, time(durable.away.mean()).map(Some));
     put(&mut profile.memory.folio, rate(durable.folio.mean()).map(Some));
     put(&mut profile.device.write, rate(device.write));

@@ -7,7 +7,7 @@
 //!
 //! | constants | learned from |
 //! |---|---|
-//! | `calls.write`, `inode`, `away`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
+//! | `calls.write`, `inode`, `away`, `clean`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
@@ -78,7 +78,7 @@ pub struct Learner {
     configured: HostProfile,
     /// The profile with what was learned.
     pub profile: HostProfile,
-    copying: Bank<6>,
+    copying: Bank<7>,
     /// What the host takes for a byte of new pages, and whether it is needed now.
     host: Bank<1>,
     supply: Supply,
@@ -231,15 +231,17 @@ impl Learner {
     fn copied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let fresh = work.fresh[0] + work.fresh[1];
-        let &[call, byte, page, folio, inode, away] = self.copying.theta();
+        let &[call, byte, page, folio, inode, away, clean] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let &[host] = self.host.theta();
-        // What the stream's buffer and new folios cost is believed.
-        let new_folio = self.profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds());
-        let copying = |at: usize| work.copied[at] * byte + work.fresh[at] * page + work.padded[at] * folio;
+        // What the stream's buffer costs is believed, too.
+        let copying = |at: usize| {
+            let folios = work.padded[at] * folio + work.clean[at] * clean;
+            work.copied[at] * byte + work.fresh[at] * page + folios + work.believed[at]
+        };
         let first = work.inodes * inode + work.away * away;
-        let plain = work.calls * call + first + copying(0) + work.folios[0] * new_folio;
-        let while_flushing = copying(1) + work.folios[1] * new_folio;
+        let plain = work.calls * call + first + copying(0);
+        let while_flushing = copying(1);
         let rest = observed - parts[Cause::Stream].as_seconds();
         let warm = plain + while_flushing * slowdown;
         let cold = warm + fresh * host;
@@ -274,10 +276,9 @@ impl Learner {
             let told =
                 while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];
-            let pages = [both(work.copied), both(work.fresh), both(work.padded)];
-            let h = [work.calls, pages[0], pages[1], pages[2], work.inodes, work.away];
-            let rest = rest - both(work.folios) * new_folio;
-            !slows && self.copying.observe(&h, rest, observed) || told
+            let [copied, fresh, padded, clean] = [work.copied, work.fresh, work.padded, work.clean].map(both);
+            let h = [work.calls, copied, fresh, padded, work.inodes, work.away, clean];
+            !slows && self.copying.observe(&h, rest - both(work.believed), observed) || told
         };
         (told && self.adopt_copying()) | changed
     }

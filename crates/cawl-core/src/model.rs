@@ -175,8 +175,11 @@ pub struct Work {
     pub fresh: [f64; 2],
     /// Bytes that count as dirty with their folio, while the flusher is idle and while it works.
     pub padded: [f64; 2],
-    /// Folios allocated, while the flusher is idle and while it works.
-    pub folios: [f64; 2],
+    /// Clean folios made dirty, while the flusher is idle and while it works.
+    pub clean: [f64; 2],
+    /// Seconds of what is not learned, new folios and new pages apart from the latest ones, while the flusher
+    /// is idle and while it works.
+    pub believed: [f64; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,
     /// Bytes copied into a stream's buffer.

@@ -284,6 +284,10 @@ pub struct CallConstants {
     /// other nodes of the page cache's tree and of the filesystem's extents are looked up. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jump: Option<Measured<Nanos>>,
+    /// What a write costs in addition for each cached, clean folio that it makes dirty
+    /// (`folio_account_dirtied`). None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clean: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }

@@ -41,6 +41,8 @@ pub struct Durable {
     pub flush: Rounds,
     /// Of a write into a clean inode, compared with a dirty one.
     pub inode: Rounds,
+    /// Of a write over a clean page, compared with a dirty one.
+    pub clean: Rounds,
     /// Of a write after a millisecond of other work.
     pub away: Rounds,
     /// Of a wait after the device was idle for a millisecond.
@@ -82,7 +84,7 @@ pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Du
     let mut samples = Durable::default();
     let folios = large_folios(bench)?;
     bench.repeat(|bench, index| {
-        if !bench.spend((7 * CALLS * PAGE) as u64) {
+        if !bench.spend((10 * CALLS * PAGE) as u64) {
             return Ok(());
         }
         let names = ["durable", "beside"].map(|name| format!("{name}-{index}"));
@@ -146,6 +148,16 @@ fn round(
         durable()?;
     }
     let [commit, first, next] = [commits, first, next].map(|times| undisturbed(&times));
+    // The pages of both loops above are clean at first, and dirty when they are written over once more.
+    write(file, 0)?;
+    let over = || {
+        bench.go_on()?;
+        let page = &bench.data.bytes()[..PAGE];
+        let over = |at: usize| plainly(|| Ok(file.write_all_at(page, (at * PAGE) as u64)?));
+        (1..3 * CALLS).map(over).collect::<anyhow::Result<Vec<f64>>>().map(|times| undisturbed(&times))
+    };
+    samples.clean.push(over()? - over()?);
+    durable()?;
     let again = times(Box::new(|| {
         write(file, 0)?;
         durable()

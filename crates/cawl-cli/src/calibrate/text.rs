@@ -43,6 +43,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("write call", Some(time(calls.write))),
         ("new folio", calls.folio.map(time)),
         ("clean inode", calls.inode.map(time)),
+        ("clean folio", calls.clean.map(time)),
         ("after 1 ms elsewhere", calls.away.map(time)),
         ("new pages apart", calls.jump.map(time)),
         ("fresh pages", Some(rate(memory.fresh))),

@@ -86,7 +86,7 @@ fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) 
     (value, spread.max(least))
 }
 
-pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<6> {
+pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<7> {
     let (byte, fresh) = (of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
     // For calls of another kind, a call without surcharges costs what calibration says: what makes those of a
     // trace dearer are its surcharges, which another program may not have.
@@ -96,9 +96,10 @@ pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let folio = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
     let inode = of_known(profile.calls.inode.as_ref(), FIRST);
     let away = of_known(profile.calls.away.as_ref(), FIRST);
+    let clean = of_known(profile.calls.clean.as_ref(), FIRST);
     Bank::new(
-        [call, byte, page, folio, inode, away],
-        [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES],
+        [call, byte, page, folio, inode, away, clean],
+        [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES, SURCHARGES],
         memories,
     )
 }
@@ -151,7 +152,8 @@ impl Learner {
         let (byte, page, host) = (bank.found(1), bank.found(2), self.host.found(0));
         let times = time(&mut calls.write, bank.found(0))
             | known(&mut calls.inode, bank.found(4))
-            | known(&mut calls.away, bank.found(5));
+            | known(&mut calls.away, bank.found(5))
+            | known(&mut calls.clean, bank.found(6));
         let before = memory.cached.value;
         let cached = rate(&mut memory.cached, byte);
         memory.heat(before);
@@ -214,6 +216,7 @@ impl Learner {
             ("device.seek", "ns", waited),
             ("calls.inode", "ns", copied),
             ("calls.away", "ns", copied),
+            ("calls.clean", "ns", copied),
             ("device.latency", "ns", waited),
             ("device.flush", "ns", waited),
             ("device.idle", "ns", waited),

@@ -8,8 +8,15 @@ use crate::profile::{HostProfile, Kept, Origin};
 
 /// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for
 /// one, the profile has the sums.
-const COPYING: [&str; 6] =
-    ["calls.write", "memory.cached", "memory.fresh", "memory.folio", "calls.inode", "calls.away"];
+const COPYING: [&str; 7] = [
+    "calls.write",
+    "memory.cached",
+    "memory.fresh",
+    "memory.folio",
+    "calls.inode",
+    "calls.away",
+    "calls.clean",
+];
 const HOST: [&str; 1] = ["memory.cold"];
 const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
 const STREAM: [&str; 2] = ["calls.stream", "memory.stream"];

@@ -86,6 +86,8 @@ pub struct Found {
     /// Of those, pages that only share a folio with one that was written, if it is not the folio of which
     /// that was last so: what the kernel goes through of that one is in the processor's cache.
     pub padding: u64,
+    /// Folios that were cached and clean.
+    pub clean: u64,
 }
 
 /// What was taken from a file to be written back, in pages.
@@ -310,16 +312,18 @@ impl Cache {
         let file = self.files.at_mut(at as usize);
         let mut dirtied = file.dirty.insert(start, end);
         file.growing |= file.holes.fill(start, end);
-        let (mut cached, mut padded, mut padding) = (0, 0, 0);
+        let (mut cached, mut padded, mut padding, mut clean) = (0, 0, 0, 0);
         file.unpad(start, end);
         if dirtied > 0 && file.clean.pages() > 0 {
             let before = file.clean.blocks();
             cached = file.clean.remove(start, end);
+            clean = cached;
             if cached > 0 && !file.folios.are_single() {
                 let (first, last) = (file.folios.around(start), file.folios.around(end - 1));
                 padded = file.pad(first.0, start) + file.pad(end, last.1);
                 let near = file.padded_last.replace(last.0);
                 padding = if near == Some(first.0) && first == last { 0 } else { padded };
+                clean = (cached + padded).div_ceil(first.1 - first.0);
             }
             self.clean_blocks = self.clean_blocks + file.clean.blocks() - before;
         }
@@ -328,7 +332,7 @@ impl Cache {
             file.folios.allocated(start, end, folio);
         }
         dirtied += padded;
-        Found { dirtied, fresh, cached, padding }
+        Found { dirtied, fresh, cached, padding, clean }
     }
 
     /// What it takes to hand over a file's dirty pages from `first` up to `end`.

@@ -159,6 +159,7 @@ impl HostProfile {
             "calls.stream" => &mut calls.stream,
             "calls.inode" => &mut calls.inode,
             "calls.away" => &mut calls.away,
+            "calls.clean" => &mut calls.clean,
             _ => return None,
         })
     }

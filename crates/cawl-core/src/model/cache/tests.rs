@@ -55,10 +55,10 @@ proptest! {
 fn fresh_cached_and_dirty_pages_are_told_apart() {
     let mut cache = Cache::default();
     let at = cache.open(FileId::new(1, 1), 0);
-    assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10, cached: 0, padding: 0 });
-    assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5, cached: 0, padding: 0 });
+    assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10, ..Found::default() });
+    assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5, ..Found::default() });
     assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST, jumps: 0 });
-    assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0, cached: 6, padding: 0 });
+    assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, cached: 6, clean: 6, ..Found::default() });
     assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
     assert!(cache.holds(at, 9) && !cache.holds(at, 10));
 }

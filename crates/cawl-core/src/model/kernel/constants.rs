@@ -22,6 +22,7 @@ pub(super) struct Constants {
     /// Beyond a warm one.
     pub(super) cold_page: f64,
     pub(super) clean_inode: f64,
+    pub(super) clean_folio: f64,
     /// Of each way through the kernel that a call takes after a millisecond elsewhere.
     pub(super) away: f64,
     pub(super) jump: f64,
@@ -55,6 +56,7 @@ impl Constants {
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: known(&profile.calls.folio),
             clean_inode: known(&profile.calls.inode),
+            clean_folio: known(&profile.calls.clean),
             away: known(&profile.calls.away),
             jump: known(&profile.calls.jump),
             hz: f64::from(kernel.hz.max(1)),

@@ -145,7 +145,10 @@ impl Kernel {
         let copied = fresh * copying.fresh;
         let jump = if found.fresh > 0 { mem::take(&mut call.jump) } else { 0.0 };
         let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio + jump;
-        let over_cached = over * copying.cached + found.padding as f64 * self.constants.padding_page;
+        let clean = found.clean as f64;
+        let over_cached = over * copying.cached
+            + found.padding as f64 * self.constants.padding_page
+            + clean * self.constants.clean_folio;
         let (mut allocated, mut cached) = (copied + new_pages, over_cached);
         let writes_back = device.writes_back(call.at);
         let flushing = usize::from(writes_back);
@@ -156,7 +159,8 @@ impl Kernel {
         if found.dirtied > 0 {
             call.work.dirtied += (found.dirtied * self.constants.page) as f64;
             call.work.away += away;
-            call.work.folios[flushing] += folios;
+            call.work.clean[flushing] += clean;
+            call.work.believed[flushing] += folios * self.constants.fresh_folio + jump;
             call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
             call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
         }
