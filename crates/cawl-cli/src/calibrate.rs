@@ -324,6 +324,8 @@ fn profile(
         profile.memory.cold = Some(profile.memory.assumed_cold());
     }
     put(&mut profile.memory.hot, rate(memory.hot).map(Some));
+    put(&mut profile.memory.hot_large, rate(memory.hot_large).map(Some));
+    put(&mut profile.memory.hot_size, memory.hot_size);
     put(&mut profile.memory.near, rate(memory.near).map(Some));
     if let Some(found) = writeback.factor {
         let part = |factor: f64| factor.min(1.0);

@@ -144,7 +144,10 @@ pub struct MemoryConstants {
     /// Copying into the page cache what comes from the processor's cache. None: four times `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<Measured<Rate>>,
-    /// The same over cached pages of a file of up to `hot_size`, which are in the processor's nearest caches
+    /// The same for what a call copies beyond its first 64 KiB, in larger folios. None: as `hot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_large: Option<Measured<Rate>>,
+    /// The same over cached pages of a file of up to 1 MiB, which are in the processor's nearest caches
     /// themselves. None: as `hot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Measured<Rate>>,
@@ -370,15 +373,26 @@ impl MemoryConstants {
         self.hot.as_ref().map_or(HOT_COPY, |hot| (self.cached.value / hot.value).min(1.0))
     }
 
-    /// The same where the page is there, too.
+    /// The same beyond the first 64 KiB of a call.
+    pub fn hot_large_part(&self) -> f64 {
+        self.part_of(self.hot_large.as_ref())
+    }
+
+    /// The same where the page is in that cache, too.
     pub fn near_part(&self) -> f64 {
-        self.near.as_ref().map_or(1.0, |near| self.cached.value / near.value).min(self.hot_part())
+        self.part_of(self.near.as_ref())
+    }
+
+    /// Nothing that comes from the processor's cache takes longer than what is `hot`.
+    fn part_of(&self, faster: Option<&Measured<Rate>>) -> f64 {
+        faster.map_or(1.0, |faster| self.cached.value / faster.value).min(self.hot_part())
     }
 
     /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than
     /// others as they were measured to be, since calls tell of all together.
     pub(crate) fn heat(&mut self, before: Rate) {
-        for faster in [&mut self.hot, &mut self.near].into_iter().flatten().filter(|_| before.get() > 0.0) {
+        let all = [&mut self.hot, &mut self.hot_large, &mut self.near];
+        for faster in all.into_iter().flatten().filter(|_| before.get() > 0.0) {
             faster.value = Rate::per_second(faster.value.get() * (self.cached.value / before));
         }
     }

@@ -113,17 +113,28 @@ impl Bench {
     }
 
     /// Writes `length` bytes at `offset` in calls of `size`; returns the total time in ns, without waits for
-    /// a processor.
+    /// a processor. Large calls take other data each time, from memory; small ones take the same data, from
+    /// the processor's cache, as in programs that have just produced them.
     pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
-        let source = self.data.bytes().len();
+        let source = if size >= FROM_MEMORY { self.data.bytes().len() } else { size };
+        self.write_from(source, file, offset, length, size)
+    }
+
+    /// The same with the first `source` bytes of the data in turn.
+    pub fn write_from(
+        &self,
+        source: usize,
+        file: &File,
+        offset: u64,
+        length: usize,
+        size: usize,
+    ) -> anyhow::Result<f64> {
         let watch = Stopwatch::start();
         for at in (0..length / size).map(|call| offset + (call * size) as u64) {
             if size >= FROM_MEMORY {
                 self.go_on()?;
             }
-            // Large calls take other data each time, from memory; small ones take the same data, from the
-            // processor's cache, as in programs that have just produced them.
-            let from = if size >= FROM_MEMORY { at as usize % (source - size + 1) / size * size } else { 0 };
+            let from = at as usize % (source - size + 1) / size * size;
             let data = &self.data.bytes()[from..from + size];
             file.write_all_at(data, at).with_context(no_space)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! A round writes a new file in calls of each size, then the same bytes again, and fits lines through the
 //! costs. Small calls: the slope is the copy from the processor's cache. Large calls: the slope is the copy
-//! from memory. A file that stays in the processor's cache is written over in small calls: the intercept is
+//! from memory, and that from the processor's cache where they have the same data each time. A file that stays in the processor's cache is written over in small calls: the intercept is
 //! the call, the slope the copy within that cache. The files are removed before the flusher writes them, so
 //! nothing reaches the device.
 
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
-use cawl_core::{Estimate, Line, Measured, Modes, quantile};
+use cawl_core::{Bytes, Estimate, Line, Measured, Modes, quantile};
 
 use super::bench::{Bench, FROM_MEMORY, LARGEST, background, no_space};
 use super::others::Stopwatch;
@@ -20,6 +20,8 @@ const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
 const LARGEST_FILE: u64 = 128 << 20;
 /// The same in a brief calibration.
 const BRIEF_FILE: u64 = 16 << 20;
+/// A call whose data the caches of most processors hold.
+const HOT: usize = 1 << 20;
 /// Calls of this size and more are timed singly, smaller ones in groups.
 const SINGLE: usize = 64 << 10;
 const GROUP: usize = 64;
@@ -38,6 +40,10 @@ pub struct Memory {
     pub cached: Option<Estimate>,
     /// The same, of data from the processor's cache.
     pub hot: Option<Estimate>,
+    /// The same for large calls.
+    pub hot_large: Option<Estimate>,
+    /// Largest call whose data come from there.
+    pub hot_size: Option<Bytes>,
     /// The same, into pages in the processor's cache.
     pub near: Option<Estimate>,
     /// Per call.
@@ -99,6 +105,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     // Of cached pages, so without the cost of an allocation.
     let hot: Vec<Line> = rounds.iter().filter_map(|round| small(&round.cached)).collect();
     let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
+    let again: Vec<Line> = rounds.iter().filter_map(|round| large_hot(&round.again)).collect();
     let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
     // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
@@ -114,6 +121,9 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
         hot: slopes(&hot),
+        hot_large: slopes(&again),
+        // The data of a brief calibration fit that cache themselves.
+        hot_size: if bench.brief { None } else { hot_size(&rounds) },
         near: slopes(&near),
         call: Estimate::of(&calls),
         folio: Estimate::of(&folios),
@@ -126,6 +136,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
 struct Round {
     fresh: Vec<(f64, f64)>,
     cached: Vec<(f64, f64)>,
+    /// Of cached pages with the same data each time.
+    again: Vec<(f64, f64)>,
     near: Vec<(f64, f64)>,
     jump: Option<f64>,
 }
@@ -138,6 +150,26 @@ fn large(points: &[(f64, f64)]) -> Option<Line> {
 /// The line through the calls whose data come from the processor's cache.
 fn small(points: &[(f64, f64)]) -> Option<Line> {
     line(points, |size| size < FROM_MEMORY as f64)
+}
+
+/// The same of the largest small calls and all but the largest ones, which other caches may not hold.
+fn large_hot(points: &[(f64, f64)]) -> Option<Line> {
+    line(points, |size| size >= SINGLE as f64 && size < LARGEST as f64)
+}
+
+/// The largest call that takes less time with the same data each time, by at least half of what one of 1 MiB
+/// does.
+fn hot_size(rounds: &[Round]) -> Option<Bytes> {
+    let saving = |size: usize| {
+        let of = |points: &[(f64, f64)]| {
+            points.iter().find(|(found, _)| *found == size as f64).map(|(_, time)| *time)
+        };
+        let parts = rounds.iter().filter_map(|round| Some(1.0 - of(&round.again)? / of(&round.cached)?));
+        quantile(&parts.collect::<Vec<_>>(), 0.5)
+    };
+    let least = saving(HOT)?.max(0.0) / 2.0;
+    let largest = SIZES.into_iter().filter(|size| *size > HOT).take_while(|size| saving(*size) > Some(least));
+    largest.last().or(Some(HOT)).map(|size| Bytes(size as u64))
 }
 
 fn line(points: &[(f64, f64)], counts: impl Fn(f64) -> bool) -> Option<Line> {
@@ -164,12 +196,17 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         bench.go_on()?;
         bench.settle(length as u64)?;
         let file = bench.scratch.file("memory")?;
-        let fresh = typical_call(bench, &file, length, size, Some(pages))?;
-        let cached = typical_call(bench, &file, length, size, None)?;
+        let usual = |file: &File, at, bytes| bench.write_run(file, at, bytes, size);
+        let fresh = typical_call(bench, &file, length, size, Some(pages), usual)?;
+        let cached = typical_call(bench, &file, length, size, None, usual)?;
+        let same = |file: &File, at, bytes| bench.write_from(size, file, at, bytes, size);
+        let again =
+            if size < FROM_MEMORY { cached } else { typical_call(bench, &file, length, size, None, same)? };
         drop(file);
         bench.scratch.remove("memory");
         round.fresh.push((size as f64, fresh));
         round.cached.push((size as f64, cached));
+        round.again.push((size as f64, again));
     }
     round.near = near(bench)?;
     round.jump = jump(bench, most)?;
@@ -243,13 +280,14 @@ fn typical_call(
     length: usize,
     size: usize,
     pages: Option<&mut Vec<f64>>,
+    write: impl Fn(&File, u64, usize) -> anyhow::Result<f64>,
 ) -> anyhow::Result<f64> {
     let group = if size >= SINGLE { 1 } else { GROUP };
     let mut times = Vec::with_capacity(length / size / group);
     for start in (0..length).step_by(size * group) {
         bench.go_on()?;
         let bytes = (length - start).min(size * group);
-        let time = bench.write_run(file, start as u64, bytes, size)?;
+        let time = write(file, start as u64, bytes)?;
         times.push(time / (bytes / size) as f64);
     }
     if let Some(pages) = pages.filter(|_| size >= SINGLE) {

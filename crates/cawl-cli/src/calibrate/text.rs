@@ -51,6 +51,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("share of cold memory", memory.cold.and(memory.cold_share).map(share)),
         ("cached pages", Some(rate(memory.cached))),
         ("copy from the processor's cache", memory.hot.map(rate)),
+        ("the same, beyond 64 KiB of a call", memory.hot_large.map(rate)),
         ("copy within it", memory.near.map(rate)),
         ("rest of a folio", memory.folio.map(rate)),
         ("factor while flushing", Some(part(memory.flush_factor))),

@@ -16,10 +16,14 @@ use super::{Call, Kernel, Op};
 use crate::cause::Cause;
 use cawl_wire::Event;
 
-/// Cached pages of files up to this many times the largest hot write are in the processor's cache, too. With
-/// caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were rewritten at 46 GB/s in up
-/// to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the fixed cost of a call.
-const HOT_FILES: u64 = 16;
+/// Cached pages of files up to this size are in the processor's cache, too, and those of the smaller ones near
+/// its core. With caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were rewritten at
+/// 46 GB/s in up to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the fixed cost of a
+/// call.
+const HOT_FILE: u64 = 16 << 20;
+const NEAR_FILE: u64 = 1 << 20;
+/// Bytes of a call at `hot`, the rest is copied at `hot_large`.
+const HOT_FIRST: u64 = 64 << 10;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
 pub(super) const EXCEEDED_CHECK: u64 = 8;
 
@@ -49,15 +53,19 @@ impl Kernel {
         call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
         let constants = &self.constants;
         let size = self.machine.cache.size(call.file);
-        call.hot = (hot, hot && size <= HOT_FILES * constants.hot_most);
-        let fresh = if hot { constants.hot_byte } else { constants.copy_byte };
+        call.hot = (hot, hot && size <= HOT_FILE);
+        let all = bytes as f64;
+        let from_memory = all * constants.copy_byte;
+        let from_cache = bytes.min(HOT_FIRST) as f64 * constants.hot_byte
+            + bytes.saturating_sub(HOT_FIRST) as f64 * constants.hot_large_byte;
+        let fresh = if hot { from_cache } else { from_memory };
         let cached = match call.hot.1 {
-            true if size <= constants.hot_most => constants.near_byte,
-            true => constants.hot_byte,
-            false => constants.copy_byte,
+            true if size <= NEAR_FILE => all * constants.near_byte,
+            true => from_cache,
+            false => from_memory,
         };
-        let part = bytes as f64 / (end - first).max(1) as f64;
-        let copying = Copying { fresh: part * fresh, cached: part * cached };
+        let pages = (end - first).max(1) as f64;
+        let copying = Copying { fresh: fresh / pages, cached: cached / pages };
         let largest =
             self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let mut at = first;
