@@ -202,7 +202,7 @@ impl Learner {
         } else if copies {
             self.copied(observed, prediction, event.op)
         } else {
-            work.stream_calls > 0.0 && work.calls == 0.0 && self.buffered(observed, work)
+            work.stays_in_stream() && self.buffered(observed, work)
         }
     }
 

@@ -188,8 +188,8 @@ pub struct Work {
     pub transferred: f64,
     /// Clean inodes made dirty.
     pub inodes: f64,
-    /// Square root of the milliseconds since the thread's previous call, for each way through the kernel that
-    /// it takes anew: the copy, and new pages.
+    /// Square root of the milliseconds since the thread's previous call into the kernel, for each way through
+    /// it that the call takes anew: the copy, and new pages.
     pub away: f64,
     /// Waits for data that were submitted just before.
     pub latencies: f64,
@@ -215,6 +215,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// It does not enter the kernel: the bytes stay in a stream's buffer.
+    pub(crate) fn stays_in_stream(&self) -> bool {
+        self.stream_calls > 0.0 && self.calls == 0.0
+    }
+
     /// It waits for a commit of the journal; a part of one is a flush whose cost is not known.
     pub(crate) fn commits(&self) -> bool {
         self.syncs + self.fsyncs >= 1.0

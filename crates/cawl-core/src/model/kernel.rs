@@ -294,7 +294,9 @@ impl Kernel {
         if device > 0.0 {
             self.machine.devices[call.device].idle_since = call.at;
         }
-        self.tasks.current.left = (call.at - waited).max(started);
+        if !call.work.stays_in_stream() {
+            self.tasks.current.left = (call.at - waited).max(started);
+        }
     }
 
     /// Calls that have effects but no modelled cost.

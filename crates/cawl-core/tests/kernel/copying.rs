@@ -4,7 +4,7 @@ use cawl_core::{
     Bytes, Cause, CostModel, DirtyLimits, HostProfile, Job, Kernel, Measured, MemoryFacts, Nanos, Prediction,
     Rate, Scene, Time, ZoneFacts, predict,
 };
-use cawl_wire::{Event, Op};
+use cawl_wire::{Event, Op, flag};
 
 use super::{Operation, Program, profile, small_writes, write};
 
@@ -54,6 +54,31 @@ fn a_write_costs_the_more_the_longer_its_thread_was_away() {
     assert!(waited > 0.5 && waited < 3.0, "{waited}");
     let new = program.call(Event { tid: 99, ..write(0, 0, 4096) }).expect("a cost").work.away;
     assert!((new - 10_f64.sqrt()).abs() < 1e-9, "{new}");
+}
+
+/// Calls that stay in a stream's buffer are no calls into the kernel, whether the model lives through them or
+/// follows them.
+#[test]
+fn a_stream_that_fills_its_buffer_is_away() {
+    let line = |at: u32| Event {
+        op: Op::StreamWrite,
+        flags: flag::STREAM_KNOWN,
+        buffer: 4096,
+        pending_before: at * 100 - 100,
+        pending_after: at * 100,
+        ..write(u64::from(at) * 100_000, 4096, 100)
+    };
+    for follows in [false, true] {
+        let mut program = small_writes();
+        let mut call = |event: Event| match follows {
+            true => program.model.follow(&event, Time(event.start + 1000)),
+            false => program.model.step(&event),
+        };
+        let _ = call(write(0, 0, 4096));
+        (1..10).for_each(|at| assert_eq!(call(line(at)).expect("a cost").work.calls, 0.0));
+        let away = call(write(1_000_000, 0, 4096)).expect("a cost").work.away;
+        assert!((away - 1.0).abs() < 0.02, "{away}");
+    }
 }
 
 /// What the kernel goes through of a large folio is in the processor's cache the second time (6.18: 10 µs

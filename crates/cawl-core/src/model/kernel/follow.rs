@@ -47,7 +47,9 @@ impl Kernel {
         let before = self.machine.now.max(start);
         let prediction = self.step(event);
         self.machine.rewind(until.max(before));
-        self.tasks.current.left = until;
+        if !prediction.as_ref().is_some_and(|prediction| prediction.work.stays_in_stream()) {
+            self.tasks.current.left = until;
+        }
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
             self.judge_rest(event, until - start - prediction.cost.as_seconds());
