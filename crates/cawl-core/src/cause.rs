@@ -357,8 +357,16 @@ impl CauseTimes {
     }
 }
 
-/// A call's observed time by cause, and what it would take undisturbed.
-pub type Causes<'a> = (&'a CauseTimes, &'a CostParts);
+/// A call's observed time by cause.
+#[derive(Clone, Copy, Debug)]
+pub struct Causes<'a> {
+    /// What it took.
+    pub times: &'a CauseTimes,
+    /// What it would take undisturbed.
+    pub own: &'a CostParts,
+    /// The cause of the largest part ([`CauseTimes::main`]).
+    pub main: Cause,
+}
 
 /// Sums over calls by cause: what they took, and what they would have taken undisturbed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -369,9 +377,9 @@ pub struct TimeSums {
 
 impl TimeSums {
     /// Adds a call.
-    pub fn add(&mut self, (times, own): Causes<'_>) {
-        self.observed.add(times);
-        self.undisturbed.sum_up(own, |sum, part| *sum += part.get());
+    pub fn add(&mut self, causes: Causes<'_>) {
+        self.observed.add(causes.times);
+        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part.get());
     }
 
     /// Adds the sums of other calls.

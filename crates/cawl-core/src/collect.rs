@@ -57,6 +57,7 @@ pub struct Collector {
     bytes: u64,
     elsewhere: Tally,
     unmodelled: BTreeMap<String, Tally>,
+    /// The time is only of calls on files that are not told apart; that of the others is in their rows.
     causes: CauseSums,
     ideal: Ideal,
     /// The calls that the first model was most wrong about, and those that lost most time.
@@ -181,8 +182,8 @@ impl Collector {
             }
             Class::Untimed => self.file_call(event, bytes, predictions, None),
             Class::Elsewhere => match causes {
-                Some((times, _)) => {
-                    self.classes.add(bytes, event.duration, times);
+                Some(causes) => {
+                    self.classes.add(bytes, event.duration, causes.times);
                     let calls = Tally { calls: 1, bytes };
                     self.discarded(event, (event.start, event.end()), calls, event.duration);
                 }
@@ -227,11 +228,14 @@ impl Collector {
 
     /// Calls to /dev/null like this one, in this span of time, took `ns`.
     fn discarded(&mut self, like: &Event, span: (u64, u64), calls: Tally, ns: u64) {
-        self.causes.add_calls(Cause::Discard, calls.calls, calls.bytes, ns);
+        self.causes.count(Cause::Discard, calls.calls, calls.bytes);
         if let Some(timeline) = &mut self.timeline {
             timeline.add(span, calls.calls, calls.bytes, &CauseTimes::from([(Cause::Discard, ns)]));
         }
-        let Some(index) = self.file_row(like.file()) else { return self.files_omitted.add_all(calls) };
+        let Some(index) = self.file_row(like.file()) else {
+            self.causes.time.add_calls(Cause::Discard, ns);
+            return self.files_omitted.add_all(calls);
+        };
         let totals = op_totals(&mut self.files.rows[index].counts, like.op, 0);
         totals.calls.add_all(calls);
         totals.observed_ns = totals.observed_ns.saturating_add(ns);
@@ -260,9 +264,9 @@ impl Collector {
             totals.states[prediction.state as usize] += 1;
             totals.fingerprint = (totals.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
         }
-        let Some((causes, own)) = causes else { return };
+        let Some(Causes { times: causes, own, main }) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
-        let main = self.causes.add((causes, own), bytes);
+        self.causes.count(main, 1, bytes);
         if self.explaining == Explaining::All {
             self.densities.add(event.op, bytes, event.duration, first.map(|first| first.cost), main);
         }
@@ -301,7 +305,10 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
-        let Some(index) = self.file_row(event.file()) else { return self.files_omitted.add(bytes) };
+        let Some(index) = self.file_row(event.file()) else {
+            causes.into_iter().for_each(|causes| self.causes.time.add(causes));
+            return self.files_omitted.add(bytes);
+        };
         if self.explaining == Explaining::All {
             self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
         }
@@ -414,6 +421,8 @@ impl Collector {
 
     fn explain(&self) -> Explain {
         let densities = self.densities.report();
+        let mut causes = self.causes;
+        self.files.rows.iter().flat_map(|row| &row.counts).for_each(|op| causes.time.add_all(&op.time));
         let seconds =
             |row: usize| self.files.rows.get(row).map_or(0.0, |totals| observed_ns(totals) as f64 / 1e9);
         Explain {
@@ -423,7 +432,7 @@ impl Collector {
             classes: self.classes.report(),
             unclassed_calls: self.classes.unclassed(),
             patterns: self.patterns.sums(seconds),
-            ..self.causes.explain(self.best())
+            ..causes.explain(self.best())
         }
     }
 

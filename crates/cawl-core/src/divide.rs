@@ -159,7 +159,8 @@ impl Divider {
         event.kind != FileKind::Regular && self.nulls.contains(&event.file())
     }
 
-    /// Sets the time of a call by cause, which would take `own` undisturbed; false if it has no cost.
+    /// Sets the time of a call by cause, which would take `own` undisturbed; the cause of its largest part, or
+    /// None if it has no cost.
     /// `delays`: what the kernel counted for its thread. `times` has no time yet.
     pub fn divide(
         &mut self,
@@ -169,17 +170,18 @@ impl Divider {
         own: &CostParts,
         delays: &mut RunDelays,
         times: &mut CauseTimes,
-    ) -> bool {
-        match (class, prediction) {
+    ) -> Option<Cause> {
+        let cause = match (class, prediction) {
             (Class::Cost, Some(prediction)) => {
                 let parts = self.parts(event, prediction, own, delays);
-                whole(&parts, event.duration, times);
+                return Some(whole(&parts, event.duration, times));
             }
-            (Class::Cost, None) => times[Cause::Unexpected] = event.duration,
-            (Class::Elsewhere, _) if self.is_discard(event) => times[Cause::Discard] = event.duration,
-            _ => return false,
-        }
-        true
+            (Class::Cost, None) => Cause::Unexpected,
+            (Class::Elsewhere, _) if self.is_discard(event) => Cause::Discard,
+            _ => return None,
+        };
+        times[cause] = event.duration;
+        Some(cause)
     }
 
     #[inline]
@@ -401,8 +403,8 @@ fn squares(parts: &ByCause<f64>, widths: &ByCause<f64>) -> f64 {
     squares.fold(0.0, |sum, square| sum + square)
 }
 
-/// Sets times to parts in whole ns that add up to `total`.
-fn whole(parts: &ByCause<f64>, total: u64, times: &mut CauseTimes) {
+/// Sets times to parts in whole ns that add up to `total`; the cause of the largest.
+fn whole(parts: &ByCause<f64>, total: u64, times: &mut CauseTimes) -> Cause {
     let (mut sum, mut main) = (0_u64, (Cause::Call, 0));
     for (cause, part) in parts.iter() {
         // By way of i64, which is one instruction of a processor; u64 is seven.
@@ -413,16 +415,17 @@ fn whole(parts: &ByCause<f64>, total: u64, times: &mut CauseTimes) {
             main = if ns > main.1 { (cause, ns) } else { main };
         }
     }
-    let main = main.0;
+    let mut main = main.0;
     // Rounding, which is a few ns; the largest part can bear it.
     times[main] = times[main].saturating_add(total.saturating_sub(sum));
     let mut over = sum.saturating_sub(total);
     while over > 0 {
-        let main = times.main();
+        main = times.main();
         let part = over.min(times[main]);
         times[main] -= part;
         over -= part;
     }
+    if sum > total { times.main() } else { main }
 }
 
 /// Widths down and up of a time, as parts of it; `least`: not less than this.

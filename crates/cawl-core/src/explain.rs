@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::by_name::ByName;
-use crate::cause::{ByCause, Cause, CauseTimes, Causes, TimeSums};
+use crate::cause::{ByCause, Cause, CauseTimes, TimeSums};
 use crate::classes::CallClass;
 use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
@@ -113,24 +113,15 @@ pub struct CauseReport {
 pub struct CauseSums {
     calls: ByCause<u64>,
     bytes: ByCause<u64>,
-    time: TimeSums,
+    /// The time of these calls.
+    pub time: TimeSums,
 }
 
 impl CauseSums {
-    /// Adds a call of these bytes. Returns the cause of its largest part.
-    pub fn add(&mut self, causes: Causes<'_>, bytes: u64) -> Cause {
-        let main = causes.0.main();
-        self.calls[main] += 1;
+    /// Counts calls whose largest part is due to this cause.
+    pub fn count(&mut self, main: Cause, calls: u64, bytes: u64) {
+        self.calls[main] += calls;
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
-        self.time.add(causes);
-        main
-    }
-
-    /// Adds calls that took `ns` for one cause, which nothing disturbs.
-    pub fn add_calls(&mut self, cause: Cause, calls: u64, bytes: u64, ns: u64) {
-        self.calls[cause] += calls;
-        self.bytes[cause] = self.bytes[cause].saturating_add(bytes);
-        self.time.add_calls(cause, ns);
     }
 
     /// The observed time by cause.

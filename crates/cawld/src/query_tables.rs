@@ -42,7 +42,7 @@ impl QueryTables {
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
                 self.totals.call(&Call { event, prediction, causes });
                 if let Some(prediction) = prediction {
-                    self.call_sample.call(event, prediction, causes.map(|(times, _)| times.main()));
+                    self.call_sample.call(event, prediction, causes.map(|causes| causes.main));
                 }
             }
             Record::Sample(sample) => {

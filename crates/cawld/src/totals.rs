@@ -334,7 +334,7 @@ fn ranked<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::{CauseTimes, CostParts};
+    use cawl_core::{CauseTimes, Causes, CostParts};
     use cawl_wire::{Event, Op};
 
     fn write(ino: u64, second: u64, bytes: i64, ms: u64) -> Event {
@@ -349,7 +349,11 @@ mod tests {
         let half = event.duration / 2;
         let causes = CauseTimes::from([(Cause::Copy, half), (Cause::Throttle, event.duration - half)]);
         let own = CostParts::from([(Cause::Copy, Nanos::new(half as f64))]);
-        totals.call(&Call { event, prediction, causes: prediction.map(|_| (&causes, &own)) });
+        totals.call(&Call {
+            event,
+            prediction,
+            causes: prediction.map(|_| Causes { times: &causes, own: &own, main: causes.main() }),
+        });
     }
 
     fn throttled() -> Prediction {

@@ -1,7 +1,7 @@
 //! Judges each call by the condition of `--trace-on`, and keeps excerpts around those that fulfil it.
 
 use cawl_client::protocol::ExcerptsStatus;
-use cawl_core::{Analysis, Condition, Nanos, Record, Time, kernel_bytes};
+use cawl_core::{Analysis, Causes, Condition, Nanos, Record, Time, kernel_bytes};
 use cawl_host::trace::{ExcerptOptions, ExcerptStatus, Excerpts};
 use cawl_wire::Event;
 
@@ -41,7 +41,9 @@ impl Watch {
     /// Takes a record that the analysis and the totals have taken.
     pub fn take(&mut self, record: &Record, analysis: &Analysis, totals: Option<&Totals>) {
         self.push(record);
-        let (Record::Event(event), Some((causes, _))) = (record, analysis.causes()) else { return };
+        let (Record::Event(event), Some(Causes { times: causes, .. })) = (record, analysis.causes()) else {
+            return;
+        };
         let predicted = analysis.answering().map(|prediction| prediction.cost);
         let path = |file| totals.and_then(|totals| totals.path(file));
         if self.condition.holds(event, causes, predicted, path) {

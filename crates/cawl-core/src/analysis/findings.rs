@@ -51,10 +51,11 @@ pub(super) struct Findings {
     pub(super) levels: Vec<Option<Level>>,
     /// Divides the observed time of calls.
     pub(super) divider: Divider,
-    /// The latest call's time by cause, if it has a cost, and what it would take undisturbed.
+    /// The latest call's time by cause, what it would take undisturbed, and the cause of the largest part, if
+    /// it has a cost.
     times: CauseTimes,
     own: CostParts,
-    has_causes: bool,
+    main: Option<Cause>,
     /// The first track as calibrated, counted over all, if that is another one.
     calibrated: Option<usize>,
     /// How many tracks, the first ones, are in reports.
@@ -111,7 +112,7 @@ impl Findings {
                 }
                 self.explain(event, class);
                 let predictions = &self.predictions[..self.reported];
-                let causes = self.has_causes.then_some((&self.times, &self.own));
+                let causes = self.main.map(|main| Causes { times: &self.times, own: &self.own, main });
                 if selected {
                     self.collector.event(event, class, predictions, causes);
                 } else {
@@ -164,7 +165,7 @@ impl Findings {
         }
         self.times = CauseTimes::default();
         let (own, delays) = (&self.own, &mut self.run_delays);
-        self.has_causes = self.divider.divide(event, class, first, own, delays, &mut self.times);
+        self.main = self.divider.divide(event, class, first, own, delays, &mut self.times);
     }
 
     /// What a track said of the latest call.
@@ -174,12 +175,14 @@ impl Findings {
 
     /// The latest call's causes.
     pub(super) fn causes(&self) -> Option<Causes<'_>> {
-        self.has_causes.then_some((&self.times, &self.own))
+        self.main.map(|main| Causes { times: &self.times, own: &self.own, main })
     }
 
     /// The latest record, which is this one, without the wait for a processor, if it is a call that had one.
     pub(super) fn undelayed(&self, record: &Record) -> Option<Record> {
-        let (Record::Event(event), Some((causes, _))) = (record, self.causes()) else { return None };
+        let (Record::Event(event), Some(Causes { times: causes, .. })) = (record, self.causes()) else {
+            return None;
+        };
         let delay = causes[Cause::Preempted];
         (delay > 0).then(|| Record::Event(Event { duration: event.duration.saturating_sub(delay), ..*event }))
     }
@@ -197,7 +200,7 @@ impl Findings {
             Record::Event(_) => Shown {
                 number: self.collector.taken,
                 predictions: &self.predictions[..self.reported],
-                causes: self.causes().map(|(times, _)| times),
+                causes: self.causes().map(|causes| causes.times),
             },
             _ => Shown::default(),
         }

@@ -40,6 +40,10 @@ fn figures(collector: &Collector) -> Vec<(u64, Option<u64>)> {
     collector.sessions.reports().iter().map(|session| (session.seen_bytes, session.wchar_bytes)).collect()
 }
 
+fn causes<'a>(times: &'a CauseTimes, own: &'a CostParts) -> Causes<'a> {
+    Causes { times, own, main: times.main() }
+}
+
 #[test]
 fn a_call_belongs_to_the_image_that_made_it_whichever_connection_was_served_first() {
     let mut collector = collector();
@@ -176,7 +180,7 @@ fn files_and_the_whole_count_time_undisturbed_by_cause() {
     // A flush that took less than it should does not make up for the time without a processor.
     let times = CauseTimes::from([(Cause::DeviceFlush, 60), (Cause::Preempted, 40)]);
     let own = CostParts::from([(Cause::DeviceFlush, Nanos::new(300.0))]);
-    collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some((&times, &own)));
+    collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some(causes(&times, &own)));
     let report = collector.report(Mode::Lockstep, false, &[], &[]);
     let explain = report.explain.expect("causes");
     assert_eq!(explain.lost_s, 40e-9);
@@ -189,7 +193,7 @@ fn writes_to_dev_null_have_a_class_unless_they_were_added_up() {
     collector.classes = Classes::new(&[Nanos::new(50.0)]);
     let event = Event { returned: 5, duration: 100, ..Event::new(Op::Write) };
     let times = CauseTimes::from([(Cause::Discard, 100)]);
-    collector.event(&event, Class::Elsewhere, &[], Some((&times, &CostParts::default())));
+    collector.event(&event, Class::Elsewhere, &[], Some(causes(&times, &CostParts::default())));
     let (bytes, duration, first, last, end) = (50, 1000, 1, 2, 3);
     collector.coalesced(&CoalescedCalls { like: event, calls: 10, bytes, duration, first, last, end }, true);
     let report = collector.report(Mode::Lockstep, false, &[], &[]);
@@ -213,7 +217,7 @@ fn calls_that_are_not_selected_count_for_the_coverage_and_have_a_number() {
         &call(120),
         Class::Cost,
         &[Some(Prediction::default())],
-        Some((&times, &CostParts::default())),
+        Some(causes(&times, &CostParts::default())),
     );
     end(&mut collector, 1, 300, EndKind::Exit, 20, 20);
     let report = collector.report(Mode::Lockstep, false, &[], &[]);
@@ -232,7 +236,7 @@ fn the_best_of_a_small_file_is_a_call_and_a_page() {
             Event { ino, returned: 1, duration: 100_000, kind: FileKind::Regular, ..Event::new(Op::Write) };
         let times = CauseTimes::from([(Cause::Copy, 100_000)]);
         let own = CostParts::from([(Cause::Copy, Nanos::new(100_000.0))]);
-        collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some((&times, &own)));
+        collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some(causes(&times, &own)));
     }
     let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
     let page =

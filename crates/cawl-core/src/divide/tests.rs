@@ -28,7 +28,8 @@ fn divide(event: &Event, prediction: &Prediction) -> CauseTimes {
 
 fn divided(divider: &mut Divider, event: &Event, told: &Prediction, delays: &mut RunDelays) -> CauseTimes {
     let mut times = CauseTimes::default();
-    assert!(divider.divide(event, Class::Cost, Some(told), &told.parts, delays, &mut times), "a cost");
+    let main = divider.divide(event, Class::Cost, Some(told), &told.parts, delays, &mut times);
+    assert_eq!(main, Some(times.main()));
     times
 }
 
@@ -181,9 +182,10 @@ fn writes_to_dev_null_are_discards() {
     let mut event = call(300);
     event.kind = FileKind::Char;
     let (own, mut delays, mut times) = (CostParts::default(), RunDelays::default(), CauseTimes::default());
-    assert!(!divider.divide(&event, Class::Elsewhere, None, &own, &mut delays, &mut times));
+    assert_eq!(divider.divide(&event, Class::Elsewhere, None, &own, &mut delays, &mut times), None);
     divider.file(&FileFacts { ino: 7, path: NULL.to_owned(), ..FileFacts::default() });
-    assert!(divider.divide(&event, Class::Elsewhere, None, &own, &mut delays, &mut times));
+    let main = divider.divide(&event, Class::Elsewhere, None, &own, &mut delays, &mut times);
+    assert_eq!(main, Some(Cause::Discard));
     assert_eq!((times.main(), times.total()), (Cause::Discard, 300));
 }
 
