@@ -1,36 +1,35 @@
 //! Counts, while records go by, everything a report tells: bounded work and memory per call.
 
 mod sessions;
+mod totals;
 mod worst;
 
 use std::collections::BTreeMap;
 
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
+use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::by_name::ByName;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
-use crate::cause::{Cause, CauseTimes, Causes, TimeSums};
+use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
 use crate::explain::{CauseSums, Explain, Explaining, Ideal, seconds_by_cause};
-use crate::file_table::{FileRow, FileTable};
+use crate::file_table::FileTable;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
-use crate::model::{CallState, Prediction};
+use crate::model::Prediction;
 use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record};
-use crate::report::{
-    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
-};
+use crate::report::{FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
 use crate::units::{Bytes, Nanos, Time};
 use crate::worst_call::{NearCall, WorstCall};
 use sessions::{Sessions, ratio};
+use totals::{FileOpTotals, FileTotals, ModelTotals, observed_ns, op_totals, states};
 use worst::{Ranked, Worst};
 
 /// How many files are told apart; calls on further ones are still counted in every total.
@@ -74,33 +73,6 @@ pub struct Collector {
     pub(crate) explaining: Explaining,
     /// Which calls the report is about; all, if None.
     pub(crate) selection: Option<Selection>,
-}
-
-struct ModelTotals {
-    name: &'static str,
-    /// By code; None for operations that did not come.
-    ops: Vec<Option<Sums>>,
-    states: [u64; CallState::ALL.len()],
-    fingerprint: u64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    calls: Tally,
-    observed_ns: u64,
-    predicted_ns: f64,
-}
-
-/// The totals of a file, by operation.
-type FileTotals = FileRow<Vec<FileOpTotals>>;
-
-struct FileOpTotals {
-    op: Op,
-    calls: Tally,
-    observed_ns: u64,
-    predicted_ns: Vec<f64>,
-    time: TimeSums,
-    states: [u64; CallState::ALL.len()],
 }
 
 impl Collector {
@@ -258,11 +230,9 @@ impl Collector {
         causes: Option<Causes>,
     ) {
         for (totals, prediction) in self.models.iter_mut().zip(predictions) {
-            let Some(prediction) = prediction else { continue };
-            let cost = prediction.cost.get();
-            totals.of_op(event.op).add(bytes, event.duration, cost);
-            totals.states[prediction.state as usize] += 1;
-            totals.fingerprint = (totals.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
+            if let Some(prediction) = prediction {
+                totals.add(event, bytes, prediction);
+            }
         }
         let Some(Causes { times: causes, own, main }) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
@@ -500,106 +470,6 @@ impl Collector {
             predicted_s: predicted.map(Nanos::as_seconds),
         }
     }
-}
-
-impl ModelTotals {
-    fn new(name: &'static str) -> ModelTotals {
-        ModelTotals { name, ops: Vec::new(), states: Default::default(), fingerprint: FNV_OFFSET }
-    }
-
-    fn of_op(&mut self, op: Op) -> &mut Sums {
-        let at = op as usize;
-        if self.ops.len() <= at {
-            self.ops.resize(at + 1, None);
-        }
-        self.ops[at].get_or_insert_default()
-    }
-
-    fn report(&self, summary: AccuracySummary, calibrated: Option<&AccuracySummary>) -> ModelReport {
-        let of = |op: &Op| Some((op.name().to_owned(), self.ops.get(*op as usize)?.as_ref()?.report()));
-        let by_op = Op::ALL.iter().filter_map(of);
-        ModelReport {
-            name: self.name.to_owned(),
-            calls: summary.calls,
-            observed_s: summary.observed.as_seconds(),
-            predicted_s: summary.predicted.as_seconds(),
-            total_error: summary.total_error,
-            windowed_error: summary.windowed_error,
-            call_error: summary.call_error,
-            dirty_error: summary.dirty_error,
-            calibrated: calibrated.map(|summary| AsCalibrated {
-                predicted_s: summary.predicted.as_seconds(),
-                total_error: summary.total_error,
-                windowed_error: summary.windowed_error,
-                call_error: summary.call_error,
-            }),
-            summary,
-            by_op: by_op.collect(),
-            states: states(&self.states),
-            fingerprint: format!("{:016x}", self.fingerprint),
-        }
-    }
-}
-
-impl FileOpTotals {
-    fn new(op: Op, models: usize) -> FileOpTotals {
-        FileOpTotals {
-            op,
-            calls: Tally::default(),
-            observed_ns: 0,
-            predicted_ns: vec![0.0; models],
-            time: TimeSums::default(),
-            states: Default::default(),
-        }
-    }
-}
-
-impl Sums {
-    fn add(&mut self, bytes: u64, observed_ns: u64, predicted_ns: f64) {
-        self.calls.add(bytes);
-        self.observed_ns = self.observed_ns.saturating_add(observed_ns);
-        self.predicted_ns += predicted_ns;
-    }
-
-    fn report(&self) -> OpReport {
-        let (observed, predicted) = (self.observed_ns as f64, self.predicted_ns);
-        OpReport {
-            calls: self.calls.calls,
-            bytes: self.calls.bytes,
-            observed_s: observed / 1e9,
-            predicted_s: predicted / 1e9,
-            total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
-        }
-    }
-}
-
-/// The totals of an operation, among those of its file.
-#[inline]
-fn op_totals(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> &mut FileOpTotals {
-    let at = ops.iter().position(|totals| totals.op == op).unwrap_or_else(|| add_op(ops, op, models));
-    &mut ops[at]
-}
-
-/// An operation's first call on a file.
-#[cold]
-fn add_op(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> usize {
-    // Most files have one operation.
-    ops.reserve_exact(1);
-    ops.push(FileOpTotals::new(op, models));
-    ops.len() - 1
-}
-
-/// Observed time of all calls on a file.
-fn observed_ns(totals: &FileTotals) -> u64 {
-    totals.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-fn states(counts: &[u64; CallState::ALL.len()]) -> ByName<u64> {
-    let named = CallState::ALL.iter().map(|state| state.name()).zip(counts.iter().copied());
-    named.filter(|(_, count)| *count > 0).collect()
 }
 
 #[cfg(test)]

@@ -159,8 +159,8 @@ impl Divider {
         event.kind != FileKind::Regular && self.nulls.contains(&event.file())
     }
 
-    /// Sets the time of a call by cause, which would take `own` undisturbed; the cause of its largest part, or
-    /// None if it has no cost.
+    /// Sets the time of a call by cause, which would take `own` undisturbed; the cause of its largest part,
+    /// or None if it has no cost.
     /// `delays`: what the kernel counted for its thread. `times` has no time yet.
     pub fn divide(
         &mut self,

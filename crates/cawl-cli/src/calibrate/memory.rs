@@ -2,9 +2,9 @@
 //!
 //! A round writes a new file in calls of each size, then the same bytes again, and fits lines through the
 //! costs. Small calls: the slope is the copy from the processor's cache. Large calls: the slope is the copy
-//! from memory, and that from the processor's cache where they have the same data each time. A file that stays in the processor's cache is written over in small calls: the intercept is
-//! the call, the slope the copy within that cache. The files are removed before the flusher writes them, so
-//! nothing reaches the device.
+//! from memory, and that from the processor's cache where they have the same data each time. A file that stays
+//! in that cache is written over in small calls: the intercept is the call, the slope the copy within it. The
+//! files are removed before the flusher writes them, so nothing reaches the device.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

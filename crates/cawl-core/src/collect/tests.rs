@@ -1,6 +1,6 @@
 use super::sessions::SESSIONS;
 use super::*;
-use cawl_wire::Rank;
+use cawl_wire::{Op, Rank};
 
 use crate::cause::CostParts;
 use crate::record::{EndKind, Session, SessionEnd, Wchar};

@@ -223,6 +223,13 @@ fn what_the_processors_cache_saves_is_uncertain() {
     profile.memory.hot = Some(Measured::assumed(cached * 1.6));
     near(rewritten(&profile, 64 << 10), [0.625, 1.0, 0.625]);
     near(rewritten(&profile, 16 << 20), [1.0, 1.0, 1.0]);
+    // Neither need the pages be near, nor the data of a large call in that cache.
+    profile.memory.near = Some(Measured::assumed(cached * 5.0));
+    near(rewritten(&profile, 64 << 10), [0.2, 1.0, 0.2]);
+    profile.memory.near = None;
+    (profile.memory.hot_large, profile.memory.hot_size) =
+        (Some(Measured::assumed(cached * 4.0)), Bytes::mib(2));
+    near(rewritten(&profile, 2 << 20), [0.26, 1.0, 0.26]);
     // Nothing makes it slower.
     profile.memory.hot = Some(Measured::assumed(cached * 0.5));
     near(rewritten(&profile, 64 << 10), [1.0, 1.0, 1.0]);

@@ -23,8 +23,9 @@ pub(super) struct Call {
     pub(super) hot: (bool, bool),
     /// By how much copying may be off, down and up, in seconds.
     pub(super) uncopied: (f64, f64),
-    /// Seconds of copying that are assumed to come from the processor's cache.
-    pub(super) doubt: f64,
+    /// Seconds of copying that are assumed to come from the processor's cache, and how many more it takes if
+    /// that does not.
+    pub(super) doubt: (f64, f64),
     /// What each way through the kernel that it has not taken yet costs in addition: square root of
     /// milliseconds.
     pub(super) away: f64,

@@ -39,8 +39,8 @@ pub(super) struct Spreads {
     /// Of synchronous writes, commits, flushes and the latency: what they take, and how far down and up it
     /// goes, in seconds.
     fixed: [(f64, Factors); 4],
-    /// Of copying that is taken to come from the processor's cache.
-    hot: Factors,
+    /// What copying from the processor's cache takes is known.
+    hot: bool,
     known: bool,
 }
 
@@ -110,7 +110,7 @@ impl Spreads {
                 device.flush.as_ref().map_or(NONE, seconds),
                 device.latency.as_ref().map_or(NONE, seconds),
             ],
-            hot: (if memory.hot.is_some() { 1.0 } else { 0.0 }, 1.0 / memory.hot_part()),
+            hot: memory.hot.is_some(),
             known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
     }
@@ -156,8 +156,8 @@ impl Spreads {
             .sum::<f64>()
             .sqrt()
         };
-        let low = off(|f| f.0, pause.min(slept), call.doubt * (1.0 - self.hot.0));
-        let high = off(|f| f.1, pause, call.doubt * (self.hot.1 - 1.0));
+        let low = off(|f| f.0, pause.min(slept), if self.hot { 0.0 } else { call.doubt.0 });
+        let high = off(|f| f.1, pause, call.doubt.1);
         Some((Nanos::seconds((cost.as_seconds() - low).max(0.0)), cost + Nanos::seconds(high)))
     }
 }

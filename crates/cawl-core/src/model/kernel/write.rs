@@ -16,10 +16,10 @@ use super::{Call, Kernel, Op};
 use crate::cause::Cause;
 use cawl_wire::Event;
 
-/// Cached pages of files up to this size are in the processor's cache, too, and those of the smaller ones near
-/// its core. With caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were rewritten at
-/// 46 GB/s in up to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the fixed cost of a
-/// call.
+/// Cached pages of files up to this size are in the processor's cache, too, and those of the smaller ones
+/// near its core. With caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were
+/// rewritten at 46 GB/s in up to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the
+/// fixed cost of a call.
 const HOT_FILE: u64 = 16 << 20;
 const NEAR_FILE: u64 = 1 << 20;
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
@@ -32,11 +32,13 @@ fn quota(task: &Task, exceeded: bool) -> u64 {
     if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause }
 }
 
-/// Seconds it takes to copy a page, into a new one and over a cached one.
+/// Seconds it takes to copy a page, into a new one and over a cached one, and what it would if nothing were in
+/// the processor's cache.
 #[derive(Clone, Copy)]
 struct Copying {
     fresh: f64,
     cached: f64,
+    from_memory: f64,
 }
 
 impl Kernel {
@@ -65,7 +67,8 @@ impl Kernel {
             false => from_memory,
         };
         let pages = (end - first).max(1) as f64;
-        let copying = Copying { fresh: fresh / pages, cached: cached / pages };
+        let [fresh, cached, from_memory] = [fresh, cached, from_memory].map(|all| all / pages);
+        let copying = Copying { fresh, cached, from_memory };
         let largest =
             self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let mut at = first;
@@ -200,8 +203,10 @@ impl Kernel {
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
-        call.doubt +=
+        call.doubt.0 +=
             doubtful(call.hot.0, fresh * copying.fresh) + doubtful(call.hot.1, over * copying.cached);
+        call.doubt.1 +=
+            fresh * (copying.from_memory - copying.fresh) + over * (copying.from_memory - copying.cached);
         if self.tasks.several {
             self.history.raise(from, found.dirtied as f64);
         }
