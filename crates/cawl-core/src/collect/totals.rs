@@ -47,6 +47,7 @@ impl ModelTotals {
     }
 
     /// Adds a call.
+    #[inline]
     pub(super) fn add(&mut self, event: &Event, bytes: u64, prediction: &Prediction) {
         let cost = prediction.cost.get();
         self.of_op(event.op).add(bytes, event.duration, cost);
