@@ -141,7 +141,7 @@ impl Excerpts {
             None => block.described.push(record.clone()),
         }
         if block.raw.len() >= BLOCK_TARGET {
-            self.hand_over();
+            self.hand_over(WAITING);
         }
     }
 
@@ -157,14 +157,19 @@ impl Excerpts {
 
     /// Passes the buffered records to the thread.
     pub fn flush(&mut self) {
+        self.flush_unless(WAITING);
+    }
+
+    /// The same, unless more than so many bytes would wait for it.
+    fn flush_unless(&mut self, most: usize) {
         if self.block.records > 0 || self.block.anomalies > 0 {
-            self.hand_over();
+            self.hand_over(most);
         }
     }
 
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self, most: usize) {
         let size = self.block.raw.len();
-        self.full = self.waiting.load(Ordering::Relaxed) + size > WAITING;
+        self.full = self.waiting.load(Ordering::Relaxed) + size > most;
         // What describes calls is kept; there is little of it.
         let Some(blocks) = self.blocks.as_ref().filter(|_| !self.full) else { return };
         let next = Block::new(self.block.last);
@@ -190,8 +195,8 @@ impl Excerpts {
 impl Drop for Excerpts {
     /// Writes the records of a running excerpt, and closes it.
     fn drop(&mut self) {
-        self.waiting.store(0, Ordering::Relaxed);
-        self.flush();
+        // The last block goes to the thread whatever waits; the count is the thread's to lower.
+        self.flush_unless(usize::MAX);
         self.blocks = None;
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
