@@ -20,6 +20,10 @@ use crate::render::{self, shown};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
+/// Interval of looks at a process within exec, and most of them.
+const EXEC_LOOK_EVERY: Duration = Duration::from_millis(1);
+const EXEC_LOOKS: usize = 100;
+
 /// Most processes named on the terminal.
 const NAMED: usize = 4;
 
@@ -46,26 +50,33 @@ impl Family {
 
     /// A process that ended has no environment, and that of another user's process is not readable.
     fn has(&self, pid: u32) -> bool {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let environment = environment(pid);
         self.marks.iter().all(|mark| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
     }
 
     /// Waits until all have ended, with those found later; a request to stop returns the remaining ones.
-    /// `known` and `ask`: the processes that the daemon knows.
-    pub async fn wait<F>(
-        &self,
-        known: anyhow::Result<Vec<RunProcess>>,
-        ask: impl Fn() -> F,
-        stop: &mut Stop,
-    ) -> Vec<RunProcess>
+    /// `ask`: the processes that the daemon knows.
+    pub async fn wait<F>(&self, ask: impl Fn() -> F, stop: &mut Stop) -> Vec<RunProcess>
     where
         F: Future<Output = anyhow::Result<Vec<RunProcess>>>,
     {
         let style = ProgressStyle::with_template("{wide_msg}").expect("a valid template");
         let line = ProgressBar::new_spinner().with_style(style);
         let mut told = false;
-        let mut answer = known;
         loop {
+            let mut found = self.running();
+            // A process that starts another and ends during the search hides both; a second search finds the
+            // child.
+            if found.is_empty() {
+                found = self.running();
+            }
+            let mut left: Left = found.into_iter().map(|process| (process.pid, process)).collect();
+            // The daemon is asked after the search: a process that overwrote its environment before that has
+            // connected by now.
+            let answer = tokio::select! {
+                answer = ask() => answer,
+                () = stop.asked() => return left.into_values().collect(),
+            };
             let of_daemon = answer.unwrap_or_else(|error| {
                 // The daemon may be of a version without this question, or gone.
                 if !std::mem::replace(&mut told, true) {
@@ -78,13 +89,7 @@ impl Family {
                 }
                 Vec::new()
             });
-            let found = self.running().into_iter().chain(of_daemon);
-            let mut left: Left = found.map(|process| (process.pid, process)).collect();
-            // A process that starts another and ends during the search hides both; a second search finds the
-            // child.
-            if left.is_empty() {
-                left.extend(self.running().into_iter().map(|process| (process.pid, process)));
-            }
+            left.extend(of_daemon.into_iter().map(|process| (process.pid, process)));
             if left.is_empty() {
                 return Vec::new();
             }
@@ -97,16 +102,31 @@ impl Family {
                 }
                 left.retain(|pid, _| cawl_host::is_running(*pid));
             }
-            answer = tokio::select! {
-                answer = ask() => answer,
-                () = stop.asked() => return left.into_values().collect(),
-            };
         }
     }
 }
 
 /// The processes waited for, by pid.
 type Left = BTreeMap<u32, RunProcess>;
+
+/// The environment of a process. Between exec and the first instruction of the new program it has neither
+/// environment nor arguments: that moment is waited out.
+fn environment(pid: u32) -> Vec<u8> {
+    let read = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    for _ in 0..EXEC_LOOKS {
+        let environment = read("environ");
+        // Threads of the kernel have no program.
+        let in_exec = environment.is_empty()
+            && fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+            && read("cmdline").is_empty()
+            && cawl_host::is_running(pid);
+        if !in_exec {
+            return environment;
+        }
+        std::thread::sleep(EXEC_LOOK_EVERY);
+    }
+    Vec::new()
+}
 
 /// The name of a process, without its arguments.
 fn name(pid: u32) -> String {

@@ -25,6 +25,9 @@ const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 /// Longest wait at the end of a run for silent connections.
 pub const SETTLE: Duration = Duration::from_secs(5);
 
+/// Interval of looks at them meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Most connections that ask, and most that have sent nothing yet; beyond that, the one idle for longest of
 /// its kind is closed. Tracers have all other places.
 const ASKERS: usize = 256;
@@ -274,7 +277,7 @@ impl Connections {
     /// SETTLE, so a backlog of any length is read. Returns the number given up.
     async fn until_settled(&self, is_settled: impl Fn(&Connection) -> bool) -> usize {
         let mut before = Vec::new();
-        let mut deadline = tokio::time::Instant::now() + SETTLE;
+        let mut waited = Duration::ZERO;
         loop {
             let changed = self.changed.notified();
             let left: Vec<(u32, u64)> = self
@@ -283,20 +286,22 @@ impl Connections {
                 .filter(|(_, connection)| !is_settled(connection))
                 .map(|(id, connection)| (*id, connection.batches))
                 .collect();
-            let now = tokio::time::Instant::now();
             if left != before {
-                deadline = now + SETTLE;
+                waited = Duration::ZERO;
                 before = left;
             }
             if before.is_empty() {
                 return 0;
             }
-            if now >= deadline {
+            if waited >= SETTLE {
                 tracing::warn!(connections = before.len(), "what they still hold is not waited for");
                 return before.len();
             }
             // A process can end without a change of its connection, so look again at intervals.
-            drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
+            let look = tokio::time::Instant::now();
+            drop(tokio::time::timeout(LOOK_AGAIN, changed).await);
+            // Where the whole machine stood still, the connections had no time either.
+            waited += look.elapsed().min(2 * LOOK_AGAIN);
         }
     }
 }

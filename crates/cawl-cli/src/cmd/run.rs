@@ -99,15 +99,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let running = if args.wait {
         // The answer implies that the program's own bytes are counted, so it can be reaped; a child may wait
         // for that.
-        let known = tokio::select! {
-            known = backend.running() => Some(known),
-            () = stop.asked() => None,
+        let counted = tokio::select! {
+            _ = backend.running() => true,
+            () = stop.asked() => false,
         };
         let _ = waitpid(pid, None);
-        match known {
-            Some(known) => family.wait(known, || backend.running(), &mut stop).await,
-            None => family.running(),
-        }
+        if counted { family.wait(|| backend.running(), &mut stop).await } else { family.running() }
     } else if args.no_children {
         Vec::new()
     } else {
