@@ -3,8 +3,8 @@
 
 Each program is traced, `whatif` is asked about a change, and the program is traced with the change made in it (dd's
 flags, sqlite's pragmas, setvbuf, fewer fsyncs, another order). Compared are the ratios of the time in calls without
-waits for a processor, after over before: of each round, whose two runs follow each other, and then the median of the
-rounds. The floor is how far the rounds' ratios lie apart: their mean distance from that median. Calibrates first.
+waits for a processor, after over before: of each round, whose two runs follow each other in turns, and then the
+median of the rounds. The floor is how far the rounds' ratios lie apart: their mean distance from that median. Calibrates first.
 Writes a table in Markdown to stdout.
 
     bench/whatif.py CAWL_CLI [PLACE [ROUNDS [NAME…]]]
@@ -159,12 +159,13 @@ with place() as folder, tempfile.TemporaryDirectory() as own:
         to = os.path.join(folder, "file")
         for change, changed in changes:
             before, after, said = [], [], []
+            trace, other = (os.path.join(own, name) for name in ("trace.cawl", "changed.cawl"))
             for at in range(ROUNDS):
-                trace = os.path.join(own, "trace.cawl")
-                before.append(traced(command, to, trace, report))
+                runs = [(before, command, trace), (after, changed, other)]
+                for found, program, record in runs if at % 2 == 0 else reversed(runs):
+                    found.append(traced(program, to, record, report))
                 ask = [CLI, "whatif", trace, "--json", *change.split()]
                 said.append(json.loads(subprocess.run(ask, check=True, capture_output=True, text=True).stdout))
-                after.append(traced(changed, to, trace, report))
             told = median(one["ratio"] for one in said)
             low, high = (median(one["interval"][end] for one in said) for end in (0, 1))
             ratios = [after / before for before, after in zip(before, after)]

@@ -258,6 +258,11 @@ impl Analysis {
         (self.learning.learner.profile.clone(), self.learning.learner.constants())
     }
 
+    /// The calls tell that the memory of new pages came warm, whatever the law of free memory foresaw.
+    pub fn came_warm(&self) -> bool {
+        self.learning.learner.cold.came_warm()
+    }
+
     /// From now on what is learned of the device with this number (`st_dev`) is gathered for
     /// [`Analysis::merged`].
     pub fn keep(&mut self, dev: u64) {

@@ -63,9 +63,20 @@ const NOTEWORTHY: f64 = 0.005;
 pub struct ColdMemory {
     /// By operation: bytes of such pages, and how much longer they took than warm ones.
     pub by_op: BTreeMap<Op, (Bytes, Nanos)>,
+    /// Bytes of all new pages whose calls tell whether they were cold.
+    told: Bytes,
 }
 
+/// The largest part of new pages that are cold where memory comes warm.
+const STRAY: f64 = 0.1;
+
 impl ColdMemory {
+    /// What calls tell is that memory came warm.
+    pub fn came_warm(&self) -> bool {
+        let cold = self.by_op.values().map(|(bytes, _)| bytes.as_f64()).sum::<f64>();
+        self.told > Bytes::ZERO && cold < STRAY * self.told.as_f64()
+    }
+
     fn met(&mut self, op: Op, bytes: Bytes, longer: Nanos) {
         let sums = self.by_op.entry(op).or_default();
         *sums = (sums.0 + bytes, sums.1 + longer);
@@ -260,6 +271,9 @@ impl Learner {
             self.supply.observe(fresh, rest, warm, cold);
         }
         let changed = before != self.supply();
+        if self.supply.tells() {
+            self.cold.told += Bytes::from_f64(fresh);
+        }
         if self.supply.is_cold() && fresh > 0.0 {
             self.cold.met(op, Bytes::from_f64(fresh), Nanos::seconds(rest - warm));
         }

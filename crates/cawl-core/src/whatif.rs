@@ -59,7 +59,7 @@ pub struct Machine {
     pub profile: HostProfile,
     /// Its dirty limits; those of the trace's samples, if None.
     pub limits: Option<DirtyLimits>,
-    /// New pages come warm, whatever the memory of the trace's machine was like.
+    /// New pages come warm, whatever the law of free memory foresees.
     pub warm: bool,
 }
 

@@ -80,11 +80,11 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let begun = Instant::now();
     let expected = A_BYTE * fs::metadata(path).map_or(0, |meta| meta.len()) as f64;
     let seen = look(&mut trace, args, Watched::new(expected, "looking for patterns"))?;
-    let Seen { report, profile, sizes, left_out } = &seen;
+    let Seen { report, profile, warm, sizes, left_out } = &seen;
     if !left_out {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
     }
-    let machine = Machine { profile: profile.clone(), limits: None, warm: false };
+    let machine = Machine { profile: profile.clone(), limits: None, warm: *warm };
     let a_run = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
         let watched = Watched::new(a_run * scenarios.len() as f64, "trying changes");
@@ -134,6 +134,8 @@ struct Seen {
     report: Report,
     /// The trace's profile, with what its calls teach.
     profile: HostProfile,
+    /// Its calls tell that memory came warm.
+    warm: bool,
     sizes: FileSizes,
     /// There are more calls than were to be looked at.
     left_out: bool,
@@ -163,9 +165,12 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
             break;
         }
     }
-    let profile = if args.no_learn { trace.profile.clone() } else { analysis.learned().0 };
+    let (profile, warm) = match args.no_learn {
+        true => (trace.profile.clone(), false),
+        false => (analysis.learned().0, analysis.came_warm()),
+    };
     let left_out = args.calls.is_some_and(|most| calls > most);
-    Ok(Seen { report: analysis.report(), profile, sizes, left_out })
+    Ok(Seen { report: analysis.report(), profile, warm, sizes, left_out })
 }
 
 /// Records up to so many calls.

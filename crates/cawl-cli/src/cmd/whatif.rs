@@ -41,9 +41,9 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
     let mut trace = open()?;
     let host = trace.host().cloned();
-    let profile = if args.no_learn { trace.profile.clone() } else { learned(&mut trace)? };
+    let (profile, warm) = if args.no_learn { (trace.profile.clone(), false) } else { learned(&mut trace)? };
     let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
-    let base = Scenario { machine: Machine { profile, limits: None, warm: false }, changes: Vec::new() };
+    let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
     let after = |given: &[Given]| with(&base, given, host.as_ref());
     let mut scenarios = vec![base.clone()];
     let mut names = Vec::new();
@@ -112,8 +112,8 @@ fn write(
     trace.finish().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
 }
 
-/// The trace's profile with what the first calls teach.
-fn learned(trace: &mut SavedTrace) -> anyhow::Result<HostProfile> {
+/// The trace's profile with what the first calls teach, and whether they tell that memory came warm.
+fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
     let options = AnalysisOptions {
         models: vec![MODEL.to_owned()],
         mode: Mode::Assimilated,
@@ -132,7 +132,7 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<HostProfile> {
             break;
         }
     }
-    Ok(analysis.learned().0)
+    Ok((analysis.learned().0, analysis.came_warm()))
 }
 
 pub(super) fn needs_sizes(given: &[Given]) -> bool {

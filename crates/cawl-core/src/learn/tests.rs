@@ -356,10 +356,12 @@ fn what_the_host_took_for_memory_is_told_apart() {
     };
     write_64(&mut world);
     assert_eq!(world.analysis.report().cold, None, "all was warm");
+    assert!(world.analysis.came_warm());
     world.real.supply(Some(true));
     write_64(&mut world);
     let report = world.analysis.report();
     let cold = report.cold.expect("cold memory");
+    assert!(!world.analysis.came_warm());
     let cause = report.explain.as_ref().expect("causes").seconds_of(crate::cause::Cause::ColdMemory);
     assert!((cold.seconds - cause).abs() < 1e-9, "{cold:?}, the cause {cause} s");
     let page = 4096.0 * truth.memory.cold_byte();
