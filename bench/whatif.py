@@ -124,7 +124,7 @@ def programs(to, stream):
 def place():
     """Where programs write: a folder of its own, of the folder or the disk that is asked for."""
     if not IS_DISK:
-        with tempfile.TemporaryDirectory(dir=PLACE) as folder:
+        with tempfile.TemporaryDirectory(dir=os.path.abspath(PLACE)) as folder:
             yield folder
         return
     lab = [os.path.join(os.path.dirname(CLI), "cawl-lab"), "--disk", PLACE, "--supervised"]

@@ -231,6 +231,12 @@ pub fn config_hz(text: &str) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
 }
 
+/// Version and patch level of a kernel release, as of "6.18.44-vm"; zero where there is no number.
+pub fn version(release: &str) -> (u32, u32) {
+    let mut parts = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
 /// The mounts of /proc/self/mountinfo (man 5 proc): device number, mount point, type, options and the
 /// source when it is a device. What lies on the device is left for the caller to fill in.
 pub fn mountinfo(text: &str) -> Vec<Filesystem> {

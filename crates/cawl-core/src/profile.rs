@@ -236,6 +236,10 @@ pub struct DeviceConstants {
     /// Its writers are held to its own share whatever the others do (`bdi/strict_limit`).
     #[serde(default)]
     pub strict_limit: bool,
+    /// fdatasync and O_DSYNC write the inode for new time stamps alone, as ext4 without a journal does (6.18,
+    /// requests counted in `/sys/block/*/stat`).
+    #[serde(default)]
+    pub syncs_stamps: bool,
 }
 
 /// A further device, with constants of its own.
@@ -331,6 +335,10 @@ pub struct KernelSettings {
     pub stream_buffer: Bytes,
     /// Timer ticks per second (CONFIG_HZ).
     pub hz: u32,
+    /// Time stamps that a program has read change with the next write, others with the next tick
+    /// (`inode_set_ctime_current`, fs/inode.c, since 6.13).
+    #[serde(default)]
+    pub fine_stamps: bool,
     /// Number of processors online.
     pub cpus: u32,
     /// Largest piece of the page cache the filesystem handles at once (large folios), in bytes.

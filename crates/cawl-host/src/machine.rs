@@ -155,6 +155,9 @@ pub fn uncalibrated_profile() -> HostProfile {
     profile
 }
 
+/// The first version of Linux with fine time stamps.
+const FINE_STAMPS: (u32, u32) = (6, 13);
+
 /// Sets the kernel's present settings in a profile; unreadable ones stay.
 pub fn apply_settings(profile: &mut HostProfile) {
     let kernel = &mut profile.kernel;
@@ -163,6 +166,8 @@ pub fn apply_settings(profile: &mut HostProfile) {
     if let Some(hz) = hz() {
         kernel.hz = hz;
     }
+    kernel.fine_stamps = nix::sys::utsname::uname()
+        .is_ok_and(|name| host_text::version(&name.release().to_string_lossy()) >= FINE_STAMPS);
     if let Some(limits) = sample().map(|sample| sample.limits(kernel.page))
         && limits.background < limits.hard
     {

@@ -57,6 +57,8 @@ pub struct Place {
     pub scheduler: Option<String>,
     /// Interval at which the journal is committed, with the data of new files; None if unknown.
     pub commit: Option<Nanos>,
+    /// True for ext4 without a journal.
+    pub lacks_journal: bool,
     /// Buffer of a stream on a file there (`st_blksize`).
     pub stream_buffer: Bytes,
 }
@@ -81,11 +83,14 @@ impl Place {
         let name = sysfs.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let queue = sysfs.as_deref().and_then(|device| complete(&mut found, device));
         let physical = queue.and_then(|queue| number(queue.join("physical_block_size").to_str()?));
+        let task = name.as_deref().map(|name| read(&format!("/sys/fs/ext4/{name}/journal_task")));
+        let lacks_journal = task.is_some_and(|task| task.trim() == "<none>");
         Ok(Place {
             backing: backing(&found.kind, sysfs.is_some()),
             number: meta.dev(),
             device: name.unwrap_or_else(|| found.kind.clone()),
-            commit: commit(&found.kind, &found.options),
+            commit: if lacks_journal { Some(Nanos::ZERO) } else { commit(&found.kind, &found.options) },
+            lacks_journal,
             filesystem: found.kind,
             mount: found.mount,
             block: found.block.map(Bytes),

@@ -74,6 +74,14 @@ fn offsets_are_true_whenever_a_handler_writes() {
 }
 
 #[test]
+fn the_write_after_a_look_at_the_time_stamps_says_so() {
+    let sessions = compare(&app("stamps"), &[], |_| {});
+    let writes = sessions[0].events.iter().filter(|event| matches!(event.op, Op::Write | Op::Pwrite));
+    let marked: Vec<bool> = writes.map(|event| event.has(flag::STAMPS_READ)).collect();
+    assert_eq!(marked, [0, 0, 1, 0, 0, 1, 0, 0, 1].map(|marked| marked == 1));
+}
+
+#[test]
 fn names_begin_in_the_working_directory() {
     let place = dir();
     let home = place.path().canonicalize().expect("a folder").join("home");

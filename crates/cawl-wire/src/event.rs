@@ -224,6 +224,8 @@ pub mod flag {
     pub const CLOEXEC: u32 = 1 << 13;
     /// A descriptor still leads to the file that loses its last link. Set by the analysis, for models.
     pub const HELD: u32 = 1 << 14;
+    /// The program has read the file's time stamps since the previous write through this descriptor.
+    pub const STAMPS_READ: u32 = 1 << 15;
 }
 
 /// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not

@@ -165,9 +165,7 @@ fn preload(path: &str) -> Check {
 
 fn kernel() -> Check {
     let release = cawl_host::facts().kernel;
-    let mut parts = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    if version >= (6, 5) {
+    if cawl_core::host_text::version(&release) >= (6, 5) {
         return check("kernel", State::Fine, format_args!("{release}, stores to mappings by cachestat"));
     }
     let text = "before 6.5 there is no cachestat, stores to mappings are guessed from smaps";

@@ -34,8 +34,8 @@ enum {
     STREAM_OPEN = 45, FORK = 60, START = 200, WAIT = 201, PAUSE = 202, SET_FLAGS = 203, ORDER = 204
 };
 /* Flags of a step: no call of the trace; the descriptor is moved to `offset` first; by name instead of
- * descriptor; without a name; a stream of an open descriptor. */
-enum { SILENT = 1, POSITION = 2, BY_NAME = 4, NAMELESS = 8, ON_DESCRIPTOR = 16 };
+ * descriptor; without a name; a stream of an open descriptor; the time stamps are read first. */
+enum { SILENT = 1, POSITION = 2, BY_NAME = 4, NAMELESS = 8, ON_DESCRIPTOR = 16, STAMPS_READ = 64 };
 enum { NONE = 0xffffffff, PAGE = 4096, SMALL = 256 << 10, WINDOW = 1 << 20, POOL = 64 << 20, STACK = 256 << 10 };
 /* A thread that sleeps wakes so much before its time and waits awake, in ns. */
 enum { AWAKE = 50000 };
@@ -417,6 +417,9 @@ static void run(uint32_t index) {
         default: break;
         }
         if (s->flags & POSITION && lseek(fds[s->slot], offset, SEEK_SET) < 0)
+            fail(s, errno);
+        struct stat stamps;
+        if (s->flags & STAMPS_READ && fstat(fds[s->slot], &stamps))
             fail(s, errno);
         char *from = data(s->size, turn);
         const char *text = s->op == STREAM_WRITE ? stream_data(s, from, &own, &room) : NULL;

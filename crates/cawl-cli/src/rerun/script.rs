@@ -41,6 +41,8 @@ pub mod how {
     pub const ON_DESCRIPTOR: u16 = 16;
     /// Its cost has a law (`Class::Cost`); the player does not look at it.
     pub const COST: u16 = 32;
+    /// The time stamps of the descriptor's file are read first.
+    pub const STAMPS_READ: u16 = 64;
 }
 
 /// What a thread does next.

@@ -219,6 +219,7 @@ impl Kernel {
             folio: self.constants.folio,
             met_flusher: at_work,
             may_commit: of.may_commit(at),
+            stamps: event.has(flag::STAMPS_READ) && self.profile.kernel.fine_stamps,
             away: growth(at - self.tasks.current.left),
             idle: if at_work { 0.0 } else { growth(at - idle_since) },
             ..Call::default()

@@ -255,6 +255,13 @@ impl Machine {
         self.reschedule(at);
     }
 
+    /// Without a journal: the inode of a file is on its device.
+    pub fn write_inode(&mut self, file: u32) {
+        let inode = self.cache.file_mut(file);
+        (inode.changed, inode.grown) = (0, 0);
+        self.devices[inode.device].changed = 0;
+    }
+
     /// The device that has most to do, or had, if none has.
     fn busiest(&self) -> Option<&Device> {
         self.devices.iter().max_by_key(|device| (device.level(), device.dirtied))

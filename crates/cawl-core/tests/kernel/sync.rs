@@ -1,6 +1,6 @@
 //! Calls that wait for the device: journal, flush, latency, direct writes.
 
-use cawl_core::{Bytes, Cause, CostModel, DirtyLimits, Kernel, Measured, Nanos, Rate, Time};
+use cawl_core::{Bytes, Cause, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, Rate, Time};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::{Program, profile, range, small_writes, stream, with, write};
@@ -223,6 +223,34 @@ fn writes_within_a_tick_change_the_inode_once() {
         commits += program.call(fsync).expect("a cost").work.fsyncs;
     }
     assert!((99.0..=101.0).contains(&commits), "{commits} commits in 100 ticks");
+}
+
+/// Stamps that were read change with the next write where the kernel has fine ones, and on ext4 without a
+/// journal every sync of a changed inode writes it (6.18: one request more, of 4 KiB).
+#[test]
+fn without_a_journal_time_stamps_are_written_too() {
+    let mut profile = profile();
+    profile.device.latency = Some(Measured::assumed(Nanos::millis(0.1)));
+    profile.device.flush = Some(Measured::assumed(Nanos::millis(0.1)));
+    profile.device.fsync = Measured::assumed(Nanos::millis(0.2));
+    (profile.device.syncs_stamps, profile.device.commit) = (true, Nanos::ZERO);
+    let read = with(flag::STAMPS_READ, 0, 4096);
+    let waits = |profile: &HostProfile, between: Event| {
+        let mut program = Program::on(profile);
+        let sync = Event { op: Op::Fdatasync, ..write(0, 0, 0) };
+        // Both within a tick: the stamps have changed with the first write.
+        let work =
+            [write(0, 0, 4096), sync, between, sync].map(|call| program.call(call))[3].expect("a cost").work;
+        (work.latencies, work.fsyncs, work.flushes)
+    };
+    assert_eq!(waits(&profile, write(0, 0, 4096)), (1.0, 0.0, 1.0));
+    assert_eq!(waits(&profile, Event { ino: 2, ..write(0, 0, 4096) }), (0.0, 0.0, 1.0));
+    assert_eq!(waits(&profile, read), (1.0, 0.0, 1.0), "before 6.13");
+    profile.kernel.fine_stamps = true;
+    assert_eq!(waits(&profile, read), (2.0, 0.0, 1.0));
+    assert_eq!(waits(&profile, write(0, 4096, 4096)), (1.0, 1.0, 0.0), "it grows");
+    profile.device.syncs_stamps = false;
+    assert_eq!(waits(&profile, read), (1.0, 0.0, 1.0));
 }
 
 /// A call that takes longer than calls are held back is told of after samples from its middle, to which the

@@ -61,6 +61,19 @@ fn not_open() -> c_int {
     -1
 }
 
+/// A look at what a descriptor leads to. A program that looks which descriptors are open must not find the
+/// tracer's.
+fn looking(fd: c_int, look: impl FnOnce() -> c_int) -> c_int {
+    if link::is_own(fd) {
+        return not_open();
+    }
+    let returned = look();
+    if returned == 0 && session::active() {
+        descriptors::stamps_read(fd);
+    }
+    returned
+}
+
 /// Descriptors that are about to be closed all at once: what the daemon knows of is told beforehand, for
 /// afterwards there is nothing to look at.
 #[cold]
@@ -288,13 +301,12 @@ hooks! {
         returned
     }
 
-    // A program that looks which descriptors are open must not find the tracer's.
     fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int {
-        if link::is_own(fd) { not_open() } else { real::fstat(fd, stat) }
+        looking(fd, || real::fstat(fd, stat))
     }
 
     fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int {
-        if link::is_own(fd) { not_open() } else { real::__fxstat(version, fd, stat) }
+        looking(fd, || real::__fxstat(version, fd, stat))
     }
 
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {

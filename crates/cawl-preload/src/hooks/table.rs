@@ -68,7 +68,7 @@ pub const HOOKS: &[Group] = &[
     hooks(
         "looks at descriptors",
         &["fstat", "fstat64", "__fxstat", "__fxstat64"],
-        "none; the tracer's own descriptor is not open, as for the other functions of descriptors",
+        "the next write through it changes the time stamps; the tracer's own descriptor is not open",
         "processes::the_tracers_descriptor_is_not_found",
     ),
     hooks(

@@ -341,6 +341,17 @@ pub fn flags_changed(fd: c_int) {
     file.twin.store(CROWDED, Relaxed);
 }
 
+/// The program has read the time stamps of what a descriptor leads to: the next write gets an event of its
+/// own that says so.
+pub fn stamps_read(fd: c_int) {
+    let Some(file) = known(fd) else { return };
+    let flags = file.flags.load(Relaxed);
+    if flags & (flag::WRITABLE | flag::STAMPS_READ) == flag::WRITABLE && file.kind() == FileKind::Regular {
+        file.flags.fetch_or(flag::STAMPS_READ, Relaxed);
+        file.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
+    }
+}
+
 impl Descriptor {
     const fn unknown() -> Descriptor {
         Descriptor {
@@ -439,7 +450,16 @@ impl Descriptor {
     /// Bits of [`flag`].
     #[inline(always)]
     pub fn flags(&self) -> u32 {
-        self.flags.load(Relaxed)
+        self.flags.load(Relaxed) & !flag::STAMPS_READ
+    }
+
+    /// Whether the time stamps were read since the previous write, as a bit of [`flag`].
+    pub fn take_stamps_read(&self) -> u32 {
+        let read = self.flags.load(Relaxed) & flag::STAMPS_READ;
+        if read != 0 {
+            self.flags.fetch_and(!flag::STAMPS_READ, Relaxed);
+        }
+        read
     }
 
     /// What kind of object it is.

@@ -219,6 +219,9 @@ impl Builder {
                 }
             }
         }
+        if event.has(flag::STAMPS_READ) {
+            step.flags |= how::STAMPS_READ;
+        }
         self.make(thread, event, step);
     }
 

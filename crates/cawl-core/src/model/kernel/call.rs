@@ -26,6 +26,8 @@ pub(super) struct Call {
     /// Seconds of copying that are assumed to come from the processor's cache, and how many more it takes if
     /// that does not.
     pub(super) doubt: (f64, f64),
+    /// It changes the file's time stamps even within a tick.
+    pub(super) stamps: bool,
     /// What each way through the kernel that it has not taken yet costs in addition: square root of
     /// milliseconds.
     pub(super) away: f64,

@@ -48,6 +48,8 @@ enum Last {
     Commit,
     /// It commits, as part of a synchronous write.
     WriteCommit,
+    /// There is no journal: the inode is written and waited for, then the device's cache is flushed.
+    Inode,
     /// Nothing there to commit: the device's cache is flushed.
     Flush,
 }
@@ -102,8 +104,10 @@ impl Kernel {
         let submitted = self.machine.submit(call.file, end - first);
         let seek = self.write_seek(call, offset, last);
         self.wait_for_file(call, submitted);
-        let allocates = self.must_commit(call, false);
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let grown = self.machine.cache.file(call.file).grown;
+        let device = &self.machine.devices[call.device];
+        let allocates = grown == device.transaction;
+        let of = self.profile.device_of(device.id);
         let allocation = known(&of.delayed_allocation.filter(|_| allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
@@ -112,8 +116,7 @@ impl Kernel {
 
     /// What a synchronous write ends with, in seconds.
     fn write_last(&mut self, call: &mut Call, event: &Event) -> f64 {
-        let last =
-            if self.must_commit(call, event.has(flag::SYNC)) { Last::WriteCommit } else { Last::Flush };
+        let last = self.to_do(call, event.has(flag::SYNC), Last::WriteCommit);
         self.last(call, last)
     }
 
@@ -130,11 +133,19 @@ impl Kernel {
         seek
     }
 
-    /// The running transaction has a change of the call's file; of its size or blocks, if not `all` counts.
-    fn must_commit(&mut self, call: &Call, all: bool) -> bool {
+    /// What is left to do for the call's file: `commit` if the running transaction has a change of its size or
+    /// blocks, or, if `all` counts, of anything. Without a journal these are the changes since its inode was
+    /// last written.
+    fn to_do(&mut self, call: &Call, all: bool, commit: Last) -> Last {
         let inode = self.machine.cache.file(call.file);
-        let latest = if all { inode.changed } else { inode.grown };
-        latest == self.machine.devices[call.device].transaction
+        let device = &self.machine.devices[call.device];
+        let changed = inode.changed == device.transaction;
+        match inode.grown == device.transaction {
+            true => commit,
+            false if changed && self.profile.device_of(device.id).syncs_stamps => Last::Inode,
+            false if changed && all => commit,
+            false => Last::Flush,
+        }
     }
 
     /// What a call ends with that has waited for its data, in seconds.
@@ -142,8 +153,12 @@ impl Kernel {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
         if last != Last::Flush {
-            self.machine.commit(call.device);
+            match of.syncs_stamps {
+                true => self.machine.write_inode(call.file),
+                false => self.machine.commit(call.device),
+            }
         }
+        let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
         let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
         let fixed = match (last, flush) {
             (Last::Commit, _) => {
@@ -154,11 +169,11 @@ impl Kernel {
                 call.work.syncs += 1.0;
                 write.as_seconds()
             }
-            (Last::Flush, Some(_)) => {
+            (Last::Flush | Last::Inode, Some(_)) => {
                 call.work.flushes += 1.0;
                 flushing
             }
-            (Last::Flush, None) => {
+            (Last::Flush | Last::Inode, None) => {
                 call.work.fsyncs += FLUSH;
                 flushing
             }
@@ -166,7 +181,7 @@ impl Kernel {
         // A commit has the flush in it.
         call.spent[Cause::DeviceFlush] += flushing.min(fixed);
         call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
-        fixed
+        inode + fixed
     }
 
     /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost.
@@ -179,12 +194,13 @@ impl Kernel {
         let submitted = self.machine.submit(call.file, u64::MAX);
         self.wait_for_file(call, submitted);
         let device = &self.machine.devices[call.device];
-        let commits = match event.kind {
+        let last = match event.kind {
             // A name in it has changed, if anything has.
-            FileKind::Directory => device.changed == device.transaction,
-            _ => self.must_commit(call, event.op != Op::Fdatasync),
+            FileKind::Directory if device.changed == device.transaction => Last::Commit,
+            FileKind::Directory => Last::Flush,
+            _ => self.to_do(call, event.op != Op::Fdatasync, Last::Commit),
         };
-        let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush }) + self.wake(call);
+        let fixed = self.last(call, last) + self.wake(call);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -312,6 +328,10 @@ impl Kernel {
             call.device = device;
             let commits = self.machine.devices[device].changed == self.machine.devices[device].transaction;
             let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush });
+            if commits {
+                // Every file's changes are on the device.
+                self.machine.commit(device);
+            }
             self.occupy(call, 0.0, fixed);
         }
         call.device = own;

@@ -107,12 +107,12 @@ impl Kernel {
         }
     }
 
-    /// The file's time stamps change, if the kernel's clock has ticked since they last did
-    /// (`file_update_time`).
+    /// The file's time stamps change, if the kernel's clock has ticked since they last did, or if a program
+    /// has read them since (`file_update_time`).
     fn stamp(&mut self, call: &Call) {
         let tick = (call.at * self.constants.hz) as u64 + 1;
         let inode = self.machine.cache.file_mut(call.file);
-        if inode.stamped != tick {
+        if inode.stamped != tick || call.stamps {
             inode.stamped = tick;
             self.machine.change(call.file, call.at, false);
         }

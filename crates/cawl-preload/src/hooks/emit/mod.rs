@@ -116,6 +116,7 @@ fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd
     let mut event = event(inside, op, call.start, call.start.wrapping_add(duration));
     about(&mut event, fd, file);
     (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
+    let flags = flags | file.take_stamps_read();
     event.flags |= flags;
     if event.returned < 0 {
         event.errno = inside.errno();
