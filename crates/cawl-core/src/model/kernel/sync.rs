@@ -116,7 +116,7 @@ impl Kernel {
 
     /// What a synchronous write ends with, in seconds.
     fn write_last(&mut self, call: &mut Call, event: &Event) -> f64 {
-        let last = self.to_do(call, event.has(flag::SYNC), Last::WriteCommit);
+        let last = self.rest(call, event.has(flag::SYNC), Last::WriteCommit);
         self.last(call, last)
     }
 
@@ -136,7 +136,7 @@ impl Kernel {
     /// What is left to do for the call's file: `commit` if the running transaction has a change of its size or
     /// blocks, or, if `all` counts, of anything. Without a journal these are the changes since its inode was
     /// last written.
-    fn to_do(&mut self, call: &Call, all: bool, commit: Last) -> Last {
+    fn rest(&mut self, call: &Call, all: bool, commit: Last) -> Last {
         let inode = self.machine.cache.file(call.file);
         let device = &self.machine.devices[call.device];
         let changed = inode.changed == device.transaction;
@@ -198,7 +198,7 @@ impl Kernel {
             // A name in it has changed, if anything has.
             FileKind::Directory if device.changed == device.transaction => Last::Commit,
             FileKind::Directory => Last::Flush,
-            _ => self.to_do(call, event.op != Op::Fdatasync, Last::Commit),
+            _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
         };
         let fixed = self.last(call, last) + self.wake(call);
         self.occupy(call, 0.0, fixed);
