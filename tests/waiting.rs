@@ -148,6 +148,8 @@ fn an_interrupt_ends_the_wait() {
     let mut running = Running::start(dir.run_command(&["--wait"], &leaving("sleep 1000")));
     let (shell, left) = pids(&mut running);
     eventually("the end of the shell", || state(shell).is_none());
+    let name = || fs::read_to_string(format!("/proc/{}/comm", left.0)).unwrap_or_default();
+    eventually("the exec", || name() == "sleep\n");
     let finished = interrupt_until_it_ends(running, REPORT).code(3);
     let notes = notes(&dir.report(&finished));
     let named = format!("sleep (pid {})", left.0);
