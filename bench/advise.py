@@ -3,9 +3,9 @@
 
 Usage: bench/advise.py CAWL-CLI [DIR]
 
-Runs each program of bench/advise.c, advises on its trace, then runs it with the fix made in the program, ROUNDS
-times each in turn (default 5), and prints a table in Markdown: the first advice, the ratio of the time in calls
-after over before as predicted for the fix and as observed (medians), and the noise: the largest part by which a
+Runs each program of bench/advise.c, then with the fix made in the program, ROUNDS times each in turn (default 5),
+advises on the last trace, and prints a table in Markdown: the first advice, the ratio of the time in calls after over
+before as predicted for the fix from each trace and as observed (medians), and the noise: the largest part by which a
 run of either kind is off its median. DIR (default: a new folder under TMPDIR) is on the disk to measure.
 
 Limits are lowered for the third program if LIMITS=BACKGROUND,HARD is set, in bytes, which needs root; its fix
@@ -61,23 +61,24 @@ def limit(values):
 
 def compare(name, kind, fault, fix, change, work, limits=None):
     file = f"{work}/out"
-    before, after = [], []
+    before, after, said = [], [], []
     for at in range(rounds):
         if limits:
             limit(limits[0])
         before.append(in_calls([kind, file, fault], work, f"{work}/fault.trace"))
+        said.append(asked("whatif", f"{work}/fault.trace", *change))
         if limits:
             limit(limits[1])
         after.append(in_calls([kind, file, fix], work, f"{work}/fix.trace"))
     advice = asked("advise", f"{work}/fault.trace")["advice"]
     first = advice[0]["what"] if advice else "nothing"
     others = [other["what"] for other in advice[0]["alternatives"]] if advice else []
-    predicted = asked("whatif", f"{work}/fault.trace", *change)
     was, now = statistics.median(before), statistics.median(after)
+    predicted = statistics.median(one["ratio"] for one in said)
     noise = max(abs(run / was - 1) for run in before), max(abs(run / now - 1) for run in after)
-    low, high = predicted["interval"]
+    low, high = (statistics.median(one["interval"][end] for one in said) for end in (0, 1))
     print(f"| {name} | {first}{'; or ' + ', '.join(others) if others else ''} | {' '.join(change)} "
-          f"| {predicted['ratio']:.3f} ({low:.3f} to {high:.3f}) | {now / was:.3f} | {was * 1e3:.1f} ms "
+          f"| {predicted:.3f} ({low:.3f} to {high:.3f}) | {now / was:.3f} | {was * 1e3:.1f} ms "
           f"| {now * 1e3:.1f} ms | {max(noise) * 100:.0f} % |", flush=True)
 
 

@@ -213,7 +213,8 @@ impl Learner {
         } else if copies {
             self.copied(observed, prediction, event.op)
         } else {
-            work.stays_in_stream() && self.buffered(observed, work)
+            // To close a stream is more than a call on it.
+            event.op == Op::StreamWrite && work.stays_in_stream() && self.buffered(observed, work)
         }
     }
 

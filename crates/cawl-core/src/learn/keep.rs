@@ -1,5 +1,6 @@
 //! What is kept of a run for the next one: every bank's [`evidence`](super::evidence) added to a stored
-//! profile.
+//! profile. What a stream's calls cost beyond the copy is the program's formatting, no constant of the
+//! machine, and is not kept.
 
 use super::bank::Bank;
 use super::evidence::Known;
@@ -19,7 +20,6 @@ const COPYING: [&str; 7] = [
 ];
 const HOST: [&str; 1] = ["memory.cold"];
 const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
-const STREAM: [&str; 2] = ["calls.stream", "memory.stream"];
 const WAITING: [&str; 9] = [
     "device.write",
     "device.sync_call",
@@ -86,13 +86,12 @@ impl Learner {
         self.copying.counts(counts);
         self.host.counts(counts);
         self.slowdown.counts(counts);
-        self.stream.counts(counts);
         self.waiting.counts(counts);
     }
 
     /// True if there is something to keep.
     pub fn has_kept(&self) -> bool {
-        let banks = [self.copying.kept(), self.host.kept(), self.slowdown.kept(), self.stream.kept()];
+        let banks = [self.copying.kept(), self.host.kept(), self.slowdown.kept()];
         banks.iter().any(|kept| *kept > 0) || self.waiting.kept() > 0 || self.writeback.kept() > 0
     }
 
@@ -105,7 +104,6 @@ impl Learner {
         merge.add(COPYING, &self.copying, &mut next.copying, &mut alone.copying);
         merge.add(HOST, &self.host, &mut next.host, &mut alone.host);
         merge.add(SLOWDOWN, &self.slowdown, &mut next.slowdown, &mut alone.slowdown);
-        merge.add(STREAM, &self.stream, &mut next.stream, &mut alone.stream);
         merge.add(WAITING, &self.waiting, &mut next.waiting, &mut alone.waiting);
         merge.add(WRITEBACK, &self.writeback, &mut next.writeback, &mut alone.writeback);
         let Merge { mut said, sure, .. } = merge;
@@ -142,7 +140,6 @@ impl Learner {
     /// The constants, as the banks have them.
     fn adopted(mut self) -> Vec<Constant> {
         self.adopt_copying();
-        self.adopt_stream();
         self.adopt_waiting();
         self.adopt_writeback();
         self.constants()

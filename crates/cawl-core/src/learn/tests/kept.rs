@@ -97,6 +97,29 @@ fn two_runs_at_once_say_the_same_in_either_order() {
     }
 }
 
+/// A program that formats long texts into a stream, and closes streams, says nothing of other programs.
+#[test]
+fn what_a_stream_costs_is_learned_for_the_run_alone() {
+    let file = calibrated();
+    let formats = |op: Op| {
+        move |world: &mut World| {
+            for _ in 0..2000 {
+                world.call(Op::Write, 4096, mild);
+            }
+            for _ in 0..2000 {
+                world.call(op, 1, |noise, cost| mild(noise, cost) + 400.0);
+            }
+        }
+    };
+    for (op, is_learned) in [(Op::StreamWrite, true), (Op::StreamClose, false)] {
+        let world = run(&truth(), &file, formats(op));
+        let learned = world.learned("calls.stream");
+        assert_eq!(learned.learned > 200.0, is_learned, "{op:?}: {learned:?}");
+        let after = world.analysis.merged(&file, 1).expect("something");
+        assert!(kept(&after, "calls.write").is_some() && kept(&after, "calls.stream").is_none());
+    }
+}
+
 #[test]
 fn a_cold_run_leaves_warm_memory_as_it_was() {
     let file = calibrated();
