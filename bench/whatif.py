@@ -4,7 +4,8 @@
 Each program is traced, `whatif` is asked about a change, and the program is traced with the change made in it (dd's
 flags, sqlite's pragmas, setvbuf, fewer fsyncs, another order). Compared are the ratios of the time in calls without
 waits for a processor, after over before: of each round, whose two runs follow each other in turns, and then the
-median of the rounds. The floor is how far the rounds' ratios lie apart: their mean distance from that median. Calibrates first.
+median of the rounds. The floor is how far the rounds' ratios lie apart: their mean distance from that median, and not
+less than half a percent. Calibrates first.
 Writes a table in Markdown to stdout.
 
     bench/whatif.py CAWL_CLI [PLACE [ROUNDS [NAME…]]]
@@ -20,6 +21,7 @@ PLACE = sys.argv[2] if len(sys.argv) > 2 else "."
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 5
 NAMES = sys.argv[4:]
 IS_DISK = PLACE in ("ssd", "hdd", "nvme")
+LEAST = 0.005
 SCALE = {"hdd": 8, "ssd": 2, "nvme": 2}.get(PLACE, 1)
 
 STREAM = r"""
@@ -170,7 +172,7 @@ with place() as folder, tempfile.TemporaryDirectory() as own:
             low, high = (median(one["interval"][end] for one in said) for end in (0, 1))
             ratios = [after / before for before, after in zip(before, after)]
             real = median(ratios)
-            floor = mean(abs(ratio / real - 1) for ratio in ratios)
+            floor = max(LEAST, mean(abs(ratio / real - 1) for ratio in ratios))
             off = told / real - 1
             holds.append(abs(off) <= max(0.15, 1.5 * floor))
             if abs(real - 1) > floor:

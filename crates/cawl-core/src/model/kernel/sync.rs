@@ -184,7 +184,8 @@ impl Kernel {
         inode + fixed
     }
 
-    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost.
+    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit of
+    /// the running transaction, if it has anything, and no flush (`ext4_force_commit`).
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
         if !waits(event) {
@@ -197,6 +198,7 @@ impl Kernel {
         let last = match event.kind {
             // A name in it has changed, if anything has.
             FileKind::Directory if device.changed == device.transaction => Last::Commit,
+            FileKind::Directory if !self.profile.device_of(device.id).syncs_stamps => return,
             FileKind::Directory => Last::Flush,
             _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
         };
