@@ -133,6 +133,11 @@ fn another_machine_and_its_constants() {
     let constants = answer["sensitivity"].as_array().expect("constants");
     let first = constants[0]["constant"].as_str().expect("a name");
     assert!(first.starts_with("device.") && number(&constants[0]["effect"]) > 0.01, "{answer:#}");
+    // A factor that cannot grow.
+    let answer = asked(&dir, &["--set", "memory.flush_factor=1", "--sensitivity"]);
+    let constants = answer["sensitivity"].as_array().expect("constants");
+    let factor = constants.iter().find(|one| one["constant"] == "memory.flush_factor").expect("it is listed");
+    assert!(number(&factor["factor"]) < 1.0, "{factor:#}");
     // Limits far below what is written.
     let throttled = asked(&dir, &["--only", "*.db", "--fsync", "none", "--no-think", "--limits", "64K,128K"]);
     let causes = throttled["after"]["causes"].as_array().expect("causes");

@@ -52,13 +52,17 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let constants = changed.machine.profile.constants();
         scenarios.push(changed.clone());
         for (name, value) in constants {
-            let text = (value * STEP).to_string();
-            let profile = changed.machine.profile.with(&name, &text).map_err(anyhow::Error::msg)?;
+            // A part of something cannot be more than all of it.
+            let with = |factor: f64| {
+                let profile = changed.machine.profile.with(&name, &(value * factor).to_string());
+                profile.map(|profile| (factor, profile))
+            };
+            let (factor, profile) = with(STEP).or_else(|_| with(1.0 / STEP)).map_err(anyhow::Error::msg)?;
             scenarios.push(Scenario {
                 machine: Machine { profile, ..changed.machine.clone() },
                 ..changed.clone()
             });
-            names.push(name);
+            names.push((name, factor));
         }
     } else if args.each {
         for one in given {
@@ -90,7 +94,9 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         answer.after = Some(compared(text(given), changed));
         let of_calls = given.iter().filter(|one| one.changes_calls());
         of_calls.zip(&changed.changed).for_each(|(one, calls)| answer.changed(&one.text, *calls));
-        let effect = |(name, other): (String, &Ledger)| Sensitivity::new(name, STEP, changed, other);
+        let effect = |((name, factor), other): ((String, f64), &Ledger)| {
+            Sensitivity::new(name, factor, changed, other)
+        };
         answer.sensitivity = names.into_iter().zip(others).map(effect).collect();
         answer.sensitivity.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));
     }

@@ -196,7 +196,9 @@ impl Answer {
         }
         if !self.sensitivity.is_empty() {
             let rows = self.sensitivity.iter().filter(|one| one.effect.abs() >= 0.0005);
-            let rows = rows.map(|one| [one.constant.clone(), format!("{:+.1} %", one.effect * 100.0)]);
+            // What a smaller one saves, a larger one costs.
+            let larger = |one: &Sensitivity| if one.factor > 1.0 { one.effect } else { -one.effect };
+            let rows = rows.map(|one| [one.constant.clone(), format!("{:+.1} %", larger(one) * 100.0)]);
             headed(&mut out, &table(&["CONSTANT +10 %", "TOTAL"], [0], rows), terminal);
         }
         out
