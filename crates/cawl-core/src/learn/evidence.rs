@@ -17,7 +17,7 @@
 /// Part by which a constant differs from run to run.
 const VARIES: f64 = 0.15;
 /// Part by which a measured constant differs from what programs meet.
-const STRANGE: f64 = 0.3;
+pub(super) const STRANGE: f64 = 0.3;
 /// No kept constant is better known than to this part of its value.
 const SUREST: f64 = 0.1;
 /// Standard deviations that a constant moves by one run, at most.

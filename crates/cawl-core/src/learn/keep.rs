@@ -3,7 +3,7 @@
 //! machine, and is not kept.
 
 use super::bank::Bank;
-use super::evidence::Known;
+use super::evidence::{Known, STRANGE, Said};
 use super::{Constant, Learner};
 use crate::profile::{HostProfile, Kept, Origin};
 
@@ -44,11 +44,12 @@ struct Merge<'a> {
 
 impl Merge<'_> {
     /// Adds what a run says to what is known of a bank's constants: `next` begins with both, `alone` with the
-    /// run's.
+    /// run's. What was `measured` is as uncertain as measurements are, and as it is off by now, at most.
     fn add<const N: usize>(
         &mut self,
         names: [&'static str; N],
         run: &Bank<N>,
+        measured: &Bank<N>,
         next: &mut Bank<N>,
         alone: &mut Bank<N>,
     ) {
@@ -56,7 +57,13 @@ impl Merge<'_> {
             self.file.learned.as_ref().is_some_and(|learned| learned.constants.contains_key(name))
         };
         let known = next.known(names.map(kept), names.map(|name| self.used.is_measured(name)));
-        let said = run.said(&known);
+        let measured = measured.known([false; N], names.map(|name| self.file.is_measured(name)));
+        let mut said = run.said(&known);
+        for (said, measured) in said.iter_mut().zip(measured).filter(|(_, known)| known.measured) {
+            let Some(Said { known, .. }) = said else { continue };
+            let ordinary = measured.deviation.hypot(STRANGE * measured.value);
+            known.deviation = known.deviation.min(ordinary.hypot(known.value - measured.value));
+        }
         let with = |value: fn(Known, Option<f64>) -> f64| {
             let mut now = known;
             for (now, said) in now.iter_mut().zip(said) {
@@ -100,12 +107,13 @@ impl Learner {
     pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
         let used = file.clone().as_learned();
         let (mut next, mut alone) = (Learner::new(&used), Learner::new(&used));
+        let measured = Learner::new(file);
         let mut merge = Merge { file, used: &used, said: Vec::new(), sure: Vec::new() };
-        merge.add(COPYING, &self.copying, &mut next.copying, &mut alone.copying);
-        merge.add(HOST, &self.host, &mut next.host, &mut alone.host);
-        merge.add(SLOWDOWN, &self.slowdown, &mut next.slowdown, &mut alone.slowdown);
-        merge.add(WAITING, &self.waiting, &mut next.waiting, &mut alone.waiting);
-        merge.add(WRITEBACK, &self.writeback, &mut next.writeback, &mut alone.writeback);
+        merge.add(COPYING, &self.copying, &measured.copying, &mut next.copying, &mut alone.copying);
+        merge.add(HOST, &self.host, &measured.host, &mut next.host, &mut alone.host);
+        merge.add(SLOWDOWN, &self.slowdown, &measured.slowdown, &mut next.slowdown, &mut alone.slowdown);
+        merge.add(WAITING, &self.waiting, &measured.waiting, &mut next.waiting, &mut alone.waiting);
+        merge.add(WRITEBACK, &self.writeback, &measured.writeback, &mut next.writeback, &mut alone.writeback);
         let Merge { mut said, sure, .. } = merge;
         if said.contains(&"memory.cached") {
             // New pages are copied to as well.
