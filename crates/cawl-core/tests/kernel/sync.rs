@@ -206,6 +206,18 @@ fn each_request_and_each_folio_takes_its_time() {
     assert_eq!((apart.work.requests, apart.work.handed, apart.work.seeks), (15.0, 15.0, 15.0));
     assert!((apart.parts[Cause::Seek].get() / 1e3 - 1500.0).abs() < 0.1);
     assert_eq!((at_once.work.requests, at_once.work.handed), (0.0, 0.0));
+    // A slow device writes while a waiting caller hands over what comes after the first full request, a fast one
+    // is done with it before.
+    let mut handed = |rate: f64, last: Event| {
+        profile.device.write = Measured::assumed(Rate::mb_per_second(rate));
+        let mut program = Program::on(&profile);
+        (0..1025).for_each(|at| drop(program.call(write(0, at * page, page))));
+        program.call(last).expect("a cost").work.handed
+    };
+    let fsync = Event { op: Op::Fsync, ..write(0, 0, 0) };
+    assert_eq!(handed(500.0, fsync), 255.0);
+    assert!((handed(4096.0, fsync) - (1024.0 - 769.0 / 2.0)).abs() < 1.0);
+    assert_eq!(handed(500.0, range(Op::SyncRange, 0, 0, 2)), 1024.0);
 }
 
 /// The kernel's time stamps are those of its clock's ticks (`inode_needs_update_time`).

@@ -23,6 +23,8 @@ const WRITE: u32 = 2;
 const WAIT_AFTER: u32 = 4;
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
+/// Most folios of a request (`BIO_MAX_VECS`).
+const FULL_REQUEST: u64 = 256;
 /// Part of what a commit costs that its one flush costs where it was not measured:
 /// `jbd2_journal_commit_transaction` flushes before its last block and after it.
 const FLUSH: f64 = 0.5;
@@ -63,7 +65,7 @@ impl Kernel {
         // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
         let (first, end) = inode.folios.spread(first, end);
         if inode.dirty.pages() > 0 && inode.dirty.count(first, end) > 0 {
-            self.hand_over(call, first, end);
+            self.hand_over(call, first, end, true);
             let submitted = self.submit_range(call.file, first, end);
             self.wait_for_file(call, submitted);
         }
@@ -100,7 +102,7 @@ impl Kernel {
         let (first, _) = inode.folios.around(offset / page);
         let (_, end) = inode.folios.around(last.div_ceil(page) - 1);
         inode.cursor = first;
-        self.hand_over(call, first, end);
+        self.hand_over(call, first, end, true);
         let submitted = self.machine.submit(call.file, end - first);
         let seek = self.write_seek(call, offset, last);
         self.wait_for_file(call, submitted);
@@ -191,7 +193,7 @@ impl Kernel {
         if !waits(event) {
             return;
         }
-        self.hand_over(call, 0, u64::MAX);
+        self.hand_over(call, 0, u64::MAX, true);
         let submitted = self.machine.submit(call.file, u64::MAX);
         self.wait_for_file(call, submitted);
         let device = &self.machine.devices[call.device];
@@ -248,7 +250,7 @@ impl Kernel {
             length => event.offset.saturating_add(length).div_ceil(page),
         };
         let first = event.offset / page;
-        self.hand_over(call, first, end);
+        self.hand_over(call, first, end, false);
         let submitted = self.submit_range(call.file, first, end);
         let device = &self.machine.devices[call.device];
         if submitted > 0 && device.queued_pages() > device.queue {
@@ -280,12 +282,22 @@ impl Kernel {
 
     /// Handing the dirty pages of the call's file from `first` up to `end` to the device takes the caller
     /// time for each folio and for each request (`mpage_prepare_extent_to_map`, `mpage_map_and_submit_extent`,
-    /// 6.18); that for the first of each is part of the latency.
-    fn hand_over(&mut self, call: &mut Call, first: u64, end: u64) {
+    /// 6.18); that for the first of each is part of the latency. If it waits afterwards, the device begins
+    /// with the first full request of a run of pages, and what is handed over meanwhile takes no time of its own.
+    fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
         let pieces = self.machine.cache.pieces(call.file, first, end);
-        let [requests, folios] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
+        let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
+        let later = pieces.folios.saturating_sub(pieces.requests * FULL_REQUEST) as f64;
+        let later = if waits { later } else { 0.0 };
+        let folios = if later * folio > 0.0 {
+            let pages = self.machine.cache.file(call.file).dirty.count(first, end) as f64;
+            let transfer = pages * self.constants.page as f64 / of.write.value.get();
+            all - later.min(transfer * later / all / folio)
+        } else {
+            all
+        };
         call.work.requests += requests;
         call.work.handed += folios;
         call.work.seeks += requests;
