@@ -60,23 +60,6 @@ pub fn zoneinfo(text: &str) -> Vec<ZoneText<'_>> {
     zones
 }
 
-/// Free blocks of each order in a zone of this name that are not for movable pages, as those of the page cache
-/// are, in /proc/pagetypeinfo. A count may be "more than" a number.
-pub fn unmovable_blocks(text: &str, zone: &str) -> Vec<u64> {
-    let words =
-        |text: &str| text.replace([',', '>'], " ").split_ascii_whitespace().map(str::to_owned).collect();
-    let zone: Vec<String> = words(zone);
-    let mut sums = Vec::new();
-    for line in text.lines().map(words).filter(|line: &Vec<String>| line.starts_with(&zone)) {
-        let [what, kind, counts @ ..] = &line[zone.len()..] else { continue };
-        if what == "type" && kind != "Movable" {
-            sums.resize(sums.len().max(counts.len()), 0);
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.parse().unwrap_or(0));
-        }
-    }
-    sums
-}
-
 /// Free blocks of each order in a zone of this name, in /proc/buddyinfo.
 pub fn buddyinfo(text: &str, zone: &str) -> Option<Vec<u64>> {
     let words = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -337,14 +320,6 @@ mod tests {
         let text = "Node 0, zone      DMA      0      1\nNode 0, zone    DMA32   3543   2163\n";
         assert_eq!(buddyinfo(text, "Node 0, zone    DMA32"), Some(vec![3543, 2163]));
         assert_eq!(buddyinfo(text, "Node 0, zone   Normal"), None);
-        let text = "Free pages count per migrate type at order       0      1\n\
-                    Node    0, zone    DMA32, type    Unmovable      5      6\n\
-                    Node    0, zone    DMA32, type      Movable      7      2\n\
-                    Node    0, zone    DMA32, type  Reclaimable >100000      3\n\
-                    Number of blocks type     Unmovable      Movable\n\
-                    Node 0, zone    DMA32          143         3536\n";
-        assert_eq!(unmovable_blocks(text, "Node 0, zone    DMA32"), [100_005, 9]);
-        assert!(unmovable_blocks(text, "Node 0, zone   Normal").is_empty());
         assert!(has_feature("011001", 5) && !has_feature("011001", 0) && !has_feature("", 5));
     }
 

@@ -3,7 +3,6 @@
 //! A free block reported to the host has `PG_reported`, the same bit as `PG_uptodate`, which /proc/kpageflags
 //! shows. A read costs a system call for each 2 MiB, so only an even part of a large memory is sampled.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -35,30 +34,11 @@ pub fn look() -> Option<MemoryFacts> {
     // The highest zone of a node is allocated from first.
     zones.sort_by_key(|zone| std::cmp::Reverse(zone.first));
     let facts = |zone: &host_text::ZoneText| {
-        let mut free = host_text::buddyinfo(&buddies, zone.name)?;
-        if let Some(unmovable) = unmovable().get(zone.name) {
-            free.iter_mut()
-                .zip(unmovable)
-                .for_each(|(free, unmovable)| *free = free.saturating_sub(*unmovable));
-        }
+        let free = host_text::buddyinfo(&buddies, zone.name)?;
         let cold = flags.as_ref().and_then(|flags| reported(flags, zone, &free, order));
         Some(ZoneFacts { free, cold, low: zone.low })
     };
     Some(MemoryFacts { time: machine::now(), order, zones: zones.iter().filter_map(facts).collect() })
-}
-
-/// Free blocks of each order, by zone, that the page cache does not get as long as there are movable ones, as
-/// far as may be read. Looked at once: to read /proc/pagetypeinfo takes milliseconds, and these change little.
-fn unmovable() -> &'static HashMap<String, Vec<u64>> {
-    static UNMOVABLE: OnceLock<HashMap<String, Vec<u64>>> = OnceLock::new();
-    UNMOVABLE.get_or_init(|| {
-        let [zones, types] = ["zoneinfo", "pagetypeinfo"].map(|name| machine::read(&format!("/proc/{name}")));
-        let zones = host_text::zoneinfo(&zones);
-        zones
-            .iter()
-            .map(|zone| (zone.name.to_owned(), host_text::unmovable_blocks(&types, zone.name)))
-            .collect()
-    })
 }
 
 /// `page_reporting_order`, if a balloon reports free pages to its host.
