@@ -336,7 +336,8 @@ impl Collector {
         sessions.iter().for_each(|session| all.add(session));
         // What the program and its children wrote in all tells of children that were not traced.
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
-        let untraced = tree.map_or(0, |tree| tree.saturating_sub(all.counted_bytes));
+        let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
+        let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced));
         let mut notes = self.notes.clone();
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));

@@ -198,6 +198,9 @@ pub struct SessionTotals {
     pub seen_bytes: u64,
     /// Bytes the kernel counted.
     pub counted_bytes: u64,
+    /// Bytes seen of the other images.
+    #[serde(default)]
+    pub uncounted_bytes: u64,
     /// Events lost on the way.
     pub dropped: u64,
     /// Calls that passed through unrecorded.
@@ -210,9 +213,12 @@ impl SessionTotals {
         self.images += 1;
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.calls, session.calls);
-        if let Some(counted) = session.wchar_bytes {
-            add(&mut self.seen_bytes, session.seen_bytes);
-            add(&mut self.counted_bytes, counted);
+        match session.wchar_bytes {
+            Some(counted) => {
+                add(&mut self.seen_bytes, session.seen_bytes);
+                add(&mut self.counted_bytes, counted);
+            }
+            None => add(&mut self.uncounted_bytes, session.seen_bytes),
         }
         add(&mut self.dropped, session.dropped);
         add(&mut self.unseen, session.unseen);

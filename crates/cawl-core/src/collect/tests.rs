@@ -205,6 +205,21 @@ fn writes_to_dev_null_have_a_class_unless_they_were_added_up() {
     assert_eq!((classes, explain.unclassed_calls, explain.calls), (vec![0, 1], 10, 11));
 }
 
+/// As of a server that has changed its user, and was reaped before the daemon looked.
+#[test]
+fn what_was_seen_of_a_process_that_nobody_counted_is_not_untraced() {
+    let mut collector = collector();
+    for (pid, bytes) in [(7, 10), (8, 1000)] {
+        begin(&mut collector, pid, pid, 1, 100);
+        write(&mut collector, pid, pid, 110, bytes);
+    }
+    end(&mut collector, 7, 300, EndKind::Exit, 10, 10);
+    collector.note(&Record::End(SessionEnd::new(8, Time(300), EndKind::Exit)));
+    collector.note(&Record::Outcome(Outcome { pid: 1, code: Some(0), signal: None, wchar: Some(1030) }));
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    assert_eq!((report.untraced_bytes, report.coverage), (20, Some(10.0 / 30.0)));
+}
+
 #[test]
 fn calls_that_are_not_selected_count_for_the_coverage_and_have_a_number() {
     let mut collector = collector();

@@ -4,7 +4,7 @@
 
 use super::bank::Bank;
 use super::evidence::{Known, STRANGE, Said};
-use super::{Constant, Learner};
+use super::{Constant, Learner, Memory};
 use crate::profile::{HostProfile, Kept, Origin};
 
 /// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for
@@ -107,7 +107,7 @@ impl Learner {
     pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
         let used = file.clone().as_learned();
         let (mut next, mut alone) = (Learner::new(&used), Learner::new(&used));
-        let measured = Learner::new(file);
+        let measured = Learner::with(file, Memory::Lasting);
         let mut merge = Merge { file, used: &used, said: Vec::new(), sure: Vec::new() };
         merge.add(COPYING, &self.copying, &measured.copying, &mut next.copying, &mut alone.copying);
         merge.add(HOST, &self.host, &measured.host, &mut next.host, &mut alone.host);
