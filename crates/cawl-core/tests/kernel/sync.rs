@@ -211,7 +211,9 @@ fn each_request_and_each_folio_takes_its_time() {
     let mut handed = |rate: f64, last: Event| {
         profile.device.write = Measured::assumed(Rate::mb_per_second(rate));
         let mut program = Program::on(&profile);
-        (0..1025).for_each(|at| drop(program.call(write(0, at * page, page))));
+        for at in 0..1025 {
+            program.call(write(0, at * page, page));
+        }
         program.call(last).expect("a cost").work.handed
     };
     let fsync = Event { op: Op::Fsync, ..write(0, 0, 0) };
