@@ -75,6 +75,10 @@ pub struct Descriptor {
 /// One line of the cache for each descriptor.
 const _: [(); 64] = [(); size_of::<Descriptor>()];
 
+/// In a descriptor's number: its file's time stamps were read since the previous write, so that the next one
+/// does not go on from that.
+const STAMPS_READ: u64 = 1 << 55;
+
 /// The next number to be given to a descriptor.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
@@ -140,7 +144,7 @@ pub fn known(fd: c_int) -> Option<&'static Descriptor> {
 /// The same, if the operation goes on as the last event of a slot did.
 #[inline(always)]
 pub fn continued(slot: &Slot, fd: c_int, op: Op) -> Option<&'static Descriptor> {
-    entry(fd).filter(|descriptor| slot.goes_on(slot::key(descriptor.number(), op)))
+    entry(fd).filter(|descriptor| slot.goes_on(slot::key(descriptor.number.load(Relaxed), op)))
 }
 
 /// What is known about a descriptor, told to the daemon or not.
@@ -345,10 +349,8 @@ pub fn flags_changed(fd: c_int) {
 /// own that says so.
 pub fn stamps_read(fd: c_int) {
     let Some(file) = known(fd) else { return };
-    let flags = file.flags.load(Relaxed);
-    if flags & (flag::WRITABLE | flag::STAMPS_READ) == flag::WRITABLE && file.kind() == FileKind::Regular {
-        file.flags.fetch_or(flag::STAMPS_READ, Relaxed);
-        file.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
+    if file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular {
+        file.number.fetch_or(STAMPS_READ, Relaxed);
     }
 }
 
@@ -450,16 +452,16 @@ impl Descriptor {
     /// Bits of [`flag`].
     #[inline(always)]
     pub fn flags(&self) -> u32 {
-        self.flags.load(Relaxed) & !flag::STAMPS_READ
+        self.flags.load(Relaxed)
     }
 
     /// Whether the time stamps were read since the previous write, as a bit of [`flag`].
     pub fn take_stamps_read(&self) -> u32 {
-        let read = self.flags.load(Relaxed) & flag::STAMPS_READ;
-        if read != 0 {
-            self.flags.fetch_and(!flag::STAMPS_READ, Relaxed);
+        if self.number.load(Relaxed) & STAMPS_READ == 0 {
+            return 0;
         }
-        read
+        self.number.fetch_and(!STAMPS_READ, Relaxed);
+        flag::STAMPS_READ
     }
 
     /// What kind of object it is.
@@ -471,6 +473,6 @@ impl Descriptor {
     /// Its number.
     #[inline(always)]
     pub fn number(&self) -> u64 {
-        self.number.load(Relaxed)
+        self.number.load(Relaxed) & !STAMPS_READ
     }
 }

@@ -152,12 +152,15 @@ fn after_whole(
     }
     let counted = if op == Op::StreamWrite { event.returned } else { 0 };
     settle(&mut event, fd, file, counted, failed);
-    if tries::any()
-        && let Some(flushed) = event.flushed()
-    {
-        event.duration += tries::written(op, fd, file, event.offset, flushed);
+    let mut read = 0;
+    if let Some(flushed) = event.flushed() {
+        read = if flushed > 0 { file.take_stamps_read() } else { 0 };
+        event.flags |= read;
+        if tries::any() {
+            event.duration += tries::written(op, fd, file, event.offset, flushed);
+        }
     }
-    let may_go_on = op == Op::StreamWrite && flags == 0 && !failed && inside.thread().is_known();
+    let may_go_on = op == Op::StreamWrite && flags | read == 0 && !failed && inside.thread().is_known();
     let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
     session::put(slot, &event, key, buffering.pack());
 }
