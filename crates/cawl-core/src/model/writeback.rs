@@ -259,7 +259,6 @@ impl Machine {
     pub fn write_inode(&mut self, file: u32) {
         let inode = self.cache.file_mut(file);
         (inode.changed, inode.grown) = (0, 0);
-        self.devices[inode.device].changed = 0;
     }
 
     /// The device that has most to do, or had, if none has.

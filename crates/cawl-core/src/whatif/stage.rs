@@ -248,7 +248,9 @@ impl Stage {
             let piece = size.min(bytes - done);
             let offset = if event.offset == UNKNOWN_OFFSET { UNKNOWN_OFFSET } else { event.offset + done };
             let duration = (event.duration as f64 * piece as f64 / bytes as f64) as u64;
-            let call = Event { offset, requested: piece, returned: piece as i64, duration, ..*event };
+            // Nobody reads the time stamps between the pieces.
+            let flags = if done == 0 { event.flags } else { event.flags & !flag::STAMPS_READ };
+            let call = Event { offset, requested: piece, returned: piece as i64, duration, flags, ..*event };
             next(Step { call: Some(call), ..step });
             step = Step::at_once(step.thread, call);
             done += piece;
@@ -523,10 +525,10 @@ fn sync_of(event: &Event) -> Event {
     Event { op: Op::Fsync, offset: UNKNOWN_OFFSET, requested: 0, returned: 0, duration: 0, ..*event }
 }
 
-/// The call goes on where the other one ended, in the same way.
+/// The call goes on where the other one ended, in the same way. That the time stamps were read between them
+/// does not part them.
 fn continues(before: &Event, event: &Event) -> bool {
     let end = before.offset.checked_add(kernel_bytes(before));
-    (before.pid, before.tid, before.op, before.fd, before.flags)
-        == (event.pid, event.tid, event.op, event.fd, event.flags)
-        && end == Some(event.offset)
+    let way = |of: &Event| (of.pid, of.tid, of.op, of.fd, of.flags & !flag::STAMPS_READ);
+    way(before) == way(event) && end == Some(event.offset)
 }

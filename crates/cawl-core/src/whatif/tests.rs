@@ -194,6 +194,22 @@ fn adjacent_writes_become_one() {
 }
 
 #[test]
+fn reading_the_time_stamps_parts_no_writes() {
+    let mut trace = Trace::default();
+    for at in 0..8 {
+        trace.call(Op::Pwrite, 1, 1, |event| {
+            (event.offset, event.requested, event.returned) = (at * 4 * KIB, 4 * KIB, 4 * KIB as i64);
+            event.flags = if at % 2 == 0 { flag::STAMPS_READ } else { 0 };
+        });
+    }
+    let read = |calls: &[Event]| calls.iter().filter(|event| event.has(flag::STAMPS_READ)).count();
+    let merged = trace.rewritten(Rewrite::Merge(64 * KIB));
+    assert_eq!((merged.len(), read(&merged)), (1, 1));
+    let split = trace.rewritten(Rewrite::Split(KIB));
+    assert_eq!((split.len(), read(&split)), (32, 4));
+}
+
+#[test]
 fn what_must_be_written_first_is() {
     let mut trace = Trace::commits(3);
     (0..4).for_each(|at| trace.write(2, at * KIB, KIB));

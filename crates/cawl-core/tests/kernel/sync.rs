@@ -206,8 +206,8 @@ fn each_request_and_each_folio_takes_its_time() {
     assert_eq!((apart.work.requests, apart.work.handed, apart.work.seeks), (15.0, 15.0, 15.0));
     assert!((apart.parts[Cause::Seek].get() / 1e3 - 1500.0).abs() < 0.1);
     assert_eq!((at_once.work.requests, at_once.work.handed), (0.0, 0.0));
-    // A slow device writes while a waiting caller hands over what comes after the first full request, a fast one
-    // is done with it before.
+    // A slow device writes while a waiting caller hands over what comes after the first full request, a fast
+    // one is done with it before.
     let mut handed = |rate: f64, last: Event| {
         profile.device.write = Measured::assumed(Rate::mb_per_second(rate));
         let mut program = Program::on(&profile);
@@ -263,6 +263,14 @@ fn without_a_journal_time_stamps_are_written_too() {
     profile.kernel.fine_stamps = true;
     assert_eq!(waits(&profile, read), (2.0, 0.0, 1.0));
     assert_eq!(waits(&profile, write(0, 4096, 4096)), (1.0, 1.0, 0.0), "it grows");
+    // What other files have is left to a sync of all.
+    let mut program = Program::on(&profile);
+    let other = Event { ino: 2, ..write(0, 0, 4096) };
+    let fsync = Event { op: Op::Fsync, ..write(0, 0, 0) };
+    let all = Event { op: Op::Sync, ino: 0, ..fsync };
+    let [_, _, _, first, second] =
+        [write(0, 0, 4096), other, fsync, all, all].map(|call| program.call(call).expect("a cost").work);
+    assert_eq!((first.fsyncs, second.fsyncs, program.dirty()), (1.0, 0.0, 0));
     profile.device.syncs_stamps = false;
     assert_eq!(waits(&profile, read), (1.0, 0.0, 1.0));
 }

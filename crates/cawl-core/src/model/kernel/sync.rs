@@ -135,9 +135,9 @@ impl Kernel {
         seek
     }
 
-    /// What is left to do for the call's file: `commit` if the running transaction has a change of its size or
-    /// blocks, or, if `all` counts, of anything. Without a journal these are the changes since its inode was
-    /// last written.
+    /// What is left to do for the call's file: `commit` if the running transaction has a change of its size
+    /// or blocks, or, if `all` counts, of anything. Without a journal these are the changes since its inode
+    /// was last written.
     fn rest(&mut self, call: &Call, all: bool, commit: Last) -> Last {
         let inode = self.machine.cache.file(call.file);
         let device = &self.machine.devices[call.device];
@@ -186,8 +186,8 @@ impl Kernel {
         inode + fixed
     }
 
-    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit of
-    /// the running transaction, if it has anything, and no flush (`ext4_force_commit`).
+    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit
+    /// of the running transaction, if it has anything, and no flush (`ext4_force_commit`).
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
         if !waits(event) {
@@ -198,10 +198,11 @@ impl Kernel {
         self.wait_for_file(call, submitted);
         let device = &self.machine.devices[call.device];
         let last = match event.kind {
+            // The fsync of a new file has written its name, too (`ext4_sync_parent`).
+            FileKind::Directory if self.profile.device_of(device.id).syncs_stamps => Last::Flush,
             // A name in it has changed, if anything has.
             FileKind::Directory if device.changed == device.transaction => Last::Commit,
-            FileKind::Directory if !self.profile.device_of(device.id).syncs_stamps => return,
-            FileKind::Directory => Last::Flush,
+            FileKind::Directory => return,
             _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
         };
         let fixed = self.last(call, last) + self.wake(call);
@@ -283,7 +284,8 @@ impl Kernel {
     /// Handing the dirty pages of the call's file from `first` up to `end` to the device takes the caller
     /// time for each folio and for each request (`mpage_prepare_extent_to_map`, `mpage_map_and_submit_extent`,
     /// 6.18); that for the first of each is part of the latency. If it waits afterwards, the device begins
-    /// with the first full request of a run of pages, and what is handed over meanwhile takes no time of its own.
+    /// with the first full request of a run of pages, and what is handed over meanwhile takes no time of its
+    /// own.
     fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
