@@ -42,7 +42,7 @@ use constants::Constants;
 use copy::Copies;
 use history::LevelHistory;
 use intervals::{Spreads, one_pause};
-use sync::waits;
+use sync::{known, waits};
 use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
@@ -181,6 +181,7 @@ impl Kernel {
         let now = self.machine.now;
         let mut device = Device::new(dev, rate, base, queue, bounds, now);
         device.seek = of.seek.value.as_seconds();
+        device.log = known(&of.latency);
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }
@@ -432,6 +433,7 @@ impl CostModel for Kernel {
             let of = self.profile.device_of(self.machine.devices[at].id);
             let queue = (of.queue.0 as f64 / page) as u64;
             self.machine.devices[at].seek = of.seek.value.as_seconds();
+            self.machine.devices[at].log = known(&of.latency);
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }
     }

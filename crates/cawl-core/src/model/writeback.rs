@@ -442,10 +442,10 @@ impl Machine {
             device.commit_at = None;
             device.is_due(now);
             device.transaction += 1;
-            if device.in_flight > 0 && !device.held(now) {
-                device.held_until = Some(now + device.left() / device.speed());
+            if !device.held(now) {
+                device.held_until = Some(now + device.left() / device.speed() + device.log);
                 // What is written back from now on belongs to the next transaction.
-                device.commit_at = Some(now + commit);
+                device.commit_at = (device.in_flight > 0).then_some(now + commit);
             }
             device.schedule();
         }

@@ -39,7 +39,7 @@ pub(super) fn waits(event: &Event) -> bool {
 }
 
 /// A constant in seconds; 0 if it was not measured.
-fn known(time: &Option<Measured<Nanos>>) -> f64 {
+pub(super) fn known(time: &Option<Measured<Nanos>>) -> f64 {
     time.as_ref().map_or(0.0, |time| time.value.as_seconds())
 }
 

@@ -48,6 +48,7 @@ impl Kernel {
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
+        self.wait_for_log(call);
         self.grow(call.file, offset, last);
         self.stamp(call);
         self.spend_first(call);
@@ -81,6 +82,7 @@ impl Kernel {
                 task.unchecked = 0;
                 self.balance(call);
             }
+            self.wait_for_log(call);
             let until = if self.quiet(call, end - at) {
                 end - at
             } else {
@@ -104,6 +106,19 @@ impl Kernel {
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
+        }
+    }
+
+    /// The inode is in a transaction whose log is being written: it changes when that is done.
+    fn wait_for_log(&mut self, call: &mut Call) {
+        let changed = self.machine.cache.file(call.file).changed;
+        if let Some(until) = self.machine.devices[call.device].logged_at(changed) {
+            let wait = (until - call.at).max(0.0);
+            call.pass(wait);
+            call.spent[Cause::Journal] += wait;
+            call.held += wait;
+            self.pass_to(call.at);
+            self.machine.change(call.file, call.at, false);
         }
     }
 

@@ -104,7 +104,9 @@ pub struct Device {
     pub(super) commit_at: Option<f64>,
     /// When the commit of an earlier one begins, at the latest.
     pub(super) commits_by: f64,
-    /// Until when a commit withholds completions.
+    /// What writing a transaction to its log takes once nothing is in flight before it, in seconds.
+    pub log: f64,
+    /// Until when a commit withholds completions: its log is being written.
     pub(super) held_until: Option<f64>,
     /// When something happens next if no call comes.
     pub(super) next: f64,
@@ -318,6 +320,12 @@ impl Device {
     pub fn may_commit(&self, now: f64) -> bool {
         let (rate, queue) = (self.rate, self.queue as f64);
         (now - self.commits_by) * rate <= queue || self.commit_at.is_some_and(|at| (at - now) * rate <= queue)
+    }
+
+    /// When the log of the committing transaction is written, if a file that changed in `transaction` belongs
+    /// to it: until then its inode cannot change again (`do_get_write_access` waits for `BH_Shadow`, 6.18).
+    pub fn logged_at(&self, transaction: u64) -> Option<f64> {
+        self.held_until.filter(|_| transaction + 1 == self.transaction)
     }
 
     /// Completions are withheld at this moment.
