@@ -168,7 +168,7 @@ impl Recorder<'_> {
         out.read_to_string(&mut said)?;
         let text = said.strip_prefix("ready\n").context("the program that writes said something else")?;
         Ok(Texts {
-            csv: calls(text, zero)?,
+            csv: calls(text, zero, !scenario.env.contains("REWRITE"))?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
             kernel: trace.as_ref().map(Instance::take).transpose()?,
         })
@@ -254,16 +254,20 @@ fn check(child: &mut Writer, status: ExitStatus) -> anyhow::Result<()> {
     bail!("the program that writes ended with {status}: {}", said.trim())
 }
 
-/// The calls as a csv table, in seconds from `zero`.
-fn calls(text: &str, zero: Time) -> anyhow::Result<String> {
-    let mut csv = String::from("start_s,op,offset,size,duration_s\n");
+/// The calls as a csv table, in seconds from `zero`; `makes` if the program makes its file.
+fn calls(text: &str, zero: Time, makes: bool) -> anyhow::Result<String> {
+    let mut csv = String::from("start_s,op,offset,size,duration_s,flags\n");
+    if makes {
+        // Right before it is ready; from then on the journal has something to commit.
+        csv += "0,open,,0,0,O_TRUNC\n";
+    }
     for line in text.lines() {
         let mut words = line.split(' ');
         let op = words.next().unwrap_or("");
         let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
         let &[offset, size, start, duration] = numbers.as_slice() else { bail!("not a call: {line:?}") };
         let start = seconds(start.saturating_sub(zero.0));
-        csv += &format!("{start},{op},{offset},{size},{}\n", seconds(duration));
+        csv += &format!("{start},{op},{offset},{size},{},\n", seconds(duration));
     }
     Ok(csv)
 }

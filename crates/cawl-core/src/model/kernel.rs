@@ -313,6 +313,8 @@ impl Kernel {
                 if event.errno == 0 {
                     if event.has(flag::TRUNC) {
                         self.truncate(file, 0);
+                        // An empty file is a new one, most often.
+                        self.machine.change(file, self.machine.now, true);
                     }
                     let inode = self.machine.cache.file_mut(file);
                     inode.size = inode.size.max(event.requested);

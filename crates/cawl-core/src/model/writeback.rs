@@ -24,6 +24,7 @@ pub use foreign::Foreign;
 use super::cache::Cache;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
+use device::TIMER;
 
 /// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
 pub const INTERVAL: f64 = 0.2;
@@ -226,8 +227,9 @@ impl Machine {
     pub fn change(&mut self, file: u32, when: f64, grows: bool) {
         let commit = self.commit;
         let inode = self.cache.file_mut(file);
-        let device = &mut self.devices[inode.device];
-        if inode.changed == device.transaction && !grows {
+        let at = inode.device;
+        let device = &mut self.devices[at];
+        if inode.changed == device.transaction && !grows && !device.overdue {
             // As most writes find it.
             return;
         }
@@ -243,6 +245,29 @@ impl Machine {
         }
         device.join_transaction(when, commit);
         self.next = self.next.min(device.next);
+        if device.overdue {
+            self.now = self.now.max(when);
+            self.drain(at);
+            self.begin_commit(at);
+            self.schedule();
+        }
+    }
+
+    /// A commit that nobody waits for begins (`jbd2_journal_commit_transaction`): its log goes behind what is
+    /// in flight.
+    fn begin_commit(&mut self, at: usize) {
+        let (now, commit) = (self.now, self.commit);
+        let device = &mut self.devices[at];
+        device.is_due(now);
+        device.overdue = false;
+        device.transaction += 1;
+        device.commit_at = None;
+        if !device.held(now) {
+            device.held_until = Some(now + device.left() / device.speed() + device.log);
+            // What is written back from now on belongs to the next transaction.
+            device.commit_at = (device.in_flight > 0).then_some(now + commit);
+        }
+        device.schedule();
     }
 
     /// A call waited for the running transaction: it is on the device.
@@ -250,6 +275,7 @@ impl Machine {
         let device = &mut self.devices[at];
         device.transaction += 1;
         device.commit_at = None;
+        device.overdue = false;
         device.commits_by = f64::NEG_INFINITY;
         device.held_until = None;
         self.reschedule(at);
@@ -432,22 +458,21 @@ impl Machine {
 
     /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
     fn happen(&mut self, at: usize) {
-        let (now, commit) = (self.now, self.commit);
+        let now = self.now;
         if self.devices[at].held_until.is_some_and(|until| until <= now) {
             self.devices[at].held_until = None;
         }
         self.drain(at);
         if self.devices[at].commit_at.is_some_and(|due| due <= now) {
             let device = &mut self.devices[at];
-            device.commit_at = None;
-            device.is_due(now);
-            device.transaction += 1;
-            if !device.held(now) {
-                device.held_until = Some(now + device.left() / device.speed() + device.log);
-                // What is written back from now on belongs to the next transaction.
-                device.commit_at = (device.in_flight > 0).then_some(now + commit);
+            if device.in_flight > 0 || device.overdue {
+                // Each extent that is written changes its inode.
+                self.begin_commit(at);
+            } else {
+                device.overdue = true;
+                device.commit_at = Some(now + TIMER / 2.0);
+                device.schedule();
             }
-            device.schedule();
         }
         if self.devices[at].held(now) || self.devices[at].next > now {
             return;

@@ -16,7 +16,7 @@ const MIN_CHUNK: u64 = 1024;
 
 /// Seconds by which a commit may be late that no change starts: jbd2's timer fires on whole seconds of
 /// jiffies (`round_jiffies_up`, 6.18).
-const TIMER: f64 = 1.0;
+pub(super) const TIMER: f64 = 1.0;
 
 /// Small files that a coarse flusher hands over at a time; each takes the room of a request.
 const FILES: u64 = 8;
@@ -100,8 +100,10 @@ pub struct Device {
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
     pub changed: u64,
-    /// When the running transaction is committed, at the earliest.
+    /// When the running transaction is due, or, when that is over, its commit begins at the latest.
     pub(super) commit_at: Option<f64>,
+    /// The running transaction is due: the next change starts its commit.
+    pub(super) overdue: bool,
     /// When the commit of an earlier one begins, at the latest.
     pub(super) commits_by: f64,
     /// What writing a transaction to its log takes once nothing is in flight before it, in seconds.
