@@ -8,10 +8,11 @@
 //! between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first dirtied more than
 //! `expire` ago, and one chunk of those a background pass left behind.
 //!
-//! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed every
-//! `commit` seconds. The log is written behind what is in flight, and until it is on the device, completions
-//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
-//! drops. What is written until then belongs to the next transaction.
+//! On a journalling filesystem the metadata of new blocks goes through a transaction, due `commit` seconds
+//! after its first change. The next change then starts its commit. The log is written behind what is in flight,
+//! and until it is on the device, files of the transaction wait for their next change, and completions are
+//! withheld (ext4 converts extents only then) and counted all at once: the level stands still, then drops. What
+//! is written until then belongs to the next transaction.
 
 mod device;
 mod flusher;
@@ -474,13 +475,16 @@ impl Machine {
                 device.schedule();
             }
         }
-        if self.devices[at].held(now) || self.devices[at].next > now {
+        let device = &self.devices[at];
+        if device.held(now) || device.next > now {
             return;
         }
-        if self.devices[at].work.is_some() {
+        if device.work.is_some() {
             self.flush(at);
-        } else {
+        } else if device.wakeup_at.is_some_and(|due| due <= now) {
             self.run(at);
+        } else {
+            self.devices[at].schedule();
         }
     }
 

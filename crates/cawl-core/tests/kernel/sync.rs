@@ -310,6 +310,36 @@ fn a_direct_write_over_dirty_pages_waits_for_those_only() {
 }
 
 #[test]
+fn a_write_waits_for_the_log_of_its_files_transaction() {
+    let mut profile = profile();
+    profile.device.commit = Nanos::seconds(1.0);
+    profile.device.latency = Some(Measured::assumed(Nanos::millis(3.0)));
+    let mut program = Program::on(&profile);
+    // 1 MiB each 10 ms, below the device's rate: no pause, the flusher at work when the commit is due.
+    let mut waits = Vec::new();
+    for turn in 0..150_u64 {
+        let began = program.now;
+        let parts = program.call(write(0, turn << 20, 1 << 20)).expect("a cost").parts;
+        assert_eq!(parts[Cause::Throttle], Nanos::ZERO);
+        if parts[Cause::Journal] > Nanos::ZERO {
+            waits.push((began as f64 * 1e-9, parts[Cause::Journal].as_seconds()));
+        }
+        program.now += 10_000_000;
+    }
+    // What is in flight, 8 MiB at 120 MB/s at most, and the log behind it.
+    let [(when, wait)] = waits[..] else { panic!("one write waits: {waits:?}") };
+    assert!((0.98..1.05).contains(&when) && (0.001..0.075).contains(&wait), "{waits:?}");
+    // A file that is not in the transaction does not wait.
+    let mut program = Program::on(&profile);
+    for turn in 0..150_u64 {
+        program.call(write(0, turn << 20, 1 << 20));
+        let other = program.call(Event { ino: 1000 + turn, ..write(0, 0, 4096) }).expect("a cost");
+        assert_eq!(other.parts[Cause::Journal], Nanos::ZERO);
+        program.now += 10_000_000;
+    }
+}
+
+#[test]
 fn pauses_while_a_commit_withholds_completions_are_waiting_for_the_device() {
     let mut profile = profile();
     profile.device.commit = Nanos::seconds(1.0);

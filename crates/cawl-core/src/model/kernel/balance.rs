@@ -151,10 +151,7 @@ impl Kernel {
         // A timer never fires early: the sleep ends on the tick after.
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
-        // While a commit withholds completions, the machine makes writers wait for it, one way or another:
-        // for a handle on the transaction (`jbd2__journal_start`), or for the inode's map of extents
-        // (`i_data_sem`), which the conversion of written extents holds. The model lets the control do the
-        // waiting, which takes as long, and counts it where it belongs.
+        // While a commit withholds completions, the level stands still: the writer waits for that.
         if self.machine.devices[call.device].held(call.at) {
             call.spent[Cause::Journal] += slept;
             call.held += slept;

@@ -54,11 +54,11 @@ impl Machine {
             if device.held(self.now) || device.in_flight > 0 && full {
                 break;
             }
-            device.join_transaction(self.now, self.commit);
             let Some(file) = work.file else {
                 self.next_inode(at, work);
                 continue;
             };
+            device.join_transaction(self.now, self.commit);
             let chunk = work.chunk - self.hand_over(at, file, work.chunk.min(BATCH), room.max(1));
             self.devices[at].work = Some(Work { chunk, ..work });
             if chunk == 0 || self.cache.is_clean(file) {
