@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::{Bytes, Filesystem, Nanos, Time, host_text};
+use cawl_core::{Bytes, DeviceCounters, Filesystem, Nanos, Time, host_text};
 use serde::Serialize;
 
 use crate::machine::{complete, number, read, sysfs_folder};
@@ -104,10 +104,10 @@ impl Place {
         })
     }
 
-    /// Bytes written to the device since boot.
-    pub fn device_written(&self) -> Option<Bytes> {
+    /// What the device has done since boot.
+    pub fn device_counters(&self) -> Option<DeviceCounters> {
         let stat = read(self.sysfs.as_ref()?.join("stat").to_str()?);
-        host_text::device_counters(&stat, Time(0), 0).map(|counters| counters.bytes)
+        host_text::device_counters(&stat, Time(0), 0)
     }
 
     /// A setting of the device's writeback, such as `min_ratio`.

@@ -43,16 +43,19 @@ struct Count {
     time: Time,
     pages: u64,
     device: Option<u64>,
+    /// Time in which the device had something to do, in ns.
+    busy: f64,
     under_way: u64,
 }
 
 fn count(bench: &Bench) -> Option<Count> {
     let sample = cawl_host::sample()?;
-    let device = bench.place.device_written().map(|bytes| bytes.0);
+    let device = bench.place.device_counters();
     Some(Count {
         time: sample.time,
         pages: sample.written * PAGE,
-        device,
+        device: device.as_ref().map(|device| device.bytes.0),
+        busy: device.map_or(0.0, |device| device.busy.get()),
         under_way: sample.writeback * PAGE,
     })
 }
@@ -86,12 +89,15 @@ impl Counter {
         Counter::of(from, to)
     }
 
-    /// Bytes per ns between two moments.
+    /// Bytes per ns between two moments; of the device's time, what it idled is left out.
     fn rate(self, from: Count, to: Count) -> Option<f64> {
         let span = to.time.since(from.time).get();
         let device = to.device.zip(from.device).filter(|_| self == Counter::Device);
         let (after, before) = device.unwrap_or((to.pages, from.pages));
         let bytes = after.saturating_sub(before) as f64;
+        let busy = to.busy - from.busy;
+        // Not every device counts it, and none counts finer than a tick.
+        let span = if device.is_some() && (span / 2.0..span).contains(&busy) { busy } else { span };
         (span > 0.0 && bytes > 0.0).then(|| bytes / span)
     }
 }
@@ -496,12 +502,27 @@ mod tests {
 
     /// The filesystem completed the writeback of 36 MiB at once.
     #[test]
+    fn time_without_work_is_not_the_devices() {
+        let at = |ms: f64, busy: f64, bytes| Count {
+            time: Time(Nanos::millis(ms).get() as u64),
+            pages: 0,
+            device: Some(bytes),
+            busy: Nanos::millis(busy).get(),
+            under_way: 0,
+        };
+        let rate = |busy| Counter::Device.rate(at(0.0, 50.0, 0), at(100.0, 50.0 + busy, 8_000_000));
+        assert_eq!(rate(80.0), Some(0.1));
+        // A device that does not count its time, and one that counts another's.
+        assert_eq!((rate(0.0), rate(110.0)), (Some(0.08), Some(0.08)));
+    }
+
+    #[test]
     fn the_rate_is_the_devices_however_large_the_steps_of_the_filesystem() {
         let counts = COUNTS.lines().map(|line| {
             let mut figures = line.split(' ').map(|figure| figure.parse::<u64>().unwrap());
             let mut next = || figures.next().unwrap();
             let time = Time(next() * 1_000_000);
-            Count { time, pages: next() * PAGE, device: Some(next() * PAGE), under_way: 0 }
+            Count { time, pages: next() * PAGE, device: Some(next() * PAGE), busy: 0.0, under_way: 0 }
         });
         let counts: Vec<Count> = counts.collect();
         // Largest deviation of 2.5 s from the 10 s around them, in which steps hardly show.
@@ -526,8 +547,9 @@ mod tests {
     fn a_device_that_counts_something_else_is_not_believed() {
         // Also with a data journal, with a filesystem without a device, and with a device that counts
         // nothing.
-        let plain = |device| Count { time: Time(1_000_000_000), pages: 100 << 20, device, under_way: 0 };
-        let start = |device| Count { time: Time(0), pages: 0, device, under_way: 0 };
+        let plain =
+            |device| Count { time: Time(1_000_000_000), pages: 100 << 20, device, busy: 0.0, under_way: 0 };
+        let start = |device| Count { time: Time(0), pages: 0, device, busy: 0.0, under_way: 0 };
         for (before, after) in [(Some(0), Some(200 << 20)), (None, None), (Some(7), Some(7))] {
             assert_eq!(Counter::of(start(before), plain(after)), Counter::Machine);
         }
@@ -535,7 +557,7 @@ mod tests {
 
     #[test]
     fn a_window_in_which_the_device_idled_does_not_count() {
-        let count = Count { time: Time::default(), pages: 0, device: None, under_way: 0 };
+        let count = Count { time: Time::default(), pages: 0, device: None, busy: 0.0, under_way: 0 };
         // A hundred samples, of which `emptied` show an empty queue.
         let window = |emptied: usize| {
             let under_way = (0..100).map(|moment| if moment < emptied { 0.0 } else { 80e6 }).collect();
