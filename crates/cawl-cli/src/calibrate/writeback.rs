@@ -18,6 +18,9 @@ use crate::slow_limit::{LEARNED, base_rates};
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
 
+/// A tick of a kernel's clock, in ns: devices count their busy time in them.
+const TICK: f64 = 10e6;
+
 /// Fewest windows of a sustained rate, if the byte budget allows: 2.4 s on a slow device.
 const FEWEST_WINDOWS: usize = 6;
 
@@ -89,16 +92,21 @@ impl Counter {
         Counter::of(from, to)
     }
 
-    /// Bytes per ns between two moments; of the device's time, what it idled is left out.
+    /// Bytes per ns between two moments.
     fn rate(self, from: Count, to: Count) -> Option<f64> {
+        self.rate_and_time(from, to).map(|(rate, _)| rate)
+    }
+
+    /// The same, and the ns that this took: what the device idled is left out.
+    fn rate_and_time(self, from: Count, to: Count) -> Option<(f64, f64)> {
         let span = to.time.since(from.time).get();
         let device = to.device.zip(from.device).filter(|_| self == Counter::Device);
         let (after, before) = device.unwrap_or((to.pages, from.pages));
         let bytes = after.saturating_sub(before) as f64;
-        let busy = to.busy - from.busy;
-        // Not every device counts it, and none counts finer than a tick.
-        let span = if device.is_some() && (span / 2.0..span).contains(&busy) { busy } else { span };
-        (span > 0.0 && bytes > 0.0).then(|| bytes / span)
+        let idle = (span - (to.busy - from.busy) - TICK).max(0.0);
+        // Not every device counts its time.
+        let span = if device.is_some() && idle < span / 2.0 { span - idle } else { span };
+        (span > 0.0 && bytes > 0.0).then(|| (bytes / span, span))
     }
 }
 
@@ -230,7 +238,7 @@ impl Window {
 
     /// Bytes written per ns, and the time.
     fn rate(&self, counter: Counter) -> Option<(f64, f64)> {
-        Some((counter.rate(self.from, self.to)?, self.to.time.since(self.from.time).get()))
+        counter.rate_and_time(self.from, self.to)
     }
 }
 
@@ -500,7 +508,6 @@ mod tests {
     /// milliseconds, pages of the machine, pages of the device.
     const COUNTS: &str = include_str!("writeback-counts.txt");
 
-    /// The filesystem completed the writeback of 36 MiB at once.
     #[test]
     fn time_without_work_is_not_the_devices() {
         let at = |ms: f64, busy: f64, bytes| Count {
@@ -511,11 +518,12 @@ mod tests {
             under_way: 0,
         };
         let rate = |busy| Counter::Device.rate(at(0.0, 50.0, 0), at(100.0, 50.0 + busy, 8_000_000));
-        assert_eq!(rate(80.0), Some(0.1));
-        // A device that does not count its time, and one that counts another's.
-        assert_eq!((rate(0.0), rate(110.0)), (Some(0.08), Some(0.08)));
+        assert_eq!(rate(70.0), Some(0.1));
+        // Less than a tick is idle; a device that does not count its time.
+        assert_eq!((rate(90.0), rate(110.0), rate(0.0)), (Some(0.08), Some(0.08), Some(0.08)));
     }
 
+    /// The filesystem completed the writeback of 36 MiB at once.
     #[test]
     fn the_rate_is_the_devices_however_large_the_steps_of_the_filesystem() {
         let counts = COUNTS.lines().map(|line| {

@@ -168,7 +168,7 @@ impl Recorder<'_> {
         out.read_to_string(&mut said)?;
         let text = said.strip_prefix("ready\n").context("the program that writes said something else")?;
         Ok(Texts {
-            csv: calls(text, zero, !scenario.env.contains("REWRITE"))?,
+            csv: calls(text, zero, !scenario.env.contains("REWRITE=1"))?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
             kernel: trace.as_ref().map(Instance::take).transpose()?,
         })

@@ -312,9 +312,11 @@ impl Kernel {
             Op::Open | Op::StreamOpen => {
                 if event.errno == 0 {
                     if event.has(flag::TRUNC) {
+                        if self.machine.cache.size(file) == 0 {
+                            // It is a new one, most often.
+                            self.machine.change(file, self.machine.now, true);
+                        }
                         self.truncate(file, 0);
-                        // An empty file is a new one, most often.
-                        self.machine.change(file, self.machine.now, true);
                     }
                     let inode = self.machine.cache.file_mut(file);
                     inode.size = inode.size.max(event.requested);
@@ -494,7 +496,8 @@ impl CostModel for Kernel {
         let page = self.constants.page;
         let dirty = self.dirty_level();
         // Above the background limit the flusher works, whether or not the writers are traced.
-        let flushing = dirty > self.limits.background || machine.devices.iter().any(Device::is_at_work);
+        let at_work = |device: &Device| device.writes_back(machine.now);
+        let flushing = dirty > self.limits.background || machine.devices.iter().any(at_work);
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);
         let busiest = machine.devices.iter().max_by(|a, b| a.level().cmp(&b.level()));

@@ -246,10 +246,14 @@ impl Machine {
         }
         device.join_transaction(when, commit);
         self.next = self.next.min(device.next);
-        if device.overdue {
+        if device.overdue && !device.held(when) {
             self.now = self.now.max(when);
             self.drain(at);
             self.begin_commit(at);
+            let device = &mut self.devices[at];
+            if device.transaction > 2 {
+                device.commits_by = when;
+            }
             self.schedule();
         }
     }
@@ -261,14 +265,21 @@ impl Machine {
         let device = &mut self.devices[at];
         device.is_due(now);
         device.overdue = false;
+        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.log;
+        device.logged = Some((device.transaction, now, until));
+        device.held_until = Some(until);
         device.transaction += 1;
-        device.commit_at = None;
-        if !device.held(now) {
-            device.held_until = Some(now + device.left() / device.speed() + device.log);
-            // What is written back from now on belongs to the next transaction.
-            device.commit_at = (device.in_flight > 0).then_some(now + commit);
-        }
+        // What is written back from now on belongs to the next transaction.
+        device.commit_at = (device.in_flight > 0).then_some(now + commit);
         device.schedule();
+    }
+
+    /// The log is written by now: a call was seen to go on.
+    pub fn end_log(&mut self, at: usize) {
+        self.devices[at].logged = None;
+        self.devices[at].held_until = None;
+        self.drain(at);
+        self.reschedule(at);
     }
 
     /// A call waited for the running transaction: it is on the device.
@@ -278,6 +289,7 @@ impl Machine {
         device.commit_at = None;
         device.overdue = false;
         device.commits_by = f64::NEG_INFINITY;
+        device.logged = None;
         device.held_until = None;
         self.reschedule(at);
     }
@@ -466,7 +478,12 @@ impl Machine {
         self.drain(at);
         if self.devices[at].commit_at.is_some_and(|due| due <= now) {
             let device = &mut self.devices[at];
-            if device.in_flight > 0 || device.overdue {
+            if device.held(now) {
+                // One transaction after the other.
+                device.overdue = true;
+                device.commit_at = device.held_until;
+                device.schedule();
+            } else if device.in_flight > 0 || device.overdue {
                 // Each extent that is written changes its inode.
                 self.begin_commit(at);
             } else {

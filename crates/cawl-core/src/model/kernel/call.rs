@@ -39,14 +39,14 @@ pub(super) struct Call {
     pub(super) pause: f64,
     /// How many times it may yet find no room after a pause.
     pub(super) patience: u32,
-    /// What of its waiting for the device were pauses, in seconds.
+    /// What of its waiting for the device were pauses, or waits for a log, in seconds.
     pub(super) held: f64,
     pub(super) work: Work,
     /// The flusher was at work when it copied.
     pub(super) flushing: bool,
     /// The flusher was at work when it began.
     pub(super) met_flusher: bool,
-    /// The journal's timer may start a commit while it goes on.
+    /// A commit that nobody waits for may begin while it goes on.
     pub(super) may_commit: bool,
 }
 

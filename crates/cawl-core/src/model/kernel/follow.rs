@@ -127,6 +127,9 @@ impl Kernel {
         let task = self.tasks.peek((event.pid, event.tid));
         let devices = &self.machine.devices;
         let of_device = devices.iter().find(|device| device.id == event.dev);
+        if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.as_seconds())) {
+            return true;
+        }
         let exceeded = of_device.is_some_and(|device| device.exceeded);
         let quota = if exceeded { EXCEEDED_CHECK } else { task.nr_dirtied_pause };
         if task.nr_dirtied + pages < quota && task.unchecked + pages < self.check_interval {

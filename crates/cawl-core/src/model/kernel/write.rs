@@ -48,7 +48,10 @@ impl Kernel {
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
-        self.wait_for_log(call);
+        let grows = last > self.machine.cache.size(call.file);
+        if grows || self.stamp_is_due(call) {
+            self.wait_for_log(call);
+        }
         self.grow(call.file, offset, last);
         self.stamp(call);
         self.spend_first(call);
@@ -82,7 +85,9 @@ impl Kernel {
                 task.unchecked = 0;
                 self.balance(call);
             }
-            self.wait_for_log(call);
+            if grows {
+                self.wait_for_log(call);
+            }
             let until = if self.quiet(call, end - at) {
                 end - at
             } else {
@@ -112,12 +117,15 @@ impl Kernel {
     /// The inode is in a transaction whose log is being written: it changes when that is done.
     fn wait_for_log(&mut self, call: &mut Call) {
         let changed = self.machine.cache.file(call.file).changed;
-        if let Some(until) = self.machine.devices[call.device].logged_at(changed) {
-            let wait = (until - call.at).max(0.0);
+        if let Some(until) = self.machine.devices[call.device].logged_at(changed, call.at) {
+            let wait = until - call.at;
             call.pass(wait);
             call.spent[Cause::Journal] += wait;
             call.held += wait;
             self.pass_to(call.at);
+            if call.at < until {
+                self.machine.end_log(call.device);
+            }
             self.machine.change(call.file, call.at, false);
         }
     }
@@ -125,12 +133,18 @@ impl Kernel {
     /// The file's time stamps change, if the kernel's clock has ticked since they last did, or if a program
     /// has read them since (`file_update_time`).
     fn stamp(&mut self, call: &Call) {
-        let tick = (call.at * self.constants.hz) as u64 + 1;
-        let inode = self.machine.cache.file_mut(call.file);
-        if inode.stamped != tick || call.stamps {
-            inode.stamped = tick;
+        if self.stamp_is_due(call) {
+            self.machine.cache.file_mut(call.file).stamped = self.tick_of(call);
             self.machine.change(call.file, call.at, false);
         }
+    }
+
+    fn stamp_is_due(&mut self, call: &Call) -> bool {
+        call.stamps || self.machine.cache.file(call.file).stamped != self.tick_of(call)
+    }
+
+    fn tick_of(&self, call: &Call) -> u64 {
+        (call.at * self.constants.hz) as u64 + 1
     }
 
     /// What a write costs in addition after something else, and into a clean inode.

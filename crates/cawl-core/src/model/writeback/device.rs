@@ -110,6 +110,8 @@ pub struct Device {
     pub log: f64,
     /// Until when a commit withholds completions: its log is being written.
     pub(super) held_until: Option<f64>,
+    /// The latest transaction whose log was written, from when, and until when.
+    pub(super) logged: Option<(u64, f64, f64)>,
     /// When something happens next if no call comes.
     pub(super) next: f64,
     /// Until when synchronous transfers occupy it.
@@ -324,10 +326,19 @@ impl Device {
         (now - self.commits_by) * rate <= queue || self.commit_at.is_some_and(|at| (at - now) * rate <= queue)
     }
 
-    /// When the log of the committing transaction is written, if a file that changed in `transaction` belongs
-    /// to it: until then its inode cannot change again (`do_get_write_access` waits for `BH_Shadow`, 6.18).
-    pub fn logged_at(&self, transaction: u64) -> Option<f64> {
-        self.held_until.filter(|_| transaction + 1 == self.transaction)
+    /// When the log that is being written at `now` (seconds) is written, if a file that changed last in
+    /// `transaction` belongs to it: until then its inode cannot change again (`do_get_write_access` waits for
+    /// `BH_Shadow`, 6.18).
+    #[inline]
+    pub fn logged_at(&self, transaction: u64, now: f64) -> Option<f64> {
+        let (of, from, until) = self.logged?;
+        (of == transaction && from <= now && now < until).then_some(until)
+    }
+
+    /// A log is being written, or may be before `by` (seconds).
+    #[inline]
+    pub fn may_log(&self, by: f64) -> bool {
+        self.held_until.is_some() || self.overdue || self.commit_at.is_some_and(|at| at <= by)
     }
 
     /// Completions are withheld at this moment.

@@ -61,6 +61,10 @@ impl Machine {
             device.join_transaction(self.now, self.commit);
             let chunk = work.chunk - self.hand_over(at, file, work.chunk.min(BATCH), room.max(1));
             self.devices[at].work = Some(Work { chunk, ..work });
+            if self.devices[at].overdue {
+                // It has allocated blocks.
+                self.begin_commit(at);
+            }
             if chunk == 0 || self.cache.is_clean(file) {
                 self.requeue(at, file, chunk == 0, work.dirtied_before);
             }
