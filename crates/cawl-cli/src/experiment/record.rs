@@ -84,7 +84,7 @@ impl Recorder<'_> {
             // Anew for each run, since removed files leave other pieces behind.
             let held = self.hold.then(|| self.hold_pieces()).transpose()?;
             let drops = cawl_host::page_cache_drops();
-            let texts = self.run(scenario);
+            let texts = self.run(scenario, !args.rewrite);
             drop(held);
             // Removes its dirty pages too, unwritten.
             self.scratch.remove(FILE);
@@ -142,7 +142,8 @@ impl Recorder<'_> {
         Ok(holder)
     }
 
-    fn run(&self, scenario: &Scenario) -> anyhow::Result<Texts> {
+    /// Runs the program that writes; `makes` if it makes its file.
+    fn run(&self, scenario: &Scenario, makes: bool) -> anyhow::Result<Texts> {
         let trace = Instance::begin_if_possible(&EVENTS, "")?;
         let mut out = File::from(memfd_create(c"cawl-calls", MFdFlags::MFD_CLOEXEC)?);
         let mut child = self.start(scenario, &out)?;
@@ -168,7 +169,7 @@ impl Recorder<'_> {
         out.read_to_string(&mut said)?;
         let text = said.strip_prefix("ready\n").context("the program that writes said something else")?;
         Ok(Texts {
-            csv: calls(text, zero, !scenario.env.contains("REWRITE=1"))?,
+            csv: calls(text, zero, makes)?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
             kernel: trace.as_ref().map(Instance::take).transpose()?,
         })

@@ -10,9 +10,9 @@
 //!
 //! On a journalling filesystem the metadata of new blocks goes through a transaction, due `commit` seconds
 //! after its first change. The next change then starts its commit. The log is written behind what is in
-//! flight, and until it is on the device, files of the transaction wait for their next change, and completions
-//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then drops.
-//! What is written until then belongs to the next transaction.
+//! flight. Until it is on the device, files of the transaction wait for their next change, and completions
+//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
+//! drops. What is written until then belongs to the next transaction.
 
 mod device;
 mod flusher;
