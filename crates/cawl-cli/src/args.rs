@@ -4,6 +4,7 @@ mod advise;
 mod experiment;
 mod explain;
 mod live;
+mod regress;
 mod rerun;
 mod service;
 mod tries;
@@ -26,6 +27,7 @@ pub use live::{
     TopArgs, WatchArgs,
 };
 use quantity::size;
+pub use regress::RegressArgs;
 pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
@@ -60,6 +62,7 @@ pub enum Command {
     Experiment(ExperimentArgs),
     Fit(FitArgs),
     Compare(CompareArgs),
+    Regress(RegressArgs),
     Doctor(DoctorArgs),
     Status(StatusArgs),
     Top(TopArgs),

@@ -14,6 +14,7 @@ mod on_paper;
 pub mod predict;
 pub mod profile;
 mod recordings;
+pub mod regress;
 pub mod replay;
 pub mod rerun;
 pub mod run;

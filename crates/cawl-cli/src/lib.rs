@@ -13,6 +13,7 @@ mod interrupt;
 mod meet;
 mod offline;
 mod progress;
+mod regress;
 mod render;
 mod rerun;
 mod scratch;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         Command::Experiment(args) => cmd::experiment::experiment(&args),
         Command::Fit(args) => cmd::fit::fit(&args),
         Command::Compare(args) => cmd::compare::compare(&args),
+        Command::Regress(args) => cmd::regress::regress(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
         Command::Top(args) => cmd::top::top(&args),
