@@ -96,7 +96,8 @@ fn files_are_written_back_and_dropped_behind_the_writer() {
     let whole = 32 << 8;
     assert!(alone["dirty-dirty"] > paced["dirty-dirty"], "{alone:?}, {paced:?}");
     for name in ["clean-cached", "both-cached"] {
-        assert_eq!(alone[name], whole, "{alone:?}");
+        // The kernel may reclaim some of it meanwhile.
+        assert!(alone[name] > whole * 3 / 4, "{alone:?}");
         assert!(dropped[name] <= whole / 2, "{dropped:?}");
     }
 }
