@@ -17,6 +17,7 @@ mod regress;
 mod render;
 mod rerun;
 mod scratch;
+mod seeds;
 mod slow_limit;
 mod start;
 mod top;

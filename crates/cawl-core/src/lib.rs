@@ -115,7 +115,7 @@ pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
 pub use learn::Constant;
-pub use limits::DirtyLimits;
+pub use limits::{DirtyLimits, dirtyable};
 pub use mode::{Mode, UnknownMode};
 pub use model::{
     CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Prediction, Regime, build,

@@ -14,7 +14,8 @@
 //!
 //! # Where it deviates, and why
 //!
-//! - *Throttled rate.* Beyond the hard limit the formula is negative, and just below it nearly zero. A call
+//! - *Throttled rate.* The time that the flusher takes from a writer is added to that at the throttled rate, as
+//!   in the authors' data, where Alg. 1 takes the lower of the two rates. Beyond the hard limit the formula is negative, and just below it nearly zero. A call
 //!   is never held longer than the device needs to clean what exceeds the setpoint and as much again as the
 //!   call adds; so the cost stays positive and finite.
 //! - *Extents.* Kept in order instead of sorted at every write. What is written within 1/256 of the expiry
@@ -285,9 +286,10 @@ impl Cawl {
     }
 
     /// How long a throttled write of `size` bytes takes.
-    fn throttled(&self, average: Rate, size: Bytes, ceiling: Rate) -> Nanos {
+    fn throttled(&self, average: Rate, size: Bytes, flushing: Rate) -> Nanos {
         let Flusher { rate: device, limits, .. } = self.flusher;
-        throttled_span(average, self.cache.dirty(), size, limits, device, ceiling)
+        let flushing = (flushing, self.profile.memory.flush_factor.value);
+        throttled_span(average, self.cache.dirty(), size, limits, device, flushing)
     }
 
     /// Time passes, in which the flusher has the device to itself but for `transfer`.

@@ -16,7 +16,10 @@ pub(super) fn pos_ratio(dirty: Bytes, limits: DirtyLimits) -> f64 {
 /// Eq. 1, kept within what a machine can do: how long a call that writes `size` bytes takes at the average
 /// rate times [`pos_ratio`].
 ///
-/// Never faster than at `ceiling`, the rate of an unthrottled writer beside the flusher. Never so long that
+/// What the flusher takes from the writer is added: `1 − factor` of the time at `flushing`, the rate of an
+/// unthrottled writer beside it, which is the writer's own rate times `factor`. So have the authors' published
+/// figures (`syscall_io_cost` in gongotar/iomodel; docs/SEEDS.md), where Alg. 1 takes the lower of the two
+/// rates. Never faster than `flushing`. Never so long that
 /// the call outlasts its reason (ours): once the device has cleaned what exceeds the setpoint and as many
 /// bytes as the call adds, there is nothing left to hold the writer back for. That is also how long it
 /// takes at and beyond the hard limit, where the formula is zero or negative.
@@ -26,12 +29,13 @@ pub(super) fn throttled_span(
     size: Bytes,
     limits: DirtyLimits,
     device: Rate,
-    ceiling: Rate,
+    (flushing, factor): (Rate, f64),
 ) -> Nanos {
     let longest = (dirty.saturating_sub(limits.freerun()) + size) / device;
     let ratio = pos_ratio(dirty, limits);
-    let published = if ratio > 0.0 { size / average * (1.0 / ratio) } else { longest };
-    published.min(longest).max(size / ceiling)
+    let beside = size / flushing * (1.0 - factor).max(0.0);
+    let published = if ratio > 0.0 { size / average * (1.0 / ratio) + beside } else { longest };
+    published.min(longest).max(size / flushing)
 }
 
 /// A process's average rate over the time it has spent in write calls (Alg. 1, `avgbw` and `t_io`).
@@ -66,7 +70,7 @@ mod tests {
 
     const LIMITS: DirtyLimits = DirtyLimits { background: Bytes(100), hard: Bytes(200) };
 
-    /// In seconds; device 50 B/s, ceiling 800 B/s.
+    /// In seconds; device 50 B/s, 800 B/s beside the flusher, as without it.
     fn span(average: f64, dirty: u64, size: u64) -> f64 {
         throttled_span(
             Rate::per_second(average),
@@ -74,7 +78,7 @@ mod tests {
             Bytes(size),
             LIMITS,
             Rate::per_second(50.0),
-            Rate::per_second(800.0),
+            (Rate::per_second(800.0), 1.0),
         )
         .as_seconds()
     }
@@ -87,6 +91,21 @@ mod tests {
         assert_eq!(pos_ratio(Bytes(200), LIMITS), 0.0);
         assert_eq!(pos_ratio(Bytes(250), LIMITS), -7.0);
         assert!((span(400.0, 175, 7) - 7.0 / 350.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_flusher_takes_its_part_also_of_a_throttled_writer() {
+        let beside = (Rate::per_second(80.0), 0.8);
+        let span = throttled_span(
+            Rate::per_second(40.0),
+            Bytes(175),
+            Bytes(7),
+            LIMITS,
+            Rate::per_second(50.0),
+            beside,
+        );
+        // 7 bytes at 40 B/s times 0.875, and a fifth of 7 bytes at 80 B/s.
+        assert!((span.as_seconds() - (0.2 + 0.0175)).abs() < 1e-12);
     }
 
     #[test]

@@ -1,0 +1,3 @@
+//! Data of the documents that cawl grew from, and how its models do on them. docs/SEEDS.md has the results.
+
+pub mod iomodel;
