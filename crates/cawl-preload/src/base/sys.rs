@@ -1,7 +1,8 @@
 //! Raw system calls, for the tracer's own use only.
 //!
 //! The law of this module: nothing here goes through a symbol that another library could interpose, sets
-//! `errno`, or is a cancellation point. The program's own calls never come this way.
+//! `errno`, or is a cancellation point. The program's own calls never come this way. A path may be any
+//! address: only the kernel follows it, and answers EFAULT where there is nothing.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -148,32 +149,22 @@ pub struct Stat {
 
 /// fstat
 pub fn fstat(fd: c_int) -> Option<Stat> {
-    // SAFETY: an empty path is a string.
-    unsafe { look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) }
+    look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
 }
 
 /// fstatat of a path given by the program; symbolic links are followed if `follow`.
-///
-/// # Safety
-/// `path` must be what the program passed to a function that takes a path.
-pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
-    // SAFETY: the caller's promise.
-    unsafe { look(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) }
+pub fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
+    look(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW })
 }
 
-/// # Safety
-/// As [`stat_path`].
-unsafe fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match statx(directory, path, flags) {
-            Ok(stat) => Some(stat),
-            // An old kernel, or a filter.
-            Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
-                stat(directory, path, flags)
-            }
-            Err(_) => None,
+fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+    match statx(directory, path, flags) {
+        Ok(stat) => Some(stat),
+        // An old kernel, or a filter.
+        Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
+            stat(directory, path, flags)
         }
+        Err(_) => None,
     }
 }
 
@@ -187,10 +178,8 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
     (done == 0).then(|| unsafe { found.assume_init_ref() }).map(|found| (found.st_dev, found.st_ino))
 }
 
-/// # Safety
-/// As [`stat_path`].
 #[inline(never)]
-unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
+fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
     // Not the times of changes: asking for them makes the kernel take a finer one at the next change.
     const WANTED: libc::c_uint = libc::STATX_TYPE
         | libc::STATX_MODE
@@ -224,12 +213,9 @@ unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<S
 }
 
 /// The same without statx.
-///
-/// # Safety
-/// As [`stat_path`].
 #[cold]
 #[inline(never)]
-unsafe fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: as above.
     let done = unsafe {
@@ -363,10 +349,7 @@ pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
 }
 
 /// Opens a file for reading only, not waiting for anything.
-///
-/// # Safety
-/// `path` must be what the program passed to a function that takes a path.
-pub unsafe fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
+pub fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: the kernel checks `path` itself.
     let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize, 0, 0, 0]) };

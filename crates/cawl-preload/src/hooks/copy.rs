@@ -28,12 +28,8 @@ pub unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
 }
 
 /// A file was truncated by name.
-///
-/// # Safety
-/// `path` must be what the program passed as a path.
-pub unsafe fn truncated(start: u64, path: *const c_char, length: off_t, returned: i64) {
-    // SAFETY: the caller's promise.
-    let found = if returned == 0 { unsafe { behind(libc::AT_FDCWD, path, true) } } else { None };
+pub fn truncated(start: u64, path: *const c_char, length: off_t, returned: i64) {
+    let found = if returned == 0 { behind(libc::AT_FDCWD, path, true) } else { None };
     happened(Op::Truncate, start, returned, |event| {
         event.offset = length as u64;
         if let Some(found) = &found {

@@ -116,12 +116,8 @@ unsafe fn complete(
 }
 
 /// Before an exec: a vfork child leaves its parent's session alone, any other process ends its own.
-///
-/// # Safety
-/// `path` must be null or what exec was given.
-unsafe fn replacing(directory: c_int, path: *const c_char) {
-    // SAFETY: the caller's promise.
-    let program = unsafe { Program::behind(directory, path) };
+fn replacing(directory: c_int, path: *const c_char) {
+    let program = Program::behind(directory, path);
     if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
@@ -148,25 +144,18 @@ struct Program {
 }
 
 impl Program {
-    /// The program behind a path, which the daemon then knows.
-    ///
-    /// # Safety
-    /// `path` must be null or what exec was given.
+    /// The program behind a path, if there is one, which the daemon then knows.
     #[inline(never)]
-    unsafe fn behind(directory: c_int, path: *const c_char) -> Program {
+    fn behind(directory: c_int, path: *const c_char) -> Program {
         if path.is_null() {
             return Program::default();
         }
-        // SAFETY: the caller's promise.
-        let Some(stat) = (unsafe { sys::stat_path(directory, path, true) }) else {
-            return Program::default();
-        };
+        let Some(stat) = sys::stat_path(directory, path, true) else { return Program::default() };
         // SAFETY: the kernel has read the string.
         if !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/') {
             return Program::default();
         }
-        // SAFETY: the caller's promise.
-        let file = unsafe { birth::at(directory, path, true, &stat) };
+        let file = birth::at(directory, path, true, &stat);
         // A vfork child may use its parent's place, since its parent waits, and opens nothing.
         if let Some(_inside) = guard::enter()
             && (session::is_ours() || is_open())
@@ -185,12 +174,9 @@ impl Program {
     }
 }
 
-/// # Safety
-/// `path` must be null or what the function was given.
 #[inline(never)]
-unsafe fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
-    // SAFETY: the caller's promise.
-    let program = unsafe { Program::behind(libc::AT_FDCWD, path) };
+fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
+    let program = Program::behind(libc::AT_FDCWD, path);
     happened(Op::Spawn, start, child, |event| {
         program.describe(event);
         event.errno = failure as u16;

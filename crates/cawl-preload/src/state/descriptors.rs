@@ -251,8 +251,7 @@ impl Opening {
         if is_relative && self.directory != libc::AT_FDCWD || !names::is_plain(name) {
             return None;
         }
-        // SAFETY: as above.
-        unsafe { birth::of_name(self.directory, self.name, stat) }
+        birth::of_name(self.directory, self.name, stat)
     }
 }
 
