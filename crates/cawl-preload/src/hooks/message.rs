@@ -6,7 +6,7 @@ use crate::base::{clock, counters, guard, real};
 use crate::hooks::emit::stream::after;
 use crate::hooks::emit::{Place, happened, wrote};
 use crate::session;
-use crate::state::glibc_file::{self, look_from_afar};
+use crate::state::glibc_file::{Stream, look_from_afar};
 use crate::state::stream_table::{Before, standard_error, standard_output};
 use cawl_wire::{FileKind, Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -26,42 +26,29 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// # Safety
-    /// `stream` must be null or open.
-    unsafe fn before(stream: *mut FILE) -> Moment {
-        let kept = guard::errno();
-        let wchar = counters::wchar().thread;
-        guard::set_errno(kept);
-        // SAFETY: the caller's promise.
-        let pending = if stream.is_null() { 0 } else { unsafe { glibc_file::pending(stream) } };
+    #[inline(never)]
+    fn before(stream: Option<Stream>) -> Moment {
+        let wchar = guard::keeping_errno(|| counters::wchar().thread);
+        let pending = stream.map_or(0, Stream::pending);
         Moment { start: clock::now(), wchar: wchar.unwrap_or(0), pending, known: u32::from(wchar.is_some()) }
     }
 
     /// Bytes that this thread wrote since, `less` excepted; and whether that is an estimate.
     fn written(&self, less: u64) -> (u64, u32) {
-        let kept = guard::errno();
-        let now = counters::wchar().thread;
-        guard::set_errno(kept);
-        match now {
+        match guard::keeping_errno(|| counters::wchar().thread) {
             Some(now) if self.known != 0 => (now.saturating_sub(self.wchar).saturating_sub(less), 0),
             _ => (0, flag::ESTIMATED),
         }
     }
 
     /// The call is over: what it gave to the stream is what the kernel got and what is still pending.
-    ///
-    /// # Safety
-    /// `stream` must be open.
-    unsafe fn after(&self, stream: *mut FILE, elsewhere: u64) {
+    fn after(&self, stream: Stream, elsewhere: u64) {
         let (written, flags) = self.written(elsewhere);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let pending = u64::from(glibc_file::pending(stream));
-            let accepted = (written + pending).saturating_sub(u64::from(self.pending));
-            if accepted > 0 || flags != 0 {
-                let before = Before::new(self.start, self.pending);
-                after(Op::StreamWrite, stream, before, accepted, accepted as i64, flags);
-            }
+        let pending = u64::from(stream.pending());
+        let accepted = (written + pending).saturating_sub(u64::from(self.pending));
+        if accepted > 0 || flags != 0 {
+            let before = Before::new(self.start, self.pending);
+            after(Op::StreamWrite, stream, before, accepted, accepted as i64, flags);
         }
     }
 
@@ -80,10 +67,10 @@ macro_rules! to_stream {
             return $call;
         }
         // Where the other arguments are wrong, some of these functions do not look at the stream.
-        let stream = if look_from_afar($stream).is_some() { $stream } else { core::ptr::null_mut() };
+        let stream = look_from_afar($stream).map(|_| Stream::open($stream));
         let moment = Moment::before(stream);
         let returned = $call;
-        if !stream.is_null() {
+        if let Some(stream) = stream {
             moment.after(stream, 0);
         }
         returned
@@ -95,7 +82,7 @@ macro_rules! to_fd {
         if !session::active() {
             return $call;
         }
-        let moment = Moment::before(core::ptr::null_mut());
+        let moment = Moment::before(None);
         let returned = $call;
         moment.after_fd($fd);
         returned
@@ -110,13 +97,12 @@ unsafe extern "C" fn before_error(moment: *mut Moment) -> c_int {
     if !session::active() {
         return 0;
     }
-    let stdout = standard_output();
     // SAFETY: the caller's promise; the standard streams are open or were closed by the program, whose
     // call would be wrong then without the tracer, too.
     unsafe {
-        moment.write(Moment::before(standard_error()));
+        moment.write(Moment::before(Stream::if_any(standard_error())));
         let moment = moment.add(1);
-        let pending = if stdout.is_null() { 0 } else { glibc_file::pending(stdout) };
+        let pending = Stream::if_any(standard_output()).map_or(0, Stream::pending);
         moment.write(Moment { start: clock::now(), wchar: 0, pending, known: 0 });
     }
     1
@@ -132,12 +118,12 @@ unsafe extern "C" fn after_error(moment: *const Moment) {
         let (message, output) = (&*moment, &*moment.add(1));
         let mut flushed = 0;
         if output.pending > 0 {
-            let stdout = standard_output();
-            flushed = u64::from(output.pending.saturating_sub(glibc_file::pending(stdout)));
+            let stdout = Stream::open(standard_output());
+            flushed = u64::from(output.pending.saturating_sub(stdout.pending()));
             let before = Before::new(output.start, output.pending);
             after(Op::StreamFlush, stdout, before, 0, 0, 0);
         }
-        message.after(standard_error(), flushed);
+        message.after(Stream::open(standard_error()), flushed);
     }
 }
 
@@ -246,10 +232,12 @@ macro_rules! options {
         if !session::active() || opterr == 0 {
             return $call;
         }
-        let stream = standard_error();
+        let stream = Stream::if_any(standard_error());
         let moment = Moment::before(stream);
         let returned = $call;
-        if returned == c_int::from(b'?') && !stream.is_null() {
+        if returned == c_int::from(b'?')
+            && let Some(stream) = stream
+        {
             moment.after(stream, 0);
         }
         returned
@@ -349,7 +337,7 @@ hooks! {
         if !session::active() || flags & libc::O_CREAT == 0 {
             return real::sem_open(name, flags, mode, value);
         }
-        let moment = Moment::before(core::ptr::null_mut());
+        let moment = Moment::before(None);
         let semaphore = real::sem_open(name, flags, mode, value);
         let (written, flags) = moment.written(0);
         if written > 0 {

@@ -9,6 +9,7 @@ use crate::hooks::emit::stream::{closed, closing, opened};
 use crate::hooks::emit::{self, happened, mapping};
 use crate::session::environment::{parts, take_room};
 use crate::session::{self, target};
+use crate::state::glibc_file::Stream;
 use crate::state::names::{self, Source};
 use crate::state::{birth, stream_table};
 use cawl_wire::{Ended, Event, FileId, FileKind, Op};
@@ -304,7 +305,7 @@ hooks! {
         let start = clock::now();
         let stream = real::popen(command, mode);
         spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
-        if !stream.is_null() {
+        if let Some(stream) = Stream::if_any(stream) {
             opened(start, stream, true, core::ptr::null(), 0);
         }
         stream
@@ -315,7 +316,7 @@ hooks! {
             stream_table::forget(stream);
             return real::pclose(stream);
         }
-        let event = closing(stream);
+        let event = closing(Stream::open(stream));
         let start = clock::now();
         let returned = real::pclose(stream);
         closed(event, start, i64::from(returned));
