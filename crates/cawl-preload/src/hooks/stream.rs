@@ -2,8 +2,8 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::stream::{after, after_all, closed, closing, opened};
-use crate::hooks::emit::{around, did};
+use crate::hooks::emit::stream::{after, after_all, closing, opened};
+use crate::hooks::emit::{around, closed, did};
 use crate::session;
 use crate::state::descriptors;
 use crate::state::glibc_file::Stream;

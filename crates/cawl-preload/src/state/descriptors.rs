@@ -348,7 +348,7 @@ pub fn flags_changed(fd: c_int) {
 /// own that says so.
 pub fn stamps_read(fd: c_int) {
     let Some(file) = known(fd) else { return };
-    if file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular {
+    if file.is_writable() && file.kind() == FileKind::Regular {
         file.number.fetch_or(STAMPS_READ, Relaxed);
     }
 }
@@ -452,6 +452,12 @@ impl Descriptor {
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         self.flags.load(Relaxed)
+    }
+
+    /// True if it can be written through.
+    #[inline(always)]
+    pub fn is_writable(&self) -> bool {
+        self.flags() & flag::WRITABLE != 0
     }
 
     /// Whether the time stamps were read since the previous write, as a bit of [`flag`].

@@ -75,7 +75,7 @@ fn entries() -> impl Iterator<Item = &'static Mapping> {
 #[cold]
 pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u64, writable: bool) {
     // What was not opened for writing can never be mapped so.
-    if file.kind() != FileKind::Regular || file.flags() & flag::WRITABLE == 0 {
+    if file.kind() != FileKind::Regular || !file.is_writable() {
         return;
     }
     let free = TABLE

@@ -243,7 +243,7 @@ fn tell_opened(
 }
 
 /// Looks at a stream that is about to be closed, and forgets it and its descriptor. The event, to be
-/// completed by [`closed`], is None if the stream never could write.
+/// completed by [`closed`](super::closed), is None if the stream never could write.
 pub fn closing(stream: Stream) -> Option<Event> {
     stream_table::displace(stream);
     let inside = guard::enter()?;
@@ -258,7 +258,7 @@ pub fn closing(stream: Stream) -> Option<Event> {
     } else {
         descriptors::if_known(fd).and_then(|_| session::learn(fd))
     };
-    let event = found.filter(|file| file.flags() & flag::WRITABLE != 0).map(|file| {
+    let event = found.filter(|file| file.is_writable()).map(|file| {
         let mut event = event(&inside, Op::StreamClose, 0, 0);
         about(&mut event, fd, file);
         event.pending_before = held;
@@ -270,21 +270,6 @@ pub fn closing(stream: Stream) -> Option<Event> {
     tries::closing(fd);
     descriptors::forget(fd);
     event
-}
-
-/// The stream of [`closing`] was closed.
-pub fn closed(event: Option<Event>, start: u64, returned: i64) {
-    let Some(mut event) = event else { return };
-    let end = clock::now();
-    let Some(inside) = guard::enter_or_count() else { return };
-    event.start = start;
-    event.duration = end.saturating_sub(start);
-    event.returned = returned;
-    if returned < 0 {
-        event.errno = inside.errno();
-        event.flags |= flag::ESTIMATED;
-    }
-    session::push(&inside, &event);
 }
 
 /// At exit: what each stream still holds, which the C library writes after us. Returns the sum.
