@@ -169,13 +169,19 @@ fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
 }
 
 /// Device and inode number of what a descriptor leads to.
-#[inline(never)]
 pub fn identity(fd: c_int) -> Option<(u64, u64)> {
+    fstat_for(fd, |found| (found.st_dev, found.st_ino))
+}
+
+/// What is asked of a plain fstat. Never inlined, so that the kernel's larger answer is off the caller's
+/// stack.
+#[inline(never)]
+pub fn fstat_for<T>(fd: c_int, wanted: impl FnOnce(&libc::stat) -> T) -> Option<T> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a valid place for the result.
     let done = unsafe { call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    (done == 0).then(|| unsafe { found.assume_init_ref() }).map(|found| (found.st_dev, found.st_ino))
+    (done == 0).then(|| unsafe { found.assume_init_ref() }).map(wanted)
 }
 
 #[inline(never)]
@@ -333,19 +339,17 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
 
 /// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
 pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
-    // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
-    // descriptor is closed at once and never handed out.
-    let length = unsafe {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let fd = call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]);
-        if fd < 0 {
-            return 0;
-        }
-        let length = call(libc::SYS_read, [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0]);
-        close(fd as c_int);
-        length
-    };
-    usize::try_from(length).unwrap_or(0)
+    let Some(fd) = open_to_read(libc::AT_FDCWD, path.as_ptr()) else { return 0 };
+    let length = read(fd, text);
+    close(fd);
+    length
+}
+
+/// read; the number of bytes, 0 on any failure.
+fn read(fd: c_int, out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let read = unsafe { call(libc::SYS_read, [fd as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0]) };
+    usize::try_from(read).unwrap_or(0)
 }
 
 /// Opens a file for reading only, not waiting for anything.
@@ -370,24 +374,11 @@ pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
 pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
     // Short, because it lies on the stack of the program; the kernel keeps what a read leaves over.
     let mut text = [0u8; 256];
-    // SAFETY: a NUL-terminated path.
-    let fd = unsafe {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let path = c"/proc/self/smaps".as_ptr() as usize;
-        call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0])
-    };
-    if fd < 0 {
-        return None;
-    }
+    let fd = open_to_read(libc::AT_FDCWD, c"/proc/self/smaps".as_ptr())?;
     let range = start..start.saturating_add(length);
     let (mut kept, mut beheaded, mut inside, mut sum) = (0, false, false, 0);
-    loop {
-        let room = &mut text[kept..];
-        // SAFETY: `room` is a valid place of the length given.
-        let read =
-            unsafe { call(libc::SYS_read, [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0]) };
-        let Some(read @ 1..) = usize::try_from(read).ok() else { break };
-        let end = kept + read;
+    while let more @ 1.. = read(fd, &mut text[kept..]) {
+        let end = kept + more;
         let mut from = 0;
         while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
             if !core::mem::take(&mut beheaded) {
@@ -405,7 +396,7 @@ pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
         kept = end - from;
         text.copy_within(from..end, 0);
     }
-    close(fd as c_int);
+    close(fd);
     Some(sum)
 }
 

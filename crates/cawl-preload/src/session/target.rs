@@ -197,15 +197,11 @@ fn interpreter(head: &mut [u8; HEAD], length: usize) -> Option<&CStr> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
 /// A part of the file, of which the head has been read up to `head`; shorter at the file's end.
@@ -222,7 +218,8 @@ fn part(fd: c_int, head: usize, place: &mut Look, at: u64, length: usize) -> Opt
 /// One program header: type, place in the file, address, length in the file.
 fn header(fd: c_int, head: usize, place: &mut Look, at: u64) -> Option<(u32, u64, u64, u64)> {
     let bytes = part(fd, head, place, at, 56)?;
-    Some((u32_at(bytes, 0)?, u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 32)?))
+    // The upper half of the first word is flags.
+    Some((u64_at(bytes, 0)? as u32, u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 32)?))
 }
 
 /// What an ELF file is (System V ABI, chapters 4 and 5); None if it is none, or makes no sense.

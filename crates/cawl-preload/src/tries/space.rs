@@ -73,7 +73,9 @@ pub fn release(fd: c_int, file: &Descriptor) {
     if descriptors::may_be_open(id.dev, id.ino, fd) {
         return;
     }
-    let Some((size, changed)) = status(fd) else { return };
+    let changed = |stat: &libc::stat| libc::timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec };
+    let status = sys::fstat_for(fd, |stat| (stat.st_size, changed(stat)));
+    let Some((size, changed)) = status else { return };
     let omitted = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
     let times = [omitted, changed];
     // SAFETY: numbers, and two valid times; the file keeps its length, so no data are lost.
@@ -92,18 +94,6 @@ pub fn release_all() {
             release(fd, file);
         }
     }
-}
-
-/// Length of a file, in bytes, and when it was changed.
-#[inline(never)]
-fn status(fd: c_int) -> Option<(libc::off_t, libc::timespec)> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a valid place for the result.
-    let done = unsafe { sys::call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    let found = unsafe { found.assume_init_ref() };
-    let changed = libc::timespec { tv_sec: found.st_mtime, tv_nsec: found.st_mtime_nsec };
-    (done == 0).then_some((found.st_size, changed))
 }
 
 #[inline(never)]
