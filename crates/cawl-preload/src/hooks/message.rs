@@ -127,21 +127,11 @@ unsafe extern "C" fn after_error(moment: *const Moment) {
     }
 }
 
-/// The address of the real error() or error_at_line().
-unsafe extern "C" fn real_error() -> *mut c_void {
-    real::address_of_error()
-}
-
-/// As above.
-unsafe extern "C" fn real_error_at_line() -> *mut c_void {
-    real::address_of_error_at_line()
-}
-
 /// error() and error_at_line() have no form that takes a list. So all argument registers and the words
 /// above the frame are handed on as they came, except that a status is held back: the exit that it asks
 /// for follows after the message was counted.
 macro_rules! around {
-    ($($name:ident => $real:ident;)*) => {
+    ($($name:ident => $real:path;)*) => {
         $(
             #[cfg(all(target_arch = "x86_64", not(test)))]
             #[unsafe(no_mangle)]
@@ -222,8 +212,8 @@ macro_rules! around {
 }
 
 around! {
-    error => real_error;
-    error_at_line => real_error_at_line;
+    error => real::address_of_error;
+    error_at_line => real::address_of_error_at_line;
 }
 
 /// getopt writes only when it finds fault with an option.

@@ -110,13 +110,7 @@ hooks! {
     }
 
     fn abort() -> ! {
-        if session::active() {
-            ending(Ended::Abort);
-        }
-        real::abort();
-        loop {
-            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
-        }
+        dying!(real::abort())
     }
 
     // These end the process from inside the C library, past the hooks of abort and _exit.
