@@ -243,13 +243,10 @@ hooks! {
         returned
     }
 
-    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int {
-        replace(fd, to, false, || real::dup2(fd, to))
-    }
+    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
 
-    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-        replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags))
-    }
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
+        replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags));
 
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
         if !session::active() {
@@ -275,13 +272,10 @@ hooks! {
         returned
     }
 
-    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int {
-        looking(fd, || real::fstat(fd, stat))
-    }
+    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = looking(fd, || real::fstat(fd, stat));
 
-    fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int {
-        looking(fd, || real::__fxstat(version, fd, stat))
-    }
+    fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int =
+        looking(fd, || real::__fxstat(version, fd, stat));
 
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
         around_moving(fd, || real::lseek(fd, offset, whence), |start, returned| {

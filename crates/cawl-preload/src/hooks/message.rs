@@ -239,33 +239,25 @@ unsafe extern "C" {
 }
 
 hooks! {
-    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
-        options!(real::getopt(count, arguments, options))
-    }
+    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
+        options!(real::getopt(count, arguments, options));
 
-    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
-        options!(real::__posix_getopt(count, arguments, options))
-    }
+    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
+        options!(real::__posix_getopt(count, arguments, options));
 
     fn getopt_long(
         count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
-    ) -> c_int {
-        options!(real::getopt_long(count, arguments, options, long, at))
-    }
+    ) -> c_int = options!(real::getopt_long(count, arguments, options, long, at));
 
     fn getopt_long_only(
         count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
-    ) -> c_int {
-        options!(real::getopt_long_only(count, arguments, options, long, at))
-    }
+    ) -> c_int = options!(real::getopt_long_only(count, arguments, options, long, at));
 
-    fn vwarn(format: *const c_char, list: Arguments) -> () {
-        to_stream!(standard_error(), real::vwarn(format, list))
-    }
+    fn vwarn(format: *const c_char, list: Arguments) -> () =
+        to_stream!(standard_error(), real::vwarn(format, list));
 
-    fn vwarnx(format: *const c_char, list: Arguments) -> () {
-        to_stream!(standard_error(), real::vwarnx(format, list))
-    }
+    fn vwarnx(format: *const c_char, list: Arguments) -> () =
+        to_stream!(standard_error(), real::vwarnx(format, list));
 
     // By their definition a warning and then exit.
     fn verr(status: c_int, format: *const c_char, list: Arguments) -> ! {
@@ -278,49 +270,36 @@ hooks! {
         libc::exit(status)
     }
 
-    fn psignal(number: c_int, text: *const c_char) -> () {
-        to_stream!(standard_error(), real::psignal(number, text))
-    }
+    fn psignal(number: c_int, text: *const c_char) -> () =
+        to_stream!(standard_error(), real::psignal(number, text));
 
-    fn psiginfo(info: *const c_void, text: *const c_char) -> () {
-        to_stream!(standard_error(), real::psiginfo(info, text))
-    }
+    fn psiginfo(info: *const c_void, text: *const c_char) -> () =
+        to_stream!(standard_error(), real::psiginfo(info, text));
 
-    fn malloc_stats() -> () {
-        to_stream!(standard_error(), real::malloc_stats())
-    }
+    fn malloc_stats() -> () = to_stream!(standard_error(), real::malloc_stats());
 
-    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::malloc_info(options, stream))
-    }
+    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::malloc_info(options, stream));
 
-    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putpwent(entry, stream))
-    }
+    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putpwent(entry, stream));
 
-    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putspent(entry, stream))
-    }
+    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putspent(entry, stream));
 
-    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putgrent(entry, stream))
-    }
+    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putgrent(entry, stream));
 
-    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putsgent(entry, stream))
-    }
+    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putsgent(entry, stream));
 
-    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int {
-        to_stream!(stream, real::addmntent(stream, entry))
-    }
+    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int =
+        to_stream!(stream, real::addmntent(stream, entry));
 
-    fn herror(text: *const c_char) -> () {
-        to_fd!(libc::STDERR_FILENO, real::herror(text))
-    }
+    fn herror(text: *const c_char) -> () = to_fd!(libc::STDERR_FILENO, real::herror(text));
 
-    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () {
-        to_fd!(fd, real::backtrace_symbols_fd(list, count, fd))
-    }
+    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () =
+        to_fd!(fd, real::backtrace_symbols_fd(list, count, fd));
 
     // A new semaphore is a small file that the C library writes, in memory.
     fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut c_void {

@@ -130,9 +130,7 @@ hooks! {
         returned
     }
 
-    fn unlink(path: *const c_char) -> c_int {
-        removing(libc::AT_FDCWD, path, || real::unlink(path))
-    }
+    fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::unlink(path));
 
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
         if flags & libc::AT_REMOVEDIR != 0 {
@@ -141,19 +139,14 @@ hooks! {
         removing(directory, path, || real::unlinkat(directory, path, flags))
     }
 
-    fn remove(path: *const c_char) -> c_int {
-        removing(libc::AT_FDCWD, path, || real::remove(path))
-    }
+    fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::remove(path));
 
-    fn rename(from: *const c_char, to: *const c_char) -> c_int {
-        renaming(libc::AT_FDCWD, to, || real::rename(from, to))
-    }
+    fn rename(from: *const c_char, to: *const c_char) -> c_int =
+        renaming(libc::AT_FDCWD, to, || real::rename(from, to));
 
     fn renameat(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char,
-    ) -> c_int {
-        renaming(to_directory, to, || real::renameat(from_directory, from, to_directory, to))
-    }
+    ) -> c_int = renaming(to_directory, to, || real::renameat(from_directory, from, to_directory, to));
 
     fn renameat2(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,

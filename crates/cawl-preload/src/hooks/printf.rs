@@ -37,15 +37,11 @@ fn printing_to(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 hooks! {
     fn vfprintf, _IO_vfprintf(
         stream: Stream, format: *const c_char, args: Arguments,
-    ) -> c_int {
-        printing(stream, 0, || real::vfprintf(stream.file(), format, args))
-    }
+    ) -> c_int = printing(stream, 0, || real::vfprintf(stream.file(), format, args));
 
     fn __vfprintf_chk(
         stream: Stream, level: c_int, format: *const c_char, args: Arguments,
-    ) -> c_int {
-        printing(stream, 0, || real::__vfprintf_chk(stream.file(), level, format, args))
-    }
+    ) -> c_int = printing(stream, 0, || real::__vfprintf_chk(stream.file(), level, format, args));
 
     fn vprintf(format: *const c_char, args: Arguments) -> c_int {
         let stream = Stream::open(standard_output());
@@ -57,25 +53,20 @@ hooks! {
         printing(stream, 0, || real::__vfprintf_chk(stream.file(), level, format, args))
     }
 
-    fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int {
-        printing_to(fd, || real::vdprintf(fd, format, args))
-    }
+    fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int =
+        printing_to(fd, || real::vdprintf(fd, format, args));
 
     fn __vdprintf_chk(
         fd: c_int, level: c_int, format: *const c_char, args: Arguments,
-    ) -> c_int {
-        printing_to(fd, || real::__vdprintf_chk(fd, level, format, args))
-    }
+    ) -> c_int = printing_to(fd, || real::__vdprintf_chk(fd, level, format, args));
 
-    fn vfwprintf(stream: Stream, format: *const wchar_t, args: Arguments) -> c_int {
-        printing(stream, flag::ESTIMATED, || real::vfwprintf(stream.file(), format, args))
-    }
+    fn vfwprintf(stream: Stream, format: *const wchar_t, args: Arguments) -> c_int =
+        printing(stream, flag::ESTIMATED, || real::vfwprintf(stream.file(), format, args));
 
     fn __vfwprintf_chk(
         stream: Stream, level: c_int, format: *const wchar_t, args: Arguments,
-    ) -> c_int {
-        printing(stream, flag::ESTIMATED, || real::__vfwprintf_chk(stream.file(), level, format, args))
-    }
+    ) -> c_int =
+        printing(stream, flag::ESTIMATED, || real::__vfwprintf_chk(stream.file(), level, format, args));
 
     fn vwprintf(format: *const wchar_t, args: Arguments) -> c_int {
         let stream = Stream::open(standard_output());

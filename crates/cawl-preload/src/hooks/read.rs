@@ -56,13 +56,11 @@ unsafe fn reading_elements(
 }
 
 hooks! {
-    fn read, __read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t {
-        reading(Op::Read, fd, Place::Own, |_| length as u64, || real::read(fd, data, length))
-    }
+    fn read, __read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t =
+        reading(Op::Read, fd, Place::Own, |_| length as u64, || real::read(fd, data, length));
 
-    fn __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t {
-        reading(Op::Read, fd, Place::Own, |_| length as u64, || real::__read_chk(fd, data, length, room))
-    }
+    fn __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t =
+        reading(Op::Read, fd, Place::Own, |_| length as u64, || real::__read_chk(fd, data, length, room));
 
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         let requested = |returned| asked(parts, count, returned);
@@ -95,23 +93,19 @@ hooks! {
         reading(Op::Pread, fd, place, requested, || real::preadv2(fd, parts, count, offset, flags))
     }
 
-    fn fread, _IO_fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-        reading_elements(stream, size, count, || real::fread(data, size, count, stream))
-    }
+    fn fread, _IO_fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        reading_elements(stream, size, count, || real::fread(data, size, count, stream));
 
-    fn fread_unlocked(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-        reading_elements(stream, size, count, || real::fread_unlocked(data, size, count, stream))
-    }
+    fn fread_unlocked(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        reading_elements(stream, size, count, || real::fread_unlocked(data, size, count, stream));
 
     fn __fread_chk(
         data: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
-    ) -> size_t {
-        reading_elements(stream, size, count, || real::__fread_chk(data, room, size, count, stream))
-    }
+    ) -> size_t =
+        reading_elements(stream, size, count, || real::__fread_chk(data, room, size, count, stream));
 
     fn __fread_unlocked_chk(
         data: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
-    ) -> size_t {
-        reading_elements(stream, size, count, || real::__fread_unlocked_chk(data, room, size, count, stream))
-    }
+    ) -> size_t =
+        reading_elements(stream, size, count, || real::__fread_unlocked_chk(data, room, size, count, stream));
 }

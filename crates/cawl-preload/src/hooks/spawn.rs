@@ -229,21 +229,10 @@ unsafe fn spawn(
 }
 
 hooks! {
-    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
-        exec(path, argv, envp, false)
-    }
-
-    fn execv(path: *const c_char, argv: Strings) -> c_int {
-        exec(path, argv, environ, false)
-    }
-
-    fn execvp(file: *const c_char, argv: Strings) -> c_int {
-        exec(file, argv, environ, true)
-    }
-
-    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
-        exec(file, argv, envp, true)
-    }
+    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int = exec(path, argv, envp, false);
+    fn execv(path: *const c_char, argv: Strings) -> c_int = exec(path, argv, environ, false);
+    fn execvp(file: *const c_char, argv: Strings) -> c_int = exec(file, argv, environ, true);
+    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = exec(file, argv, envp, true);
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
@@ -273,16 +262,12 @@ hooks! {
     fn posix_spawn(
         pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
         argv: Strings, envp: Strings,
-    ) -> c_int {
-        spawn(pid, path, actions, attributes, argv, envp, false)
-    }
+    ) -> c_int = spawn(pid, path, actions, attributes, argv, envp, false);
 
     fn posix_spawnp(
         pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
         argv: Strings, envp: Strings,
-    ) -> c_int {
-        spawn(pid, file, actions, attributes, argv, envp, true)
-    }
+    ) -> c_int = spawn(pid, file, actions, attributes, argv, envp, true);
 
     fn system(command: *const c_char) -> c_int {
         if !session::active() {

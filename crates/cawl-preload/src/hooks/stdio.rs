@@ -55,58 +55,42 @@ unsafe fn put_elements(
 }
 
 hooks! {
-    fn fwrite, _IO_fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-        put_elements(stream, size, count, || real::fwrite(data, size, count, stream))
-    }
+    fn fwrite, _IO_fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        put_elements(stream, size, count, || real::fwrite(data, size, count, stream));
 
-    fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-        put_elements(stream, size, count, || real::fwrite_unlocked(data, size, count, stream))
-    }
+    fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        put_elements(stream, size, count, || real::fwrite_unlocked(data, size, count, stream));
 
-    fn fputs, _IO_fputs(text: *const c_char, stream: Stream) -> c_int {
-        giving(stream, || string(text, 0), 0, || real::fputs(text, stream.file()), all_or_failed)
-    }
+    fn fputs, _IO_fputs(text: *const c_char, stream: Stream) -> c_int =
+        giving(stream, || string(text, 0), 0, || real::fputs(text, stream.file()), all_or_failed);
 
-    fn fputs_unlocked(text: *const c_char, stream: Stream) -> c_int {
-        giving(stream, || string(text, 0), 0, || real::fputs_unlocked(text, stream.file()), all_or_failed)
-    }
+    fn fputs_unlocked(text: *const c_char, stream: Stream) -> c_int =
+        giving(stream, || string(text, 0), 0, || real::fputs_unlocked(text, stream.file()), all_or_failed);
 
-    fn fputc(byte: c_int, stream: Stream) -> c_int {
-        put(stream, || real::fputc(byte, stream.file()))
-    }
+    fn fputc(byte: c_int, stream: Stream) -> c_int = put(stream, || real::fputc(byte, stream.file()));
 
-    fn fputc_unlocked(byte: c_int, stream: Stream) -> c_int {
-        put(stream, || real::fputc_unlocked(byte, stream.file()))
-    }
+    fn fputc_unlocked(byte: c_int, stream: Stream) -> c_int =
+        put(stream, || real::fputc_unlocked(byte, stream.file()));
 
-    fn putc, _IO_putc(byte: c_int, stream: Stream) -> c_int {
-        put(stream, || real::putc(byte, stream.file()))
-    }
+    fn putc, _IO_putc(byte: c_int, stream: Stream) -> c_int = put(stream, || real::putc(byte, stream.file()));
 
-    fn putc_unlocked(byte: c_int, stream: Stream) -> c_int {
-        put(stream, || real::putc_unlocked(byte, stream.file()))
-    }
+    fn putc_unlocked(byte: c_int, stream: Stream) -> c_int =
+        put(stream, || real::putc_unlocked(byte, stream.file()));
 
-    fn putchar(byte: c_int) -> c_int {
-        put(Stream::open(standard_output()), || real::putchar(byte))
-    }
+    fn putchar(byte: c_int) -> c_int = put(Stream::open(standard_output()), || real::putchar(byte));
 
-    fn putchar_unlocked(byte: c_int) -> c_int {
-        put(Stream::open(standard_output()), || real::putchar_unlocked(byte))
-    }
+    fn putchar_unlocked(byte: c_int) -> c_int =
+        put(Stream::open(standard_output()), || real::putchar_unlocked(byte));
 
     // The form in which an inlined putc_unlocked surfaces when the buffer is full.
-    fn __overflow(stream: Stream, byte: c_int) -> c_int {
-        put(stream, || real::__overflow(stream.file(), byte))
-    }
+    fn __overflow(stream: Stream, byte: c_int) -> c_int =
+        put(stream, || real::__overflow(stream.file(), byte));
 
-    fn puts, _IO_puts(text: *const c_char) -> c_int {
-        giving(Stream::open(standard_output()), || string(text, 1), 0, || real::puts(text), all_or_failed)
-    }
+    fn puts, _IO_puts(text: *const c_char) -> c_int =
+        giving(Stream::open(standard_output()), || string(text, 1), 0, || real::puts(text), all_or_failed);
 
-    fn putw(word: c_int, stream: Stream) -> c_int {
-        giving(stream, || size_of::<c_int>() as u64, 0, || real::putw(word, stream.file()), all_or_failed)
-    }
+    fn putw(word: c_int, stream: Stream) -> c_int =
+        giving(stream, || size_of::<c_int>() as u64, 0, || real::putw(word, stream.file()), all_or_failed);
 
     fn perror(text: *const c_char) -> () {
         if !session::active() {

@@ -164,21 +164,14 @@ hooks! {
         again
     }
 
-    fn tmpfile, tmpfile64() -> *mut FILE {
-        around(|| real::tmpfile(), |start, stream| {
-            if let Some(stream) = Stream::if_any(stream) {
-                opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
-            }
-        })
-    }
+    fn tmpfile, tmpfile64() -> *mut FILE = around(|| real::tmpfile(), |start, stream| {
+        if let Some(stream) = Stream::if_any(stream) {
+            opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
+        }
+    });
 
-    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int {
-        ending(stream, || real::fclose(stream), i64::from)
-    }
-
-    fn endmntent(stream: *mut FILE) -> c_int {
-        ending(stream, || real::endmntent(stream), |_| 0)
-    }
+    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int = ending(stream, || real::fclose(stream), i64::from);
+    fn endmntent(stream: *mut FILE) -> c_int = ending(stream, || real::endmntent(stream), |_| 0);
 
     fn fcloseall() -> c_int {
         if !session::active() {
@@ -187,21 +180,17 @@ hooks! {
         flush_all(|| real::fcloseall())
     }
 
-    fn fflush, _IO_fflush(stream: *mut FILE) -> c_int {
-        flushing(Stream::if_any(stream), || real::fflush(stream))
-    }
+    fn fflush, _IO_fflush(stream: *mut FILE) -> c_int =
+        flushing(Stream::if_any(stream), || real::fflush(stream));
 
-    fn fflush_unlocked(stream: *mut FILE) -> c_int {
-        flushing(Stream::if_any(stream), || real::fflush_unlocked(stream))
-    }
+    fn fflush_unlocked(stream: *mut FILE) -> c_int =
+        flushing(Stream::if_any(stream), || real::fflush_unlocked(stream));
 
-    fn fseek(stream: Stream, offset: c_long, whence: c_int) -> c_int {
-        moving(stream, || real::fseek(stream.file(), offset, whence))
-    }
+    fn fseek(stream: Stream, offset: c_long, whence: c_int) -> c_int =
+        moving(stream, || real::fseek(stream.file(), offset, whence));
 
-    fn fseeko, fseeko64(stream: Stream, offset: off_t, whence: c_int) -> c_int {
-        moving(stream, || real::fseeko(stream.file(), offset, whence))
-    }
+    fn fseeko, fseeko64(stream: Stream, offset: off_t, whence: c_int) -> c_int =
+        moving(stream, || real::fseeko(stream.file(), offset, whence));
 
     fn rewind(stream: Stream) -> () {
         moving(stream, || {
@@ -212,13 +201,10 @@ hooks! {
 
     fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(
         stream: Stream, position: *const libc::fpos_t,
-    ) -> c_int {
-        moving(stream, || real::fsetpos(stream.file(), position))
-    }
+    ) -> c_int = moving(stream, || real::fsetpos(stream.file(), position));
 
-    fn setvbuf, _IO_setvbuf(stream: Stream, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int {
-        rebuffering(stream, || real::setvbuf(stream.file(), buffer, mode, size))
-    }
+    fn setvbuf, _IO_setvbuf(stream: Stream, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int =
+        rebuffering(stream, || real::setvbuf(stream.file(), buffer, mode, size));
 
     fn setbuffer, _IO_setbuffer(stream: Stream, buffer: *mut c_char, size: size_t) -> () {
         rebuffering(stream, || {
@@ -227,9 +213,7 @@ hooks! {
         });
     }
 
-    fn setbuf(stream: Stream, buffer: *mut c_char) -> () {
-        setbuffer(stream, buffer, libc::BUFSIZ as size_t)
-    }
+    fn setbuf(stream: Stream, buffer: *mut c_char) -> () = setbuffer(stream, buffer, libc::BUFSIZ as size_t);
 
     fn setlinebuf(stream: Stream) -> () {
         setvbuf(stream, core::ptr::null_mut(), libc::_IOLBF, 0);

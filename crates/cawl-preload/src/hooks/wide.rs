@@ -44,39 +44,27 @@ unsafe fn put_string(stream: Stream, text: *const wchar_t, call: impl FnOnce() -
 }
 
 hooks! {
-    fn fputwc(wide: wchar_t, stream: Stream) -> c_uint {
-        put(stream, || real::fputwc(wide, stream.file()))
-    }
+    fn fputwc(wide: wchar_t, stream: Stream) -> c_uint = put(stream, || real::fputwc(wide, stream.file()));
 
-    fn fputwc_unlocked(wide: wchar_t, stream: Stream) -> c_uint {
-        put(stream, || real::fputwc_unlocked(wide, stream.file()))
-    }
+    fn fputwc_unlocked(wide: wchar_t, stream: Stream) -> c_uint =
+        put(stream, || real::fputwc_unlocked(wide, stream.file()));
 
-    fn putwc(wide: wchar_t, stream: Stream) -> c_uint {
-        put(stream, || real::putwc(wide, stream.file()))
-    }
+    fn putwc(wide: wchar_t, stream: Stream) -> c_uint = put(stream, || real::putwc(wide, stream.file()));
 
-    fn putwc_unlocked(wide: wchar_t, stream: Stream) -> c_uint {
-        put(stream, || real::putwc_unlocked(wide, stream.file()))
-    }
+    fn putwc_unlocked(wide: wchar_t, stream: Stream) -> c_uint =
+        put(stream, || real::putwc_unlocked(wide, stream.file()));
 
-    fn putwchar(wide: wchar_t) -> c_uint {
-        put(Stream::open(standard_output()), || real::putwchar(wide))
-    }
+    fn putwchar(wide: wchar_t) -> c_uint = put(Stream::open(standard_output()), || real::putwchar(wide));
 
-    fn putwchar_unlocked(wide: wchar_t) -> c_uint {
-        put(Stream::open(standard_output()), || real::putwchar_unlocked(wide))
-    }
+    fn putwchar_unlocked(wide: wchar_t) -> c_uint =
+        put(Stream::open(standard_output()), || real::putwchar_unlocked(wide));
 
-    fn __woverflow(stream: Stream, wide: c_uint) -> c_uint {
-        put(stream, || real::__woverflow(stream.file(), wide))
-    }
+    fn __woverflow(stream: Stream, wide: c_uint) -> c_uint =
+        put(stream, || real::__woverflow(stream.file(), wide));
 
-    fn fputws(text: *const wchar_t, stream: Stream) -> c_int {
-        put_string(stream, text, || real::fputws(text, stream.file()))
-    }
+    fn fputws(text: *const wchar_t, stream: Stream) -> c_int =
+        put_string(stream, text, || real::fputws(text, stream.file()));
 
-    fn fputws_unlocked(text: *const wchar_t, stream: Stream) -> c_int {
-        put_string(stream, text, || real::fputws_unlocked(text, stream.file()))
-    }
+    fn fputws_unlocked(text: *const wchar_t, stream: Stream) -> c_int =
+        put_string(stream, text, || real::fputws_unlocked(text, stream.file()));
 }
