@@ -52,7 +52,7 @@ macro_rules! dying {
         }
         $call;
         loop {
-            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
+            sys::call(libc::SYS_exit_group, [127]);
         }
     }};
 }
@@ -103,7 +103,7 @@ hooks! {
         }
         real::_exit(status);
         loop {
-            sys::call(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]);
+            sys::call(libc::SYS_exit_group, [status as usize]);
         }
     }
 

@@ -111,7 +111,7 @@ fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> 
     // SAFETY: the kernel checks `path` itself; the others are places for the results.
     let done = unsafe {
         let places = [&raw mut handle as usize, &raw mut mount as usize];
-        let arguments = [directory as usize, path as usize, places[0], places[1], flags as usize, 0];
+        let arguments = [directory as usize, path as usize, places[0], places[1], flags as usize];
         sys::call(libc::SYS_name_to_handle_at, arguments)
     };
     let words = handle.words.get(..handle.bytes.div_ceil(4) as usize)?;

@@ -82,12 +82,12 @@ pub fn written(fd: c_int, file: &Descriptor, end: u64, bytes: u64) {
         let (at, length) = range(from, to);
         let advice = libc::POSIX_FADV_DONTNEED as usize;
         // SAFETY: numbers only; the kernel changes neither data nor positions.
-        unsafe { sys::call(libc::SYS_fadvise64, [fd as usize, at, length, advice, 0, 0]) };
+        unsafe { sys::call(libc::SYS_fadvise64, [fd as usize, at, length, advice]) };
     }
     if has(PACE) {
         let (at, length) = range(start, end);
         let flags = libc::SYNC_FILE_RANGE_WRITE as usize;
         // SAFETY: as above.
-        unsafe { sys::call(libc::SYS_sync_file_range, [fd as usize, at, length, flags, 0, 0]) };
+        unsafe { sys::call(libc::SYS_sync_file_range, [fd as usize, at, length, flags]) };
     }
 }

@@ -80,8 +80,8 @@ pub fn release(fd: c_int, file: &Descriptor) {
     let times = [omitted, changed];
     // SAFETY: numbers, and two valid times; the file keeps its length, so no data are lost.
     unsafe {
-        if sys::call(libc::SYS_ftruncate, [fd as usize, size as usize, 0, 0, 0, 0]) == 0 {
-            sys::call(libc::SYS_utimensat, [fd as usize, 0, times.as_ptr() as usize, 0, 0, 0]);
+        if sys::call(libc::SYS_ftruncate, [fd as usize, size as usize]) == 0 {
+            sys::call(libc::SYS_utimensat, [fd as usize, 0, times.as_ptr() as usize]);
         }
     }
 }
@@ -100,8 +100,7 @@ pub fn release_all() {
 fn has_room(fd: c_int) -> bool {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: a valid place for the result.
-    let done =
-        unsafe { sys::call(libc::SYS_fstatfs, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let done = unsafe { sys::call(libc::SYS_fstatfs, [fd as usize, found.as_mut_ptr() as usize]) };
     // SAFETY: all zero bytes are a valid `statfs`, and the kernel has filled it in.
     let found = unsafe { found.assume_init_ref() };
     let room = found.f_bavail.saturating_mul(found.f_bsize as u64);
@@ -111,7 +110,6 @@ fn has_room(fd: c_int) -> bool {
 fn allocate(fd: c_int, from: u64) -> bool {
     let mode = libc::FALLOC_FL_KEEP_SIZE as usize;
     // SAFETY: numbers only; the file's length and data stay as they are.
-    let done =
-        unsafe { sys::call(libc::SYS_fallocate, [fd as usize, mode, from as usize, AHEAD as usize, 0, 0]) };
+    let done = unsafe { sys::call(libc::SYS_fallocate, [fd as usize, mode, from as usize, AHEAD as usize]) };
     done == 0
 }
