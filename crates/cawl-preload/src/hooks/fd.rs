@@ -2,7 +2,7 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
-use crate::hooks::emit::{about, around_moving, closed, did, event, mapping};
+use crate::hooks::emit::{about, around_moving, closed, did, event, mapping, record};
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
 use crate::state::mappings;
@@ -69,10 +69,8 @@ fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
         let now = clock::now();
         for (fd, file) in descriptors::told(first, last) {
-            let mut event = event(&inside, Op::Close, now, now);
-            about(&mut event, fd, file);
             if file.is_writable() {
-                session::push(&inside, &event);
+                record(&inside, Op::Close, (now, now), Some((fd, file)), 0, |_| {});
             }
         }
     }

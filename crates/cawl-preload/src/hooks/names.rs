@@ -3,7 +3,7 @@
 
 use crate::base::sys::Stat;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{happened, happened_here};
+use crate::hooks::emit::{happened, record};
 use crate::session;
 use crate::state::birth;
 use crate::state::directory;
@@ -93,7 +93,7 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
     if let Some(found) = found {
         // It was looked at, so that may be.
         let fill = |event: &mut Event| gone(event, &found, returned);
-        happened_here(&inside, Op::Unlink, (start, end), i64::from(returned), fill);
+        record(&inside, Op::Unlink, (start, end), None, i64::from(returned), fill);
     }
 }
 

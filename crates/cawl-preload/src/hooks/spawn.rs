@@ -6,7 +6,7 @@ use crate::base::room::{self, Room};
 use crate::base::settings::{Settings, settings, strings};
 use crate::base::{clock, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
-use crate::hooks::emit::{self, closed, happened, mapping};
+use crate::hooks::emit::{closed, happened, mapping, record};
 use crate::session::environment::{parts, take_room};
 use crate::session::{self, target};
 use crate::state::glibc_file::Stream;
@@ -122,11 +122,8 @@ fn replacing(directory: c_int, path: *const c_char) {
     if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
-            let now = clock::now();
-            let mut event = emit::event(&inside, Op::Spawn, now, now);
-            event.returned = i64::from(sys::getpid());
-            program.describe(&mut event);
-            session::push(&inside, &event);
+            let (now, pid) = (clock::now(), sys::getpid());
+            record(&inside, Op::Spawn, (now, now), None, i64::from(pid), |event| program.describe(event));
         }
         return;
     }

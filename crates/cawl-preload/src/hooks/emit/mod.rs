@@ -144,26 +144,28 @@ pub fn happened(op: Op, start: u64, returned: i64, fill: impl FnOnce(&mut Event)
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     if session::is_ours() {
-        happened_here(&inside, op, (start, end), returned, fill);
+        record(&inside, op, (start, end), None, returned, fill);
     }
 }
 
-/// The same in a process that is known to be no vfork child; when the call began and ended.
+/// Records a call, or what is like one, in a process that is known to be no vfork child; when it began and
+/// ended, and what it is about.
 #[inline]
-pub fn happened_here(
+pub fn record(
     inside: &Inside,
     op: Op,
-    (start, end): (u64, u64),
+    times: (u64, u64),
+    file: Option<(c_int, &Descriptor)>,
     returned: i64,
     fill: impl FnOnce(&mut Event),
 ) {
     let Some(slot) = session::open_slot(inside) else { return };
-    tell(inside, slot, op, (start, end), None, returned, fill);
-    session::finish(slot, end);
+    tell(inside, slot, op, times, file, returned, fill);
+    session::finish(slot, times.1);
 }
 
-/// Completes the event of what was about to be closed, if it matters. What a stream held when its close failed
-/// may not be written.
+/// Completes the event of what was about to be closed, if it matters. What a stream held when its close
+/// failed may not be written.
 pub fn closed(event: Option<Event>, start: u64, returned: i64) {
     let Some(mut event) = event else { return };
     let end = clock::now();

@@ -1,6 +1,6 @@
 //! Events of streams: what calls gave them and what left their buffers.
 
-use super::{about, event};
+use super::{about, event, record};
 use crate::base::guard::{self, Inside};
 use crate::base::thread::thread;
 use crate::base::{clock, interrupted, sys};
@@ -216,30 +216,16 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, flags:
     let Some(file) = session::learn(fd) else { return };
     stream_table::place_new(stream);
     let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
-    tell_opened(&inside, (start, end), fd, file, flags, size);
+    record(&inside, Op::StreamOpen, (start, end), Some((fd, file)), i64::from(fd), |event| {
+        event.flags |= flags;
+        event.requested = size;
+    });
     if file.kind() == FileKind::Regular {
         tries::opened(stream);
         if own && size == 0 {
             tries::opened_empty(fd);
         }
     }
-}
-
-#[inline(never)]
-fn tell_opened(
-    inside: &Inside,
-    (start, end): (u64, u64),
-    fd: c_int,
-    file: &Descriptor,
-    flags: u32,
-    size: u64,
-) {
-    let mut event = event(inside, Op::StreamOpen, start, end);
-    about(&mut event, fd, file);
-    event.flags |= flags;
-    event.returned = i64::from(fd);
-    event.requested = size;
-    session::push(inside, &event);
 }
 
 /// Looks at a stream that is about to be closed, and forgets it and its descriptor. The event, to be
@@ -263,7 +249,6 @@ pub fn closing(stream: Stream) -> Option<Event> {
         about(&mut event, fd, file);
         event.pending_before = held;
         describe(&mut event, stream.buffering());
-        event.pending_after = 0;
         event.offset = if held > 0 { file.next_place(fd) } else { file.position_if_known() };
         event
     });
@@ -283,14 +268,12 @@ pub fn last_look(inside: &Inside) -> u64 {
             continue;
         }
         let Some(file) = session::learn(fd) else { continue };
-        let mut event = event(inside, Op::StreamExit, now, now);
-        about(&mut event, fd, file);
-        event.pending_before = held;
-        describe(&mut event, look.buffering);
-        event.pending_after = 0;
-        event.flags |= flag::ESTIMATED;
-        event.offset = file.next_place(fd);
-        session::push(inside, &event);
+        let offset = file.next_place(fd);
+        record(inside, Op::StreamExit, (now, now), Some((fd, file)), 0, |event| {
+            (event.pending_before, event.offset) = (held, offset);
+            describe(event, look.buffering);
+            event.flags |= flag::ESTIMATED;
+        });
         sum += u64::from(held);
     }
     sum
