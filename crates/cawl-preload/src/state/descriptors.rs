@@ -83,7 +83,24 @@ const STAMPS_READ: u64 = 1 << 55;
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 /// The first page, which most programs never leave.
-static FIRST: [Descriptor; PER_PAGE] = [const { Descriptor::unknown() }; PER_PAGE];
+static FIRST: [Descriptor; PER_PAGE] = [const {
+    Descriptor {
+        ino: AtomicU64::new(0),
+        dev: AtomicU32::new(0),
+        birth: AtomicU32::new(0),
+        offset: AtomicU64::new(0),
+        epoch: AtomicU64::new(0),
+        flags: AtomicU32::new(0),
+        session: AtomicU32::new(0),
+        ready: AtomicU32::new(0),
+        number: AtomicU64::new(0),
+        state: AtomicU8::new(UNKNOWN),
+        kind: AtomicU8::new(0),
+        moves: AtomicBool::new(false),
+        twin: AtomicI32::new(ALONE),
+        was: AtomicU32::new(0),
+    }
+}; PER_PAGE];
 
 static TABLE: [AtomicPtr<[Descriptor; PER_PAGE]>; PAGES] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
@@ -354,25 +371,6 @@ pub fn stamps_read(fd: c_int) {
 }
 
 impl Descriptor {
-    const fn unknown() -> Descriptor {
-        Descriptor {
-            ino: AtomicU64::new(0),
-            dev: AtomicU32::new(0),
-            birth: AtomicU32::new(0),
-            offset: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
-            flags: AtomicU32::new(0),
-            session: AtomicU32::new(0),
-            ready: AtomicU32::new(0),
-            number: AtomicU64::new(0),
-            state: AtomicU8::new(UNKNOWN),
-            kind: AtomicU8::new(0),
-            moves: AtomicBool::new(false),
-            twin: AtomicI32::new(ALONE),
-            was: AtomicU32::new(0),
-        }
-    }
-
     /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of
     /// the stack.
     #[inline(never)]

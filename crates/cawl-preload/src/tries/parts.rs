@@ -26,19 +26,15 @@ pub struct Progress {
     pub reserved: AtomicU64,
 }
 
-static PROGRESS: [Progress; FOLLOWED] = [const { Progress::new() }; FOLLOWED];
-
-impl Progress {
-    const fn new() -> Progress {
-        Progress {
-            number: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            from: AtomicU64::new(0),
-            to: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-        }
+static PROGRESS: [Progress; FOLLOWED] = [const {
+    Progress {
+        number: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        from: AtomicU64::new(0),
+        to: AtomicU64::new(0),
+        reserved: AtomicU64::new(0),
     }
-}
+}; FOLLOWED];
 
 /// The progress through a descriptor, which begins anew when it is another one.
 pub fn progress(fd: c_int, file: &Descriptor) -> Option<&'static Progress> {
