@@ -326,30 +326,24 @@ impl Handle {
     /// Completes an event by where the operation works, and moves the position as the operation does; `flags`
     /// are those of an open.
     fn place(&mut self, event: &mut Event, offset: Option<u64>, size: u64, flags: u32) {
+        use Op::*;
         match event.op {
-            Op::Write
-            | Op::Writev
-            | Op::CopyRange
-            | Op::Sendfile
-            | Op::Splice
-            | Op::StreamWrite
-            | Op::Read
-            | Op::StreamRead => {
+            Write | Writev | CopyRange | Sendfile | Splice | StreamWrite | Read | StreamRead => {
                 event.offset = offset.unwrap_or(self.position);
                 (event.requested, event.returned) = (size, size as i64);
                 self.position = event.offset.saturating_add(size);
             }
-            Op::Pwrite | Op::Pwritev | Op::Pread => {
+            Pwrite | Pwritev | Pread => {
                 event.offset = offset.unwrap_or(UNKNOWN_OFFSET);
                 (event.requested, event.returned) = (size, size as i64);
             }
-            Op::Seek => {
+            Seek => {
                 event.offset = offset.unwrap_or(0);
                 event.returned = event.offset.min(i64::MAX as u64) as i64;
                 self.position = event.offset;
             }
-            Op::Truncate => event.offset = offset.unwrap_or(size),
-            Op::Open => {
+            Truncate => event.offset = offset.unwrap_or(size),
+            Open => {
                 (event.requested, event.returned) = (size, i64::from(self.fd));
                 event.flags = flags;
                 self.position = 0;
@@ -380,7 +374,7 @@ impl State {
         let time = |column: usize| match layout.nanos[column] {
             true => number(column, text(column), u64::MAX)?
                 .ok_or_else(|| wrong(column, text(column), "but each call has a time; fill it in")),
-            false => seconds(column, text(column)),
+            false => nanoseconds(text(column)).map_err(|why| wrong(column, text(column), why)),
         };
         let (start, duration) = (time(START)?, time(DURATION)?);
         let op = operation(text(OP))?;
@@ -506,10 +500,6 @@ fn kind(name: &[u8]) -> Option<FileKind> {
         ("other", FileKind::Other),
     ];
     kinds.into_iter().find(|(known, _)| known.as_bytes() == name).map(|(_, kind)| kind)
-}
-
-fn seconds(column: usize, text: &[u8]) -> Result<u64, RowFault> {
-    nanoseconds(text).map_err(|why| wrong(column, text, why))
 }
 
 fn wrong(column: usize, text: &[u8], why: &str) -> RowFault {

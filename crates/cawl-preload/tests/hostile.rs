@@ -60,6 +60,7 @@ fn hostile_arguments_are_the_kernels_or_the_c_librarys_to_judge() {
 /// Names of hooks whose declaration has a pointer among the arguments.
 fn with_pointers() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hooks");
+    let pointers = ["*const", "*mut", "Strings", "Arguments", "Stream"];
     let mut found = BTreeSet::new();
     for (_, bytes) in tree(&root) {
         let text = String::from_utf8(bytes).expect("text");
@@ -68,7 +69,7 @@ fn with_pointers() -> BTreeSet<String> {
         for declared in hooks.split("\n    fn ").skip(1) {
             let (names, rest) = declared.split_once('(').expect("arguments");
             let (arguments, _) = rest.split_once(')').expect("an end of the arguments");
-            if ["*const", "*mut", "Strings", "Arguments"].iter().any(|kind| arguments.contains(kind)) {
+            if pointers.iter().any(|kind| arguments.contains(kind)) {
                 found.extend(names.split(',').map(|name| name.trim().to_owned()));
             }
         }

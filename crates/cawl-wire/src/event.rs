@@ -31,26 +31,30 @@ macro_rules! codes {
 }
 pub(crate) use codes;
 
-macro_rules! ops {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        codes! {
-            /// What the program asked for.
-            Op { $($(#[$doc])* $name = $code,)* }
-        }
+/// The same, each with a name.
+macro_rules! named_codes {
+    (
+        $(#[$about:meta])* enum $name:ident;
+        $($(#[$doc:meta])* $variant:ident = $code:literal, $text:literal;)*
+    ) => {
+        codes! { $(#[$about])* $name { $($(#[$doc])* $variant = $code,)* } }
 
-        impl Op {
-            /// Every operation, in the order of their codes.
-            pub const ALL: &[Op] = &[$(Op::$name,)*];
+        impl $name {
+            /// All of them, in the order of their codes.
+            pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// The name used in reports, traces and the csv importer.
+            /// The name by which texts know it.
             pub const fn name(self) -> &'static str {
-                match self { $(Op::$name => $text,)* }
+                match self { $($name::$variant => $text,)* }
             }
         }
     };
 }
+pub(crate) use named_codes;
 
-ops! {
+named_codes! {
+    /// What the program asked for. Their names are those of reports, traces and the csv importer.
+    enum Op;
     /// open, openat, creat and the functions that make a temporary file. `requested`: the file's size
     /// in bytes after the call.
     Open = 1, "open";
@@ -136,22 +140,10 @@ ops! {
 impl Op {
     /// True if what the call returns is the number of bytes that it moved.
     pub const fn moves_bytes(self) -> bool {
-        matches!(
-            self,
-            Op::Write
-                | Op::Pwrite
-                | Op::Writev
-                | Op::Pwritev
-                | Op::CopyRange
-                | Op::Sendfile
-                | Op::Splice
-                | Op::AioWrite
-                | Op::MmapWrite
-                | Op::StreamWrite
-                | Op::Read
-                | Op::Pread
-                | Op::StreamRead
-        )
+        use Op::*;
+        let is_read = matches!(self, Read | Pread | StreamRead);
+        let is_copy = matches!(self, CopyRange | Sendfile | Splice | MmapWrite);
+        is_read || is_copy || matches!(self, Write | Pwrite | Writev | Pwritev | AioWrite | StreamWrite)
     }
 }
 

@@ -3,7 +3,7 @@
 //! The bound is chosen so that one message is one buffer in the kernel's socket queue: a non-blocking
 //! send takes it whole or not at all, and threads need no lock between them.
 
-use crate::event::codes;
+use crate::event::{codes, named_codes};
 use crate::{Anchor, EVENT_LEN, FileId};
 
 /// First four bytes of every message.
@@ -85,35 +85,18 @@ impl Usage {
     }
 }
 
-codes! {
+named_codes! {
     /// The variables that tell a process its number among those of a parallel program, the more trustworthy
     /// ones first: a batch script, too, has SLURM_PROCID, and what it starts inherits it.
-    RankVariable {
-        /// OMPI_COMM_WORLD_RANK, of Open MPI.
-        Ompi = 1,
-        /// PMIX_RANK, of launchers that speak PMIx.
-        Pmix = 2,
-        /// PMI_RANK, of MPICH and its kin.
-        Pmi = 3,
-        /// SLURM_PROCID, of srun.
-        Slurm = 4,
-    }
-}
-
-impl RankVariable {
-    /// All of them, in this order.
-    pub const ALL: [RankVariable; 4] =
-        [RankVariable::Ompi, RankVariable::Pmix, RankVariable::Pmi, RankVariable::Slurm];
-
-    /// The name of the variable.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RankVariable::Ompi => "OMPI_COMM_WORLD_RANK",
-            RankVariable::Pmix => "PMIX_RANK",
-            RankVariable::Pmi => "PMI_RANK",
-            RankVariable::Slurm => "SLURM_PROCID",
-        }
-    }
+    enum RankVariable;
+    /// Of Open MPI.
+    Ompi = 1, "OMPI_COMM_WORLD_RANK";
+    /// Of launchers that speak PMIx.
+    Pmix = 2, "PMIX_RANK";
+    /// Of MPICH and its kin.
+    Pmi = 3, "PMI_RANK";
+    /// Of srun.
+    Slurm = 4, "SLURM_PROCID";
 }
 
 /// A process's number among those of a parallel program.
@@ -132,7 +115,7 @@ impl Rank {
         if !matches!(text.first(), Some(b'O' | b'P' | b'S')) {
             return None;
         }
-        RankVariable::ALL.into_iter().find_map(|variable| {
+        RankVariable::ALL.iter().find_map(|&variable| {
             let value = text.strip_prefix(variable.name().as_bytes())?.strip_prefix(b"=")?;
             Some(Rank { variable, number: core::str::from_utf8(value).ok()?.parse().ok()? })
         })

@@ -249,9 +249,10 @@ impl<'a> Mappings<'a> {
 impl Level {
     /// Reduces a call on the file by the `told` bytes counted here; false if nothing is left.
     fn pass(&mut self, call: &mut Event, told: &mut u64) -> bool {
+        use Op::*;
         let returned = call.returned.max(0) as u64;
         match call.op {
-            Op::MmapWrite => {
+            MmapWrite => {
                 let again = returned.min(*told);
                 *told -= again;
                 call.returned -= again as i64;
@@ -259,14 +260,9 @@ impl Level {
                 self.dirty += call.requested;
                 return call.requested > 0;
             }
-            Op::Write
-            | Op::Pwrite
-            | Op::Writev
-            | Op::Pwritev
-            | Op::CopyRange
-            | Op::Sendfile
-            | Op::Splice
-            | Op::AioWrite => self.written += returned,
+            Write | Pwrite | Writev | Pwritev | CopyRange | Sendfile | Splice | AioWrite => {
+                self.written += returned;
+            }
             _ => self.written += call.flushed().unwrap_or(0),
         }
         true

@@ -6,17 +6,6 @@
 /// `/`, as text/html.
 pub const PAGE: &str = include_str!("web/index.html");
 
-/// The style of every page with charts.
-macro_rules! style {
-    () => {
-        concat!(
-            include_str!("web/vendor/uPlot.min.css"),
-            include_str!("web/app.css"),
-            include_str!("web/causes.css")
-        )
-    };
-}
-
 /// The script of every page with charts: parts that only use those before them.
 macro_rules! charts {
     () => {
@@ -36,8 +25,12 @@ macro_rules! charts {
     };
 }
 
-/// `/app.css`, as text/css.
-pub const STYLE: &str = style!();
+/// `/app.css`, as text/css: the style of every page with charts.
+pub const STYLE: &str = concat!(
+    include_str!("web/vendor/uPlot.min.css"),
+    include_str!("web/app.css"),
+    include_str!("web/causes.css")
+);
 
 /// Charts for another page: a module's script that draws nothing by itself. [`STYLE`] is its style.
 pub const CHARTS: &str = charts!();

@@ -105,10 +105,7 @@ fn kernel_keeps_time_by_it() -> bool {
 fn allowed() -> bool {
     let mut setting: libc::c_int = 0;
     // SAFETY: a valid place for the answer.
-    let asked = unsafe {
-        let arguments = [libc::PR_GET_TSC as usize, &raw mut setting as usize, 0, 0, 0, 0];
-        sys::call(libc::SYS_prctl, arguments)
-    };
+    let asked = unsafe { sys::call(libc::SYS_prctl, [libc::PR_GET_TSC as usize, &raw mut setting as usize]) };
     asked == 0 && setting == libc::PR_TSC_ENABLE
 }
 

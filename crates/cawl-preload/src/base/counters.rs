@@ -78,7 +78,7 @@ fn counted(whose: c_int) -> Counted {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: a valid place for the result; all zero bytes are valid.
     let usage = unsafe {
-        call(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        call(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize]);
         usage.assume_init_ref()
     };
     let ns = |time: &libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;

@@ -27,7 +27,7 @@ unsafe fn gather(places: &[iovec], to: *mut u8, length: usize) -> isize {
     // SAFETY: valid lists of places; the kernel checks those that are read, the caller promises the other.
     unsafe {
         let arguments =
-            [sys::getpid() as usize, &raw const room as usize, 1, places.as_ptr() as usize, places.len(), 0];
+            [sys::getpid() as usize, &raw const room as usize, 1, places.as_ptr() as usize, places.len()];
         sys::call(libc::SYS_process_vm_readv, arguments)
     }
 }
@@ -75,7 +75,7 @@ impl Pages {
             return true;
         }
         // SAFETY: the kernel checks the address, and changes nothing. No mask at all, it would not look for.
-        let answer = unsafe { sys::call(libc::SYS_rt_sigprocmask, [usize::MAX, mask, 0, MASK, 0, 0]) };
+        let answer = unsafe { sys::call(libc::SYS_rt_sigprocmask, [usize::MAX, mask, 0, MASK]) };
         if mask == 0 || answer == -(libc::EFAULT as isize) {
             return false;
         }

@@ -92,12 +92,12 @@ pub fn address_of_syscall() -> *const c_void {
 }
 
 /// error()
-pub fn address_of_error() -> *mut c_void {
+pub extern "C" fn address_of_error() -> *mut c_void {
     address(Index::error)
 }
 
 /// error_at_line()
-pub fn address_of_error_at_line() -> *mut c_void {
+pub extern "C" fn address_of_error_at_line() -> *mut c_void {
     address(Index::error_at_line)
 }
 

@@ -1,18 +1,27 @@
 //! Raw system calls, for the tracer's own use only.
 //!
 //! The law of this module: nothing here goes through a symbol that another library could interpose, sets
-//! `errno`, or is a cancellation point. The program's own calls never come this way.
+//! `errno`, or is a cancellation point. The program's own calls never come this way. A path may be any
+//! address: only the kernel follows it, and answers EFAULT where there is nothing.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
-/// One system call. The result is the kernel's: a small negative number is `-errno`.
+/// One system call; arguments that are left out are 0. The result is the kernel's: a small negative number is
+/// `-errno`.
 ///
 /// # Safety
 /// The arguments must be what the system call `number` asks for.
+#[inline]
+pub unsafe fn call<const N: usize>(number: libc::c_long, args: [usize; N]) -> isize {
+    let all = core::array::from_fn(|at| args.get(at).copied().unwrap_or(0));
+    // SAFETY: the caller's promise.
+    unsafe { call_with(number, all) }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+unsafe fn call_with(number: libc::c_long, args: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the kernel's calling convention: it clobbers rcx and r11 and nothing else that is not
     // declared; what the call does with its arguments is the caller's promise.
@@ -29,13 +38,9 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
     result
 }
 
-/// One system call. The result is the kernel's: a small negative number is `-errno`.
-///
-/// # Safety
-/// The arguments must be what the system call `number` asks for.
 #[cfg(target_arch = "aarch64")]
 #[inline]
-pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+unsafe fn call_with(number: libc::c_long, args: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the kernel's calling convention: only x0 changes; what the call does with its arguments
     // is the caller's promise.
@@ -66,26 +71,26 @@ pub fn nanoseconds() -> u64 {
 /// The process id, asked of the kernel, so that a vfork child cannot be taken for its parent.
 pub fn getpid() -> u32 {
     // SAFETY: getpid takes no arguments.
-    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+    unsafe { call(libc::SYS_getpid, []) as u32 }
 }
 
 /// The parent's process id.
 pub fn getppid() -> u32 {
     // SAFETY: getppid takes no arguments.
-    unsafe { call(libc::SYS_getppid, [0; 6]) as u32 }
+    unsafe { call(libc::SYS_getppid, []) as u32 }
 }
 
 /// The thread id.
 pub fn gettid() -> u32 {
     // SAFETY: gettid takes no arguments.
-    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
+    unsafe { call(libc::SYS_gettid, []) as u32 }
 }
 
 /// True if a process has this thread.
 #[cold]
 pub fn is_thread(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 is none: the kernel only looks.
-    let found = unsafe { call(libc::SYS_tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) };
+    let found = unsafe { call(libc::SYS_tgkill, [pid as usize, tid as usize]) };
     found != -(libc::ESRCH as isize)
 }
 
@@ -95,33 +100,33 @@ pub fn on_signal_stack() -> bool {
     // SAFETY: all zero bytes are a valid stack_t.
     let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
     // SAFETY: a valid place for the answer; nothing is changed.
-    let asked = unsafe { call(libc::SYS_sigaltstack, [0, &raw mut stack as usize, 0, 0, 0, 0]) };
+    let asked = unsafe { call(libc::SYS_sigaltstack, [0, &raw mut stack as usize]) };
     asked != 0 || stack.ss_flags & libc::SS_ONSTACK != 0
 }
 
 /// The real user id.
 pub fn getuid() -> u32 {
     // SAFETY: getuid takes no arguments.
-    unsafe { call(libc::SYS_getuid, [0; 6]) as u32 }
+    unsafe { call(libc::SYS_getuid, []) as u32 }
 }
 
 /// close
 pub fn close(fd: c_int) -> isize {
     // SAFETY: close takes a number; callers pass descriptors that the tracer owns.
-    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) }
+    unsafe { call(libc::SYS_close, [fd as usize]) }
 }
 
 /// Where a descriptor stands in its file, or None where that makes no sense (a pipe).
 pub fn position(fd: c_int) -> Option<u64> {
     // SAFETY: lseek takes numbers only and by 0 from the current position moves nothing.
-    let at = unsafe { call(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_CUR as usize, 0, 0, 0]) };
+    let at = unsafe { call(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_CUR as usize]) };
     u64::try_from(at).ok()
 }
 
 /// fcntl with a number for an argument.
 pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     // SAFETY: only commands whose argument is a number are used in this crate.
-    unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
+    unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument]) }
 }
 
 /// What the kernel tells of a file, as far as it is used: `libc::statx` is large, and none of it stays on the
@@ -148,49 +153,43 @@ pub struct Stat {
 
 /// fstat
 pub fn fstat(fd: c_int) -> Option<Stat> {
-    // SAFETY: an empty path is a string.
-    unsafe { look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) }
+    look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
 }
 
 /// fstatat of a path given by the program; symbolic links are followed if `follow`.
-///
-/// # Safety
-/// `path` must be what the program passed to a function that takes a path.
-pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
-    // SAFETY: the caller's promise.
-    unsafe { look(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) }
+pub fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
+    look(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW })
 }
 
-/// # Safety
-/// As [`stat_path`].
-unsafe fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match statx(directory, path, flags) {
-            Ok(stat) => Some(stat),
-            // An old kernel, or a filter.
-            Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
-                stat(directory, path, flags)
-            }
-            Err(_) => None,
+fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+    match statx(directory, path, flags) {
+        Ok(stat) => Some(stat),
+        // An old kernel, or a filter.
+        Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
+            stat(directory, path, flags)
         }
+        Err(_) => None,
     }
 }
 
 /// Device and inode number of what a descriptor leads to.
-#[inline(never)]
 pub fn identity(fd: c_int) -> Option<(u64, u64)> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a valid place for the result.
-    let done = unsafe { call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    (done == 0).then(|| unsafe { found.assume_init_ref() }).map(|found| (found.st_dev, found.st_ino))
+    fstat_for(fd, |found| (found.st_dev, found.st_ino))
 }
 
-/// # Safety
-/// As [`stat_path`].
+/// What is asked of a plain fstat. Never inlined, so that the kernel's larger answer is off the caller's
+/// stack.
 #[inline(never)]
-unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
+pub fn fstat_for<T>(fd: c_int, wanted: impl FnOnce(&libc::stat) -> T) -> Option<T> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a valid place for the result.
+    let done = unsafe { call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize]) };
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    (done == 0).then(|| unsafe { found.assume_init_ref() }).map(wanted)
+}
+
+#[inline(never)]
+fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
     // Not the times of changes: asking for them makes the kernel take a finer one at the next change.
     const WANTED: libc::c_uint = libc::STATX_TYPE
         | libc::STATX_MODE
@@ -203,7 +202,7 @@ unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<S
     // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; a valid place for the result.
     let done = unsafe {
         let place = found.as_mut_ptr() as usize;
-        call(libc::SYS_statx, [directory as usize, path as usize, flags as usize, WANTED as usize, place, 0])
+        call(libc::SYS_statx, [directory as usize, path as usize, flags as usize, WANTED as usize, place])
     };
     if done != 0 {
         return Err(done);
@@ -224,18 +223,14 @@ unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<S
 }
 
 /// The same without statx.
-///
-/// # Safety
-/// As [`stat_path`].
 #[cold]
 #[inline(never)]
-unsafe fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
+    let place = found.as_mut_ptr() as usize;
     // SAFETY: as above.
-    let done = unsafe {
-        let place = found.as_mut_ptr() as usize;
-        call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags as usize, 0, 0])
-    };
+    let done =
+        unsafe { call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags as usize]) };
     if done != 0 {
         return None;
     }
@@ -259,9 +254,8 @@ pub fn readlink(path: &[u8], out: &mut [u8]) -> usize {
     }
     // SAFETY: `path` ends with NUL and `out` is a valid place of the length given.
     let length = unsafe {
-        let arguments =
-            [libc::AT_FDCWD as usize, path.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0];
-        call(libc::SYS_readlinkat, arguments)
+        let (path, place) = (path.as_ptr() as usize, out.as_mut_ptr() as usize);
+        call(libc::SYS_readlinkat, [libc::AT_FDCWD as usize, path, place, out.len()])
     };
     usize::try_from(length).unwrap_or(0)
 }
@@ -269,14 +263,14 @@ pub fn readlink(path: &[u8], out: &mut [u8]) -> usize {
 /// The working directory into `out`; its length without the NUL, or 0.
 pub fn getcwd(out: &mut [u8]) -> usize {
     // SAFETY: `out` is a valid place of the length given.
-    let length = unsafe { call(libc::SYS_getcwd, [out.as_mut_ptr() as usize, out.len(), 0, 0, 0, 0]) };
+    let length = unsafe { call(libc::SYS_getcwd, [out.as_mut_ptr() as usize, out.len()]) };
     usize::try_from(length).unwrap_or(0).saturating_sub(1)
 }
 
 /// write, for the one line that the tracer may ever print.
 pub fn write(fd: c_int, text: &[u8]) {
     // SAFETY: `text` is valid for its length.
-    unsafe { call(libc::SYS_write, [fd as usize, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+    unsafe { call(libc::SYS_write, [fd as usize, text.as_ptr() as usize, text.len()]) };
 }
 
 /// An anonymous private mapping of `length` bytes, all zero, or null.
@@ -284,7 +278,7 @@ pub fn map(length: usize) -> *mut c_void {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
-    let at = unsafe { call(libc::SYS_mmap, [0, length, protection as usize, flags as usize, usize::MAX, 0]) };
+    let at = unsafe { call(libc::SYS_mmap, [0, length, protection as usize, flags as usize, usize::MAX]) };
     if (-4095..0).contains(&at) { core::ptr::null_mut() } else { at as *mut c_void }
 }
 
@@ -294,7 +288,7 @@ pub fn map(length: usize) -> *mut c_void {
 /// `at` must come from [`map`] with this length, and nothing may refer to it any more.
 pub unsafe fn unmap(at: *mut c_void, length: usize) {
     // SAFETY: the caller's promise.
-    unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
+    unsafe { call(libc::SYS_munmap, [at as usize, length]) };
 }
 
 /// The limits on a resource, and then, if they are given, others.
@@ -302,8 +296,7 @@ pub fn limits(resource: libc::__rlimit_resource_t, new: Option<&libc::rlimit>) -
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
     // SAFETY: a valid place for the result; the new limits are none or valid.
-    let done =
-        unsafe { call(libc::SYS_prlimit64, [0, resource as usize, new, &raw mut limits as usize, 0, 0]) };
+    let done = unsafe { call(libc::SYS_prlimit64, [0, resource as usize, new, &raw mut limits as usize]) };
     (done == 0).then_some(limits)
 }
 
@@ -326,7 +319,7 @@ pub unsafe fn give_back(at: *mut c_void, length: usize) {
     let end = (at as usize + length) & !4095;
     if first < end {
         // SAFETY: the caller's promise; only whole pages inside the range are touched.
-        unsafe { call(libc::SYS_madvise, [first, end - first, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
+        unsafe { call(libc::SYS_madvise, [first, end - first, libc::MADV_DONTNEED as usize]) };
     }
 }
 
@@ -337,48 +330,39 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
         tv_sec: (milliseconds / 1000) as libc::time_t,
         tv_nsec: (milliseconds % 1000 * 1_000_000) as libc::c_long,
     };
+    let timeout = &raw mut timeout as usize;
     // SAFETY: one valid pollfd, a valid timeout, no signal mask.
-    let ready = unsafe {
-        let places = [&raw mut entry as usize, 1, &raw mut timeout as usize, 0, 8, 0];
-        call(libc::SYS_ppoll, places)
-    };
-    ready > 0
+    unsafe { call(libc::SYS_ppoll, [&raw mut entry as usize, 1, timeout, 0, 8]) > 0 }
 }
 
 /// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
 pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
-    // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
-    // descriptor is closed at once and never handed out.
-    let length = unsafe {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let fd = call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]);
-        if fd < 0 {
-            return 0;
-        }
-        let length = call(libc::SYS_read, [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0]);
-        close(fd as c_int);
-        length
-    };
-    usize::try_from(length).unwrap_or(0)
+    let Some(fd) = open_to_read(libc::AT_FDCWD, path.as_ptr()) else { return 0 };
+    let length = read(fd, text);
+    close(fd);
+    length
+}
+
+/// read; the number of bytes, 0 on any failure.
+fn read(fd: c_int, out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let read = unsafe { call(libc::SYS_read, [fd as usize, out.as_mut_ptr() as usize, out.len()]) };
+    usize::try_from(read).unwrap_or(0)
 }
 
 /// Opens a file for reading only, not waiting for anything.
-///
-/// # Safety
-/// `path` must be what the program passed to a function that takes a path.
-pub unsafe fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
+pub fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: the kernel checks `path` itself.
-    let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize, 0, 0, 0]) };
+    let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize]) };
     (fd >= 0).then_some(fd as c_int)
 }
 
 /// pread; the number of bytes, 0 on any failure.
 pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
     // SAFETY: `out` is a valid place of the length given.
-    let read = unsafe {
-        call(libc::SYS_pread64, [fd as usize, out.as_mut_ptr() as usize, out.len(), at as usize, 0, 0])
-    };
+    let read =
+        unsafe { call(libc::SYS_pread64, [fd as usize, out.as_mut_ptr() as usize, out.len(), at as usize]) };
     usize::try_from(read).unwrap_or(0)
 }
 
@@ -387,24 +371,11 @@ pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
 pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
     // Short, because it lies on the stack of the program; the kernel keeps what a read leaves over.
     let mut text = [0u8; 256];
-    // SAFETY: a NUL-terminated path.
-    let fd = unsafe {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let path = c"/proc/self/smaps".as_ptr() as usize;
-        call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0])
-    };
-    if fd < 0 {
-        return None;
-    }
+    let fd = open_to_read(libc::AT_FDCWD, c"/proc/self/smaps".as_ptr())?;
     let range = start..start.saturating_add(length);
     let (mut kept, mut beheaded, mut inside, mut sum) = (0, false, false, 0);
-    loop {
-        let room = &mut text[kept..];
-        // SAFETY: `room` is a valid place of the length given.
-        let read =
-            unsafe { call(libc::SYS_read, [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0]) };
-        let Some(read @ 1..) = usize::try_from(read).ok() else { break };
-        let end = kept + read;
+    while let more @ 1.. = read(fd, &mut text[kept..]) {
+        let end = kept + more;
         let mut from = 0;
         while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
             if !core::mem::take(&mut beheaded) {
@@ -422,7 +393,7 @@ pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
         kept = end - from;
         text.copy_within(from..end, 0);
     }
-    close(fd as c_int);
+    close(fd);
     Some(sum)
 }
 

@@ -28,12 +28,8 @@ pub unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
 }
 
 /// A file was truncated by name.
-///
-/// # Safety
-/// `path` must be what the program passed as a path.
-pub unsafe fn truncated(start: u64, path: *const c_char, length: off_t, returned: i64) {
-    // SAFETY: the caller's promise.
-    let found = if returned == 0 { unsafe { behind(libc::AT_FDCWD, path, true) } } else { None };
+pub fn truncated(start: u64, path: *const c_char, length: off_t, returned: i64) {
+    let found = if returned == 0 { behind(libc::AT_FDCWD, path, true) } else { None };
     happened(Op::Truncate, start, returned, |event| {
         event.offset = length as u64;
         if let Some(found) = &found {
@@ -61,15 +57,13 @@ const FICLONERANGE: c_ulong = 0x4020_940D;
 hooks! {
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
-    ) -> ssize_t {
-        around_moving(
-            to,
-            || real::copy_file_range(from, from_at, to, to_at, length, flags),
-            |start, returned| {
-                wrote(Op::CopyRange, start, to, place(to_at, returned), length as u64, returned as i64, 0);
-            },
-        )
-    }
+    ) -> ssize_t = around_moving(
+        to,
+        || real::copy_file_range(from, from_at, to, to_at, length, flags),
+        |start, returned| {
+            wrote(Op::CopyRange, start, to, place(to_at, returned), length as u64, returned as i64, 0);
+        },
+    );
 
     fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t {
         around_moving(
@@ -81,23 +75,19 @@ hooks! {
 
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
-    ) -> ssize_t {
-        around_moving(
-            to,
-            || real::splice(from, from_at, to, to_at, length, flags),
-            |start, returned| {
-                wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
-            },
-        )
-    }
+    ) -> ssize_t = around_moving(
+        to,
+        || real::splice(from, from_at, to, to_at, length, flags),
+        |start, returned| {
+            wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
+        },
+    );
 
     // These only ever fill pipes.
-    fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
-        around(
-            || real::tee(from, to, length, flags),
-            |start, returned| wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0),
-        )
-    }
+    fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t = around(
+        || real::tee(from, to, length, flags),
+        |start, returned| wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0),
+    );
 
     fn vmsplice(fd: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t {
         around(|| real::vmsplice(fd, parts, count, flags), |start, returned| {
@@ -122,48 +112,40 @@ hooks! {
         returned
     }
 
-    fn ftruncate, ftruncate64(fd: c_int, length: off_t) -> c_int {
-        around(
-            || real::ftruncate(fd, length),
-            |start, returned| {
-                did(Op::Truncate, start, fd, i64::from(returned), |event| event.offset = length as u64);
-            },
-        )
-    }
+    fn ftruncate, ftruncate64(fd: c_int, length: off_t) -> c_int = around(
+        || real::ftruncate(fd, length),
+        |start, returned| {
+            did(Op::Truncate, start, fd, i64::from(returned), |event| event.offset = length as u64);
+        },
+    );
 
-    fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int {
-        around(
-            || real::truncate(path, length),
-            |start, returned| truncated(start, path, length, i64::from(returned)),
-        )
-    }
+    fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int = around(
+        || real::truncate(path, length),
+        |start, returned| truncated(start, path, length, i64::from(returned)),
+    );
 
-    fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
-        around(
-            || real::fallocate(fd, mode, offset, length),
-            |start, returned| {
-                tries::allocated(fd);
-                did(Op::Allocate, start, fd, i64::from(returned), |event| {
-                    event.offset = offset as u64;
-                    event.requested = length as u64;
-                    event.aux = mode as u32;
-                });
-            },
-        )
-    }
+    fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = around(
+        || real::fallocate(fd, mode, offset, length),
+        |start, returned| {
+            tries::allocated(fd);
+            did(Op::Allocate, start, fd, i64::from(returned), |event| {
+                event.offset = offset as u64;
+                event.requested = length as u64;
+                event.aux = mode as u32;
+            });
+        },
+    );
 
     // Returns the error instead of setting errno.
-    fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
-        around(
-            || real::posix_fallocate(fd, offset, length),
-            |start, failure| {
-                tries::allocated(fd);
-                did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
-                    event.offset = offset as u64;
-                    event.requested = length as u64;
-                    event.errno = failure as u16;
-                });
-            },
-        )
-    }
+    fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int = around(
+        || real::posix_fallocate(fd, offset, length),
+        |start, failure| {
+            tries::allocated(fd);
+            did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
+                event.offset = offset as u64;
+                event.requested = length as u64;
+                event.errno = failure as u16;
+            });
+        },
+    );
 }

@@ -2,9 +2,10 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
-use crate::hooks::emit::{about, around_moving, did, event, mapping};
+use crate::hooks::emit::{about, around_moving, closed, did, event, mapping, record};
 use crate::session;
-use crate::state::{descriptors, mappings};
+use crate::state::descriptors::{self, Descriptor};
+use crate::state::mappings;
 use crate::transport::link;
 use crate::tries;
 use cawl_wire::{Event, FileKind, Op, flag};
@@ -14,7 +15,7 @@ use libc::off_t;
 /// Looks at a descriptor that is about to be closed: the event to send afterwards, if it matters. The
 /// table forgets the descriptor now, because after the call its number may be another thread's.
 fn closing(fd: c_int) -> Option<Event> {
-    let writable = descriptors::if_known(fd)?.flags() & flag::WRITABLE != 0;
+    let writable = descriptors::if_known(fd)?.is_writable();
     let entered = if writable { guard::enter_or_count() } else { guard::enter() };
     let Some(inside) = entered else {
         descriptors::forget(fd);
@@ -39,19 +40,6 @@ fn closing(fd: c_int) -> Option<Event> {
     }
     descriptors::forget(fd);
     (event.flags & flag::WRITABLE != 0).then_some(event)
-}
-
-fn closed(event: Option<Event>, start: u64, returned: c_int) {
-    let Some(mut event) = event else { return };
-    let end = clock::now();
-    let Some(inside) = guard::enter_or_count() else { return };
-    event.start = start;
-    event.duration = end.saturating_sub(start);
-    event.returned = i64::from(returned);
-    if returned < 0 {
-        event.errno = inside.errno();
-    }
-    session::push(&inside, &event);
 }
 
 /// What the program is told of the tracer's own descriptor.
@@ -81,10 +69,8 @@ fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
         let now = clock::now();
         for (fd, file) in descriptors::told(first, last) {
-            let mut event = event(&inside, Op::Close, now, now);
-            about(&mut event, fd, file);
-            if event.flags & flag::WRITABLE != 0 {
-                session::push(&inside, &event);
+            if file.is_writable() {
+                record(&inside, Op::Close, (now, now), Some((fd, file)), 0, |_| {});
             }
         }
     }
@@ -93,10 +79,7 @@ fn closing_range(first: c_uint, last: c_uint) {
 
 /// Whether an exec closes this descriptor has changed.
 fn marked(start: u64, fd: c_int, until_exec: bool) {
-    let matters = |file: &descriptors::Descriptor| {
-        file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular
-    };
-    if descriptors::if_known(fd).is_some_and(matters) {
+    if descriptors::if_known(fd).is_some_and(|file| file.is_writable() && file.kind() == FileKind::Regular) {
         did(Op::Dup, start, fd, i64::from(fd), |event| mark(event, until_exec));
     }
 }
@@ -115,7 +98,7 @@ fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
     {
         let Some(_inside) = guard::enter() else {
             descriptors::forget(to);
-            if descriptors::if_known(from).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+            if descriptors::if_known(from).is_some_and(Descriptor::is_writable) {
                 guard::count_unseen();
             }
             return;
@@ -125,7 +108,7 @@ fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
         }
         descriptors::duplicated(from, to);
     }
-    if descriptors::if_known(to).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+    if descriptors::if_known(to).is_some_and(Descriptor::is_writable) {
         did(Op::Dup, start, from, i64::from(to), |event| mark(event, until_exec));
     }
 }
@@ -143,24 +126,33 @@ fn replacing(from: c_int, to: c_int) -> Option<Event> {
     closing(to)
 }
 
-/// Something was put at this number.
-fn replaced(event: Option<Event>, start: u64, from: c_int, returned: c_int, until_exec: bool) {
+/// Makes a call that puts a duplicate of `from` at the number `to`, and records it.
+#[inline(always)]
+fn replace(from: c_int, to: c_int, until_exec: bool, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    if link::is_own(from) {
+        return not_open();
+    }
+    let event = replacing(from, to);
+    let start = clock::now();
+    let returned = call();
     if returned >= 0 {
         // There is no failure to close that anyone would see.
         closed(event, start, 0);
     }
     duplicated(start, from, returned, until_exec);
+    returned
 }
 
 fn moved(start: u64, fd: c_int, at: off_t) {
     if at < 0 {
         return;
     }
-    match descriptors::if_known(fd) {
-        Some(file) => file.moved_to(thread(), fd, at as u64, start),
-        None => return,
-    }
-    if descriptors::if_known(fd).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+    let Some(file) = descriptors::if_known(fd) else { return };
+    file.moved_to(thread(), fd, at as u64, start);
+    if file.is_writable() {
         did(Op::Seek, start, fd, at, |event| event.offset = at as u64);
     }
 }
@@ -179,7 +171,7 @@ hooks! {
         let event = closing(fd);
         let start = clock::now();
         let returned = real::close(fd);
-        closed(event, start, returned);
+        closed(event, start, i64::from(returned));
         returned
     }
 
@@ -249,33 +241,10 @@ hooks! {
         returned
     }
 
-    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int {
-        if !session::active() {
-            return real::dup2(fd, to);
-        }
-        if link::is_own(fd) {
-            return not_open();
-        }
-        let event = replacing(fd, to);
-        let start = clock::now();
-        let returned = real::dup2(fd, to);
-        replaced(event, start, fd, returned, false);
-        returned
-    }
+    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
 
-    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-        if !session::active() {
-            return real::dup3(fd, to, flags);
-        }
-        if link::is_own(fd) {
-            return not_open();
-        }
-        let event = replacing(fd, to);
-        let start = clock::now();
-        let returned = real::dup3(fd, to, flags);
-        replaced(event, start, fd, returned, flags & libc::O_CLOEXEC != 0);
-        returned
-    }
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
+        replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags));
 
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
         if !session::active() {
@@ -301,13 +270,10 @@ hooks! {
         returned
     }
 
-    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int {
-        looking(fd, || real::fstat(fd, stat))
-    }
+    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = looking(fd, || real::fstat(fd, stat));
 
-    fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int {
-        looking(fd, || real::__fxstat(version, fd, stat))
-    }
+    fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int =
+        looking(fd, || real::__fxstat(version, fd, stat));
 
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
         around_moving(fd, || real::lseek(fd, offset, whence), |start, returned| {

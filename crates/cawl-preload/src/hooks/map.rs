@@ -17,6 +17,11 @@ fn answer(returned: isize) -> *mut c_void {
     returned as *mut c_void
 }
 
+/// The same of a function that returns no address.
+fn done(returned: isize) -> c_int {
+    if answer(returned) == libc::MAP_FAILED { -1 } else { 0 }
+}
+
 /// A look at the mappings of a range, before the call that ends or syncs them.
 fn look(at: *mut c_void, length: size_t) {
     if let Some(inside) = guard::enter()
@@ -67,8 +72,7 @@ hooks! {
 
     fn munmap(at: *mut c_void, length: size_t) -> c_int {
         if !real::ready() {
-            let returned = sys::call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]);
-            return if answer(returned) == libc::MAP_FAILED { -1 } else { 0 };
+            return done(sys::call(libc::SYS_munmap, [at as usize, length]));
         }
         if !mappings::any() {
             return real::munmap(at, length);
@@ -85,7 +89,7 @@ hooks! {
         at: *mut c_void, length: size_t, wanted: size_t, flags: c_int, place: *mut c_void,
     ) -> *mut c_void {
         if !real::ready() {
-            let arguments = [at as usize, length, wanted, flags as usize, place as usize, 0];
+            let arguments = [at as usize, length, wanted, flags as usize, place as usize];
             return answer(sys::call(libc::SYS_mremap, arguments));
         }
         if !mappings::any() {
@@ -101,8 +105,7 @@ hooks! {
 
     fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int {
         if !real::ready() {
-            let arguments = [at as usize, length, protection as usize, 0, 0, 0];
-            return if answer(sys::call(libc::SYS_mprotect, arguments)) == libc::MAP_FAILED { -1 } else { 0 };
+            return done(sys::call(libc::SYS_mprotect, [at as usize, length, protection as usize]));
         }
         let returned = real::mprotect(at, length, protection);
         protected(at, length, protection, returned);
@@ -111,8 +114,8 @@ hooks! {
 
     fn pkey_mprotect(at: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int {
         if !real::ready() {
-            let arguments = [at as usize, length, protection as usize, key as usize, 0, 0];
-            return if answer(sys::call(libc::SYS_pkey_mprotect, arguments)) == libc::MAP_FAILED { -1 } else { 0 };
+            let arguments = [at as usize, length, protection as usize, key as usize];
+            return done(sys::call(libc::SYS_pkey_mprotect, arguments));
         }
         let returned = real::pkey_mprotect(at, length, protection, key);
         protected(at, length, protection, returned);

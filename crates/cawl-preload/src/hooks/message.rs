@@ -6,7 +6,7 @@ use crate::base::{clock, counters, guard, real};
 use crate::hooks::emit::stream::after;
 use crate::hooks::emit::{Place, happened, wrote};
 use crate::session;
-use crate::state::glibc_file::{self, look_from_afar};
+use crate::state::glibc_file::{Stream, look_from_afar};
 use crate::state::stream_table::{Before, standard_error, standard_output};
 use cawl_wire::{FileKind, Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -26,42 +26,29 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// # Safety
-    /// `stream` must be null or open.
-    unsafe fn before(stream: *mut FILE) -> Moment {
-        let kept = guard::errno();
-        let wchar = counters::wchar().thread;
-        guard::set_errno(kept);
-        // SAFETY: the caller's promise.
-        let pending = if stream.is_null() { 0 } else { unsafe { glibc_file::pending(stream) } };
+    #[inline(never)]
+    fn before(stream: Option<Stream>) -> Moment {
+        let wchar = guard::keeping_errno(|| counters::wchar().thread);
+        let pending = stream.map_or(0, Stream::pending);
         Moment { start: clock::now(), wchar: wchar.unwrap_or(0), pending, known: u32::from(wchar.is_some()) }
     }
 
     /// Bytes that this thread wrote since, `less` excepted; and whether that is an estimate.
     fn written(&self, less: u64) -> (u64, u32) {
-        let kept = guard::errno();
-        let now = counters::wchar().thread;
-        guard::set_errno(kept);
-        match now {
+        match guard::keeping_errno(|| counters::wchar().thread) {
             Some(now) if self.known != 0 => (now.saturating_sub(self.wchar).saturating_sub(less), 0),
             _ => (0, flag::ESTIMATED),
         }
     }
 
     /// The call is over: what it gave to the stream is what the kernel got and what is still pending.
-    ///
-    /// # Safety
-    /// `stream` must be open.
-    unsafe fn after(&self, stream: *mut FILE, elsewhere: u64) {
+    fn after(&self, stream: Stream, elsewhere: u64) {
         let (written, flags) = self.written(elsewhere);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let pending = u64::from(glibc_file::pending(stream));
-            let accepted = (written + pending).saturating_sub(u64::from(self.pending));
-            if accepted > 0 || flags != 0 {
-                let before = Before::new(self.start, self.pending);
-                after(Op::StreamWrite, stream, before, accepted, accepted as i64, flags);
-            }
+        let pending = u64::from(stream.pending());
+        let accepted = (written + pending).saturating_sub(u64::from(self.pending));
+        if accepted > 0 || flags != 0 {
+            let before = Before::new(self.start, self.pending);
+            after(Op::StreamWrite, stream, before, accepted, accepted as i64, flags);
         }
     }
 
@@ -80,10 +67,10 @@ macro_rules! to_stream {
             return $call;
         }
         // Where the other arguments are wrong, some of these functions do not look at the stream.
-        let stream = if look_from_afar($stream).is_some() { $stream } else { core::ptr::null_mut() };
+        let stream = look_from_afar($stream).map(|_| Stream::open($stream));
         let moment = Moment::before(stream);
         let returned = $call;
-        if !stream.is_null() {
+        if let Some(stream) = stream {
             moment.after(stream, 0);
         }
         returned
@@ -95,7 +82,7 @@ macro_rules! to_fd {
         if !session::active() {
             return $call;
         }
-        let moment = Moment::before(core::ptr::null_mut());
+        let moment = Moment::before(None);
         let returned = $call;
         moment.after_fd($fd);
         returned
@@ -110,13 +97,12 @@ unsafe extern "C" fn before_error(moment: *mut Moment) -> c_int {
     if !session::active() {
         return 0;
     }
-    let stdout = standard_output();
     // SAFETY: the caller's promise; the standard streams are open or were closed by the program, whose
     // call would be wrong then without the tracer, too.
     unsafe {
-        moment.write(Moment::before(standard_error()));
+        moment.write(Moment::before(Stream::if_any(standard_error())));
         let moment = moment.add(1);
-        let pending = if stdout.is_null() { 0 } else { glibc_file::pending(stdout) };
+        let pending = Stream::if_any(standard_output()).map_or(0, Stream::pending);
         moment.write(Moment { start: clock::now(), wchar: 0, pending, known: 0 });
     }
     1
@@ -132,30 +118,20 @@ unsafe extern "C" fn after_error(moment: *const Moment) {
         let (message, output) = (&*moment, &*moment.add(1));
         let mut flushed = 0;
         if output.pending > 0 {
-            let stdout = standard_output();
-            flushed = u64::from(output.pending.saturating_sub(glibc_file::pending(stdout)));
+            let stdout = Stream::open(standard_output());
+            flushed = u64::from(output.pending.saturating_sub(stdout.pending()));
             let before = Before::new(output.start, output.pending);
             after(Op::StreamFlush, stdout, before, 0, 0, 0);
         }
-        message.after(standard_error(), flushed);
+        message.after(Stream::open(standard_error()), flushed);
     }
-}
-
-/// The address of the real error() or error_at_line().
-unsafe extern "C" fn real_error() -> *mut c_void {
-    real::address_of_error()
-}
-
-/// As above.
-unsafe extern "C" fn real_error_at_line() -> *mut c_void {
-    real::address_of_error_at_line()
 }
 
 /// error() and error_at_line() have no form that takes a list. So all argument registers and the words
 /// above the frame are handed on as they came, except that a status is held back: the exit that it asks
 /// for follows after the message was counted.
 macro_rules! around {
-    ($($name:ident => $real:ident;)*) => {
+    ($($name:ident => $real:path;)*) => {
         $(
             #[cfg(all(target_arch = "x86_64", not(test)))]
             #[unsafe(no_mangle)]
@@ -236,8 +212,8 @@ macro_rules! around {
 }
 
 around! {
-    error => real_error;
-    error_at_line => real_error_at_line;
+    error => real::address_of_error;
+    error_at_line => real::address_of_error_at_line;
 }
 
 /// getopt writes only when it finds fault with an option.
@@ -246,10 +222,12 @@ macro_rules! options {
         if !session::active() || opterr == 0 {
             return $call;
         }
-        let stream = standard_error();
+        let stream = Stream::if_any(standard_error());
         let moment = Moment::before(stream);
         let returned = $call;
-        if returned == c_int::from(b'?') && !stream.is_null() {
+        if returned == c_int::from(b'?')
+            && let Some(stream) = stream
+        {
             moment.after(stream, 0);
         }
         returned
@@ -261,33 +239,25 @@ unsafe extern "C" {
 }
 
 hooks! {
-    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
-        options!(real::getopt(count, arguments, options))
-    }
+    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
+        options!(real::getopt(count, arguments, options));
 
-    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
-        options!(real::__posix_getopt(count, arguments, options))
-    }
+    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
+        options!(real::__posix_getopt(count, arguments, options));
 
     fn getopt_long(
         count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
-    ) -> c_int {
-        options!(real::getopt_long(count, arguments, options, long, at))
-    }
+    ) -> c_int = options!(real::getopt_long(count, arguments, options, long, at));
 
     fn getopt_long_only(
         count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
-    ) -> c_int {
-        options!(real::getopt_long_only(count, arguments, options, long, at))
-    }
+    ) -> c_int = options!(real::getopt_long_only(count, arguments, options, long, at));
 
-    fn vwarn(format: *const c_char, list: Arguments) -> () {
-        to_stream!(standard_error(), real::vwarn(format, list))
-    }
+    fn vwarn(format: *const c_char, list: Arguments) -> () =
+        to_stream!(standard_error(), real::vwarn(format, list));
 
-    fn vwarnx(format: *const c_char, list: Arguments) -> () {
-        to_stream!(standard_error(), real::vwarnx(format, list))
-    }
+    fn vwarnx(format: *const c_char, list: Arguments) -> () =
+        to_stream!(standard_error(), real::vwarnx(format, list));
 
     // By their definition a warning and then exit.
     fn verr(status: c_int, format: *const c_char, list: Arguments) -> ! {
@@ -300,56 +270,43 @@ hooks! {
         libc::exit(status)
     }
 
-    fn psignal(number: c_int, text: *const c_char) -> () {
-        to_stream!(standard_error(), real::psignal(number, text))
-    }
+    fn psignal(number: c_int, text: *const c_char) -> () =
+        to_stream!(standard_error(), real::psignal(number, text));
 
-    fn psiginfo(info: *const c_void, text: *const c_char) -> () {
-        to_stream!(standard_error(), real::psiginfo(info, text))
-    }
+    fn psiginfo(info: *const c_void, text: *const c_char) -> () =
+        to_stream!(standard_error(), real::psiginfo(info, text));
 
-    fn malloc_stats() -> () {
-        to_stream!(standard_error(), real::malloc_stats())
-    }
+    fn malloc_stats() -> () = to_stream!(standard_error(), real::malloc_stats());
 
-    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::malloc_info(options, stream))
-    }
+    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::malloc_info(options, stream));
 
-    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putpwent(entry, stream))
-    }
+    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putpwent(entry, stream));
 
-    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putspent(entry, stream))
-    }
+    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putspent(entry, stream));
 
-    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putgrent(entry, stream))
-    }
+    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putgrent(entry, stream));
 
-    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int {
-        to_stream!(stream, real::putsgent(entry, stream))
-    }
+    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int =
+        to_stream!(stream, real::putsgent(entry, stream));
 
-    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int {
-        to_stream!(stream, real::addmntent(stream, entry))
-    }
+    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int =
+        to_stream!(stream, real::addmntent(stream, entry));
 
-    fn herror(text: *const c_char) -> () {
-        to_fd!(libc::STDERR_FILENO, real::herror(text))
-    }
+    fn herror(text: *const c_char) -> () = to_fd!(libc::STDERR_FILENO, real::herror(text));
 
-    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () {
-        to_fd!(fd, real::backtrace_symbols_fd(list, count, fd))
-    }
+    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () =
+        to_fd!(fd, real::backtrace_symbols_fd(list, count, fd));
 
     // A new semaphore is a small file that the C library writes, in memory.
     fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut c_void {
         if !session::active() || flags & libc::O_CREAT == 0 {
             return real::sem_open(name, flags, mode, value);
         }
-        let moment = Moment::before(core::ptr::null_mut());
+        let moment = Moment::before(None);
         let semaphore = real::sem_open(name, flags, mode, value);
         let (written, flags) = moment.written(0);
         if written > 0 {

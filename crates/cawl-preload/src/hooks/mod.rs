@@ -2,14 +2,23 @@
 //!
 //! Each is declared through `hooks!`, which says only what a definition by hand would say a hundred
 //! times over: the exported names (several for one body), the calling convention, and that the name is
-//! not exported while the crate tests itself.
+//! not exported while the crate tests itself. A body that is one expression follows an equals sign.
 
 macro_rules! hooks {
-    ($(
-        $(#[$meta:meta])*
+    () => {};
+    (
+        fn $first:ident $(, $alias:ident)* ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty = $body:expr;
+        $($rest:tt)*
+    ) => {
+        hooks!(@each [$first $($alias)*] ($($arg : $ty),*) $ret, { $body });
+        hooks! { $($rest)* }
+    };
+    (
         fn $first:ident $(, $alias:ident)* ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty $body:block
-    )*) => {
-        $( hooks!(@each [$first $($alias)*] ($($arg : $ty),*) $ret, $body); )*
+        $($rest:tt)*
+    ) => {
+        hooks!(@each [$first $($alias)*] ($($arg : $ty),*) $ret, $body);
+        hooks! { $($rest)* }
     };
     (@each [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
         $( hooks!(@one $name $args $ret, $body); )*

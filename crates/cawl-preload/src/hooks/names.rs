@@ -3,7 +3,7 @@
 
 use crate::base::sys::Stat;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{happened, happened_here};
+use crate::hooks::emit::{happened, record};
 use crate::session;
 use crate::state::birth;
 use crate::state::directory;
@@ -26,58 +26,40 @@ impl Named {
 }
 
 /// The regular file behind a name; symbolic links are followed if `follow`.
-///
-/// # Safety
-/// `path` must be what the program passed as a path.
 #[inline(never)]
-unsafe fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let stat = sys::stat_path(directory, path, follow)?;
-        let is_regular = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
-        is_regular.then(|| Named { file: birth::at(directory, path, follow, &stat), stat })
-    }
+fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
+    let stat = sys::stat_path(directory, path, follow)?;
+    let is_regular = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
+    is_regular.then(|| Named { file: birth::at(directory, path, follow, &stat), stat })
 }
 
 /// The same, and the daemon knows it by its name. For a name that is about to go, asked before the call.
-///
-/// # Safety
-/// `path` must be what the program passed as a path.
-pub unsafe fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
+pub fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     let inside = guard::enter()?;
     if !session::may_tell_name(&inside) {
         return None;
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        let found = look(directory, path, follow)?;
-        names::tell(found.file, &found.stat, Source::Named(directory, path));
-        Some(found)
-    }
+    let found = look(directory, path, follow)?;
+    names::tell(found.file, &found.stat, Source::Named(directory, path));
+    Some(found)
 }
 
 /// A file came to this name, where `before` was. The daemon is told the new name of a file that it knows.
-///
-/// # Safety
-/// `path` must be what the program passed as a path, in a call that succeeded.
 #[cold]
-unsafe fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
+fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
     let Some(_inside) = guard::enter() else { return };
     if !session::is_ours() {
         return;
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        match look(directory, path, false) {
-            // Of two names of one file neither goes.
-            Some(found) if before == Some(found.file) => {}
-            Some(found) => {
-                session::prepare_name();
-                names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
-            }
-            // It may be a directory.
-            None => directory::changed(),
+    match look(directory, path, false) {
+        // Of two names of one file neither goes.
+        Some(found) if before == Some(found.file) => {}
+        Some(found) => {
+            session::prepare_name();
+            names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
         }
+        // It may be a directory.
+        None => directory::changed(),
     }
 }
 
@@ -92,16 +74,12 @@ fn gone(event: &mut Event, found: &Named, returned: c_int) {
 }
 
 /// Makes a call that takes a name away, and records it for a regular file.
-///
-/// # Safety
-/// `path` must be what the program passed as a path.
 #[inline(always)]
-unsafe fn removing(directory: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+fn removing(directory: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
-    // SAFETY: the caller's promise.
-    let found = unsafe { behind(directory, path, false) };
+    let found = behind(directory, path, false);
     let start = clock::now();
     let returned = call();
     removed(start, found, returned);
@@ -115,21 +93,17 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
     if let Some(found) = found {
         // It was looked at, so that may be.
         let fill = |event: &mut Event| gone(event, &found, returned);
-        happened_here(&inside, Op::Unlink, (start, end), i64::from(returned), fill);
+        record(&inside, Op::Unlink, (start, end), None, i64::from(returned), fill);
     }
 }
 
 /// Makes a call that brings a file to the name `to`, and records it.
-///
-/// # Safety
-/// `to` must be what the program passed as a path.
 #[inline(always)]
-unsafe fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
-    // SAFETY: the caller's promise.
-    let found = unsafe { behind(directory, to, false) };
+    let found = behind(directory, to, false);
     let start = clock::now();
     let returned = call();
     happened(Op::Rename, start, i64::from(returned), |event| {
@@ -138,8 +112,7 @@ unsafe fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c
         }
     });
     if returned == 0 {
-        // SAFETY: the caller's promise, and the call has succeeded.
-        unsafe { came(directory, to, found.map(|found| found.file)) };
+        came(directory, to, found.map(|found| found.file));
     }
     returned
 }
@@ -157,9 +130,7 @@ hooks! {
         returned
     }
 
-    fn unlink(path: *const c_char) -> c_int {
-        removing(libc::AT_FDCWD, path, || real::unlink(path))
-    }
+    fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::unlink(path));
 
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
         if flags & libc::AT_REMOVEDIR != 0 {
@@ -168,19 +139,14 @@ hooks! {
         removing(directory, path, || real::unlinkat(directory, path, flags))
     }
 
-    fn remove(path: *const c_char) -> c_int {
-        removing(libc::AT_FDCWD, path, || real::remove(path))
-    }
+    fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::remove(path));
 
-    fn rename(from: *const c_char, to: *const c_char) -> c_int {
-        renaming(libc::AT_FDCWD, to, || real::rename(from, to))
-    }
+    fn rename(from: *const c_char, to: *const c_char) -> c_int =
+        renaming(libc::AT_FDCWD, to, || real::rename(from, to));
 
     fn renameat(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char,
-    ) -> c_int {
-        renaming(to_directory, to, || real::renameat(from_directory, from, to_directory, to))
-    }
+    ) -> c_int = renaming(to_directory, to, || real::renameat(from_directory, from, to_directory, to));
 
     fn renameat2(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,

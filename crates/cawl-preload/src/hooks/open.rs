@@ -57,62 +57,46 @@ fn note(start: u64, fd: c_int, flags: c_int, opening: &Opening) {
 }
 
 hooks! {
-    fn open, open64, __open, __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        around(|| real::open(path, flags, mode), |start, fd| opened(start, fd, flags, libc::AT_FDCWD, path))
-    }
+    fn open, open64, __open, __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
+        around(|| real::open(path, flags, mode), |start, fd| opened(start, fd, flags, libc::AT_FDCWD, path));
 
-    fn openat, openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        around(
-            || real::openat(directory, path, flags, mode),
-            |start, fd| opened(start, fd, flags, directory, path),
-        )
-    }
+    fn openat, openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = around(
+        || real::openat(directory, path, flags, mode),
+        |start, fd| opened(start, fd, flags, directory, path),
+    );
 
-    fn __open_2, __open64_2(path: *const c_char, flags: c_int) -> c_int {
-        around(|| real::__open_2(path, flags), |start, fd| opened(start, fd, flags, libc::AT_FDCWD, path))
-    }
+    fn __open_2, __open64_2(path: *const c_char, flags: c_int) -> c_int =
+        around(|| real::__open_2(path, flags), |start, fd| opened(start, fd, flags, libc::AT_FDCWD, path));
 
-    fn __openat_2, __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        around(
-            || real::__openat_2(directory, path, flags),
-            |start, fd| opened(start, fd, flags, directory, path),
-        )
-    }
+    fn __openat_2, __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = around(
+        || real::__openat_2(directory, path, flags),
+        |start, fd| opened(start, fd, flags, directory, path),
+    );
 
-    fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
-        around(
-            || real::creat(path, mode),
-            |start, fd| opened(start, fd, libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path),
-        )
-    }
+    fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int = around(
+        || real::creat(path, mode),
+        |start, fd| opened(start, fd, libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path),
+    );
 
-    fn mkstemp, mkstemp64(template: *mut c_char) -> c_int {
-        around(|| real::mkstemp(template), |start, fd| opened_unnamed(start, fd, libc::O_RDWR))
-    }
+    fn mkstemp, mkstemp64(template: *mut c_char) -> c_int =
+        around(|| real::mkstemp(template), |start, fd| opened_unnamed(start, fd, libc::O_RDWR));
 
-    fn mkostemp, mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
-        around(
-            || real::mkostemp(template, flags),
-            |start, fd| opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC),
-        )
-    }
+    fn mkostemp, mkostemp64(template: *mut c_char, flags: c_int) -> c_int = around(
+        || real::mkostemp(template, flags),
+        |start, fd| opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC),
+    );
 
-    fn mkstemps, mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
-        around(|| real::mkstemps(template, suffix), |start, fd| opened_unnamed(start, fd, libc::O_RDWR))
-    }
+    fn mkstemps, mkstemps64(template: *mut c_char, suffix: c_int) -> c_int =
+        around(|| real::mkstemps(template, suffix), |start, fd| opened_unnamed(start, fd, libc::O_RDWR));
 
-    fn mkostemps, mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
-        around(
-            || real::mkostemps(template, suffix, flags),
-            |start, fd| opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC),
-        )
-    }
+    fn mkostemps, mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = around(
+        || real::mkostemps(template, suffix, flags),
+        |start, fd| opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC),
+    );
 
-    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
-        around(|| real::memfd_create(name, flags), |start, fd| opened_unnamed(start, fd, libc::O_RDWR))
-    }
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int =
+        around(|| real::memfd_create(name, flags), |start, fd| opened_unnamed(start, fd, libc::O_RDWR));
 
-    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        around(|| real::shm_open(name, flags, mode), |start, fd| opened_unnamed(start, fd, flags))
-    }
+    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int =
+        around(|| real::shm_open(name, flags, mode), |start, fd| opened_unnamed(start, fd, flags));
 }

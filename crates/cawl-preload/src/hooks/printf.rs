@@ -1,96 +1,83 @@
 //! The printf family. The forms with `...` are caught by a jump into the C half, which turns their
 //! arguments into a `va_list` and comes back here; the real function called is the `v` form either way.
 
-use crate::base::{interrupted, real};
+use crate::base::real;
 use crate::hooks::emit::stream::after;
-use crate::hooks::emit::{Place, wrote};
+use crate::hooks::emit::{Place, around_moving, wrote};
 use crate::session;
+use crate::state::glibc_file::Stream;
 use crate::state::stream_table::{before, standard_output};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_void};
-use libc::{FILE, wchar_t};
+use libc::wchar_t;
 
 /// A `va_list`: on the platforms supported, it is passed as a pointer.
 type Arguments = *mut c_void;
 
-macro_rules! stream_body {
-    ($call:expr, $stream:ident, $flags:expr) => {{
-        if !session::active() {
-            return $call;
-        }
-        let before = before($stream);
-        let returned = $call;
-        let length = returned.max(0) as u64;
-        after(Op::StreamWrite, $stream, before, length, i64::from(returned), $flags);
-        returned
-    }};
+/// Makes a call that prints to a stream, and records it.
+#[inline(always)]
+fn printing(stream: Stream, flags: u32, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    let before = before(stream);
+    let returned = call();
+    after(Op::StreamWrite, stream, before, returned.max(0) as u64, i64::from(returned), flags);
+    returned
 }
 
-macro_rules! fd_body {
-    ($call:expr, $fd:ident) => {{
-        if !session::active() {
-            return $call;
-        }
-        let start = interrupted::begin($fd);
-        let returned = $call;
-        wrote(Op::Write, start, $fd, Place::Own, returned.max(0) as u64, i64::from(returned), 0);
-        returned
-    }};
+/// The same to a descriptor.
+#[inline(always)]
+fn printing_to(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    around_moving(fd, call, |start, returned| {
+        wrote(Op::Write, start, fd, Place::Own, returned.max(0) as u64, i64::from(returned), 0);
+    })
 }
 
 hooks! {
     fn vfprintf, _IO_vfprintf(
-        stream: *mut FILE, format: *const c_char, args: Arguments,
-    ) -> c_int {
-        stream_body!(real::vfprintf(stream, format, args), stream, 0)
-    }
+        stream: Stream, format: *const c_char, args: Arguments,
+    ) -> c_int = printing(stream, 0, || real::vfprintf(stream.file(), format, args));
 
     fn __vfprintf_chk(
-        stream: *mut FILE, level: c_int, format: *const c_char, args: Arguments,
-    ) -> c_int {
-        stream_body!(real::__vfprintf_chk(stream, level, format, args), stream, 0)
-    }
+        stream: Stream, level: c_int, format: *const c_char, args: Arguments,
+    ) -> c_int = printing(stream, 0, || real::__vfprintf_chk(stream.file(), level, format, args));
 
     fn vprintf(format: *const c_char, args: Arguments) -> c_int {
-        let stream = standard_output();
-        stream_body!(real::vfprintf(stream, format, args), stream, 0)
+        let stream = Stream::open(standard_output());
+        printing(stream, 0, || real::vfprintf(stream.file(), format, args))
     }
 
     fn __vprintf_chk(level: c_int, format: *const c_char, args: Arguments) -> c_int {
-        let stream = standard_output();
-        stream_body!(real::__vfprintf_chk(stream, level, format, args), stream, 0)
+        let stream = Stream::open(standard_output());
+        printing(stream, 0, || real::__vfprintf_chk(stream.file(), level, format, args))
     }
 
-    fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int {
-        fd_body!(real::vdprintf(fd, format, args), fd)
-    }
+    fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int =
+        printing_to(fd, || real::vdprintf(fd, format, args));
 
     fn __vdprintf_chk(
         fd: c_int, level: c_int, format: *const c_char, args: Arguments,
-    ) -> c_int {
-        fd_body!(real::__vdprintf_chk(fd, level, format, args), fd)
-    }
+    ) -> c_int = printing_to(fd, || real::__vdprintf_chk(fd, level, format, args));
 
-    fn vfwprintf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int {
-        stream_body!(real::vfwprintf(stream, format, args), stream, flag::ESTIMATED)
-    }
+    fn vfwprintf(stream: Stream, format: *const wchar_t, args: Arguments) -> c_int =
+        printing(stream, flag::ESTIMATED, || real::vfwprintf(stream.file(), format, args));
 
     fn __vfwprintf_chk(
-        stream: *mut FILE, level: c_int, format: *const wchar_t, args: Arguments,
-    ) -> c_int {
-        stream_body!(real::__vfwprintf_chk(stream, level, format, args), stream, flag::ESTIMATED)
-    }
+        stream: Stream, level: c_int, format: *const wchar_t, args: Arguments,
+    ) -> c_int =
+        printing(stream, flag::ESTIMATED, || real::__vfwprintf_chk(stream.file(), level, format, args));
 
     fn vwprintf(format: *const wchar_t, args: Arguments) -> c_int {
-        let stream = standard_output();
-        stream_body!(real::vfwprintf(stream, format, args), stream, flag::ESTIMATED)
+        let stream = Stream::open(standard_output());
+        printing(stream, flag::ESTIMATED, || real::vfwprintf(stream.file(), format, args))
     }
 
     fn __vwprintf_chk(
         level: c_int, format: *const wchar_t, args: Arguments,
     ) -> c_int {
-        let stream = standard_output();
-        stream_body!(real::__vfwprintf_chk(stream, level, format, args), stream, flag::ESTIMATED)
+        let stream = Stream::open(standard_output());
+        printing(stream, flag::ESTIMATED, || real::__vfwprintf_chk(stream.file(), level, format, args))
     }
 }
 

@@ -52,19 +52,17 @@ macro_rules! dying {
         }
         $call;
         loop {
-            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
+            sys::call(libc::SYS_exit_group, [127]);
         }
     }};
 }
 
 hooks! {
-    fn fork, __fork() -> pid_t {
-        around(|| real::fork(), |start, child| {
-            if child != 0 {
-                happened(Op::Fork, start, i64::from(child), |_| {});
-            }
-        })
-    }
+    fn fork, __fork() -> pid_t = around(|| real::fork(), |start, child| {
+        if child != 0 {
+            happened(Op::Fork, start, i64::from(child), |_| {});
+        }
+    });
 
     // Runs no atfork handlers.
     fn _Fork() -> pid_t {
@@ -105,34 +103,20 @@ hooks! {
         }
         real::_exit(status);
         loop {
-            sys::call(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]);
+            sys::call(libc::SYS_exit_group, [status as usize]);
         }
     }
 
-    fn abort() -> ! {
-        if session::active() {
-            ending(Ended::Abort);
-        }
-        real::abort();
-        loop {
-            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
-        }
-    }
+    fn abort() -> ! = dying!(real::abort());
 
     // These end the process from inside the C library, past the hooks of abort and _exit.
     fn __assert_fail(
         assertion: *const c_char, file: *const c_char, line: c_uint, function: *const c_char,
-    ) -> ! {
-        dying!(real::__assert_fail(assertion, file, line, function))
-    }
+    ) -> ! = dying!(real::__assert_fail(assertion, file, line, function));
 
     fn __assert_perror_fail(
         number: c_int, file: *const c_char, line: c_uint, function: *const c_char,
-    ) -> ! {
-        dying!(real::__assert_perror_fail(number, file, line, function))
-    }
+    ) -> ! = dying!(real::__assert_perror_fail(number, file, line, function));
 
-    fn __stack_chk_fail() -> ! {
-        dying!(real::__stack_chk_fail())
-    }
+    fn __stack_chk_fail() -> ! = dying!(real::__stack_chk_fail());
 }

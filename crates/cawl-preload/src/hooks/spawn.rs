@@ -5,10 +5,11 @@ use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
 use crate::base::settings::{Settings, settings, strings};
 use crate::base::{clock, guard, memory, real, sys};
-use crate::hooks::emit::stream::{closed, closing, opened};
-use crate::hooks::emit::{self, happened, mapping};
+use crate::hooks::emit::stream::{closing, opened};
+use crate::hooks::emit::{closed, happened, mapping, record};
 use crate::session::environment::{parts, take_room};
 use crate::session::{self, target};
+use crate::state::glibc_file::Stream;
 use crate::state::names::{self, Source};
 use crate::state::{birth, stream_table};
 use cawl_wire::{Ended, Event, FileId, FileKind, Op};
@@ -116,20 +117,13 @@ unsafe fn complete(
 }
 
 /// Before an exec: a vfork child leaves its parent's session alone, any other process ends its own.
-///
-/// # Safety
-/// `path` must be null or what exec was given.
-unsafe fn replacing(directory: c_int, path: *const c_char) {
-    // SAFETY: the caller's promise.
-    let program = unsafe { Program::behind(directory, path) };
+fn replacing(directory: c_int, path: *const c_char) {
+    let program = Program::behind(directory, path);
     if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
-            let now = clock::now();
-            let mut event = emit::event(&inside, Op::Spawn, now, now);
-            event.returned = i64::from(sys::getpid());
-            program.describe(&mut event);
-            session::push(&inside, &event);
+            let (now, pid) = (clock::now(), sys::getpid());
+            record(&inside, Op::Spawn, (now, now), None, i64::from(pid), |event| program.describe(event));
         }
         return;
     }
@@ -148,25 +142,18 @@ struct Program {
 }
 
 impl Program {
-    /// The program behind a path, which the daemon then knows.
-    ///
-    /// # Safety
-    /// `path` must be null or what exec was given.
+    /// The program behind a path, if there is one, which the daemon then knows.
     #[inline(never)]
-    unsafe fn behind(directory: c_int, path: *const c_char) -> Program {
+    fn behind(directory: c_int, path: *const c_char) -> Program {
         if path.is_null() {
             return Program::default();
         }
-        // SAFETY: the caller's promise.
-        let Some(stat) = (unsafe { sys::stat_path(directory, path, true) }) else {
-            return Program::default();
-        };
+        let Some(stat) = sys::stat_path(directory, path, true) else { return Program::default() };
         // SAFETY: the kernel has read the string.
         if !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/') {
             return Program::default();
         }
-        // SAFETY: the caller's promise.
-        let file = unsafe { birth::at(directory, path, true, &stat) };
+        let file = birth::at(directory, path, true, &stat);
         // A vfork child may use its parent's place, since its parent waits, and opens nothing.
         if let Some(_inside) = guard::enter()
             && (session::is_ours() || is_open())
@@ -185,12 +172,9 @@ impl Program {
     }
 }
 
-/// # Safety
-/// `path` must be null or what the function was given.
 #[inline(never)]
-unsafe fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
-    // SAFETY: the caller's promise.
-    let program = unsafe { Program::behind(libc::AT_FDCWD, path) };
+fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
+    let program = Program::behind(libc::AT_FDCWD, path);
     happened(Op::Spawn, start, child, |event| {
         program.describe(event);
         event.errno = failure as u16;
@@ -242,21 +226,10 @@ unsafe fn spawn(
 }
 
 hooks! {
-    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
-        exec(path, argv, envp, false)
-    }
-
-    fn execv(path: *const c_char, argv: Strings) -> c_int {
-        exec(path, argv, environ, false)
-    }
-
-    fn execvp(file: *const c_char, argv: Strings) -> c_int {
-        exec(file, argv, environ, true)
-    }
-
-    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
-        exec(file, argv, envp, true)
-    }
+    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int = exec(path, argv, envp, false);
+    fn execv(path: *const c_char, argv: Strings) -> c_int = exec(path, argv, environ, false);
+    fn execvp(file: *const c_char, argv: Strings) -> c_int = exec(file, argv, environ, true);
+    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = exec(file, argv, envp, true);
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
@@ -286,16 +259,12 @@ hooks! {
     fn posix_spawn(
         pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
         argv: Strings, envp: Strings,
-    ) -> c_int {
-        spawn(pid, path, actions, attributes, argv, envp, false)
-    }
+    ) -> c_int = spawn(pid, path, actions, attributes, argv, envp, false);
 
     fn posix_spawnp(
         pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
         argv: Strings, envp: Strings,
-    ) -> c_int {
-        spawn(pid, file, actions, attributes, argv, envp, true)
-    }
+    ) -> c_int = spawn(pid, file, actions, attributes, argv, envp, true);
 
     fn system(command: *const c_char) -> c_int {
         if !session::active() {
@@ -318,7 +287,7 @@ hooks! {
         let start = clock::now();
         let stream = real::popen(command, mode);
         spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
-        if !stream.is_null() {
+        if let Some(stream) = Stream::if_any(stream) {
             opened(start, stream, true, core::ptr::null(), 0);
         }
         stream
@@ -329,7 +298,7 @@ hooks! {
             stream_table::forget(stream);
             return real::pclose(stream);
         }
-        let event = closing(stream);
+        let event = closing(Stream::open(stream));
         let start = clock::now();
         let returned = real::pclose(stream);
         closed(event, start, i64::from(returned));

@@ -3,6 +3,7 @@
 use crate::base::{guard, real};
 use crate::hooks::emit::stream::{after, giving};
 use crate::session;
+use crate::state::glibc_file::Stream;
 use crate::state::stream_table::{before, standard_error, standard_output};
 use cawl_wire::{Op, flag};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -26,20 +27,16 @@ fn all_or_failed(returned: c_int, length: u64) -> i64 {
 }
 
 /// Gives a stream one byte.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-unsafe fn put(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { giving(stream, || 1, 0, call, |returned, _| if returned == libc::EOF { -1 } else { 1 }) }
+fn put(stream: Stream, call: impl FnOnce() -> c_int) -> c_int {
+    giving(stream, || 1, 0, call, |returned, _| if returned == libc::EOF { -1 } else { 1 })
 }
 
 /// Gives a stream elements, of which it says how many it took. Fewer than asked: an error, but what was
 /// accepted counts.
 ///
 /// # Safety
-/// `stream` must be open.
+/// `stream` must be open, unless nothing is asked for.
 #[inline(always)]
 unsafe fn put_elements(
     stream: *mut FILE,
@@ -53,62 +50,47 @@ unsafe fn put_elements(
     }
     let bytes = |count: size_t| (size as u64).saturating_mul(count as u64);
     // SAFETY: the caller's promise.
-    unsafe { giving(stream, || bytes(count), 0, call, |returned, _| bytes(returned) as i64) }
+    let stream = unsafe { Stream::open(stream) };
+    giving(stream, || bytes(count), 0, call, |returned, _| bytes(returned) as i64)
 }
 
 hooks! {
-    fn fwrite, _IO_fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-        put_elements(stream, size, count, || real::fwrite(data, size, count, stream))
-    }
+    fn fwrite, _IO_fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        put_elements(stream, size, count, || real::fwrite(data, size, count, stream));
 
-    fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
-        put_elements(stream, size, count, || real::fwrite_unlocked(data, size, count, stream))
-    }
+    fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        put_elements(stream, size, count, || real::fwrite_unlocked(data, size, count, stream));
 
-    fn fputs, _IO_fputs(text: *const c_char, stream: *mut FILE) -> c_int {
-        giving(stream, || string(text, 0), 0, || real::fputs(text, stream), all_or_failed)
-    }
+    fn fputs, _IO_fputs(text: *const c_char, stream: Stream) -> c_int =
+        giving(stream, || string(text, 0), 0, || real::fputs(text, stream.file()), all_or_failed);
 
-    fn fputs_unlocked(text: *const c_char, stream: *mut FILE) -> c_int {
-        giving(stream, || string(text, 0), 0, || real::fputs_unlocked(text, stream), all_or_failed)
-    }
+    fn fputs_unlocked(text: *const c_char, stream: Stream) -> c_int =
+        giving(stream, || string(text, 0), 0, || real::fputs_unlocked(text, stream.file()), all_or_failed);
 
-    fn fputc(byte: c_int, stream: *mut FILE) -> c_int {
-        put(stream, || real::fputc(byte, stream))
-    }
+    fn fputc(byte: c_int, stream: Stream) -> c_int = put(stream, || real::fputc(byte, stream.file()));
 
-    fn fputc_unlocked(byte: c_int, stream: *mut FILE) -> c_int {
-        put(stream, || real::fputc_unlocked(byte, stream))
-    }
+    fn fputc_unlocked(byte: c_int, stream: Stream) -> c_int =
+        put(stream, || real::fputc_unlocked(byte, stream.file()));
 
-    fn putc, _IO_putc(byte: c_int, stream: *mut FILE) -> c_int {
-        put(stream, || real::putc(byte, stream))
-    }
+    fn putc, _IO_putc(byte: c_int, stream: Stream) -> c_int = put(stream, || real::putc(byte, stream.file()));
 
-    fn putc_unlocked(byte: c_int, stream: *mut FILE) -> c_int {
-        put(stream, || real::putc_unlocked(byte, stream))
-    }
+    fn putc_unlocked(byte: c_int, stream: Stream) -> c_int =
+        put(stream, || real::putc_unlocked(byte, stream.file()));
 
-    fn putchar(byte: c_int) -> c_int {
-        put(standard_output(), || real::putchar(byte))
-    }
+    fn putchar(byte: c_int) -> c_int = put(Stream::open(standard_output()), || real::putchar(byte));
 
-    fn putchar_unlocked(byte: c_int) -> c_int {
-        put(standard_output(), || real::putchar_unlocked(byte))
-    }
+    fn putchar_unlocked(byte: c_int) -> c_int =
+        put(Stream::open(standard_output()), || real::putchar_unlocked(byte));
 
     // The form in which an inlined putc_unlocked surfaces when the buffer is full.
-    fn __overflow(stream: *mut FILE, byte: c_int) -> c_int {
-        put(stream, || real::__overflow(stream, byte))
-    }
+    fn __overflow(stream: Stream, byte: c_int) -> c_int =
+        put(stream, || real::__overflow(stream.file(), byte));
 
-    fn puts, _IO_puts(text: *const c_char) -> c_int {
-        giving(standard_output(), || string(text, 1), 0, || real::puts(text), all_or_failed)
-    }
+    fn puts, _IO_puts(text: *const c_char) -> c_int =
+        giving(Stream::open(standard_output()), || string(text, 1), 0, || real::puts(text), all_or_failed);
 
-    fn putw(word: c_int, stream: *mut FILE) -> c_int {
-        giving(stream, || size_of::<c_int>() as u64, 0, || real::putw(word, stream), all_or_failed)
-    }
+    fn putw(word: c_int, stream: Stream) -> c_int =
+        giving(stream, || size_of::<c_int>() as u64, 0, || real::putw(word, stream.file()), all_or_failed);
 
     fn perror(text: *const c_char) -> () {
         if !session::active() {
@@ -120,7 +102,7 @@ hooks! {
             0 => 0,
             length => length + 2,
         };
-        let stream = standard_error();
+        let stream = Stream::open(standard_error());
         let before = before(stream);
         real::perror(text);
         let message = real::strerrordesc_np(number);

@@ -2,11 +2,11 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::stream::{after, after_all, closed, closing, opened};
-use crate::hooks::emit::{around, did};
+use crate::hooks::emit::stream::{after, after_all, closing, opened};
+use crate::hooks::emit::{around, closed, did};
 use crate::session;
 use crate::state::descriptors;
-use crate::state::glibc_file::{descriptor, pending};
+use crate::state::glibc_file::Stream;
 use crate::state::stream_table::{self, Before, before, peek};
 use crate::tries;
 use cawl_wire::{Op, flag};
@@ -41,13 +41,9 @@ unsafe fn mode_flags(mode: *const c_char) -> u32 {
 }
 
 /// A stream was moved, which flushes it; its descriptor may have moved too.
-///
-/// # Safety
-/// `stream` must be open.
-unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
-    // SAFETY: the caller's promise.
-    let (fd, writable) = unsafe { (descriptor(stream), real::__fwritable(stream) != 0) };
-    if fd < 0 || !writable {
+fn moved(stream: Stream, before: Before, returned: i64) {
+    let fd = stream.descriptor();
+    if fd < 0 || !stream.is_writable() {
         return;
     }
     let at = sys::position(fd);
@@ -56,73 +52,52 @@ unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
     }
     did(Op::StreamSeek, before.start, fd, returned, |event| {
         event.pending_before = before.pending;
-        // SAFETY: the caller's promise.
-        event.pending_after = unsafe { pending(stream) };
+        event.pending_after = stream.pending();
         event.flags |= flag::STREAM_KNOWN;
         event.offset = at.unwrap_or(cawl_wire::UNKNOWN_OFFSET);
     });
 }
 
 /// Makes a call that moves a stream, and records it.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-unsafe fn moving(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+fn moving(stream: Stream, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        let before = peek(stream);
-        let returned = call();
-        moved(stream, before, i64::from(returned));
-        returned
-    }
+    let before = peek(stream);
+    let returned = call();
+    moved(stream, before, i64::from(returned));
+    returned
 }
 
-/// Makes a call that flushes a stream, or all if it is null, and records it.
-///
-/// # Safety
-/// `stream` must be null or open.
+/// Makes a call that flushes a stream, or all if there is none, and records it.
 #[inline(always)]
-unsafe fn flushing(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+fn flushing(stream: Option<Stream>, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
-    if stream.is_null() {
-        return flush_all(call);
+    let Some(stream) = stream else { return flush_all(call) };
+    if !stream.is_writable() {
+        return call();
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        if real::__fwritable(stream) == 0 {
-            return call();
-        }
-        let before = before(stream);
-        let returned = call();
-        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        returned
-    }
+    let before = before(stream);
+    let returned = call();
+    after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
+    returned
 }
 
 /// Makes a call that changes how a stream buffers: going unbuffered writes out what is pending.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-unsafe fn rebuffering(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+fn rebuffering(stream: Stream, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        let before = peek(stream);
-        let returned = call();
-        if before.pending > 0 {
-            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        }
-        returned
+    let before = peek(stream);
+    let returned = call();
+    if before.pending > 0 {
+        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
     }
+    returned
 }
 
 /// Makes a call that closes a stream, and records it; `outcome` tells what its result means.
@@ -140,7 +115,7 @@ unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: 
         return returned;
     }
     // SAFETY: the caller's promise.
-    let event = unsafe { closing(stream) };
+    let event = closing(unsafe { Stream::open(stream) });
     let start = clock::now();
     let returned = call();
     closed(event, start, outcome(returned));
@@ -152,7 +127,7 @@ unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: 
 hooks! {
     fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         around(|| real::fopen(path, mode), |start, stream| {
-            if !stream.is_null() {
+            if let Some(stream) = Stream::if_any(stream) {
                 opened(start, stream, true, path, mode_flags(mode));
             }
         })
@@ -160,7 +135,7 @@ hooks! {
 
     fn fdopen, _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         around(|| real::fdopen(fd, mode), |start, stream| {
-            if !stream.is_null() {
+            if let Some(stream) = Stream::if_any(stream) {
                 // "a" makes the C library set O_APPEND on the descriptor.
                 if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
                     descriptors::flags_changed(fd);
@@ -178,32 +153,25 @@ hooks! {
             tries::give_back(buffer);
             return again;
         }
-        let event = closing(stream);
+        let event = closing(Stream::open(stream));
         let start = clock::now();
         let again = real::freopen(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         tries::give_back(buffer);
-        if !again.is_null() {
-            opened(start, again, true, path, mode_flags(mode));
+        if let Some(stream) = Stream::if_any(again) {
+            opened(start, stream, true, path, mode_flags(mode));
         }
         again
     }
 
-    fn tmpfile, tmpfile64() -> *mut FILE {
-        around(|| real::tmpfile(), |start, stream| {
-            if !stream.is_null() {
-                opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
-            }
-        })
-    }
+    fn tmpfile, tmpfile64() -> *mut FILE = around(|| real::tmpfile(), |start, stream| {
+        if let Some(stream) = Stream::if_any(stream) {
+            opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
+        }
+    });
 
-    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int {
-        ending(stream, || real::fclose(stream), i64::from)
-    }
-
-    fn endmntent(stream: *mut FILE) -> c_int {
-        ending(stream, || real::endmntent(stream), |_| 0)
-    }
+    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int = ending(stream, || real::fclose(stream), i64::from);
+    fn endmntent(stream: *mut FILE) -> c_int = ending(stream, || real::endmntent(stream), |_| 0);
 
     fn fcloseall() -> c_int {
         if !session::active() {
@@ -212,51 +180,42 @@ hooks! {
         flush_all(|| real::fcloseall())
     }
 
-    fn fflush, _IO_fflush(stream: *mut FILE) -> c_int {
-        flushing(stream, || real::fflush(stream))
-    }
+    fn fflush, _IO_fflush(stream: *mut FILE) -> c_int =
+        flushing(Stream::if_any(stream), || real::fflush(stream));
 
-    fn fflush_unlocked(stream: *mut FILE) -> c_int {
-        flushing(stream, || real::fflush_unlocked(stream))
-    }
+    fn fflush_unlocked(stream: *mut FILE) -> c_int =
+        flushing(Stream::if_any(stream), || real::fflush_unlocked(stream));
 
-    fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int {
-        moving(stream, || real::fseek(stream, offset, whence))
-    }
+    fn fseek(stream: Stream, offset: c_long, whence: c_int) -> c_int =
+        moving(stream, || real::fseek(stream.file(), offset, whence));
 
-    fn fseeko, fseeko64(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int {
-        moving(stream, || real::fseeko(stream, offset, whence))
-    }
+    fn fseeko, fseeko64(stream: Stream, offset: off_t, whence: c_int) -> c_int =
+        moving(stream, || real::fseeko(stream.file(), offset, whence));
 
-    fn rewind(stream: *mut FILE) -> () {
+    fn rewind(stream: Stream) -> () {
         moving(stream, || {
-            real::rewind(stream);
+            real::rewind(stream.file());
             0
         });
     }
 
     fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(
-        stream: *mut FILE, position: *const libc::fpos_t,
-    ) -> c_int {
-        moving(stream, || real::fsetpos(stream, position))
-    }
+        stream: Stream, position: *const libc::fpos_t,
+    ) -> c_int = moving(stream, || real::fsetpos(stream.file(), position));
 
-    fn setvbuf, _IO_setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int {
-        rebuffering(stream, || real::setvbuf(stream, buffer, mode, size))
-    }
+    fn setvbuf, _IO_setvbuf(stream: Stream, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int =
+        rebuffering(stream, || real::setvbuf(stream.file(), buffer, mode, size));
 
-    fn setbuffer, _IO_setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () {
+    fn setbuffer, _IO_setbuffer(stream: Stream, buffer: *mut c_char, size: size_t) -> () {
         rebuffering(stream, || {
-            real::setbuffer(stream, buffer, size);
+            real::setbuffer(stream.file(), buffer, size);
             0
         });
     }
 
-    fn setbuf(stream: *mut FILE, buffer: *mut c_char) -> () {
-        setbuffer(stream, buffer, libc::BUFSIZ as size_t)
-    }
+    fn setbuf(stream: Stream, buffer: *mut c_char) -> () = setbuffer(stream, buffer, libc::BUFSIZ as size_t);
 
-    fn setlinebuf(stream: *mut FILE) -> () {
+    fn setlinebuf(stream: Stream) -> () {
         setvbuf(stream, core::ptr::null_mut(), libc::_IOLBF, 0);
     }
 }

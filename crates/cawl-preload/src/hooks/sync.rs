@@ -25,24 +25,21 @@ hooks! {
         )
     }
 
-    fn sync() -> () {
-        around(|| real::sync(), |start, ()| happened(Op::Sync, start, 0, |_| {}))
-    }
+    fn sync() -> () = around(|| real::sync(), |start, ()| happened(Op::Sync, start, 0, |_| {}));
 
-    fn syncfs(fd: c_int) -> c_int {
-        around(|| real::syncfs(fd), |start, returned| did(Op::Syncfs, start, fd, i64::from(returned), |_| {}))
-    }
+    fn syncfs(fd: c_int) -> c_int = around(
+        || real::syncfs(fd),
+        |start, returned| did(Op::Syncfs, start, fd, i64::from(returned), |_| {}),
+    );
 
-    fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
-        around(
-            || real::sync_file_range(fd, offset, length, flags),
-            |start, returned| did(Op::SyncRange, start, fd, i64::from(returned), |event| {
-                event.offset = offset as u64;
-                event.requested = length as u64;
-                event.aux = flags;
-            }),
-        )
-    }
+    fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int = around(
+        || real::sync_file_range(fd, offset, length, flags),
+        |start, returned| did(Op::SyncRange, start, fd, i64::from(returned), |event| {
+            event.offset = offset as u64;
+            event.requested = length as u64;
+            event.aux = flags;
+        }),
+    );
 
     // Returns the error instead of setting errno.
     fn posix_fadvise, posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {

@@ -36,13 +36,11 @@ pub fn write_flags(flags: c_int) -> u32 {
 }
 
 hooks! {
-    fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t {
-        around_moving(
-            fd,
-            || real::write(fd, data, length),
-            |start, returned| wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0),
-        )
-    }
+    fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = around_moving(
+        fd,
+        || real::write(fd, data, length),
+        |start, returned| wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0),
+    );
 
     fn pwrite, pwrite64, __pwrite64(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t {
         around(
@@ -53,15 +51,13 @@ hooks! {
         )
     }
 
-    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        around_moving(
-            fd,
-            || real::writev(fd, parts, count),
-            |start, returned| {
-                wrote(Op::Writev, start, fd, Place::Own, asked(parts, count, returned), returned as i64, 0);
-            },
-        )
-    }
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = around_moving(
+        fd,
+        || real::writev(fd, parts, count),
+        |start, returned| {
+            wrote(Op::Writev, start, fd, Place::Own, asked(parts, count, returned), returned as i64, 0);
+        },
+    );
 
     fn pwritev, pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         around(|| real::pwritev(fd, parts, count, offset), |start, returned| {
@@ -72,21 +68,17 @@ hooks! {
 
     fn pwritev2, pwritev64v2(
         fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int,
-    ) -> ssize_t {
-        around_moving(fd, || real::pwritev2(fd, parts, count, offset, flags), |start, returned| {
-            // The offset -1 means the descriptor's own position.
-            let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };
-            let requested = asked(parts, count, returned);
-            wrote(Op::Pwritev, start, fd, place, requested, returned as i64, write_flags(flags));
-        })
-    }
+    ) -> ssize_t = around_moving(fd, || real::pwritev2(fd, parts, count, offset, flags), |start, returned| {
+        // The offset -1 means the descriptor's own position.
+        let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };
+        let requested = asked(parts, count, returned);
+        wrote(Op::Pwritev, start, fd, place, requested, returned as i64, write_flags(flags));
+    });
 
-    fn eventfd_write(fd: c_int, value: u64) -> c_int {
-        around(
-            || real::eventfd_write(fd, value),
-            |start, returned| {
-                wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);
-            },
-        )
-    }
+    fn eventfd_write(fd: c_int, value: u64) -> c_int = around(
+        || real::eventfd_write(fd, value),
+        |start, returned| {
+            wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);
+        },
+    );
 }

@@ -4,8 +4,8 @@ use crate::base::hot::{HOT, share_all};
 use crate::base::sys;
 use crate::base::thread::thread;
 use crate::session::open;
-use crate::state::{descriptors, names};
-use crate::transport::table;
+use crate::state::descriptors;
+use crate::transport::{pending_messages, table};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 /// True if the caller is the process that the session belongs to, or a copy that gets one of its own.
@@ -33,7 +33,8 @@ pub fn forked() {
     let thread = thread();
     thread.reset();
     table::forget(thread);
-    names::forget();
+    // Which names were told stays known: in another session they have other keys.
+    pending_messages::forget();
     share_all();
     descriptors::begin_session();
     open::forget();

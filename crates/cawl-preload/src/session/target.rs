@@ -75,16 +75,12 @@ pub fn is_sanitizer(library: &[u8]) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// The program that exec would start.
-///
-/// # Safety
-/// `path` must be null or what exec was given.
-pub unsafe fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_> {
+/// The program that exec would start; of no path nothing is known.
+pub fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_> {
     if path.is_null() {
         return Target::Usual;
     }
-    // SAFETY: the caller's promise.
-    let Some(fd) = (unsafe { open(directory, path) }) else { return Target::Usual };
+    let Some(fd) = open(directory, path) else { return Target::Usual };
     let kind = follow(fd, place);
     sys::close(fd);
     kind.target(place)
@@ -150,24 +146,15 @@ pub unsafe fn search(
 }
 
 /// Device and inode number, if it is a file that exec would take. Opening anything else might do something.
-///
-/// # Safety
-/// `path` must be what exec was given.
-unsafe fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
-    // SAFETY: the caller's promise.
-    let stat = unsafe { sys::stat_path(directory, path, true) }?;
+fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
+    let stat = sys::stat_path(directory, path, true)?;
     (stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0)
         .then_some((stat.st_dev, stat.st_ino))
 }
 
-/// # Safety
-/// `path` must be what exec was given.
-unsafe fn open(directory: c_int, path: *const c_char) -> Option<c_int> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (dev, ino) = is_program(directory, path)?;
-        if descriptors::may_be_open(dev, ino, -1) { None } else { sys::open_to_read(directory, path) }
-    }
+fn open(directory: c_int, path: *const c_char) -> Option<c_int> {
+    let (dev, ino) = is_program(directory, path)?;
+    if descriptors::may_be_open(dev, ino, -1) { None } else { sys::open_to_read(directory, path) }
 }
 
 /// Looks at a file, and at the interpreters of scripts. Leaves the descriptor open.
@@ -183,8 +170,7 @@ fn follow(first: c_int, place: &mut Look) -> Kind {
             return kind;
         }
         let Some(next) = interpreter(&mut place.head, length.min(LINE)) else { return Kind::Usual };
-        // SAFETY: a string that ends with NUL.
-        let Some(next) = (unsafe { open(libc::AT_FDCWD, next.as_ptr()) }) else { return Kind::Usual };
+        let Some(next) = open(libc::AT_FDCWD, next.as_ptr()) else { return Kind::Usual };
         fd = next;
     }
     if fd != first {
@@ -211,15 +197,11 @@ fn interpreter(head: &mut [u8; HEAD], length: usize) -> Option<&CStr> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
 /// A part of the file, of which the head has been read up to `head`; shorter at the file's end.
@@ -236,7 +218,8 @@ fn part(fd: c_int, head: usize, place: &mut Look, at: u64, length: usize) -> Opt
 /// One program header: type, place in the file, address, length in the file.
 fn header(fd: c_int, head: usize, place: &mut Look, at: u64) -> Option<(u32, u64, u64, u64)> {
     let bytes = part(fd, head, place, at, 56)?;
-    Some((u32_at(bytes, 0)?, u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 32)?))
+    // The upper half of the first word is flags.
+    Some((u64_at(bytes, 0)? as u32, u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 32)?))
 }
 
 /// What an ELF file is (System V ABI, chapters 4 and 5); None if it is none, or makes no sense.
@@ -308,8 +291,7 @@ mod tests {
     fn look_at(path: &Path) -> Target<'static> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
         let place = Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE] }));
-        // SAFETY: a string that ends with NUL.
-        unsafe { at(libc::AT_FDCWD, path.as_ptr(), place) }
+        at(libc::AT_FDCWD, path.as_ptr(), place)
     }
 
     fn file(dir: &tempfile::TempDir, name: &str, content: &[u8]) -> std::path::PathBuf {

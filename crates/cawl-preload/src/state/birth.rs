@@ -33,24 +33,19 @@ static KNOWN_BIRTHS: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
 /// Which file an open descriptor leads to.
 #[cold]
 pub fn of(fd: c_int, stat: &Stat) -> FileId {
-    // SAFETY: an empty path is a string.
-    let file = unsafe { find(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, stat) };
+    let file = find(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, stat);
     remember(&file, stat);
     file
 }
 
 /// Which file a descriptor leads to that was opened by this name, if the name leads there without a symbolic
 /// link at its end.
-///
-/// # Safety
-/// `path` must be what the program passed to a function that takes a path.
 #[cold]
-pub unsafe fn of_name(directory: c_int, path: *const c_char, stat: &Stat) -> Option<FileId> {
+pub fn of_name(directory: c_int, path: *const c_char, stat: &Stat) -> Option<FileId> {
     if FileKind::from_mode(stat.st_mode) != FileKind::Regular || stat.mount == 0 {
         return None;
     }
-    // SAFETY: the caller's promise.
-    let (birth, mount) = unsafe { generation(directory, path, 0, stat.st_ino) }?;
+    let (birth, mount) = generation(directory, path, 0, stat.st_ino)?;
     // Another mount's file may have the number, too.
     let file = FileId { dev: stat.st_dev, ino: stat.st_ino, birth };
     (mount == stat.mount).then(|| {
@@ -60,26 +55,19 @@ pub unsafe fn of_name(directory: c_int, path: *const c_char, stat: &Stat) -> Opt
 }
 
 /// Which file a name leads to; symbolic links are followed if `follow`.
-///
-/// # Safety
-/// `path` must be what the program passed to a function that takes a path.
 #[cold]
-pub unsafe fn at(directory: c_int, path: *const c_char, follow: bool, stat: &Stat) -> FileId {
+pub fn at(directory: c_int, path: *const c_char, follow: bool, stat: &Stat) -> FileId {
     if let Some(birth) = remembered(stat) {
         return FileId { dev: stat.st_dev, ino: stat.st_ino, birth };
     }
-    // SAFETY: the caller's promise.
-    unsafe { find(directory, path, if follow { libc::AT_SYMLINK_FOLLOW } else { 0 }, stat) }
+    find(directory, path, if follow { libc::AT_SYMLINK_FOLLOW } else { 0 }, stat)
 }
 
-/// # Safety
-/// `path` must be a string, or what the program passed as a path.
-unsafe fn find(directory: c_int, path: *const c_char, flags: c_int, stat: &Stat) -> FileId {
+fn find(directory: c_int, path: *const c_char, flags: c_int, stat: &Stat) -> FileId {
     let birth = if FileKind::from_mode(stat.st_mode) != FileKind::Regular {
         0
     } else {
-        // SAFETY: the caller's promise.
-        let found = unsafe { generation(directory, path, flags, stat.st_ino) };
+        let found = generation(directory, path, flags, stat.st_ino);
         found.map(|(birth, _)| birth).or_else(|| time(stat)).unwrap_or(0)
     };
     FileId { dev: stat.st_dev, ino: stat.st_ino, birth }
@@ -116,17 +104,14 @@ fn remembered(stat: &Stat) -> Option<u32> {
 
 /// By the handle; and the number of the mount. One that has not the inode's number in it is not made from the
 /// inode, and may change while the file lives (FUSE).
-///
-/// # Safety
-/// As [`find`].
 #[inline(never)]
-unsafe fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> Option<(u32, u32)> {
+fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> Option<(u32, u32)> {
     let mut handle = Handle { bytes: size_of::<[u32; WORDS]>() as u32, kind: 0, words: [0; WORDS] };
     let mut mount = 0u32;
     // SAFETY: the kernel checks `path` itself; the others are places for the results.
     let done = unsafe {
         let places = [&raw mut handle as usize, &raw mut mount as usize];
-        let arguments = [directory as usize, path as usize, places[0], places[1], flags as usize, 0];
+        let arguments = [directory as usize, path as usize, places[0], places[1], flags as usize];
         sys::call(libc::SYS_name_to_handle_at, arguments)
     };
     let words = handle.words.get(..handle.bytes.div_ceil(4) as usize)?;
@@ -167,12 +152,9 @@ mod tests {
             let stat = sys::fstat(file.as_raw_fd()).unwrap();
             let found = of(file.as_raw_fd(), &stat);
             let text = CString::new(path.as_os_str().as_bytes()).unwrap();
-            // SAFETY: a string.
-            let named =
-                unsafe { [true, false].map(|follow| at(libc::AT_FDCWD, text.as_ptr(), follow, &stat)) };
+            let named = [true, false].map(|follow| at(libc::AT_FDCWD, text.as_ptr(), follow, &stat));
             assert_eq!(named, [found, found]);
-            // SAFETY: as above.
-            let of_name = unsafe { of_name(libc::AT_FDCWD, text.as_ptr(), &stat) };
+            let of_name = of_name(libc::AT_FDCWD, text.as_ptr(), &stat);
             assert!(of_name.is_none_or(|file| file == found), "{of_name:?}, not {found:?}");
             if found.birth == 0 {
                 eprintln!("SKIPPED: the filesystem of {} tells no births", folder.display());

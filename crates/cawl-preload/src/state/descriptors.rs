@@ -83,7 +83,24 @@ const STAMPS_READ: u64 = 1 << 55;
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 /// The first page, which most programs never leave.
-static FIRST: [Descriptor; PER_PAGE] = [const { Descriptor::unknown() }; PER_PAGE];
+static FIRST: [Descriptor; PER_PAGE] = [const {
+    Descriptor {
+        ino: AtomicU64::new(0),
+        dev: AtomicU32::new(0),
+        birth: AtomicU32::new(0),
+        offset: AtomicU64::new(0),
+        epoch: AtomicU64::new(0),
+        flags: AtomicU32::new(0),
+        session: AtomicU32::new(0),
+        ready: AtomicU32::new(0),
+        number: AtomicU64::new(0),
+        state: AtomicU8::new(UNKNOWN),
+        kind: AtomicU8::new(0),
+        moves: AtomicBool::new(false),
+        twin: AtomicI32::new(ALONE),
+        was: AtomicU32::new(0),
+    }
+}; PER_PAGE];
 
 static TABLE: [AtomicPtr<[Descriptor; PER_PAGE]>; PAGES] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
@@ -251,8 +268,7 @@ impl Opening {
         if is_relative && self.directory != libc::AT_FDCWD || !names::is_plain(name) {
             return None;
         }
-        // SAFETY: as above.
-        unsafe { birth::of_name(self.directory, self.name, stat) }
+        birth::of_name(self.directory, self.name, stat)
     }
 }
 
@@ -349,31 +365,12 @@ pub fn flags_changed(fd: c_int) {
 /// own that says so.
 pub fn stamps_read(fd: c_int) {
     let Some(file) = known(fd) else { return };
-    if file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular {
+    if file.is_writable() && file.kind() == FileKind::Regular {
         file.number.fetch_or(STAMPS_READ, Relaxed);
     }
 }
 
 impl Descriptor {
-    const fn unknown() -> Descriptor {
-        Descriptor {
-            ino: AtomicU64::new(0),
-            dev: AtomicU32::new(0),
-            birth: AtomicU32::new(0),
-            offset: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
-            flags: AtomicU32::new(0),
-            session: AtomicU32::new(0),
-            ready: AtomicU32::new(0),
-            number: AtomicU64::new(0),
-            state: AtomicU8::new(UNKNOWN),
-            kind: AtomicU8::new(0),
-            moves: AtomicBool::new(false),
-            twin: AtomicI32::new(ALONE),
-            was: AtomicU32::new(0),
-        }
-    }
-
     /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of
     /// the stack.
     #[inline(never)]
@@ -453,6 +450,12 @@ impl Descriptor {
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         self.flags.load(Relaxed)
+    }
+
+    /// True if it can be written through.
+    #[inline(always)]
+    pub fn is_writable(&self) -> bool {
+        self.flags() & flag::WRITABLE != 0
     }
 
     /// Whether the time stamps were read since the previous write, as a bit of [`flag`].

@@ -64,15 +64,6 @@ pub struct Look {
     pub buffering: Buffering,
 }
 
-/// Reads a stream that no other thread can close.
-///
-/// # Safety
-/// `stream` must be open.
-pub unsafe fn look(stream: *mut FILE) -> Look {
-    // SAFETY: the caller's promise.
-    unsafe { Look { fd: descriptor(stream), pending: Some(pending(stream)), buffering: buffering(stream) } }
-}
-
 /// Looks at what another thread may be closing, or what may be no stream at all: None if it cannot be read.
 /// What was found is a stream's only if that was open afterwards, too.
 #[inline(never)]
@@ -104,107 +95,108 @@ impl Layout {
     }
 }
 
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-unsafe fn fields<'a>(stream: *mut FILE) -> &'a Layout {
-    // SAFETY: the caller's promise, and the law of this module. Another thread may change a field at the same
-    // time, as with the C library's own functions for this; then the figure is the old or the new one.
-    unsafe { &*stream.cast::<Layout>() }
-}
+/// An open stream, which no other thread closes as long as this is used.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Stream(*mut FILE);
 
-/// Bytes waiting in a stream's buffer.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-pub unsafe fn pending(stream: *mut FILE) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fields = fields(stream);
-        if fields.mode > 0 {
-            return pending_wide(stream);
-        }
-        fields.pending()
+impl Stream {
+    /// # Safety
+    /// It must be open as long as this is used.
+    #[inline(always)]
+    pub unsafe fn open(file: *mut FILE) -> Stream {
+        Stream(file)
     }
-}
 
-/// # Safety
-/// `stream` must be open.
-#[cold]
-#[inline(never)]
-unsafe fn pending_wide(stream: *mut FILE) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { real::__fpending(stream) as u32 }
-}
+    /// None if it is null.
+    ///
+    /// # Safety
+    /// It must be null, or open as long as this is used.
+    #[inline(always)]
+    pub unsafe fn if_any(file: *mut FILE) -> Option<Stream> {
+        (!file.is_null()).then_some(Stream(file))
+    }
 
-/// True if so many bytes can only stay in the stream's buffer.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-pub unsafe fn has_room(stream: *mut FILE, length: u64) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fields = fields(stream);
+    /// As the C library takes it.
+    #[inline(always)]
+    pub fn file(self) -> *mut FILE {
+        self.0
+    }
+
+    #[inline(always)]
+    fn fields(&self) -> &Layout {
+        // SAFETY: it is open, and the law of this module. Another thread may change a field at the same time,
+        // as with the C library's own functions for this; then the figure is the old or the new one.
+        unsafe { &*self.0.cast::<Layout>() }
+    }
+
+    /// How it stands.
+    pub fn look(self) -> Look {
+        Look { fd: self.descriptor(), pending: Some(self.pending()), buffering: self.buffering() }
+    }
+
+    /// Bytes waiting in its buffer.
+    #[inline(always)]
+    pub fn pending(self) -> u32 {
+        let fields = self.fields();
+        if fields.mode > 0 { self.pending_wide() } else { fields.pending() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pending_wide(self) -> u32 {
+        // SAFETY: it is open.
+        unsafe { real::__fpending(self.0) as u32 }
+    }
+
+    /// True if so many bytes can only stay in its buffer.
+    #[inline(always)]
+    pub fn has_room(self, length: u64) -> bool {
+        let fields = self.fields();
         // By lines or without a buffer, the end is where the next byte is, or below.
         let room = (fields.write_end as isize).wrapping_sub(fields.write_next as isize);
         fields.mode <= 0 && room > 0 && room as u64 >= length
     }
-}
 
-/// What stands for a descriptor in it.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-pub unsafe fn number(stream: *mut FILE) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { fields(stream).fd }
-}
-
-/// The stream's descriptor, or a negative number.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-pub unsafe fn descriptor(stream: *mut FILE) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fd = fields(stream).fd;
-        // In a stream of the program's own making (fopencookie, open_memstream) it is negative.
-        if fd < 0 { descriptor_of_other(stream) } else { fd }
+    /// What stands for a descriptor in it.
+    #[inline(always)]
+    pub fn number(self) -> c_int {
+        self.fields().fd
     }
-}
 
-/// # Safety
-/// `stream` must be open.
-#[cold]
-#[inline(never)]
-unsafe fn descriptor_of_other(stream: *mut FILE) -> c_int {
-    // SAFETY: the caller's promise.
-    guard::keeping_errno(|| unsafe { real::fileno(stream) })
-}
+    /// Its descriptor, or a negative number.
+    #[inline(always)]
+    pub fn descriptor(self) -> c_int {
+        let fd = self.number();
+        // In a stream of the program's own making (fopencookie, open_memstream) it is negative.
+        if fd < 0 { self.descriptor_of_other() } else { fd }
+    }
 
-/// How the stream buffers.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-pub unsafe fn buffering(stream: *mut FILE) -> Buffering {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fields = fields(stream);
-        let size = if fields.mode > 0 { size_wide(stream) } else { fields.size() };
+    #[cold]
+    #[inline(never)]
+    fn descriptor_of_other(self) -> c_int {
+        // SAFETY: it is open.
+        guard::keeping_errno(|| unsafe { real::fileno(self.0) })
+    }
+
+    /// True if it can be written to.
+    pub fn is_writable(self) -> bool {
+        // SAFETY: it is open.
+        unsafe { real::__fwritable(self.0) != 0 }
+    }
+
+    /// How it buffers.
+    #[inline(always)]
+    pub fn buffering(self) -> Buffering {
+        let fields = self.fields();
+        let size = if fields.mode > 0 { self.size_wide() } else { fields.size() };
         Buffering { size, by_line: fields.by_line() }
     }
-}
 
-/// # Safety
-/// `stream` must be open.
-#[cold]
-#[inline(never)]
-unsafe fn size_wide(stream: *mut FILE) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { real::__fbufsize(stream) as u32 }
+    #[cold]
+    #[inline(never)]
+    fn size_wide(self) -> u32 {
+        // SAFETY: it is open.
+        unsafe { real::__fbufsize(self.0) as u32 }
+    }
 }

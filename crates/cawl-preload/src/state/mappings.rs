@@ -75,7 +75,7 @@ fn entries() -> impl Iterator<Item = &'static Mapping> {
 #[cold]
 pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u64, writable: bool) {
     // What was not opened for writing can never be mapped so.
-    if file.kind() != FileKind::Regular || file.flags() & flag::WRITABLE == 0 {
+    if file.kind() != FileKind::Regular || !file.is_writable() {
         return;
     }
     let free = TABLE
@@ -176,10 +176,8 @@ fn cachestat(fd: c_int, offset: u64, length: usize) -> Option<u64> {
     let range = [offset, length as u64];
     let mut found = [0u64; 5];
     // SAFETY: places for a cachestat_range and a cachestat, both plain numbers.
-    let done = unsafe {
-        let places = [fd as usize, &raw const range as usize, &raw mut found as usize, 0, 0, 0];
-        sys::call(CACHESTAT, places)
-    };
+    let done =
+        unsafe { sys::call(CACHESTAT, [fd as usize, &raw const range as usize, &raw mut found as usize]) };
     if done == -(libc::ENOSYS as isize) {
         NO_CACHESTAT.store(true, Relaxed);
     }

@@ -136,8 +136,3 @@ fn put_name(path: &mut [u8], directory: c_int, name: *const c_char) -> usize {
         None => 0,
     }
 }
-
-/// In a fork child: nothing of its own waits. What was told in other sessions has other keys.
-pub fn forget() {
-    pending_messages::forget();
-}

@@ -6,7 +6,7 @@
 //! is still in the table afterwards.
 
 use crate::base::{clock, guard, interrupted, real};
-use crate::state::glibc_file::{Look, has_room, look, look_from_afar, number, pending};
+use crate::state::glibc_file::{Look, Stream, look_from_afar};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 use libc::FILE;
@@ -123,7 +123,7 @@ fn look_at(index: usize) -> Option<Look> {
     }
     if !real::threads() {
         // SAFETY: a stream leaves the table before it is freed, and there is no other thread.
-        return Some(unsafe { look(stream) });
+        return Some(unsafe { Stream::open(stream) }.look());
     }
     let mut look = look_from_afar(stream)?;
     fence(SeqCst);
@@ -175,39 +175,25 @@ struct Shared {
 }
 
 /// Looks at a stream before a call.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-pub unsafe fn before(stream: *mut FILE) -> Before {
-    // SAFETY: the caller's promise.
-    unsafe { before_giving(stream, u64::MAX) }
+pub fn before(stream: Stream) -> Before {
+    before_giving(stream, u64::MAX)
 }
 
 /// The same where the call gives so many bytes: while they stay in the buffer, it moves no position.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-pub unsafe fn before_giving(stream: *mut FILE, length: u64) -> Before {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if real::threads() {
-            return before_shared(stream);
-        }
-        let marked = !has_room(stream, length);
-        let start = if marked { interrupted::begin(number(stream)) } else { clock::now() };
-        Before { start, pending: pending(stream), marked, shared: None }
+pub fn before_giving(stream: Stream, length: u64) -> Before {
+    if real::threads() {
+        return before_shared(stream);
     }
+    let marked = !stream.has_room(length);
+    let start = if marked { interrupted::begin(stream.number()) } else { clock::now() };
+    Before { start, pending: stream.pending(), marked, shared: None }
 }
 
 /// The same, for a call after which [`after`] is not called.
-///
-/// # Safety
-/// `stream` must be open.
-pub unsafe fn peek(stream: *mut FILE) -> Before {
-    // SAFETY: the caller's promise.
-    let pending = unsafe { pending(stream) };
+pub fn peek(stream: Stream) -> Before {
+    let pending = stream.pending();
     Before::new(clock::now(), pending)
 }
 
@@ -218,15 +204,12 @@ pub fn leave(before: Before) {
     }
 }
 
-/// # Safety
-/// `stream` must be open.
-unsafe fn before_shared(stream: *mut FILE) -> Before {
-    let entered = remember(stream).map(|index| {
+fn before_shared(stream: Stream) -> Before {
+    let entered = remember(stream.file()).map(|index| {
         let alone = UNDER_WAY[index].fetch_add(1, AcqRel) == 0;
         (index, alone, calls_ended(index))
     });
-    // SAFETY: the caller's promise.
-    let (pending, fd) = unsafe { (pending(stream), number(stream)) };
+    let (pending, fd) = (stream.pending(), stream.number());
     let shared = entered.map(|(index, alone, calls)| {
         // Another thread's call may have begun before the look and put its bytes there without having
         // accounted for them, so the call is alone only if it was so before the look and after.
@@ -242,35 +225,25 @@ fn calls_ended(index: usize) -> u32 {
 }
 
 /// What the stream held before a call and holds after it.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-pub unsafe fn account(stream: *mut FILE, before: Before, accepted: i64) -> (u32, u32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match before.shared {
-            Some(shared) => bring_up_to_date(shared, stream, before.pending, accepted),
-            None => (before.pending, pending(stream)),
-        }
+pub fn account(stream: Stream, before: Before, accepted: i64) -> (u32, u32) {
+    match before.shared {
+        Some(shared) => bring_up_to_date(shared, stream, before.pending, accepted),
+        None => (before.pending, stream.pending()),
     }
 }
 
 /// A new stream is to be remembered; one without room is counted as long as it is open.
-pub fn place_new(stream: *mut FILE) {
+pub fn place_new(stream: Stream) {
     let unplaced = UNPLACED.load(Relaxed);
-    if remember(stream).is_none() {
+    if remember(stream.file()).is_none() {
         UNPLACED.store(unplaced + 1, Relaxed);
     }
 }
 
 /// Forgets a stream that is about to be closed, and whether there was room for it.
-///
-/// # Safety
-/// `stream` must be open.
-pub unsafe fn displace(stream: *mut FILE) {
-    // SAFETY: the caller's promise.
-    if !forget(stream) && UNPLACED.load(Relaxed) > 0 && unsafe { real::__fwritable(stream) } != 0 {
+pub fn displace(stream: Stream) {
+    if !forget(stream.file()) && UNPLACED.load(Relaxed) > 0 && stream.is_writable() {
         UNPLACED.fetch_sub(1, Relaxed);
     }
 }
@@ -295,11 +268,8 @@ pub fn all() -> impl Iterator<Item = Look> {
 /// A call that had the stream to itself uses what it saw, which also covers bytes that an inlined
 /// putc put there unseen. Any other call goes on from where the last one left the account. So the bytes
 /// flushed come out right in sum, if not always at the right call.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(never)]
-unsafe fn bring_up_to_date(shared: Shared, stream: *mut FILE, before: u32, accepted: i64) -> (u32, u32) {
+fn bring_up_to_date(shared: Shared, stream: Stream, before: u32, accepted: i64) -> (u32, u32) {
     let place = &ACCOUNTS[shared.index];
     let accepted = accepted.max(0) as u64;
     let (mut start, mut end) = (before, 0);
@@ -308,9 +278,7 @@ unsafe fn bring_up_to_date(shared: Shared, stream: *mut FILE, before: u32, accep
         let calls = (seen >> 32) as u32;
         start = if shared.alone && calls == shared.calls { before } else { seen as u32 };
         // Looked at after the account was, so that no call that has ended meanwhile is left out.
-        // SAFETY: the caller's promise.
-        let after = unsafe { pending(stream) };
-        end = (u64::from(start) + accepted).min(u64::from(after)) as u32;
+        end = (u64::from(start) + accepted).min(u64::from(stream.pending())) as u32;
         let next = u64::from(calls.wrapping_add(1)) << 32 | u64::from(end);
         if place.compare_exchange(seen, next, AcqRel, Acquire).is_ok() {
             break;

@@ -91,7 +91,7 @@ pub fn is_daemon_there() -> bool {
         return false;
     }
     // SAFETY: a valid place of the length given.
-    let length = unsafe { sys::call(libc::SYS_recvfrom, [fd, &raw mut byte as usize, 1, flags, 0, 0]) };
+    let length = unsafe { sys::call(libc::SYS_recvfrom, [fd, &raw mut byte as usize, 1, flags]) };
     if length > 0 || length == -(libc::EAGAIN as isize) || length == -(libc::EINTR as isize) {
         return true;
     }
@@ -152,7 +152,7 @@ fn settle(fd: c_int) -> bool {
     // SAFETY: a valid number of the length given; a refusal is harmless.
     unsafe {
         let place = &raw const QUEUE as usize;
-        let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_SNDBUF as usize, place, 4, 0];
+        let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_SNDBUF as usize, place, 4];
         sys::call(libc::SYS_setsockopt, option);
     }
     true
@@ -162,7 +162,7 @@ fn settle(fd: c_int) -> bool {
 fn make() -> Result<c_int, isize> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket takes numbers only.
-    let fd = unsafe { sys::call(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) };
+    let fd = unsafe { sys::call(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize]) };
     if fd < 0 { Err(fd) } else { Ok(fd as c_int) }
 }
 
@@ -174,11 +174,10 @@ fn connect_to(fd: c_int, path: &[u8]) -> Result<(), isize> {
     for (place, &byte) in address.sun_path.iter_mut().zip(path) {
         *place = byte as libc::c_char;
     }
+    let length = size_of::<libc::sockaddr_un>();
     // SAFETY: a valid address of the length given.
-    let connected = unsafe {
-        let length = size_of::<libc::sockaddr_un>();
-        sys::call(libc::SYS_connect, [fd as usize, &raw const address as usize, length, 0, 0, 0])
-    };
+    let connected =
+        unsafe { sys::call(libc::SYS_connect, [fd as usize, &raw const address as usize, length]) };
     if connected < 0 { Err(connected) } else { Ok(()) }
 }
 
@@ -190,10 +189,8 @@ fn peer_is_trusted(fd: c_int) -> bool {
     // SAFETY: valid places for the answer and its length.
     let done = unsafe {
         let (place, size) = (&raw mut peer as usize, &raw mut length as usize);
-        sys::call(
-            libc::SYS_getsockopt,
-            [fd as usize, libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize, place, size, 0],
-        )
+        let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize, place, size];
+        sys::call(libc::SYS_getsockopt, option)
     };
     done == 0 && (peer.uid == 0 || peer.uid == sys::getuid() || is_nameless(peer.uid))
 }
@@ -265,8 +262,7 @@ fn send_parts(fd: c_int, parts: [&[u8]; 2], passed: Option<c_int>) -> Sent {
     }
     let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
     // SAFETY: a valid message whose parts are valid for their lengths, and which is only read.
-    let sent =
-        unsafe { sys::call(libc::SYS_sendmsg, [fd as usize, &raw const message as usize, flags, 0, 0, 0]) };
+    let sent = unsafe { sys::call(libc::SYS_sendmsg, [fd as usize, &raw const message as usize, flags]) };
     if sent == length as isize {
         Sent::Whole
     } else if sent == -(libc::EAGAIN as isize) || sent == -(libc::EINTR as isize) {
@@ -315,7 +311,7 @@ fn answer() -> bool {
     let fd = FD.load(Relaxed) as usize;
     // SAFETY: a valid place of the length given.
     let length =
-        unsafe { sys::call(libc::SYS_recvfrom, [fd, bytes.as_mut_ptr() as usize, HEADER_LEN, flags, 0, 0]) };
+        unsafe { sys::call(libc::SYS_recvfrom, [fd, bytes.as_mut_ptr() as usize, HEADER_LEN, flags]) };
     if length != HEADER_LEN as isize {
         return true;
     }

@@ -36,12 +36,9 @@ pub fn create() -> Option<c_int> {
     if sys::limited(libc::RLIMIT_AS) || sys::limit(libc::RLIMIT_FSIZE) < length as u64 {
         return None;
     }
-    let name = c"cawl-ring";
+    let (name, flags) = (c"cawl-ring", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
     // SAFETY: a NUL-terminated name, and numbers.
-    let fd = unsafe {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        sys::call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags as usize, 0, 0, 0, 0])
-    };
+    let fd = unsafe { sys::call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags as usize]) };
     let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     let base = map(fd, length);
     if base.is_null() {
@@ -65,7 +62,7 @@ fn map(fd: c_int, length: usize) -> *mut u8 {
     // SAFETY: numbers, a descriptor of ours, and a new mapping at an address of the kernel's choice. The
     // seals keep the file as long as the mapping for good.
     unsafe {
-        if sys::call(libc::SYS_ftruncate, [fd as usize, length, 0, 0, 0, 0]) != 0 {
+        if sys::call(libc::SYS_ftruncate, [fd as usize, length]) != 0 {
             return core::ptr::null_mut();
         }
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -74,12 +71,12 @@ fn map(fd: c_int, length: usize) -> *mut u8 {
         }
         // Opened piece by piece: a program that locks all of its memory (mlockall) would get all of this.
         let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
-        let at = sys::call(libc::SYS_mmap, [0, length, libc::PROT_NONE as usize, flags, fd as usize, 0]);
+        let at = sys::call(libc::SYS_mmap, [0, length, libc::PROT_NONE as usize, flags, fd as usize]);
         if (-4095..0).contains(&at) {
             return core::ptr::null_mut();
         }
         // A core dump of the program is about the program.
-        sys::call(libc::SYS_madvise, [at as usize, length, libc::MADV_DONTDUMP as usize, 0, 0, 0]);
+        sys::call(libc::SYS_madvise, [at as usize, length, libc::MADV_DONTDUMP as usize]);
         if !open(at as usize, HEADER.chunk(0, 0) as usize) {
             sys::unmap(at as *mut core::ffi::c_void, length);
             return core::ptr::null_mut();
@@ -95,7 +92,7 @@ fn map(fd: c_int, length: usize) -> *mut u8 {
 unsafe fn open(at: usize, length: usize) -> bool {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     // SAFETY: the caller's promise.
-    unsafe { sys::call(libc::SYS_mprotect, [at, length, protection, 0, 0, 0]) == 0 }
+    unsafe { sys::call(libc::SYS_mprotect, [at, length, protection]) == 0 }
 }
 
 /// Lets go of the shared memory: in a copy of the process, or where the daemon did not take it.
@@ -214,7 +211,7 @@ fn try_next_chunk(slot: &Slot) -> bool {
                 return false;
             }
             if chunk > 0 {
-                sys::call(libc::SYS_madvise, [at, CHUNK_LEN, POPULATE, 0, 0, 0]);
+                sys::call(libc::SYS_madvise, [at, CHUNK_LEN, POPULATE]);
             }
         }
         slot.touched.store(u32::from(chunk) + 1, Relaxed);
@@ -231,7 +228,7 @@ fn try_next_chunk(slot: &Slot) -> bool {
         // SAFETY: whole pages of the mapping, of chunks that are not in use.
         unsafe {
             let at = base as usize + at;
-            sys::call(libc::SYS_madvise, [at, length, libc::MADV_REMOVE as usize, 0, 0, 0]);
+            sys::call(libc::SYS_madvise, [at, length, libc::MADV_REMOVE as usize]);
         }
     }
     let first = base.wrapping_add(HEADER.chunk(index, u32::from(chunk)) as usize);

@@ -54,9 +54,8 @@ pub fn prepare() -> bool {
     let length = size_of::<Table>();
     let place = sys::map(length);
     // SAFETY: the mapping just made, as a whole; a refusal is taken account of.
-    let wiped = unsafe {
-        sys::call(libc::SYS_madvise, [place as usize, length, libc::MADV_WIPEONFORK as usize, 0, 0, 0])
-    };
+    let wiped =
+        unsafe { sys::call(libc::SYS_madvise, [place as usize, length, libc::MADV_WIPEONFORK as usize]) };
     WIPED.store(wiped == 0, Relaxed);
     TABLE.store(place.cast(), Release);
     let Some(table) = table() else { return false };

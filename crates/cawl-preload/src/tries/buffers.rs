@@ -5,6 +5,7 @@
 use super::{BUFFER, BUFFER_SIZE, has};
 use crate::base::{guard, real, sys};
 use crate::session;
+use crate::state::glibc_file::Stream;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -21,24 +22,19 @@ fn size() -> usize {
     BUFFER_SIZE.load(Relaxed) as usize
 }
 
-/// A stream was just opened on a regular file, in a process of ours: gives it a buffer.
-///
-/// # Safety
-/// `stream` must be open, and nothing read from it or written to it yet.
+/// A stream was just opened on a regular file, in a process of ours, and nothing was done with it yet: gives
+/// it a buffer.
 #[inline(always)]
-pub unsafe fn opened(stream: *mut FILE) {
+pub fn opened(stream: Stream) {
     if has(BUFFER) {
-        // SAFETY: the caller's promise.
-        unsafe { give(stream) }
+        give(stream.file());
     }
 }
 
-/// # Safety
-/// As [`opened`].
 #[cold]
 #[inline(never)]
-unsafe fn give(stream: *mut FILE) {
-    // SAFETY: the caller's promise.
+fn give(stream: *mut FILE) {
+    // SAFETY: `opened` was given it as an open one.
     if unsafe { real::__freadable(stream) } != 0 || sys::limited(libc::RLIMIT_AS) {
         return;
     }
@@ -48,7 +44,7 @@ unsafe fn give(stream: *mut FILE) {
     let buffer = sys::map(size());
     let given = !buffer.is_null()
         && guard::keeping_errno(|| {
-            // SAFETY: the caller's promise; the buffer is there until the stream is closed.
+            // SAFETY: as above; the buffer is there until the stream is closed.
             let done: c_int = unsafe { real::setvbuf(stream, buffer.cast(), libc::_IOFBF, size()) };
             done == 0
         });

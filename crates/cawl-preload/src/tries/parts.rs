@@ -26,19 +26,15 @@ pub struct Progress {
     pub reserved: AtomicU64,
 }
 
-static PROGRESS: [Progress; FOLLOWED] = [const { Progress::new() }; FOLLOWED];
-
-impl Progress {
-    const fn new() -> Progress {
-        Progress {
-            number: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            from: AtomicU64::new(0),
-            to: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-        }
+static PROGRESS: [Progress; FOLLOWED] = [const {
+    Progress {
+        number: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        from: AtomicU64::new(0),
+        to: AtomicU64::new(0),
+        reserved: AtomicU64::new(0),
     }
-}
+}; FOLLOWED];
 
 /// The progress through a descriptor, which begins anew when it is another one.
 pub fn progress(fd: c_int, file: &Descriptor) -> Option<&'static Progress> {
@@ -82,12 +78,12 @@ pub fn written(fd: c_int, file: &Descriptor, end: u64, bytes: u64) {
         let (at, length) = range(from, to);
         let advice = libc::POSIX_FADV_DONTNEED as usize;
         // SAFETY: numbers only; the kernel changes neither data nor positions.
-        unsafe { sys::call(libc::SYS_fadvise64, [fd as usize, at, length, advice, 0, 0]) };
+        unsafe { sys::call(libc::SYS_fadvise64, [fd as usize, at, length, advice]) };
     }
     if has(PACE) {
         let (at, length) = range(start, end);
         let flags = libc::SYNC_FILE_RANGE_WRITE as usize;
         // SAFETY: as above.
-        unsafe { sys::call(libc::SYS_sync_file_range, [fd as usize, at, length, flags, 0, 0]) };
+        unsafe { sys::call(libc::SYS_sync_file_range, [fd as usize, at, length, flags]) };
     }
 }

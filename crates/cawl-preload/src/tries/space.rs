@@ -73,13 +73,15 @@ pub fn release(fd: c_int, file: &Descriptor) {
     if descriptors::may_be_open(id.dev, id.ino, fd) {
         return;
     }
-    let Some((size, changed)) = status(fd) else { return };
+    let changed = |stat: &libc::stat| libc::timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec };
+    let status = sys::fstat_for(fd, |stat| (stat.st_size, changed(stat)));
+    let Some((size, changed)) = status else { return };
     let omitted = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
     let times = [omitted, changed];
     // SAFETY: numbers, and two valid times; the file keeps its length, so no data are lost.
     unsafe {
-        if sys::call(libc::SYS_ftruncate, [fd as usize, size as usize, 0, 0, 0, 0]) == 0 {
-            sys::call(libc::SYS_utimensat, [fd as usize, 0, times.as_ptr() as usize, 0, 0, 0]);
+        if sys::call(libc::SYS_ftruncate, [fd as usize, size as usize]) == 0 {
+            sys::call(libc::SYS_utimensat, [fd as usize, 0, times.as_ptr() as usize]);
         }
     }
 }
@@ -94,24 +96,11 @@ pub fn release_all() {
     }
 }
 
-/// Length of a file, in bytes, and when it was changed.
-#[inline(never)]
-fn status(fd: c_int) -> Option<(libc::off_t, libc::timespec)> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a valid place for the result.
-    let done = unsafe { sys::call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    let found = unsafe { found.assume_init_ref() };
-    let changed = libc::timespec { tv_sec: found.st_mtime, tv_nsec: found.st_mtime_nsec };
-    (done == 0).then_some((found.st_size, changed))
-}
-
 #[inline(never)]
 fn has_room(fd: c_int) -> bool {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: a valid place for the result.
-    let done =
-        unsafe { sys::call(libc::SYS_fstatfs, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let done = unsafe { sys::call(libc::SYS_fstatfs, [fd as usize, found.as_mut_ptr() as usize]) };
     // SAFETY: all zero bytes are a valid `statfs`, and the kernel has filled it in.
     let found = unsafe { found.assume_init_ref() };
     let room = found.f_bavail.saturating_mul(found.f_bsize as u64);
@@ -121,7 +110,6 @@ fn has_room(fd: c_int) -> bool {
 fn allocate(fd: c_int, from: u64) -> bool {
     let mode = libc::FALLOC_FL_KEEP_SIZE as usize;
     // SAFETY: numbers only; the file's length and data stay as they are.
-    let done =
-        unsafe { sys::call(libc::SYS_fallocate, [fd as usize, mode, from as usize, AHEAD as usize, 0, 0]) };
+    let done = unsafe { sys::call(libc::SYS_fallocate, [fd as usize, mode, from as usize, AHEAD as usize]) };
     done == 0
 }

@@ -9,7 +9,7 @@ use super::super::BLOCK_TARGET;
 use super::Anomaly;
 
 /// Records of a span of time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Block {
     pub raw: Vec<u8>,
     /// The records in it, and the calls and samples among them.
@@ -30,17 +30,7 @@ pub(super) struct Block {
 impl Block {
     /// An empty one that begins now.
     pub fn new(now: Time) -> Block {
-        Block {
-            raw: Vec::new(),
-            records: 0,
-            calls: 0,
-            described: Vec::new(),
-            missing: 0,
-            first: now,
-            last: now,
-            anomalies: 0,
-            anomaly: None,
-        }
+        Block { first: now, last: now, ..Block::default() }
     }
 
     /// Adds the block that follows.

@@ -1,32 +1,21 @@
 //! Events of shared mappings: what became dirty since the latest look.
 
-use super::event;
+use super::record;
 use crate::base::clock;
 use crate::base::guard::Inside;
-use crate::session;
 use crate::state::mappings::{self, Mapping};
-use crate::transport::slot::Slot;
 use cawl_wire::Op;
 
 fn sample_each(inside: &Inside, mappings: impl Iterator<Item = &'static Mapping>) {
     let now = clock::now();
     for mapping in mappings {
-        if let Some(news) = mapping.take_news()
-            && let Some(slot) = session::open_slot(inside)
-        {
-            tell(inside, slot, mapping, now, news);
-            session::finish(slot, now);
+        if let Some(news) = mapping.take_news() {
+            record(inside, Op::MmapWrite, (now, now), None, news as i64, |event| {
+                mapping.describe(event);
+                event.requested = news;
+            });
         }
     }
-}
-
-#[inline(never)]
-fn tell(inside: &Inside, slot: &Slot, mapping: &Mapping, now: u64, news: u64) {
-    let mut event = event(inside, Op::MmapWrite, now, now);
-    mapping.describe(&mut event);
-    event.requested = news;
-    event.returned = news as i64;
-    session::put(slot, &event, 0, 0);
 }
 
 /// Looks at every mapping of a range of addresses.

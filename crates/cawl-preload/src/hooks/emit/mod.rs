@@ -11,7 +11,7 @@ use crate::state::descriptors::{self, Descriptor};
 use crate::transport::slot::{self, Slot};
 use crate::tries;
 use cawl_wire::ring::Call;
-use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
 
 /// Where a call wrote.
@@ -144,22 +144,39 @@ pub fn happened(op: Op, start: u64, returned: i64, fill: impl FnOnce(&mut Event)
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     if session::is_ours() {
-        happened_here(&inside, op, (start, end), returned, fill);
+        record(&inside, op, (start, end), None, returned, fill);
     }
 }
 
-/// The same in a process that is known to be no vfork child; when the call began and ended.
+/// Records a call, or what is like one, in a process that is known to be no vfork child; when it began and
+/// ended, and what it is about.
 #[inline]
-pub fn happened_here(
+pub fn record(
     inside: &Inside,
     op: Op,
-    (start, end): (u64, u64),
+    times: (u64, u64),
+    file: Option<(c_int, &Descriptor)>,
     returned: i64,
     fill: impl FnOnce(&mut Event),
 ) {
     let Some(slot) = session::open_slot(inside) else { return };
-    tell(inside, slot, op, (start, end), None, returned, fill);
-    session::finish(slot, end);
+    tell(inside, slot, op, times, file, returned, fill);
+    session::finish(slot, times.1);
+}
+
+/// Completes the event of what was about to be closed, if it matters. What a stream held when its close
+/// failed may not be written.
+pub fn closed(event: Option<Event>, start: u64, returned: i64) {
+    let Some(mut event) = event else { return };
+    let end = clock::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    (event.start, event.duration) = (start, end.saturating_sub(start));
+    event.returned = returned;
+    if returned < 0 {
+        event.errno = inside.errno();
+        event.flags |= if event.op == Op::StreamClose { flag::ESTIMATED } else { 0 };
+    }
+    session::push(&inside, &event);
 }
 
 /// Puts the event together when all is known: it is large, and what finds things out needs the stack as well.

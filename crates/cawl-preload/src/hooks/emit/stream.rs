@@ -1,19 +1,18 @@
 //! Events of streams: what calls gave them and what left their buffers.
 
-use super::{about, event};
+use super::{about, event, record};
 use crate::base::guard::{self, Inside};
 use crate::base::thread::thread;
-use crate::base::{clock, interrupted, real, sys};
+use crate::base::{clock, interrupted, sys};
 use crate::session;
 use crate::state::descriptors::{self, Descriptor, Opening};
-use crate::state::glibc_file::{Buffering, buffering, descriptor, pending};
+use crate::state::glibc_file::{Buffering, Stream};
 use crate::state::stream_table::{self, Before, account, before_giving, leave, remember};
 use crate::transport::slot::{self, Slot};
 use crate::tries;
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::{c_char, c_int};
-use libc::FILE;
 
 /// After a call that flushed all streams. A stream that was closed meanwhile may have been flushed by this
 /// call or by that.
@@ -44,12 +43,9 @@ pub fn after_all(start: u64, returned: i64) {
 
 /// Makes a call that gives so many bytes to a stream (estimated if `flags` say so), of which it accepts what
 /// `accepted` makes of its result, and records it.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-pub unsafe fn giving<T: Copy>(
-    stream: *mut FILE,
+pub fn giving<T: Copy>(
+    stream: Stream,
     requested: impl FnOnce() -> u64,
     flags: u32,
     call: impl FnOnce() -> T,
@@ -59,70 +55,58 @@ pub unsafe fn giving<T: Copy>(
         return call();
     }
     let requested = requested();
-    // SAFETY: the caller's promise.
-    unsafe {
-        let before = before_giving(stream, if flags == 0 { requested } else { u64::MAX });
-        let returned = call();
-        after(Op::StreamWrite, stream, before, requested, accepted(returned, requested), flags);
-        returned
-    }
+    let before = before_giving(stream, if flags == 0 { requested } else { u64::MAX });
+    let returned = call();
+    after(Op::StreamWrite, stream, before, requested, accepted(returned, requested), flags);
+    returned
 }
 
 /// Records a call that gave bytes to a stream, or made it write what it had. `accepted` is negative if
 /// the call failed.
-///
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, accepted: i64, flags: u32) {
-    // SAFETY: the caller's promise.
-    unsafe { after_inside(op, stream, before, requested, accepted, flags) };
+pub fn after(op: Op, stream: Stream, before: Before, requested: u64, accepted: i64, flags: u32) {
+    after_inside(op, stream, before, requested, accepted, flags);
     if before.marked {
         interrupted::end(thread(), before.start);
     }
 }
 
-/// # Safety
-/// `stream` must be open.
 #[inline(always)]
-unsafe fn after_inside(op: Op, stream: *mut FILE, before: Before, requested: u64, accepted: i64, flags: u32) {
+fn after_inside(op: Op, stream: Stream, before: Before, requested: u64, accepted: i64, flags: u32) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return leave(before) };
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fd = descriptor(stream);
-        if fd < 0 {
-            return leave(before);
-        }
-        let Some(slot) = session::open_slot(&inside) else { return leave(before) };
-        let Some((file, goes_on)) = session::learn_continued(slot, fd, op) else { return leave(before) };
-        remember(stream);
-        // fwrite tells a failure by accepting less than it was given.
-        let failed = accepted < 0 || op == Op::StreamWrite && (accepted as u64) < requested;
-        let counted = if op == Op::StreamWrite { accepted } else { 0 };
-        let (held, left) = account(stream, before, counted);
-        let buffering = buffering(stream);
-        let call = Call {
-            start: before.start,
-            duration: end.saturating_sub(before.start),
-            offset: file.position_if_known(),
-            requested,
-            returned: accepted,
-            pending: Some((held, left)),
-        };
-        // Nothing left the buffer: then all that changed is what waits in it.
-        let stays = u64::from(held).wrapping_add(requested) == u64::from(left);
-        let is_short = goes_on
-            && stays
-            && !failed
-            && flags == 0
-            && slot.buffers_as(buffering.pack())
-            && slot::put_short(slot, &call);
-        if !is_short {
-            after_whole(&inside, slot, op, &call, flags, fd, file, buffering, failed);
-        }
-        session::finish(slot, end);
+    let fd = stream.descriptor();
+    if fd < 0 {
+        return leave(before);
     }
+    let Some(slot) = session::open_slot(&inside) else { return leave(before) };
+    let Some((file, goes_on)) = session::learn_continued(slot, fd, op) else { return leave(before) };
+    remember(stream.file());
+    // fwrite tells a failure by accepting less than it was given.
+    let failed = accepted < 0 || op == Op::StreamWrite && (accepted as u64) < requested;
+    let counted = if op == Op::StreamWrite { accepted } else { 0 };
+    let (held, left) = account(stream, before, counted);
+    let buffering = stream.buffering();
+    let call = Call {
+        start: before.start,
+        duration: end.saturating_sub(before.start),
+        offset: file.position_if_known(),
+        requested,
+        returned: accepted,
+        pending: Some((held, left)),
+    };
+    // Nothing left the buffer: then all that changed is what waits in it.
+    let stays = u64::from(held).wrapping_add(requested) == u64::from(left);
+    let is_short = goes_on
+        && stays
+        && !failed
+        && flags == 0
+        && slot.buffers_as(buffering.pack())
+        && slot::put_short(slot, &call);
+    if !is_short {
+        after_whole(&inside, slot, op, &call, flags, fd, file, buffering, failed);
+    }
+    session::finish(slot, end);
 }
 
 #[inline(never)]
@@ -213,107 +197,64 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &Descriptor) {
 
 /// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new, and by this
 /// name if it is not null.
-///
-/// # Safety
-/// `stream` must be open.
-pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, name: *const c_char, flags: u32) {
+pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, flags: u32) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     if !session::is_ours() {
         return;
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fd = descriptor(stream);
-        let writable = real::__fwritable(stream) != 0;
-        if fd < 0 {
-            return;
-        }
-        let opening = Opening { name, ..Opening::UNKNOWN };
-        let size = if own { session::opened(fd, writable.then_some(&opening)) } else { None };
-        if !writable {
-            return;
-        }
-        let Some(file) = session::learn(fd) else { return };
-        stream_table::place_new(stream);
-        let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
-        tell_opened(&inside, (start, end), fd, file, flags, size);
-        if file.kind() == FileKind::Regular {
-            tries::opened(stream);
-            if own && size == 0 {
-                tries::opened_empty(fd);
-            }
+    let fd = stream.descriptor();
+    let writable = stream.is_writable();
+    if fd < 0 {
+        return;
+    }
+    let opening = Opening { name, ..Opening::UNKNOWN };
+    let size = if own { session::opened(fd, writable.then_some(&opening)) } else { None };
+    if !writable {
+        return;
+    }
+    let Some(file) = session::learn(fd) else { return };
+    stream_table::place_new(stream);
+    let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
+    record(&inside, Op::StreamOpen, (start, end), Some((fd, file)), i64::from(fd), |event| {
+        event.flags |= flags;
+        event.requested = size;
+    });
+    if file.kind() == FileKind::Regular {
+        tries::opened(stream);
+        if own && size == 0 {
+            tries::opened_empty(fd);
         }
     }
-}
-
-#[inline(never)]
-fn tell_opened(
-    inside: &Inside,
-    (start, end): (u64, u64),
-    fd: c_int,
-    file: &Descriptor,
-    flags: u32,
-    size: u64,
-) {
-    let mut event = event(inside, Op::StreamOpen, start, end);
-    about(&mut event, fd, file);
-    event.flags |= flags;
-    event.returned = i64::from(fd);
-    event.requested = size;
-    session::push(inside, &event);
 }
 
 /// Looks at a stream that is about to be closed, and forgets it and its descriptor. The event, to be
-/// completed by [`closed`], is None if the stream never could write.
-///
-/// # Safety
-/// `stream` must be open.
-pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
-    // SAFETY: the caller's promise.
-    unsafe { stream_table::displace(stream) };
+/// completed by [`closed`](super::closed), is None if the stream never could write.
+pub fn closing(stream: Stream) -> Option<Event> {
+    stream_table::displace(stream);
     let inside = guard::enter()?;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let fd = descriptor(stream);
-        if fd < 0 || !session::is_ours() {
-            return None;
-        }
-        let held = pending(stream);
-        // What a fork child knows from its parent is not told to its own session yet.
-        let found = if held > 0 {
-            session::learn(fd)
-        } else {
-            descriptors::if_known(fd).and_then(|_| session::learn(fd))
-        };
-        let event = found.filter(|file| file.flags() & flag::WRITABLE != 0).map(|file| {
-            let mut event = event(&inside, Op::StreamClose, 0, 0);
-            about(&mut event, fd, file);
-            event.pending_before = held;
-            describe(&mut event, buffering(stream));
-            event.pending_after = 0;
-            event.offset = if held > 0 { file.next_place(fd) } else { file.position_if_known() };
-            event
-        });
-        tries::closing(fd);
-        descriptors::forget(fd);
+    let fd = stream.descriptor();
+    if fd < 0 || !session::is_ours() {
+        return None;
+    }
+    let held = stream.pending();
+    // What a fork child knows from its parent is not told to its own session yet.
+    let found = if held > 0 {
+        session::learn(fd)
+    } else {
+        descriptors::if_known(fd).and_then(|_| session::learn(fd))
+    };
+    let event = found.filter(|file| file.is_writable()).map(|file| {
+        let mut event = event(&inside, Op::StreamClose, 0, 0);
+        about(&mut event, fd, file);
+        event.pending_before = held;
+        describe(&mut event, stream.buffering());
+        event.offset = if held > 0 { file.next_place(fd) } else { file.position_if_known() };
         event
-    }
-}
-
-/// The stream of [`closing`] was closed.
-pub fn closed(event: Option<Event>, start: u64, returned: i64) {
-    let Some(mut event) = event else { return };
-    let end = clock::now();
-    let Some(inside) = guard::enter_or_count() else { return };
-    event.start = start;
-    event.duration = end.saturating_sub(start);
-    event.returned = returned;
-    if returned < 0 {
-        event.errno = inside.errno();
-        event.flags |= flag::ESTIMATED;
-    }
-    session::push(&inside, &event);
+    });
+    tries::closing(fd);
+    descriptors::forget(fd);
+    event
 }
 
 /// At exit: what each stream still holds, which the C library writes after us. Returns the sum.
@@ -327,14 +268,12 @@ pub fn last_look(inside: &Inside) -> u64 {
             continue;
         }
         let Some(file) = session::learn(fd) else { continue };
-        let mut event = event(inside, Op::StreamExit, now, now);
-        about(&mut event, fd, file);
-        event.pending_before = held;
-        describe(&mut event, look.buffering);
-        event.pending_after = 0;
-        event.flags |= flag::ESTIMATED;
-        event.offset = file.next_place(fd);
-        session::push(inside, &event);
+        let offset = file.next_place(fd);
+        record(inside, Op::StreamExit, (now, now), Some((fd, file)), 0, |event| {
+            (event.pending_before, event.offset) = (held, offset);
+            describe(event, look.buffering);
+            event.flags |= flag::ESTIMATED;
+        });
         sum += u64::from(held);
     }
     sum
