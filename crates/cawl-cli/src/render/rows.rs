@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use cawl_client::protocol::{CauseSeconds, Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
 
-use super::{GAP, causes, compact, short, shown, table};
+use super::{GAP, causes, compact, counted, short, shown, table};
 
 /// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -155,7 +155,7 @@ pub fn files(answer: &Files, sort: Sort, width: Option<usize>) -> String {
 /// The kind of the rows.
 struct Kind {
     columns: [&'static str; 2],
-    one: &'static str,
+    more: &'static str,
     none: &'static str,
     /// Shortens a name to a width.
     short: fn(&str, usize) -> String,
@@ -163,14 +163,14 @@ struct Kind {
 
 const PROGRAMS: Kind = Kind {
     columns: ["PID", "PROGRAM"],
-    one: "program",
+    more: "more program",
     none: "no traced program is connected\n",
     short: short_program,
 };
 
 const FILES: Kind = Kind {
     columns: ["DEVICE", "FILE"],
-    one: "file",
+    more: "more file",
     none: "no traced program has written to a file\n",
     short,
 };
@@ -213,9 +213,8 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, sort: Sort, width: Option<
     let mut out = table(&header, left, lines);
     let [omitted, more] = omitted;
     if omitted > 0 {
-        let plural = if omitted == 1 { "" } else { "s" };
         let hint = if more > 0 { "; see --limit" } else { ", which made room for these" };
-        out += &format!("… and {omitted} more {}{plural}{hint}\n", kind.one);
+        out += &format!("… and {}{hint}\n", counted(omitted, kind.more));
     }
     out
 }
