@@ -4,7 +4,7 @@ use cawl_core::advise::Advice;
 use cawl_core::{BestTimes, Bytes, Explain, Ledger, Nanos};
 use serde::Serialize;
 
-use super::{bold, compact, counted, line};
+use super::{bold, compact, counted, difference, line, time};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -156,7 +156,7 @@ impl Answer {
             "{:.2} × ({low:.2} to {high:.2}); {}; elapsed {}",
             advice.ratio,
             advice.sure.name(),
-            signed(-advice.elapsed_gain_s)
+            difference(-advice.elapsed_gain_s)
         );
         line(out, "ratio", &ratio, terminal);
         let named = advice.files.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -181,14 +181,4 @@ impl Answer {
             line(out, "or", &text, terminal);
         }
     }
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
-}
-
-/// A difference with its sign.
-fn signed(seconds: f64) -> String {
-    let sign = if seconds < 0.0 { "−" } else { "+" };
-    format!("{sign}{}", Nanos::seconds(seconds.abs()))
 }

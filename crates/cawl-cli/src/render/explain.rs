@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use cawl_core::{
-    ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Nanos, Origin, Report, WorstCall,
-    renamed_path,
+    ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report, WorstCall, renamed_path,
 };
 
 use super::report::{basis, cold_memory, ended, profile, selected};
 use super::{
     below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, table,
+    time,
 };
 
 /// Files listed; the others are summed up.
@@ -78,10 +78,6 @@ fn is_well(report: &Report) -> bool {
         && report.notes.is_empty()
         && report.profile.origin != Origin::Uncalibrated
         && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
 }
 
 fn share(part: f64, whole: f64) -> f64 {

@@ -3,11 +3,11 @@
 //! The law of this module: **names are text.** maud escapes them, [`shown`] takes their control characters,
 //! and in the embedded data no `<` begins a tag.
 
-use cawl_core::{Bytes, Explain, FileReport, Nanos, Origin, Report, WorstCall, renamed_path};
+use cawl_core::{Bytes, Explain, FileReport, Origin, Report, WorstCall, renamed_path};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::json;
 
-use super::{percent, shown};
+use super::{percent, shown, time};
 
 mod tables;
 
@@ -272,7 +272,7 @@ fn path(text: &str) -> Markup {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds > 0.0 { Nanos::seconds(seconds).to_string() } else { "–".to_owned() }
+    if seconds > 0.0 { time(seconds) } else { "–".to_owned() }
 }
 
 fn name_of(file: &FileReport) -> String {

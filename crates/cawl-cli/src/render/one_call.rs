@@ -1,9 +1,9 @@
 //! One call, with its causes and its neighbours.
 
-use cawl_core::{Bytes, Nanos};
+use cawl_core::Bytes;
 use serde::Serialize;
 
-use super::{bold, headed, line, shown, table};
+use super::{bold, headed, line, shown, table, time};
 
 /// A call, as `explain --call N` tells it. Times in seconds, sizes in bytes.
 #[derive(Serialize)]
@@ -52,10 +52,6 @@ pub struct CallRow {
     pub predicted_s: Option<f64>,
     /// The cause with the largest part.
     pub cause: Option<&'static str>,
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
 }
 
 fn known(seconds: Option<f64>) -> String {

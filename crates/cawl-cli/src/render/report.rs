@@ -7,7 +7,8 @@ use cawl_core::{
 
 use super::rows::short_program;
 use super::{
-    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, warn,
+    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, time,
+    warn,
 };
 
 /// Files and processes listed; the others are summed up.
@@ -41,7 +42,7 @@ pub fn text(report: &Report, terminal: bool) -> String {
 /// The basis of the figures.
 pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     let calls = format!("{}, {} to files", counted(report.calls, "call"), Bytes(report.bytes));
-    let span = Nanos::seconds(report.span_s);
+    let span = time(report.span_s);
     let mode = if report.learn { format!("{}, learning", report.mode) } else { report.mode.clone() };
     line(out, "calls", &format!("{calls} in {span}; {mode}"), terminal);
     if let Some(outcome) = &report.outcome {
@@ -201,7 +202,6 @@ pub(super) fn profile(report: &Report, terminal: bool) -> String {
 
 /// The cost of cold memory.
 pub(super) fn cold_memory(cold: &ColdReport) -> String {
-    let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
     let of = time(cold.op_observed_s);
     format!("{all} of {of} in {}: {} pages from the host, {each} each", cold.op, cold.pages)
@@ -241,7 +241,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         for model in &models {
             let predicted = op.predicted_s.get(model).copied();
             if models.len() == 1 {
-                row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
+                row.push(predicted.map_or("-".to_owned(), time));
             }
             row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
@@ -268,7 +268,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
 
 /// An observed time; zero means that it was not observed.
 fn observed(seconds: f64) -> String {
-    if seconds > 0.0 { Nanos::seconds(seconds).to_string() } else { "-".to_owned() }
+    if seconds > 0.0 { time(seconds) } else { "-".to_owned() }
 }
 
 /// Signed relative error of the prediction.
@@ -326,8 +326,8 @@ fn quantiles(what: &str, quantiles: Option<Quantiles>) -> [String; 4] {
 fn total(model: &ModelReport) -> [String; 8] {
     [
         if model.calibrated.is_some() { format!("{}, live", model.name) } else { model.name.clone() },
-        Nanos::seconds(model.observed_s).to_string(),
-        Nanos::seconds(model.predicted_s).to_string(),
+        time(model.observed_s),
+        time(model.predicted_s),
         percent(model.total_error),
         percent(model.windowed_error),
         percent(model.call_error.map(|error| error.mean)),
@@ -341,7 +341,7 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
     [
         "  calibrated".to_owned(),
         String::new(),
-        Nanos::seconds(model.predicted_s).to_string(),
+        time(model.predicted_s),
         percent(model.total_error),
         percent(model.windowed_error),
         percent(model.call_error.map(|error| error.mean)),

@@ -7,7 +7,8 @@ use cawl_core::{Bytes, Nanos, quantile};
 use cawl_wire::Op;
 use serde::Serialize;
 
-use super::{compact, counted, headed, line, table};
+use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
+use super::{compact, counted, headed, line, table, time};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -52,7 +53,7 @@ impl Times {
         let ops = self.ops.iter().map(|(op, times)| {
             let of = |q| seconds(quantile(times, q).unwrap_or(0.0));
             let (op, calls, total) = (op.name(), times.len() as u64, times.iter().sum());
-            OpTold { op, calls, total_s: seconds(total), p50_s: of(0.5), p99_s: of(0.99) }
+            OpTimes { op, calls, total_s: seconds(total), p50_s: of(0.5), p99_s: of(0.99) }
         });
         Told {
             calls: self.calls,
@@ -90,16 +91,7 @@ struct Told {
     bytes: u64,
     total_s: f64,
     end_s: f64,
-    ops: Vec<OpTold>,
-}
-
-#[derive(Serialize)]
-struct OpTold {
-    op: &'static str,
-    calls: u64,
-    total_s: f64,
-    p50_s: f64,
-    p99_s: f64,
+    ops: Vec<OpTimes>,
 }
 
 /// How late calls began.
@@ -118,12 +110,6 @@ struct LeftOut {
     op: &'static str,
     calls: u64,
     why: &'static str,
-}
-
-#[derive(Serialize)]
-struct Changed {
-    change: String,
-    calls: u64,
 }
 
 impl Answer {
@@ -180,36 +166,16 @@ impl Answer {
         for LeftOut { op, calls, why } in &self.left_out {
             line(&mut out, "left out", &format!("{} {op}: {why}", compact::count(*calls)), terminal);
         }
-        let part = |was: f64, is: f64| if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };
-        let row = |name: &str, was: f64, is: f64| [name.to_owned(), time(was), time(is), part(was, is)];
-        let written = [Bytes(was.bytes).to_string(), Bytes(is.bytes).to_string()];
-        let [was_bytes, is_bytes] = written;
         let rows = [
-            row("time in calls", was.total_s, is.total_s),
-            row("elapsed", was.end_s, is.end_s),
-            ["written".to_owned(), was_bytes, is_bytes, part(was.bytes as f64, is.bytes as f64)],
+            row("time in calls", was.total_s, is.total_s, time),
+            row("elapsed", was.end_s, is.end_s, time),
+            row("written", was.bytes as f64, is.bytes as f64, |bytes| Bytes(bytes as u64).to_string()),
         ];
         headed(&mut out, &table(&["", "RECORDED", "RERUN", "CHANGE"], [0], rows), terminal);
-        let mut names: Vec<&str> = was.ops.iter().map(|op| op.op).collect();
-        names.extend(is.ops.iter().map(|op| op.op).filter(|op| was.ops.iter().all(|known| known.op != *op)));
-        let find = |told: &Told, name: &str| {
-            let op = told.ops.iter().find(|op| op.op == name);
-            op.map_or(["-", "-", "-"].map(str::to_owned), |op| {
-                [compact::count(op.calls), time(op.total_s), time(op.p50_s)]
-            })
-        };
-        let rows = names.into_iter().map(|name| {
-            let ([calls, total, p50], [calls_now, total_now, p50_now]) = (find(was, name), find(is, name));
-            [name.to_owned(), calls, total, p50, calls_now, total_now, p50_now]
-        });
+        let rows = rows_of_ops(&was.ops, &is.ops, |op| [op.total_s, op.p50_s]);
         let header = ["OP", "RECORDED", "TIME", "P50", "RERUN", "TIME", "P50"];
         headed(&mut out, &table(&header, [0], rows), terminal);
-        if !self.safety.is_empty() {
-            out.push('\n');
-        }
-        for safety in &self.safety {
-            line(&mut out, "less safe", safety, terminal);
-        }
+        less_safe(&mut out, self.safety.iter(), terminal);
         out
     }
 }
@@ -234,8 +200,4 @@ impl Prepared {
         let Prepared { dir, files, bytes, .. } = self;
         format!("{dir} is prepared: {}, {}\n", counted(*files, "file"), Bytes(*bytes))
     }
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
 }

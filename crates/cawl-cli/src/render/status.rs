@@ -1,13 +1,13 @@
 //! The status as text of at most 80 columns.
 
 use cawl_client::protocol::{DeviceStatus, ExcerptsStatus, ProcessStatus, Status};
-use cawl_core::{Bytes, Cause, Nanos, Rate};
+use cawl_core::{Bytes, Cause, Rate};
 
 use super::causes;
 use super::compact::{self, within};
 use super::rows::short_program;
 use super::watch::regime;
-use super::{bold, named, percent, short, shown, table, warn_if};
+use super::{bold, counted, named, percent, short, shown, table, time, warn_if};
 
 /// Columns of a bar between its brackets.
 const BAR: usize = 34;
@@ -50,7 +50,7 @@ pub fn text(status: &Status, terminal: bool) -> String {
         );
     }
     if let Some(paused) = status.sampler.paused_s {
-        let paused = Nanos::seconds(paused);
+        let paused = time(paused);
         line("pauses", &format!("writers of this machine were paused for {paused} since the start"));
     } else if let Some(why) = &status.sampler.pauses_missing {
         line("pauses", "not traced, so the time of throttling is the model's estimate:");
@@ -63,10 +63,7 @@ pub fn text(status: &Status, terminal: bool) -> String {
         let parts: Vec<String> = most.iter().map(part).collect();
         line("causes", &format!("of {}: {}", compact::seconds(all), parts.join(", ")));
     }
-    let programs = match status.clients {
-        1 => "1 program".to_owned(),
-        n => format!("{n} programs"),
-    };
+    let programs = counted(status.clients, "program");
     let written = Bytes(status.bytes);
     line(
         "clients",
@@ -87,10 +84,9 @@ pub fn text(status: &Status, terminal: bool) -> String {
 
 /// Lines about traces of the calls around anomalies.
 fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
-    let of = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     let mut lines = vec![
-        format!("{}: {}", of(kept.anomalies, "call"), shown(&kept.condition)),
-        format!("{}, {} in {}", of(kept.files, "trace"), Bytes(kept.bytes), shown(&kept.folder)),
+        format!("{}: {}", counted(kept.anomalies, "call"), shown(&kept.condition)),
+        format!("{}, {} in {}", counted(kept.files, "trace"), Bytes(kept.bytes), shown(&kept.folder)),
     ];
     if kept.missing > 0 {
         let missing = format!("{} calls and samples are missing in them", kept.missing);
@@ -167,7 +163,7 @@ fn sampler(status: &Status) -> String {
     if sampler.interval_s == 0.0 {
         return "off".to_owned();
     }
-    let (interval, part) = (Nanos::seconds(sampler.interval_s), sampler.cpu_fraction * 100.0);
+    let (interval, part) = (time(sampler.interval_s), sampler.cpu_fraction * 100.0);
     format!("every {interval}, {part:.2} % of a processor")
 }
 

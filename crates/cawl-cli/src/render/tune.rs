@@ -4,8 +4,8 @@ mod picture;
 
 use std::fmt::Write;
 
+use cawl_core::HostProfile;
 use cawl_core::tune::{DefaultChoice, Leaf, Need, Study, Tree};
-use cawl_core::{HostProfile, Nanos};
 use serde::Serialize;
 
 use super::wrap::wrapped;
@@ -240,7 +240,7 @@ impl Answer {
 
 impl Verified {
     fn text(&self, out: &mut String, terminal: bool) {
-        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string());
+        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), super::time);
         let rows = self.patterns.iter().map(|one| {
             let choice = one.measured.first();
             let fastest = one.measured.iter().filter_map(|one| one.median_s).reduce(f64::min);

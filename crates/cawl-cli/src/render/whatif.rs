@@ -3,7 +3,8 @@
 use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
 use serde::Serialize;
 
-use super::{compact, headed, line, table};
+use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
+use super::{compact, difference, headed, line, table, time};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -42,7 +43,7 @@ pub struct Costs {
     end_s: f64,
     peak_dirty_bytes: u64,
     causes: Vec<CauseCost>,
-    ops: Vec<Op>,
+    ops: Vec<OpTimes>,
     #[serde(skip)]
     by_cause: ByCause<f64>,
 }
@@ -51,15 +52,6 @@ pub struct Costs {
 struct CauseCost {
     name: &'static str,
     predicted_s: f64,
-}
-
-#[derive(Serialize)]
-struct Op {
-    op: &'static str,
-    calls: u64,
-    total_s: f64,
-    p50_s: f64,
-    p99_s: f64,
 }
 
 /// A run with changes.
@@ -72,12 +64,6 @@ pub struct Compared {
     ratio: Option<f64>,
     interval: Option<[f64; 2]>,
     safety: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Changed {
-    change: String,
-    calls: u64,
 }
 
 /// What a constant does to the total.
@@ -107,7 +93,7 @@ impl From<&Ledger> for Costs {
             .collect();
         causes.retain(|cause| cause.predicted_s > 0.0);
         causes.sort_by(|a, b| b.predicted_s.total_cmp(&a.predicted_s));
-        let ops = ledger.ops.iter().map(|op| Op {
+        let ops = ledger.ops.iter().map(|op| OpTimes {
             op: op.op.name(),
             calls: op.calls,
             total_s: op.total.as_seconds(),
@@ -206,18 +192,11 @@ impl Answer {
 
     fn compare(&self, out: &mut String, after: &Compared, terminal: bool) {
         let (was, is) = (&self.before, &after.after);
-        let part = |was: f64, is: f64| if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };
-        let row = |name: &str, was: f64, is: f64| [name.to_owned(), time(was), time(is), part(was, is)];
-        let peak = |costs: &Costs| Bytes(costs.peak_dirty_bytes).to_string();
+        let peak = |costs: &Costs| costs.peak_dirty_bytes as f64;
         let rows = [
             ["time in calls".to_owned(), time(was.total_s), time(is.total_s), after.ratio()],
-            row("elapsed", was.end_s, is.end_s),
-            [
-                "most dirty".to_owned(),
-                peak(was),
-                peak(is),
-                part(was.peak_dirty_bytes as f64, is.peak_dirty_bytes as f64),
-            ],
+            row("elapsed", was.end_s, is.end_s, time),
+            row("most dirty", peak(was), peak(is), |bytes| Bytes(bytes as u64).to_string()),
         ];
         headed(out, &table(&["", "BEFORE", "AFTER", "CHANGE"], [0], rows), terminal);
         let is_listed = |cause: &Cause| {
@@ -228,41 +207,16 @@ impl Answer {
         causes.sort_by(|a, b| was.by_cause[*b].total_cmp(&was.by_cause[*a]));
         let of = |cause: &Cause| {
             let (was, is) = (was.by_cause[*cause], is.by_cause[*cause]);
-            [cause.name().to_owned(), time(was), time(is), signed(is - was)]
+            [cause.name().to_owned(), time(was), time(is), difference(is - was)]
         };
         headed(
             out,
             &table(&["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"], [0], causes.iter().map(of)),
             terminal,
         );
-        let ops = was.ops.iter().map(|op| op.op).chain(is.ops.iter().map(|op| op.op));
-        let mut names: Vec<&str> = Vec::new();
-        ops.for_each(|op| {
-            if !names.contains(&op) {
-                names.push(op)
-            }
-        });
-        let find = |costs: &Costs, name: &str| {
-            let op = costs.ops.iter().find(|op| op.op == name);
-            op.map_or(["-", "-", "-"].map(str::to_owned), |op| {
-                [compact::count(op.calls), time(op.p50_s), time(op.p99_s)]
-            })
-        };
-        let rows = names.iter().map(|name| {
-            let ([calls, p50, p99], [calls_after, p50_after, p99_after]) = (find(was, name), find(is, name));
-            [(*name).to_owned(), calls, p50, p99, calls_after, p50_after, p99_after]
-        });
+        let rows = rows_of_ops(&was.ops, &is.ops, |op| [op.p50_s, op.p99_s]);
         headed(out, &table(&["OP", "CALLS", "P50", "P99", "CALLS AFTER", "P50", "P99"], [0], rows), terminal);
-        self.less_safe(out, after, terminal);
-    }
-
-    fn less_safe(&self, out: &mut String, after: &Compared, terminal: bool) {
-        if !after.safety.is_empty() {
-            out.push('\n');
-        }
-        for safety in &after.safety {
-            line(out, "less safe", safety, terminal);
-        }
+        less_safe(out, after.safety.iter(), terminal);
     }
 
     fn one_by_one(&self, out: &mut String, terminal: bool) {
@@ -271,24 +225,9 @@ impl Answer {
         };
         let header = ["CHANGE", "IN CALLS", "OF BEFORE", "ELAPSED"];
         headed(out, &table(&header, [0], self.each.iter().map(row)), terminal);
-        let mut first = true;
-        for one in &self.each {
-            for safety in &one.safety {
-                if std::mem::take(&mut first) {
-                    out.push('\n');
-                }
-                line(out, "less safe", &format!("{}: {safety}", one.change), terminal);
-            }
-        }
+        let of = |one: &'_ Compared| {
+            one.safety.iter().map(|safety| format!("{}: {safety}", one.change)).collect::<Vec<_>>()
+        };
+        less_safe(out, self.each.iter().flat_map(of), terminal);
     }
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
-}
-
-/// A difference with its sign.
-fn signed(seconds: f64) -> String {
-    let sign = if seconds < 0.0 { "−" } else { "+" };
-    format!("{sign}{}", Nanos::seconds(seconds.abs()))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cawl_core::{Bytes, Explain, FileReport, Nanos, NearCall, Report};
+use cawl_core::{Bytes, Explain, FileReport, NearCall, Report};
 use maud::{Markup, html};
 
 use super::super::{counted, density, patterns, percent, ranks, shown};
@@ -137,7 +137,7 @@ pub fn classes(explain: &Explain) -> Markup {
 pub fn processes(explain: &Explain) -> Markup {
     let all = ranks::processes_by_time(explain);
     let ranked = all.iter().any(|process| process.rank.is_some());
-    let time = |time: Option<f64>| time.map_or("?".to_owned(), |time| Nanos::seconds(time).to_string());
+    let time = |time: Option<f64>| time.map_or("?".to_owned(), super::super::time);
     html! {
         @if !all.is_empty() { section.card.long {
             h2 { "Processes" }
