@@ -35,12 +35,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use cawl_client::address;
 use cawl_core::HostProfile;
+use cawl_host::profiles;
 use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::DaemonArgs;
-use crate::exit;
+use crate::{exit, render};
 
 /// The daemon's socket: as given, else the default.
 fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
@@ -68,6 +69,16 @@ fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;
     HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))
+}
+
+/// The profile for a folder, this one if none is named. What it lacks is told: `defaults`, if there is none.
+fn profile_of(folder: Option<&Path>, defaults: &str) -> HostProfile {
+    let chosen = profiles::choose(folder.unwrap_or(Path::new(".")));
+    let none = || format!("no profile of this machine; {defaults} (see cawl-cli calibrate)");
+    if let Some(note) = chosen.note.or_else(|| chosen.file.is_none().then(none)) {
+        render::tell(format_args!("cawl-cli: {note}"));
+    }
+    chosen.profile
 }
 
 /// The content of a file, unpacked if it begins with gzip's magic number.

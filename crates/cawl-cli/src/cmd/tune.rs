@@ -14,9 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use cawl_core::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
 use cawl_core::{HostProfile, Nanos};
-use cawl_host::profiles;
 
-use super::read_profile;
+use super::{profile_of, read_profile};
 use crate::args::TuneArgs;
 use crate::progress::Progress;
 use crate::render::tune::{Answer, csv, picture};
@@ -61,13 +60,7 @@ fn machines(args: &TuneArgs) -> anyhow::Result<Vec<HostProfile>> {
     if !args.profiles.is_empty() {
         return args.profiles.iter().map(|file| read_profile(file)).collect();
     }
-    let chosen = profiles::choose(args.dir.as_deref().unwrap_or(Path::new(".")));
-    const NONE: &str = "no profile of this machine; speeds are defaults (see cawl-cli calibrate)";
-    let none = chosen.file.is_none().then(|| NONE.to_owned());
-    if let Some(note) = chosen.note.or(none) {
-        render::tell(format_args!("cawl-cli: {note}"));
-    }
-    Ok(vec![chosen.profile])
+    Ok(vec![profile_of(args.dir.as_deref(), "speeds are defaults")])
 }
 
 /// Refuses what makes no grid.
