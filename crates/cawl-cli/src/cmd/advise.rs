@@ -14,7 +14,6 @@ use cawl_core::advise::{Candidate, Case, Tried, rank};
 use cawl_core::{
     Analysis, AnalysisOptions, Explain, FileSizes, HostProfile, Machine, Mode, Nanos, Record, Report,
 };
-use cawl_host::trace::TraceError;
 
 use super::on_paper::{MODEL, Scenario, run_all};
 use super::saved::SavedTrace;
@@ -90,9 +89,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
         let watched = Watched::new(a_run * scenarios.len() as f64, "trying changes");
         let mut trace = open()?;
         let whatifs = scenarios.iter().map(|one| one.begin(sizes)).collect();
-        let about = trace.about();
-        let records = watched.all(first(trace.records(), args.calls));
-        run_all(records, whatifs).with_context(|| about)
+        run_all(watched.all(first(trace.records(), args.calls)), whatifs)
     };
     let case = Case::new(report, profile);
     let mut candidates = case.candidates();
@@ -152,10 +149,9 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
     };
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let (mut sizes, mut calls) = (FileSizes::default(), 0);
-    let about = trace.about();
     let records = watched.all(first(trace.records(), args.calls.map(|calls| calls.saturating_add(1))));
     for record in records {
-        let record = record.with_context(|| about.clone())?;
+        let record = record?;
         analysis.take(&record);
         if let Record::Event(event) = &record {
             calls += 1;
@@ -175,9 +171,9 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
 
 /// Records up to so many calls.
 fn first(
-    records: impl Iterator<Item = Result<Record, TraceError>> + Send,
+    records: impl Iterator<Item = anyhow::Result<Record>> + Send,
     most: Option<u64>,
-) -> impl Iterator<Item = Result<Record, TraceError>> + Send {
+) -> impl Iterator<Item = anyhow::Result<Record>> + Send {
     let mut calls = 0;
     records.take_while(move |record| {
         calls += u64::from(matches!(record, Ok(Record::Event(_))));

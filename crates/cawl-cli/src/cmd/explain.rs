@@ -32,15 +32,14 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut any = false;
     let mut wanted = args.call.map(Wanted::new);
-    let taken = take_all(
+    take_all(
         &mut analysis,
         |records, most| trace.read(records, most),
         |record, shown| {
             any |= matches!(record, Record::Event(_));
             wanted.as_mut().is_none_or(|wanted| wanted.take(record, shown))
         },
-    );
-    taken.with_context(|| trace.about())?;
+    )?;
     if let Some(wanted) = wanted {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
         let call = wanted.found()?;

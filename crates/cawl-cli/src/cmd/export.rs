@@ -58,7 +58,7 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         other => other.with_context(|| target.cannot_be_written())?,
     };
-    taken.with_context(|| trace.about())?;
+    taken?;
     let name = target.keep()?;
     if let Some(name) = name {
         let Report { calls, bytes, .. } = report;
@@ -107,7 +107,7 @@ fn calls(
             result.is_ok() && signal.load(Ordering::Relaxed) == 0
         },
     );
-    result.map(|()| taken.map_err(anyhow::Error::from))
+    result.map(|()| taken)
 }
 
 /// What records told of files and processes so far.

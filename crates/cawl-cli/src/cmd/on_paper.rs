@@ -5,7 +5,6 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use cawl_core::{Change, Class, FileSizes, Ledger, Machine, Record, WhatIf, build, classify};
-use cawl_host::trace::TraceError;
 
 /// The model that calls are run through on paper.
 pub const MODEL: &str = "kernel";
@@ -42,9 +41,9 @@ fn observed_s(record: &Record) -> f64 {
 /// Runs all of them through records, on as many threads as there are processors; also what the calls took in
 /// the trace, in seconds.
 pub fn run_all(
-    mut records: impl Iterator<Item = Result<Record, TraceError>>,
+    mut records: impl Iterator<Item = anyhow::Result<Record>>,
     whatifs: Vec<WhatIf>,
-) -> Result<(Vec<Ledger>, f64), TraceError> {
+) -> anyhow::Result<(Vec<Ledger>, f64)> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len().max(1));
     let mut shares: Vec<Vec<(usize, WhatIf)>> = (0..threads).map(|_| Vec::new()).collect();
     for (at, one) in whatifs.into_iter().enumerate() {
@@ -67,7 +66,7 @@ pub fn run_all(
                 (send, worker)
             })
             .collect();
-        let mut read = || -> Result<Vec<Record>, TraceError> { records.by_ref().take(BATCH).collect() };
+        let mut read = || -> anyhow::Result<Vec<Record>> { records.by_ref().take(BATCH).collect() };
         let outcome = loop {
             match read() {
                 Err(error) => break Err(error),

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
 
-use anyhow::Context;
 use cawl_core::{Change, Class, FileSizes, Record, Steps, classify};
 
 use super::saved::SavedTrace;
@@ -37,7 +36,6 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let mut steps = Steps::new(&changes, &sizes);
     let mut builder = Builder::new(cawl_host::facts().available);
     let mut recorded = Times::default();
-    let about = trace.about();
     let mut result = Ok(());
     let mut step = |builder: &mut Builder, step: cawl_core::Step| {
         if result.is_ok() {
@@ -46,7 +44,7 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         result.is_ok()
     };
     for (number, record) in (0u64..).zip(trace.records()) {
-        let record = record.with_context(|| about.clone())?;
+        let record = record?;
         if let Record::Event(event) = &record {
             recorded.span(event.start, event.end());
             if unmakeable(event).is_none() {

@@ -76,7 +76,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     if args.output.is_some() {
         whatifs.iter_mut().skip(1).for_each(WhatIf::keep);
     }
-    let (mut ledgers, observed) = run_all(trace.records(), whatifs).with_context(|| trace.about())?;
+    let (mut ledgers, observed) = run_all(trace.records(), whatifs)?;
     trace.reader.damage().describe().into_iter().for_each(render::tell);
     if let (Some(path), Some(changed), Some(ledger)) = (&args.output, scenarios.get(1), ledgers.get_mut(1)) {
         write(path, host, &changed.machine.profile, std::mem::take(&mut ledger.records))?;
@@ -128,10 +128,9 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
         ..AnalysisOptions::default()
     };
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let about = trace.about();
     let mut calls = 0;
     for record in trace.records() {
-        let record = record.with_context(|| about.clone())?;
+        let record = record?;
         analysis.take(&record);
         calls += u64::from(matches!(record, Record::Event(_)));
         if calls >= LEARNED_FROM {
@@ -151,9 +150,8 @@ pub(super) fn needs_sizes(given: &[Given]) -> bool {
 
 pub(super) fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
     let mut sizes = FileSizes::default();
-    let about = trace.about();
     for record in trace.records() {
-        if let Record::Event(event) = record.with_context(|| about.clone())? {
+        if let Record::Event(event) = record? {
             sizes.take(&event);
         }
     }
