@@ -25,18 +25,13 @@ use perfetto::Perfetto;
 use text::{Csv, Json};
 use timeline::Timeline;
 
-/// Where an export goes.
 pub type Output = BufWriter<File>;
 
-/// What an export is about.
 pub struct About {
     /// The models, in the order of predictions.
     pub models: Vec<&'static str>,
-    /// Their mode.
     pub mode: Mode,
-    /// They learn.
     pub learn: bool,
-    /// Name of the profile.
     pub profile: String,
     /// Bytes of a page.
     pub page: u64,
@@ -73,7 +68,6 @@ impl About {
 pub struct Call<'a> {
     /// Its number in the trace, from 1.
     pub number: u64,
-    /// The call.
     pub event: &'a Event,
     /// Path of its file, or the file's identity; None if it has no file.
     pub path: Option<&'a str>,
@@ -86,7 +80,6 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// What the first model predicted.
     fn prediction(&self) -> Option<&Prediction> {
         self.predictions.first()?.as_ref()
     }
@@ -111,7 +104,6 @@ pub trait Exporter {
     fn finish(&mut self, notes: &[String]) -> io::Result<()>;
 }
 
-/// An exporter of this format.
 pub fn exporter(format: ExportFormat, out: Output, about: &About) -> io::Result<Box<dyn Exporter>> {
     let columns = Columns::new(&about.models);
     Ok(match format {

@@ -145,7 +145,6 @@ pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A time in seconds.
 pub fn time(seconds: f64) -> String {
     Nanos::seconds(seconds).to_string()
 }

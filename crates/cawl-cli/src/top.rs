@@ -32,17 +32,12 @@ use app::{App, Effect};
 use feed::Feed;
 use theme::Theme;
 
-/// An input of the screen.
 enum Input {
-    /// A key was pressed.
     Key(KeyEvent),
-    /// The terminal was resized.
     Resized,
-    /// The daemon sent a push.
     Pushed(Box<Push>),
     /// The daemon cannot be reached, and why.
     Lost(String),
-    /// A signal arrived.
     Signal(i32),
     /// The terminal cannot be read.
     Closed(io::Error),

@@ -31,14 +31,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// Records between two looks at the progress.
 const SHOWN: u64 = 1 << 16;
 
-/// Advises.
 pub fn advise(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let Some(trace) = &args.trace else { return of_daemon(args) };
     let answer = advice(args, trace, None)?;
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }
 
-/// Advises on what the daemon records.
 fn of_daemon(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let neither = || exit::Usage("name a trace, or the socket of a running cawld with --socket".to_owned());
     let socket = args.socket.as_deref().ok_or_else(neither)?;
@@ -181,7 +179,6 @@ fn first(
     })
 }
 
-/// Shows the progress of a pass through a trace.
 struct Watched {
     expected: Nanos,
     what: &'static str,

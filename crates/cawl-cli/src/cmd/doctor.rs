@@ -12,10 +12,8 @@ use crate::args::DoctorArgs;
 use crate::render::shown;
 use crate::{exit, render, tracer};
 
-/// Version of the JSON output.
 const SCHEMA: u32 = 1;
 
-/// All that was found.
 #[derive(Default, Serialize)]
 struct Findings {
     schema: u32,
@@ -32,7 +30,6 @@ struct Findings {
     machine: Vec<Check>,
 }
 
-/// One check of the machine.
 #[derive(Serialize)]
 struct Check {
     name: &'static str,
@@ -51,7 +48,6 @@ enum State {
     Bad,
 }
 
-/// Checks and prints.
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = Findings { schema: SCHEMA, machine: machine(), ..Findings::default() };
     if let Some(name) = args.command.first() {

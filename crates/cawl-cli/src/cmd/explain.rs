@@ -18,7 +18,6 @@ use crate::{exit, render};
 /// Calls of the same thread that are shown before one and after it.
 const BESIDE: usize = 3;
 
-/// Explains the calls that were asked for.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.trace), args.report.as_deref())?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;

@@ -21,7 +21,6 @@ use crate::export::{About, Call, Exporter, exporter};
 use crate::interrupt::{Interrupted, guard};
 use crate::{exit, render};
 
-/// Analyses the trace and writes each call.
 pub fn export(args: &TraceExportArgs) -> anyhow::Result<ExitCode> {
     guard(|signal| run(args, &signal))
 }
@@ -150,7 +149,6 @@ fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
     damage.cloned().into_iter().chain(losses.into_iter().flatten()).chain(report.notes.clone()).collect()
 }
 
-/// Where the export goes.
 enum Target {
     Stdout,
     /// What is no plain file: a pipe, a device.
@@ -190,7 +188,6 @@ impl Target {
         matches!(self, Target::Stdout) && io::stdout().is_terminal()
     }
 
-    /// What to write to.
     fn file(&self) -> io::Result<File> {
         match self {
             Target::Stdout => Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)),

@@ -8,7 +8,6 @@ use super::recordings;
 use crate::args::FitArgs;
 use crate::render::{shown, tell};
 
-/// Derives the profile and writes it.
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let runs = recordings::traced(&args.dir, recordings::read(&args.dir, &args.runs, &[])?)?;
     let mut profile =

@@ -16,7 +16,6 @@ const WAITING: usize = 2;
 /// Calls on a machine, both with their changes.
 #[derive(Clone)]
 pub struct Scenario {
-    /// The machine.
     pub machine: Machine,
     /// What becomes of the calls, one change after another.
     pub changes: Vec<Change>,

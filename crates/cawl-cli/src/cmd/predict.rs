@@ -15,7 +15,6 @@ use crate::args::PredictArgs;
 use crate::offline::{self, Counted};
 use crate::render;
 
-/// Asks the daemon or predicts offline, and prints.
 pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let device = match &args.path {
         Some(path) => Some(device_of(path)?),
@@ -45,7 +44,6 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The answer of a daemon.
 fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
     let answer: Value = query::ask(&socket, &Request::Predict(plan.clone()))?;

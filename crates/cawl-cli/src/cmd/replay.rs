@@ -13,7 +13,6 @@ use crate::args::ReplayArgs;
 use crate::render;
 use crate::render::calls::CallPrinter;
 
-/// Replays the trace and prints the analysis.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.file), args.report.as_deref())?;
     let mut trace = SavedTrace::open(&args.file, &args.model)?;

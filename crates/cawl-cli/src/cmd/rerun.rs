@@ -16,7 +16,6 @@ use crate::rerun::{Builder, Folder, Order, how, play, unmakeable};
 /// Records between two looks for a signal.
 const LOOK: u64 = 4096;
 
-/// Makes the calls, or prepares that.
 pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
     interrupt::guard(|signal| run(args, &signal))
 }

@@ -13,14 +13,12 @@ use super::read_profile;
 use crate::args::{ModeArgs, ModelArgs};
 use crate::exit;
 
-/// A trace that is being read.
 pub struct SavedTrace {
     path: PathBuf,
     /// Read to the first record that tells nothing of the whole.
     pub reader: TraceReader<BufReader<File>>,
     /// What was read of it, but for the profile and the options.
     head: Vec<Record>,
-    /// The profile of the analysis.
     pub profile: HostProfile,
     /// How the live run worked, if it says so.
     pub live: Option<LiveOptions>,

@@ -24,7 +24,6 @@ use crate::{exit, interrupt, render};
 /// About what a call takes on paper, by which the time that is left is told.
 const CALL: Nanos = Nanos::new(1500.0);
 
-/// Computes the grid, and prints.
 pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let machines = machines(args)?;
     let grid = Grid::new(&args.choices());
@@ -63,7 +62,6 @@ fn machines(args: &TuneArgs) -> anyhow::Result<Vec<HostProfile>> {
     Ok(vec![profile_of(args.dir.as_deref(), "speeds are defaults")])
 }
 
-/// Refuses what makes no grid.
 fn refuse(args: &TuneArgs, grid: &Grid, machines: &[HostProfile]) -> anyhow::Result<()> {
     let wrong = |why: String| Err(exit::Usage(why).into());
     if grid.settings.is_empty() {
@@ -100,7 +98,6 @@ fn is_wanted(names: &[String], pattern: &Pattern) -> bool {
     names.is_empty() || names.iter().any(|begin| name.starts_with(begin.as_str()))
 }
 
-/// The costs of all cells, on all processors.
 fn computed(grid: &Grid, machines: &[HostProfile]) -> HashMap<Cell, Nanos> {
     let cells = grid.cells(machines.len());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(cells.len().max(1));

@@ -25,7 +25,6 @@ const MOVED_TO: u64 = 0xffff_ff00;
 /// By how much a constant is another one for `--sensitivity`.
 const STEP: f64 = 1.1;
 
-/// Answers what the calls would cost.
 pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0;
     if given.is_empty() && !args.sensitivity {
@@ -205,7 +204,6 @@ fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::R
 /// (`dirty_background_ratio`, `vm_dirty_ratio` in mm/page-writeback.c, 6.18).
 const DEFAULT_RATIOS: [f64; 2] = [0.1, 0.2];
 
-/// The ratios that a machine is set to.
 fn ratios_of(host: &HostFacts) -> [f64; 2] {
     let of = |name: &str| {
         let found = host.dirty_settings.iter().find(|(setting, _)| setting == name);

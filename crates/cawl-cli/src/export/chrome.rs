@@ -21,7 +21,6 @@ pub struct Chrome {
 }
 
 impl Chrome {
-    /// Begins the file.
     pub fn new(columns: Columns, mut out: Output, about: &About) -> io::Result<Chrome> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
         let facts = about.facts().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
@@ -108,7 +107,6 @@ impl Format for Chrome {
     }
 }
 
-/// The thread's number in the file.
 fn thread_number(track: ThreadTrack) -> u64 {
     u64::from(track.tid) + u64::from(track.number) * THREADS
 }

@@ -6,18 +6,13 @@ use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::Call;
 
-/// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Whole numbers.
     Int,
-    /// Truth.
     Bool,
-    /// Text.
     Text,
 }
 
-/// A cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Not known, or there is none.
@@ -27,7 +22,6 @@ pub enum Value<'a> {
     Text(&'a str),
 }
 
-/// A column of a table.
 pub struct Column {
     pub name: String,
     pub kind: Kind,
@@ -97,7 +91,6 @@ const FLAGS: [(u32, &str); 5] = [
     (flag::TRUNC, "O_TRUNC"),
 ];
 
-/// The columns of an export.
 pub struct Columns {
     all: Vec<Column>,
     /// Names of each combination of flags.
@@ -105,7 +98,6 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Those for these models.
     pub fn new(models: &[&str]) -> Columns {
         let column = |name: String, kind, optional, field| Column { name, kind, optional, field };
         let further = models.iter().enumerate().skip(1);
@@ -125,7 +117,6 @@ impl Columns {
         Columns { all, flags: (0..1 << FLAGS.len()).map(named).collect() }
     }
 
-    /// Each column, in the order of tables.
     pub fn iter(&self) -> impl Iterator<Item = &Column> {
         self.all.iter()
     }
@@ -143,7 +134,6 @@ impl Columns {
         self.row(call).filter(shown).map(|(column, value)| (column.name.as_str(), value))
     }
 
-    /// Each column with its value for this call.
     pub fn row<'a>(&'a self, call: &'a Call<'_>) -> impl Iterator<Item = (&'a Column, Value<'a>)> {
         self.all.iter().map(|column| (column, self.value(column.field, call)))
     }

@@ -64,7 +64,6 @@ impl Strings {
 }
 
 impl Perfetto {
-    /// Begins the trace.
     pub fn new(columns: Columns, out: Output, about: &About) -> io::Result<Perfetto> {
         let mut perfetto = Perfetto {
             columns,

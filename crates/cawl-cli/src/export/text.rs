@@ -12,7 +12,6 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Begins the table.
     pub fn new(columns: Columns, mut out: Output) -> io::Result<Csv> {
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         writeln!(out, "{}", names.join(","))?;
@@ -51,7 +50,6 @@ pub struct Json {
 }
 
 impl Json {
-    /// Begins the output.
     pub fn new(columns: Columns, out: Output) -> Json {
         Json { columns, out }
     }

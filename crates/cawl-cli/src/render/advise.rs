@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::{bold, compact, counted, difference, line, time};
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 /// Files named in the text.
 const NAMED: usize = 3;
@@ -85,7 +84,6 @@ impl Answer {
         }
     }
 
-    /// The answer for people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let off = if self.observed_s > 0.0 { self.paper_s / self.observed_s - 1.0 } else { 0.0 };

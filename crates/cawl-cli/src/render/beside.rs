@@ -11,7 +11,6 @@ pub struct Changed {
     pub calls: u64,
 }
 
-/// The calls of an operation.
 #[derive(Serialize)]
 pub struct OpTimes {
     pub op: &'static str,

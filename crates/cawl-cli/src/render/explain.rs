@@ -15,7 +15,6 @@ use super::{
 
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
-/// Calls listed.
 const CALLS: usize = 5;
 /// Part of the time below which a cause is not named beside others.
 const NAMED: f64 = 0.05;
@@ -233,7 +232,6 @@ fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     headed(out, &below_paths(&table(&header, [2, 6], rows), files), terminal);
 }
 
-/// One line for a model.
 fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {
     if model.calls == 0 {
         return;

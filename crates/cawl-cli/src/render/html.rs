@@ -20,7 +20,6 @@ const SCRIPT: &str = include_str!("html/report.js");
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' height='32' rx='7' fill='%230b6bcb'/%3E%3Cpath d='M5 21c4 0 4-9 8-9s4 6 8 6 3-9 6-9' fill='none' stroke='%23fff' stroke-width='3' stroke-linecap='round'/%3E%3C/svg%3E";
 
-/// The whole page.
 pub fn page(told: &Report) -> String {
     let title = title(told);
     let explain = told.explain.as_ref();

@@ -14,10 +14,8 @@ use super::{
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
 
-/// Hint for the omitted rows.
 const REST: &str = "all of them with --report FILE.json or --json";
 
-/// The whole report.
 pub fn text(report: &Report, terminal: bool) -> String {
     let mut out = String::new();
     basis(&mut out, report, terminal);
@@ -39,7 +37,6 @@ pub fn text(report: &Report, terminal: bool) -> String {
     out
 }
 
-/// The basis of the figures.
 pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     let calls = format!("{}, {} to files", counted(report.calls, "call"), Bytes(report.bytes));
     let span = time(report.span_s);
@@ -75,7 +72,6 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     }
 }
 
-/// Which calls the report is about.
 pub(super) fn selected(out: &mut String, report: &Report, terminal: bool) {
     if let Some(selection) = &report.selection {
         let text =
@@ -200,7 +196,6 @@ pub(super) fn profile(report: &Report, terminal: bool) -> String {
     }
 }
 
-/// The cost of cold memory.
 pub(super) fn cold_memory(cold: &ColdReport) -> String {
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
     let of = time(cold.op_observed_s);

@@ -10,12 +10,10 @@ use serde::Serialize;
 use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
 use super::{compact, counted, headed, line, table, time};
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 /// A call that begins later than this after its time is late, in ns.
 const LATE: f64 = 10_000.0;
 
-/// Times of calls.
 #[derive(Default)]
 pub struct Times {
     ops: BTreeMap<Op, Vec<f64>>,
@@ -69,7 +67,6 @@ fn seconds(ns: f64) -> f64 {
     Nanos::new(ns).as_seconds()
 }
 
-/// The whole answer.
 #[derive(Serialize)]
 pub struct Answer {
     schema: u32,
@@ -94,7 +91,6 @@ struct Told {
     ops: Vec<OpTimes>,
 }
 
-/// How late calls began.
 #[derive(Serialize)]
 struct Late {
     over_s: f64,
@@ -145,7 +141,6 @@ impl Answer {
         }
     }
 
-    /// The answer for people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let (was, is) = (&self.recorded, &self.rerun);
@@ -180,7 +175,6 @@ impl Answer {
     }
 }
 
-/// What was made for a rerun.
 #[derive(Serialize)]
 pub struct Prepared {
     schema: u32,
@@ -190,12 +184,10 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// So many files and bytes in this folder.
     pub fn new(dir: &Path, files: u64, bytes: u64) -> Prepared {
         Prepared { schema: SCHEMA, dir: dir.display().to_string(), files, bytes }
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let Prepared { dir, files, bytes, .. } = self;
         format!("{dir} is prepared: {}, {}\n", counted(*files, "file"), Bytes(*bytes))

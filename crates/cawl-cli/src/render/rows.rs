@@ -18,25 +18,20 @@ pub const SORTS: [(Sort, &str); 7] = [
     (Sort::Rate, "rate"),
 ];
 
-/// The name of a sort key.
 pub fn name_of(sort: Sort) -> &'static str {
     SORTS.iter().find(|(other, _)| *other == sort).map_or("", |(_, name)| name)
 }
 
-/// A program or a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Process id, or device of the file.
     pub of: String,
     /// Name of the program, or path of the file.
     pub name: String,
-    /// Calls recorded.
     pub calls: u64,
-    /// Bytes written.
     pub bytes: u64,
     /// True if some of the calls were inferred, not observed.
     pub is_estimated: bool,
-    /// Cost of the calls.
     pub cost: Cost,
     /// Their observed time by cause.
     pub causes: CauseSeconds,
@@ -126,7 +121,6 @@ pub fn fitting(sort: Sort, room: usize, gap: usize) -> Vec<usize> {
     columns
 }
 
-/// The figures of a row.
 pub fn cells(row: &Row) -> [String; 8] {
     [
         compact::seconds(row.cost.lost_s),
@@ -152,7 +146,6 @@ pub fn files(answer: &Files, sort: Sort, width: Option<usize>) -> String {
     text(&rows, [answer.omitted, answer.more], &FILES, sort, width)
 }
 
-/// The kind of the rows.
 struct Kind {
     columns: [&'static str; 2],
     more: &'static str,
@@ -180,7 +173,6 @@ const CAUSES: &str = "CAUSES";
 /// Names are not shortened below this for further figures.
 const NAME: usize = 16;
 
-/// Width of the longest text.
 fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }

@@ -12,7 +12,6 @@ use super::{bold, counted, named, percent, short, shown, table, time, warn_if};
 /// Columns of a bar between its brackets.
 const BAR: usize = 34;
 
-/// The whole answer.
 pub fn text(status: &Status, terminal: bool) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out += &named(name, 12, text, terminal);

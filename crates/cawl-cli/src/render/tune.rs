@@ -12,14 +12,12 @@ use super::wrap::wrapped;
 use super::{bold, compact, counted, headed, line, shown, table, warn_if};
 pub use picture::picture;
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 /// Default choices of a need that a text lists, besides the last one.
 const LISTED: usize = 3;
 /// What a verified tree may lose, or else the noise floor.
 const TARGET: f64 = 0.1;
 
-/// The whole answer.
 #[derive(Serialize)]
 pub struct Answer {
     schema: u32,
@@ -91,12 +89,9 @@ pub struct VerifiedPattern {
     measured: Vec<Measured>,
 }
 
-/// A setting that was tried.
 #[derive(Serialize)]
 pub struct Measured {
-    /// The setting.
     pub setting: String,
-    /// What the model says.
     pub predicted_s: f64,
     /// The median; None where the filesystem cannot write so.
     pub median_s: Option<f64>,
@@ -120,7 +115,6 @@ impl VerifiedPattern {
 }
 
 impl Verified {
-    /// Patterns drawn by this seed.
     pub fn new(patterns: Vec<VerifiedPattern>, seed: u64) -> Verified {
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let regret = mean(patterns.iter().map(|one| one.regret).collect());
@@ -135,7 +129,6 @@ fn need(need: Option<Need>) -> &'static str {
 }
 
 impl Answer {
-    /// The answer of a study.
     pub fn new(study: &Study, machines: &[HostProfile], trees: &[Tree]) -> Answer {
         let row = |row: DefaultChoice| Row {
             need: need(row.need),
@@ -177,7 +170,6 @@ impl Answer {
         }
     }
 
-    /// For people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let profiles = self.profiles.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");

@@ -6,13 +6,11 @@ use serde::Serialize;
 use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
 use super::{compact, difference, headed, line, table, time};
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 
 /// Causes below this part of both totals are summed up.
 const LISTED: f64 = 0.01;
 
-/// The whole answer.
 #[derive(Serialize)]
 pub struct Answer {
     schema: u32,
@@ -33,7 +31,6 @@ pub struct Answer {
     pub sensitivity: Vec<Sensitivity>,
 }
 
-/// A run on paper.
 #[derive(Serialize)]
 pub struct Costs {
     calls: u64,
@@ -54,7 +51,6 @@ struct CauseCost {
     predicted_s: f64,
 }
 
-/// A run with changes.
 #[derive(Serialize)]
 pub struct Compared {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -114,7 +110,6 @@ impl From<&Ledger> for Costs {
 }
 
 impl Compared {
-    /// A run with this change.
     pub fn new(change: String, after: &Ledger, ratio: Option<Ratio>) -> Compared {
         Compared {
             change,
@@ -147,12 +142,10 @@ impl Answer {
         }
     }
 
-    /// A change of the calls, and how many it changed.
     pub fn changed(&mut self, change: &str, calls: u64) {
         self.changes.push(Changed { change: change.to_owned(), calls });
     }
 
-    /// The answer for people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let before = &self.before;

@@ -32,7 +32,6 @@ struct Life {
     early: f64,
 }
 
-/// Takes steps; see the module.
 pub struct Builder {
     script: Script,
     lives: Vec<Life>,
@@ -55,7 +54,6 @@ pub struct Builder {
     steps: u64,
     /// As many steps have room in memory.
     most: u64,
-    /// Calls that are left out.
     pub left_out: BTreeMap<(Op, Why), u64>,
 }
 
@@ -126,7 +124,6 @@ impl Builder {
         }
     }
 
-    /// Takes a step.
     pub fn step(&mut self, step: &cawl_core::Step) -> anyhow::Result<()> {
         let thread = self.thread(step);
         if let Base::End(pid) = step.base
@@ -160,7 +157,6 @@ impl Builder {
         Ok(())
     }
 
-    /// The script.
     pub fn finish(mut self) -> (Script, BTreeMap<(Op, Why), u64>) {
         for thread in 0..self.thinking.len() as u32 {
             self.pause(thread);

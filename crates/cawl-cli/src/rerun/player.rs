@@ -18,16 +18,13 @@ use nix::unistd::Pid;
 use super::script::{STEP, Script, Step};
 use crate::start;
 
-/// The program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_PLAYER"));
 /// Its name among processes, and in a trace of it.
 const NAME: &str = "cawl-rerun";
-/// Bytes of a page.
 const PAGE: f64 = 4096.0;
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// By which factor the content can be compressed; 1: not at all.

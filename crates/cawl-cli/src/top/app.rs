@@ -11,10 +11,8 @@ use crate::render::watch::{InCalls, time_of_day};
 /// Points kept: more than a terminal has columns.
 pub const KEPT: usize = 600;
 
-/// The daemon's data.
 #[derive(Clone, Default)]
 pub struct Snapshot {
-    /// The status.
     pub status: Status,
     /// The programs and the files, sorted.
     pub tables: [Vec<Row>; 2],
@@ -30,57 +28,43 @@ pub struct Snapshot {
     pub paused: Option<f64>,
 }
 
-/// The table shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
-    /// Programs.
     Programs,
-    /// Files.
     Files,
 }
 
-/// The meaning of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Keys are commands.
     Commands,
-    /// Keys edit the filter.
     Filter,
     /// Any key leaves the help.
     Help,
 }
 
-/// What the caller must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Draw.
     None,
     /// Ask the daemon for tables in this order, and draw.
     Subscribe(Sort),
-    /// Draw everything again.
     Redraw,
-    /// Stop until continued.
     Suspend,
-    /// Quit.
     Quit,
     /// End by this signal.
     Die(i32),
 }
 
-/// The state of the screen.
 pub struct App {
     live: Snapshot,
     /// The data shown while paused.
     frozen: Option<Box<Snapshot>>,
-    /// The table shown.
     pub tab: Tab,
-    /// Its sort key.
     pub sort: Sort,
     /// True if the graph ends at its highest level instead of the hard limit.
     pub zoom: bool,
     /// Text that names must contain.
     pub filter: String,
-    /// The meaning of keys.
     pub keys: Keys,
     /// First row shown.
     pub first: usize,
@@ -102,7 +86,6 @@ const PAUSES_EVERY: f64 = 2.0;
 const CAUSES_OVER: f64 = 3.0;
 
 impl App {
-    /// A screen with a first status.
     pub fn new(status: Status, sort: Sort) -> App {
         let totals = InCalls::of(&status);
         App {
@@ -122,12 +105,10 @@ impl App {
         }
     }
 
-    /// The data to show.
     pub fn shown(&self) -> &Snapshot {
         self.frozen.as_deref().unwrap_or(&self.live)
     }
 
-    /// True while the screen is paused.
     pub fn is_paused(&self) -> bool {
         self.frozen.is_some()
     }
@@ -139,7 +120,6 @@ impl App {
         self.shown().tables[self.tab as usize].iter().filter(passes).collect()
     }
 
-    /// Takes the daemon's history.
     pub fn remember(&mut self, history: History) {
         self.live.history = history.points.into();
         self.forget();
@@ -150,7 +130,6 @@ impl App {
         history.drain(..history.len().saturating_sub(KEPT));
     }
 
-    /// Takes a push.
     pub fn push(&mut self, push: Push) -> Effect {
         if self.trouble.take().is_some() {
             self.note = Some("connected again".to_owned());
@@ -223,14 +202,12 @@ impl App {
         self.live.tables[tab as usize] = rows;
     }
 
-    /// The daemon cannot be reached.
     pub fn lost(&mut self, why: String) -> Effect {
         self.note = None;
         self.trouble = Some(why);
         Effect::None
     }
 
-    /// Takes a key.
     pub fn key(&mut self, key: KeyEvent) -> Effect {
         self.note = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {

@@ -22,7 +22,6 @@ struct Line {
     label: String,
 }
 
-/// The graph to draw.
 pub struct Graph<'a> {
     history: &'a VecDeque<HistoryPoint>,
     background: u64,

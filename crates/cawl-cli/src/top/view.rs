@@ -25,7 +25,6 @@ pub const SMALLEST: (u16, u16) = (80, 24);
 /// Width from which on tables have two causes, and devices.
 const WIDE: u16 = 100;
 
-/// Draws everything.
 pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -254,7 +253,6 @@ fn nothing(app: &App) -> &'static str {
     }
 }
 
-/// The layout of the table.
 struct Columns {
     tab: Tab,
     /// The [`COLUMNS`] shown.

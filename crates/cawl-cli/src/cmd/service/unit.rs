@@ -16,7 +16,6 @@ const FOLDERS: [&str; 6] = [
     "lib/systemd/system",
 ];
 
-/// The file name of a service's unit.
 pub fn name(given: &str) -> anyhow::Result<String> {
     let name = if given.ends_with(".service") { given.to_owned() } else { format!("{given}.service") };
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
@@ -79,7 +78,6 @@ impl Unit {
         Some(text)
     }
 
-    /// Parses the concatenated files.
     pub fn parse(text: &str) -> Unit {
         let mut settings: Vec<(String, String)> = Vec::new();
         let mut is_service = false;
@@ -101,7 +99,6 @@ impl Unit {
         Unit(settings)
     }
 
-    /// All values of a setting.
     pub fn all(&self, key: &str) -> Vec<&str> {
         self.0.iter().filter(|(other, _)| other == key).map(|(_, value)| value.as_str()).collect()
     }
@@ -111,12 +108,10 @@ impl Unit {
         self.all(key).last().map(|value| (*value).to_owned())
     }
 
-    /// True if any of these is set.
     pub fn has_any(&self, keys: &[&str]) -> bool {
         keys.iter().any(|key| !self.all(key).is_empty())
     }
 
-    /// True if the setting is a true boolean.
     pub fn is_on(&self, key: &str) -> bool {
         self.last(key)
             .is_some_and(|value| ["1", "yes", "true", "on"].contains(&value.to_lowercase().as_str()))

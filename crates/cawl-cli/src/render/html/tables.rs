@@ -11,10 +11,8 @@ use super::{key, name_of, observed_of, path, seconds};
 /// Most files listed; the others are summed up.
 const FILES: usize = 100;
 
-/// Most processes listed.
 const PROCESSES: usize = 100;
 
-/// Most ranks listed.
 const RANKS: usize = 100;
 
 /// Files by the time they took.
@@ -202,7 +200,6 @@ pub fn near(call: &NearCall) -> Markup {
     }
 }
 
-/// How right the models were.
 pub fn accuracy(told: &Report) -> Markup {
     html! {
         @if !told.models.is_empty() { section.card {

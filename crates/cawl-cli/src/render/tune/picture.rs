@@ -18,7 +18,6 @@ const BOX: i32 = 40;
 const MARGIN: i32 = 16;
 const HEADER: i32 = 44;
 
-/// Draws a tree.
 pub fn picture(study: &Study, tree: &Tree) -> anyhow::Result<String> {
     let (leaves, depth) = (leaves(&tree.root), depth(&tree.root));
     let width = 2 * MARGIN + depth * (QUESTION + GAP) + CHOICE;
