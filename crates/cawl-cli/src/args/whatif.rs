@@ -17,7 +17,6 @@ use quantity::{duration, size, size_above_zero};
 #[derive(clap::Args)]
 pub struct WhatIfArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
-    #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     #[command(flatten)]
     pub changes: Changes,
