@@ -90,11 +90,6 @@ impl Step {
 
     /// Reads what [`Step::bytes`] wrote.
     pub fn of(bytes: &[u8; STEP]) -> Step {
-        fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-            let mut part = [0; N];
-            part.copy_from_slice(&bytes[at..at + N]);
-            part
-        }
         Step {
             think: i64::from_ne_bytes(part(bytes, 0)),
             offset: u64::from_ne_bytes(part(bytes, 8)),
@@ -112,6 +107,13 @@ impl Step {
 pub struct Thread {
     pub process: u32,
     pub steps: Vec<Step>,
+}
+
+/// So many bytes from there on.
+pub fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
 }
 
 /// How a process comes to be.
