@@ -30,7 +30,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut any = false;
-    let mut wanted = args.call.map(Wanted::new);
+    let mut wanted = args.call.map(|number| Wanted { number, ..Wanted::default() });
     take_all(
         &mut analysis,
         |records, most| trace.read(records, most),
@@ -95,6 +95,7 @@ fn selection(args: &ExplainArgs) -> anyhow::Result<Option<Selection>> {
 }
 
 /// Looks for the call with a number.
+#[derive(Default)]
 struct Wanted {
     number: u64,
     calls: u64,
@@ -107,11 +108,6 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(number: u64) -> Wanted {
-        let (paths, programs, latest) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Wanted { number, calls: 0, first: 0, paths, programs, latest, found: None }
-    }
-
     /// Takes the next record; false when nothing more is needed.
     fn take(&mut self, record: &Record, shown: Shown<'_>) -> bool {
         match record {

@@ -17,7 +17,7 @@ pub struct Lines {
 }
 
 /// Time in calls since the daemon started, in seconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct InCalls {
     at: f64,
     observed: f64,

@@ -11,7 +11,7 @@ const SCHEMA: u32 = 1;
 /// Causes below this part of both totals are summed up.
 const LISTED: f64 = 0.01;
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Answer {
     schema: u32,
     /// What the calls took in the trace, in seconds.
@@ -31,7 +31,7 @@ pub struct Answer {
     pub sensitivity: Vec<Sensitivity>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Costs {
     calls: u64,
     bytes: u64,
@@ -131,15 +131,7 @@ impl Compared {
 impl Answer {
     /// An answer that has nothing but the run as it was.
     pub fn new(before: &Ledger, observed_s: f64) -> Answer {
-        Answer {
-            schema: SCHEMA,
-            observed_s,
-            before: Costs::from(before),
-            after: None,
-            changes: Vec::new(),
-            each: Vec::new(),
-            sensitivity: Vec::new(),
-        }
+        Answer { schema: SCHEMA, observed_s, before: Costs::from(before), ..Answer::default() }
     }
 
     pub fn changed(&mut self, change: &str, calls: u64) {

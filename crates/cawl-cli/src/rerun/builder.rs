@@ -32,6 +32,7 @@ struct Life {
     early: f64,
 }
 
+#[derive(Default)]
 pub struct Builder {
     script: Script,
     lives: Vec<Life>,
@@ -60,24 +61,7 @@ pub struct Builder {
 impl Builder {
     /// `memory`: what is available. The script is there twice while it is handed over.
     pub fn new(memory: Bytes) -> Builder {
-        Builder {
-            script: Script::default(),
-            lives: Vec::new(),
-            thinking: Vec::new(),
-            pids: HashMap::new(),
-            tids: HashMap::new(),
-            sessions: HashMap::new(),
-            parents: HashMap::new(),
-            files: Files::new(),
-            descriptions: Vec::new(),
-            moving: None,
-            uses: HashMap::new(),
-            named: HashMap::new(),
-            ordered: HashMap::new(),
-            steps: 0,
-            most: memory.0 / (2 * STEP as u64),
-            left_out: BTreeMap::new(),
-        }
+        Builder { files: Files::new(), most: memory.0 / (2 * STEP as u64), ..Builder::default() }
     }
 
     /// Takes a record, before its steps.

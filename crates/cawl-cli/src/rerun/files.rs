@@ -16,7 +16,7 @@ const SHOWN: usize = 48;
 /// Bits of a process's number; above them the number of the copy (`--writers`).
 const PIDS: u32 = 22;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Files {
     /// Size when it was first met, and path.
     facts: HashMap<FileId, (u64, String)>,
@@ -37,16 +37,7 @@ pub struct Files {
 
 impl Files {
     pub fn new() -> Files {
-        Files {
-            facts: HashMap::new(),
-            renamed: VecDeque::new(),
-            latest: None,
-            at: HashMap::new(),
-            paths: HashMap::new(),
-            occupants: HashMap::new(),
-            names: vec![".".to_owned(), "0-source".to_owned()],
-            fills: Vec::new(),
-        }
+        Files { names: vec![".".to_owned(), "0-source".to_owned()], ..Files::default() }
     }
 
     pub fn told(&mut self, facts: &FileFacts) {

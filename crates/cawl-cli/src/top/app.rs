@@ -28,14 +28,16 @@ pub struct Snapshot {
     pub paused: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tab {
+    #[default]
     Programs,
     Files,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
+    #[default]
     Commands,
     Filter,
     /// Any key leaves the help.
@@ -55,6 +57,7 @@ pub enum Effect {
     Die(i32),
 }
 
+#[derive(Default)]
 pub struct App {
     live: Snapshot,
     /// The data shown while paused.
@@ -88,21 +91,7 @@ const CAUSES_OVER: f64 = 3.0;
 impl App {
     pub fn new(status: Status, sort: Sort) -> App {
         let totals = InCalls::of(&status);
-        App {
-            live: Snapshot { status, ..Snapshot::default() },
-            frozen: None,
-            tab: Tab::Programs,
-            sort,
-            zoom: false,
-            filter: String::new(),
-            keys: Keys::Commands,
-            first: 0,
-            trouble: None,
-            note: None,
-            totals,
-            causes: VecDeque::new(),
-            pauses: None,
-        }
+        App { live: Snapshot { status, ..Snapshot::default() }, sort, totals, ..App::default() }
     }
 
     pub fn shown(&self) -> &Snapshot {
