@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use cawl_core::{
-    ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report, WorstCall, renamed_path,
-};
+use cawl_core::{ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report};
 
-use super::report::{basis, cold_memory, ended, profile, selected};
+use super::report::{
+    basis, cold_memory, ended, identity, observed, profile, selected, worst_row, worst_table,
+};
 use super::{
     below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, table,
     time,
@@ -140,7 +140,7 @@ fn causes(out: &mut String, explain: &Explain, terminal: bool) {
             cause.name.clone(),
             time(cause.observed_s),
             percent(Some(share(cause.observed_s, explain.observed_s))),
-            if cause.undisturbed_s > 0.0 { time(cause.undisturbed_s) } else { "-".to_owned() },
+            observed(cause.undisturbed_s),
             compact::count(cause.calls),
             Bytes(cause.bytes).to_string(),
         ]
@@ -168,7 +168,7 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
             format!("  {}", op.op),
             compact::count(op.calls),
             Bytes(op.bytes).to_string(),
-            if op.observed_s > 0.0 { time(op.observed_s) } else { "-".to_owned() },
+            observed(op.observed_s),
             time(op.observed_s - op.undisturbed_s),
             String::new(),
         ]
@@ -182,10 +182,7 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     let width = room(&header, &cells, 5);
     cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[5] = main_causes(&op.causes, width));
     let text = table(&header, [0, 5], cells);
-    let paths = rows.map(|(file, _)| {
-        ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
-    });
-    headed(out, &below_paths(&text, paths), terminal);
+    headed(out, &below_paths(&text, rows.map(|(file, _)| identity(file))), terminal);
     if count > listed {
         let more = counted((count - listed) as u64, "more line");
         out.push_str(&format!("and {more}; --long lists more of them, --report FILE.json all\n"));
@@ -212,24 +209,12 @@ fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     if explain.worst.is_empty() || report.files.is_empty() {
         return;
     }
-    let row = |call: &WorstCall| {
-        [
-            call.call.to_string(),
-            if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
-            call.op.clone(),
-            compact::bytes(call.bytes),
-            compact::seconds(call.observed_s),
-            compact::seconds(call.predicted_s),
-            String::new(),
-        ]
-    };
     let calls = &explain.worst[..explain.worst.len().min(CALLS)];
-    let mut rows: Vec<_> = calls.iter().map(row).collect();
+    let mut rows: Vec<_> = calls.iter().map(|call| worst_row(call, String::new())).collect();
     let header = ["WORST CALL", "AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE"];
     let width = room(&header, &rows, 6);
     rows.iter_mut().zip(calls).for_each(|(row, call)| row[6] = short(&call.cause, width));
-    let files = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
-    headed(out, &below_paths(&table(&header, [2, 6], rows), files), terminal);
+    worst_table(out, calls, &table(&header, [2, 6], rows), terminal);
 }
 
 fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {

@@ -1,8 +1,8 @@
 //! The report as text, in its long form: first its basis, then files, totals and the worst calls.
 
 use cawl_core::{
-    AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
-    SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
+    AsCalibrated, Bytes, ColdReport, EndKind, FileOp, FileReport, ModelReport, Nanos, Origin, Outcome,
+    Quantiles, Report, SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
 use super::rows::short_program;
@@ -248,10 +248,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     let width = room(&header, &cells, last);
     cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[last] = states(op, width));
     let table = table(&header, [0, last], cells);
-    let paths = rows.clone().map(|(file, _)| {
-        ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
-    });
-    headed(out, &below_paths(&table, paths), terminal);
+    headed(out, &below_paths(&table, rows.clone().map(|(file, _)| identity(file))), terminal);
     let more = rows.count().saturating_sub(LISTED);
     if more > 0 {
         out.push_str(&format!("and {}; {REST}\n", counted(more as u64, "more line")));
@@ -261,8 +258,13 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     }
 }
 
+/// What tells a file from others, and its path.
+pub(super) fn identity(file: &FileReport) -> ((u64, u64, u32), String) {
+    ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
+}
+
 /// An observed time; zero means that it was not observed.
-fn observed(seconds: f64) -> String {
+pub(super) fn observed(seconds: f64) -> String {
     if seconds > 0.0 { time(seconds) } else { "-".to_owned() }
 }
 
@@ -348,22 +350,28 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
 fn worst(out: &mut String, report: &Report, terminal: bool) {
     let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
     let header = ["CALL", "AT", "OP", "SIZE", "OBSERVED", "PREDICTED", "STATE"];
-    let row = |call: &WorstCall| {
-        [
-            call.call.to_string(),
-            if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
-            call.op.clone(),
-            compact::bytes(call.bytes),
-            compact::seconds(call.observed_s),
-            compact::seconds(call.predicted_s),
-            call.state.clone(),
-        ]
-    };
     out.push_str(&format!("\nworst calls, by model {}", model.name));
-    let table = table(&header, [2, 6], report.worst.iter().map(row));
-    let files = report.worst.iter();
-    let files = files.map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
-    headed(out, &below_paths(&table, files), terminal);
+    let rows = report.worst.iter().map(|call| worst_row(call, call.state.clone()));
+    worst_table(out, &report.worst, &table(&header, [2, 6], rows), terminal);
+}
+
+/// The row of a worst call, with a last cell.
+pub(super) fn worst_row(call: &WorstCall, last: String) -> [String; 7] {
+    [
+        call.call.to_string(),
+        if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
+        call.op.clone(),
+        compact::bytes(call.bytes),
+        compact::seconds(call.observed_s),
+        compact::seconds(call.predicted_s),
+        last,
+    ]
+}
+
+/// Adds a table of these calls, below the paths of their files.
+pub(super) fn worst_table(out: &mut String, calls: &[WorstCall], table: &str, terminal: bool) {
+    let paths = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
+    headed(out, &below_paths(table, paths), terminal);
 }
 
 #[cfg(test)]
