@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use cawl_core::{Change, Class, FileSizes, Ledger, Machine, Record, WhatIf, build, classify};
+use cawl_core::{
+    AnalysisOptions, Change, Class, FileSizes, Ledger, Machine, Mode, Record, WhatIf, build, classify,
+};
 
 /// The model that calls are run through on paper.
-pub const MODEL: &str = "kernel";
+const MODEL: &str = "kernel";
 /// Records of a batch.
 const BATCH: usize = 2048;
 /// Most batches in a channel.
@@ -29,6 +31,17 @@ impl Scenario {
     }
 }
 
+/// The options of an analysis that looks at a trace before, and learns from its calls or not.
+pub fn learning(learn: bool) -> AnalysisOptions {
+    AnalysisOptions {
+        models: vec![MODEL.to_owned()],
+        mode: Mode::Assimilated,
+        learn,
+        for_others: true,
+        ..AnalysisOptions::default()
+    }
+}
+
 /// What calls took in the trace, in seconds: those that have a cost.
 fn observed_s(record: &Record) -> f64 {
     match record {
@@ -44,23 +57,19 @@ pub fn run_all(
     whatifs: Vec<WhatIf>,
 ) -> anyhow::Result<(Vec<Ledger>, f64)> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len().max(1));
-    let mut shares: Vec<Vec<(usize, WhatIf)>> = (0..threads).map(|_| Vec::new()).collect();
-    for (at, one) in whatifs.into_iter().enumerate() {
-        shares[at % threads].push((at, one));
-    }
+    let mut left = whatifs.into_iter();
+    let share = left.len().div_ceil(threads);
+    let shares = (0..threads).map(|_| left.by_ref().take(share).collect::<Vec<WhatIf>>());
     let mut observed = 0.0;
     thread::scope(|scope| {
         let workers: Vec<_> = shares
-            .into_iter()
             .map(|mut share| {
                 let (send, batches) = sync_channel::<Arc<Vec<Record>>>(WAITING);
                 let worker = scope.spawn(move || {
                     for batch in batches {
-                        share
-                            .iter_mut()
-                            .for_each(|(_, one)| batch.iter().for_each(|record| one.take(record)));
+                        share.iter_mut().for_each(|one| batch.iter().for_each(|record| one.take(record)));
                     }
-                    share.into_iter().map(|(at, one)| (at, one.finish())).collect::<Vec<_>>()
+                    share.into_iter().map(WhatIf::finish).collect::<Vec<_>>()
                 });
                 (send, worker)
             })
@@ -78,13 +87,11 @@ pub fn run_all(
                 }
             }
         };
-        let mut ledgers: Vec<(usize, Ledger)> = Vec::new();
+        let mut ledgers = Vec::new();
         for (send, worker) in workers {
             drop(send);
             ledgers.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
-        ledgers.sort_by_key(|(at, _)| *at);
-        outcome?;
-        Ok((ledgers.into_iter().map(|(_, ledger)| ledger).collect(), observed))
+        outcome.map(|()| (ledgers, observed))
     })
 }

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger,
-    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite, WhatIf,
+    Analysis, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
+    Owner, Ratio, Record, Rewrite, WhatIf,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
 use super::are_same;
-use super::on_paper::{MODEL, Scenario, run_all};
+use super::on_paper::{Scenario, learning, run_all};
 use super::read_profile;
 use super::saved::SavedTrace;
 use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
@@ -119,14 +119,7 @@ fn write(
 
 /// The trace's profile with what the first calls teach, and whether they tell that memory came warm.
 fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
-    let options = AnalysisOptions {
-        models: vec![MODEL.to_owned()],
-        mode: Mode::Assimilated,
-        learn: true,
-        for_others: true,
-        ..AnalysisOptions::default()
-    };
-    let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let mut analysis = Analysis::with(&trace.profile, &learning(true))?;
     let mut calls = 0;
     for record in trace.records() {
         let record = record?;
