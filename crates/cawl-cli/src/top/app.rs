@@ -52,9 +52,8 @@ pub enum Effect {
     Subscribe(Sort),
     Redraw,
     Suspend,
-    Quit,
-    /// End by this signal.
-    Die(i32),
+    /// Quit, or end by this signal.
+    End(Option<i32>),
 }
 
 #[derive(Default)]
@@ -201,7 +200,7 @@ impl App {
         self.note = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Effect::Quit,
+                KeyCode::Char('c') => Effect::End(None),
                 KeyCode::Char('l') => Effect::Redraw,
                 KeyCode::Char('z') => Effect::Suspend,
                 _ => Effect::None,
@@ -219,7 +218,7 @@ impl App {
 
     fn command(&mut self, key: KeyCode) -> Effect {
         match key {
-            KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Effect::Quit,
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Effect::End(None),
             KeyCode::Tab | KeyCode::BackTab | KeyCode::Left | KeyCode::Right => {
                 self.tab = if self.tab == Tab::Programs { Tab::Files } else { Tab::Programs };
                 self.first = 0;

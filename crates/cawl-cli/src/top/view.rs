@@ -34,18 +34,9 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     // The additional rows of a tall screen are shared, more of them for the tables.
     let graph = (6 + (area.height - SMALLEST.1) * 2 / 5).min(18);
     let middle = facts.len() as u16;
-    let [head, state, levels, middle, why, tab, header, table, foot] = Layout::vertical([
-        Length(1),
-        Length(1),
-        Length(graph),
-        Length(middle),
-        Length(1),
-        Length(1),
-        Length(1),
-        Min(1),
-        Length(1),
-    ])
-    .areas(area);
+    let above = [1, 1, graph, middle, 1, 1, 1].map(Length);
+    let rows = above.into_iter().chain([Min(1), Length(1)]);
+    let [head, state, levels, middle, why, tab, header, table, foot] = Layout::vertical(rows).areas(area);
     two_ends(frame, head, title(app, theme));
     two_ends(frame, state, level(app, theme, state.width));
     frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, app.zoom, theme), levels);
