@@ -112,10 +112,7 @@ fn apart(trace: Option<&Path>, report: Option<&Path>) -> anyhow::Result<()> {
 /// unless `may_replace`.
 fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
     let about = || format!("cannot write the profile {}; name another file with -o", file.display());
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     // The user's umask applies, as to any new file.
     let permissions = Permissions::from_mode(0o666);
     let mut aside = tempfile::Builder::new()

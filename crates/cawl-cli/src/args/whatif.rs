@@ -46,12 +46,10 @@ pub struct Changes(pub Vec<Given>);
 pub struct Given {
     /// Its words on the command line.
     pub text: String,
-    /// What it is.
     pub word: Word,
 }
 
 impl Given {
-    /// True for changes of the program's calls.
     pub fn changes_calls(&self) -> bool {
         matches!(self.word, Word::Calls(_) | Word::Move(..))
     }
@@ -60,7 +58,6 @@ impl Given {
 /// What a change changes.
 #[derive(Clone, Debug)]
 pub enum Word {
-    /// Calls.
     Calls(Change),
     /// The device of files: those that fit, and the profile of the device.
     Move(Glob, PathBuf),
@@ -68,9 +65,7 @@ pub enum Word {
     On(Glob),
     /// A value of the profile, by its name.
     Set(String, String),
-    /// The whole profile.
     Profile(PathBuf),
-    /// Background and hard limit.
     Limits(DirtyLimits),
     /// The same as parts of dirtyable memory.
     Ratios([f64; 2]),

@@ -112,11 +112,10 @@ fn sockets() -> Check {
     };
     match folder {
         Ok(folder) => check("sockets", State::Fine, format_args!("in {}", folder.display())),
-        Err(error) => check(
-            "sockets",
-            State::Bad,
-            format_args!("no private folder: {error}; set XDG_RUNTIME_DIR to one"),
-        ),
+        Err(error) => {
+            let why = format_args!("no private folder: {error}; set XDG_RUNTIME_DIR to one");
+            check("sockets", State::Bad, why)
+        }
     }
 }
 

@@ -393,15 +393,11 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
 fn notes(args: &RunArgs, verdict: &Verdict) -> Vec<String> {
     let mut notes = Vec::new();
     if args.no_children {
-        notes.push(
-            "only the program itself was traced, not the processes it started (--no-children)".to_owned(),
-        );
+        notes.push("only the program itself was traced, not the processes it started (--no-children)".into());
     }
     if args.lossless {
-        notes.push(
-            "the program waited whenever its ring was full, so its times may be too long (--lossless)"
-                .to_owned(),
-        );
+        let why = "the program waited whenever its ring was full, so its times may be too long (--lossless)";
+        notes.push(why.to_owned());
     }
     notes.extend(verdict.obstacles.iter().map(|why| format!("not traced: {why}")));
     notes.extend(verdict.remarks.iter().cloned());
