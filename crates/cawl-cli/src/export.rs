@@ -108,7 +108,7 @@ pub fn exporter(format: ExportFormat, out: Output, about: &About) -> io::Result<
     let columns = Columns::new(&about.models);
     Ok(match format {
         ExportFormat::Csv => Box::new(Csv::new(columns, out)?),
-        ExportFormat::Json => Box::new(Json::new(columns, out)),
+        ExportFormat::Json => Box::new(Json { columns, out }),
         ExportFormat::Parquet => Box::new(Parquet::new(columns, out, about)?),
         ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, about.page)),
         ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, about.page)),

@@ -85,11 +85,8 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let elapsed = elapsed?;
     if args.prepare {
         folder.leave_prepared(&script)?;
-        let prepared = Prepared::new(
-            &args.dir,
-            script.fills.len() as u64,
-            script.fills.iter().map(|fill| fill.size).sum(),
-        );
+        let bytes = script.fills.iter().map(|fill| fill.size).sum();
+        let prepared = Prepared::new(&args.dir, script.fills.len() as u64, bytes);
         return render::answer(args.json, &prepared, |_| Ok(prepared.text()));
     }
     if args.keep {

@@ -45,14 +45,8 @@ impl Exporter for Csv {
 
 /// An object for each call, with all columns.
 pub struct Json {
-    columns: Columns,
-    out: Output,
-}
-
-impl Json {
-    pub fn new(columns: Columns, out: Output) -> Json {
-        Json { columns, out }
-    }
+    pub columns: Columns,
+    pub out: Output,
 }
 
 impl Exporter for Json {

@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use cawl_client::protocol::Sort;
 
-use super::app::{App, Keys, Tab};
+use super::app::{App, Keys, Snapshot, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
 use crate::render::causes::{largest, shares};
@@ -39,7 +39,8 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     let [head, state, levels, middle, why, tab, header, table, foot] = Layout::vertical(rows).areas(area);
     two_ends(frame, head, title(app, theme));
     two_ends(frame, state, level(app, theme, state.width));
-    frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, app.zoom, theme), levels);
+    let Snapshot { history, status, .. } = app.shown();
+    frame.render_widget(Graph { history, status, zoom: app.zoom, theme }, levels);
     two_columns(frame, middle, facts);
     frame.render_widget(causes(app, theme, why.width), why);
     frame.render_widget(tabs(app, theme), tab);
