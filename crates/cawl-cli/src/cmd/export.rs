@@ -32,16 +32,10 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let about = About {
-        models: analysis.models(),
-        mode: options.mode,
-        learn: options.learn,
-        profile: trace.profile.name.clone(),
-        page: trace.profile.kernel.page.0,
-        host: trace.host().cloned(),
-    };
     let target = Target::open(args)?;
     let result = target.file().and_then(|file| {
+        let (profile, host) = (&trace.profile, trace.host());
+        let about = About { models: analysis.models(), options: &options, profile, host };
         let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), ..Names::default() };
         let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, signal)?;

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
 
-use cawl_core::{Change, Class, FileSizes, Record, Steps, classify};
+use cawl_core::{Change, Class, Record, Steps, classify};
 
 use super::saved::SavedTrace;
-use super::whatif::{needs_sizes, sizes};
+use super::whatif::sizes;
 use crate::args::{ModelArgs, RerunArgs, Word};
 use crate::interrupt::{self, Interrupted};
 use crate::render;
@@ -23,7 +23,7 @@ pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
 fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0.0;
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
-    let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
+    let sizes = sizes(given, open)?;
     let changes: Vec<Change> = given
         .iter()
         .filter_map(|one| match &one.word {

@@ -41,7 +41,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let mut trace = open()?;
     let host = trace.host().cloned();
     let (profile, warm) = if args.no_learn { (trace.profile.clone(), false) } else { learned(&mut trace)? };
-    let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
+    let sizes = sizes(given, open)?;
     let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
     let after = |given: &[Given]| with(&base, given, host.as_ref());
     let mut scenarios = vec![base.clone()];
@@ -132,17 +132,21 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
     Ok((analysis.learned().0, analysis.came_warm()))
 }
 
-pub(super) fn needs_sizes(given: &[Given]) -> bool {
+/// The sizes of the trace's files, if these changes need them.
+pub(super) fn sizes(
+    given: &[Given],
+    open: impl FnOnce() -> anyhow::Result<SavedTrace>,
+) -> anyhow::Result<FileSizes> {
     let rewrites = given.iter().filter_map(|one| match &one.word {
         Word::Calls(change) => Some(&change.rewrite),
         _ => None,
     });
-    rewrites.into_iter().any(|one| matches!(one, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All)))
-}
-
-pub(super) fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
+    let needs = |rewrite: &Rewrite| matches!(rewrite, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All));
     let mut sizes = FileSizes::default();
-    for record in trace.records() {
+    if !rewrites.into_iter().any(needs) {
+        return Ok(sizes);
+    }
+    for record in open()?.records() {
         if let Record::Event(event) = record? {
             sizes.take(&event);
         }

@@ -21,7 +21,7 @@ pub struct Chrome {
 }
 
 impl Chrome {
-    pub fn new(columns: Columns, mut out: Output, about: &About) -> io::Result<Chrome> {
+    pub fn new(columns: Columns, mut out: Output, about: &About<'_>) -> io::Result<Chrome> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
         let facts = about.facts().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
         let mut chrome = Chrome { columns, out, facts: facts.collect() };

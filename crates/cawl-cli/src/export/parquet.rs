@@ -39,7 +39,7 @@ enum Values {
 }
 
 impl Parquet {
-    pub fn new(columns: Columns, out: Output, about: &About) -> io::Result<Parquet> {
+    pub fn new(columns: Columns, out: Output, about: &About<'_>) -> io::Result<Parquet> {
         let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let schema = Type::group_type_builder("calls").with_fields(fields).build().map_err(failed)?;
         let facts = about.facts().into_iter();

@@ -96,7 +96,7 @@ const APART: u64 = 1_000_000;
 
 pub struct Timeline<F> {
     format: F,
-    page: u64,
+    page: Bytes,
     programs: BTreeMap<u32, String>,
     threads: FxHashMap<(u32, u32), Vec<OpenCalls>>,
     latest: Option<Sample>,
@@ -127,7 +127,7 @@ impl OpenCalls {
 
 impl<F: Format> Timeline<F> {
     /// A timeline in this format, of a machine with pages of this many bytes.
-    pub fn new(format: F, page: u64) -> Timeline<F> {
+    pub fn new(format: F, page: Bytes) -> Timeline<F> {
         Timeline {
             format,
             page,
@@ -162,7 +162,7 @@ impl<F: Format> Exporter for Timeline<F> {
     }
 
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        let (at, page) = (sample.time.0, Bytes(self.page));
+        let (at, page) = (sample.time.0, self.page);
         let limits = sample.limits(page);
         for (counter, value) in [
             (Counter::Dirty, sample.dirty_bytes(page)),
