@@ -196,13 +196,11 @@ fn stragglers(explain: &Explain) -> Option<String> {
     let named: Vec<String> = explain.stragglers.iter().map(u32::to_string).collect();
     let waited = slowest - typical;
     (!named.is_empty() && waited > 0.0).then(|| {
+        let [slowest, typical, waited] = [slowest, typical, waited].map(Nanos::seconds);
         format!(
-            "rank {} takes up to {} in calls, the others {} (median): where these wait for it, {} of each is lost; \
+            "rank {} takes up to {slowest} in calls, the others {typical} (median): where these wait for it, {waited} of each is lost; \
              divide the data evenly",
             named.join(", "),
-            Nanos::seconds(slowest),
-            Nanos::seconds(typical),
-            Nanos::seconds(waited)
         )
     })
 }

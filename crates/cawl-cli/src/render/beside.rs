@@ -20,6 +20,12 @@ pub struct OpTimes {
     pub p99_s: f64,
 }
 
+/// What calls took in the trace and on paper, in seconds.
+pub fn on_paper(observed_s: f64, paper_s: f64) -> String {
+    let off = if observed_s > 0.0 { paper_s / observed_s - 1.0 } else { 0.0 };
+    format!("{} observed, {} on paper ({:+.0} %)", time(observed_s), time(paper_s), off * 100.0)
+}
+
 /// A row with both values, as `text` tells them, and the second over the first.
 pub fn row(name: &str, was: f64, is: f64, text: impl Fn(f64) -> String) -> [String; 4] {
     let part = if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };

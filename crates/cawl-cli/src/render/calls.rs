@@ -98,9 +98,7 @@ impl CallPrinter {
         let primary = predictions.first().copied().flatten();
         write!(
             out,
-            "{:>9} {:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
-            number,
-            time,
+            "{number:>9} {time:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
             event.pid,
             event.op.name(),
             offset.map_or("-".to_owned(), |offset| offset.to_string()),

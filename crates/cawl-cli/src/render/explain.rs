@@ -225,12 +225,9 @@ fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {
         .calibrated
         .as_ref()
         .map_or(String::new(), |calibrated| format!("; {} as calibrated", percent(calibrated.total_error)));
-    let text = format!(
-        "predicted {}: {} off, {} in windows{calibrated}",
-        time(model.predicted_s),
-        percent(model.total_error),
-        percent(model.windowed_error)
-    );
+    let [total, windowed] = [model.total_error, model.windowed_error].map(percent);
+    let predicted = time(model.predicted_s);
+    let text = format!("predicted {predicted}: {total} off, {windowed} in windows{calibrated}");
     line(out, &model.name, &text, terminal);
 }
 

@@ -55,12 +55,8 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         if unmodelled.is_empty() { "none".to_owned() } else { warn(&unmodelled.join(", "), terminal) };
     line(out, "unmodelled", &unmodelled, terminal);
     if report.elsewhere.calls > 0 {
-        line(
-            out,
-            "elsewhere",
-            &format!("{} to pipes, terminals or sockets", tallied(&report.elsewhere)),
-            terminal,
-        );
+        let text = format!("{} to pipes, terminals or sockets", tallied(&report.elsewhere));
+        line(out, "elsewhere", &text, terminal);
     }
     line(out, "profile", &profile(report, terminal), terminal);
     selected(out, report, terminal);
@@ -110,16 +106,12 @@ fn coverage(report: &Report, terminal: bool) -> String {
     };
     let mut all = report.sessions_omitted;
     report.sessions.iter().for_each(|session| all.add(session));
-    let mut text = format!(
-        "{}: {} seen of {} that {} wrote",
-        percent(Some(coverage)),
-        Bytes(all.seen_bytes),
-        Bytes(all.counted_bytes) + Bytes(report.untraced_bytes),
-        match all.images {
-            1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
-            n => format!("{n} process images"),
-        }
-    );
+    let who = match all.images {
+        1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
+        n => format!("{n} process images"),
+    };
+    let (seen, wrote) = (Bytes(all.seen_bytes), Bytes(all.counted_bytes) + Bytes(report.untraced_bytes));
+    let mut text = format!("{}: {seen} seen of {wrote} that {who} wrote", percent(Some(coverage)));
     if report.untraced_bytes > 0 {
         text.push_str(&format!("; {} of it by children that were not traced", Bytes(report.untraced_bytes)));
     }

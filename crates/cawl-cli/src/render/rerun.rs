@@ -148,14 +148,11 @@ impl Answer {
             line(&mut out, "change", &format!("{change}: {}", counted(*calls, "call")), terminal);
         }
         let late = &self.late;
+        let (calls, all) = (compact::count(late.calls), counted(late.of, "call"));
+        let [over, mean, p99, most] = [late.over_s, late.mean_s, late.p99_s, late.max_s].map(time);
         let timing = format!(
-            "{} of {} began more than {} late; late by {} on average, by {} at 99 %, by {} at most",
-            compact::count(late.calls),
-            counted(late.of, "call"),
-            time(late.over_s),
-            time(late.mean_s),
-            time(late.p99_s),
-            time(late.max_s)
+            "{calls} of {all} began more than {over} late; late by {mean} on average, by {p99} at 99 %, by {most} at \
+             most"
         );
         line(&mut out, "timing", &timing, terminal);
         for LeftOut { op, calls, why } in &self.left_out {

@@ -33,20 +33,16 @@ pub fn text(status: &Status, terminal: bool) -> String {
     }
     if let Some(next) = &status.forecast {
         let (flush, throttle) = (within(next.background_s), within(next.throttle_s));
-        line(
-            "forecast",
-            &format!("at {}: flush {flush}, throttle {throttle}", compact::rate_or_zero(next.rate)),
-        );
+        let rate = compact::rate_or_zero(next.rate);
+        line("forecast", &format!("at {rate}: flush {flush}, throttle {throttle}"));
         let clean = next.clean_s.map_or("not within 1 h".to_owned(), |_| within(next.clean_s));
         line("clean", &format!("{clean} if writing stops"));
     }
     line("error", &error(status));
     line("sampler", &sampler(status));
     if let Some(stall) = status.sampler.pressure {
-        line(
-            "I/O stall",
-            &format!("some task waited for I/O in {} of the latest 10 s", percent(Some(stall))),
-        );
+        let stall = percent(Some(stall));
+        line("I/O stall", &format!("some task waited for I/O in {stall} of the latest 10 s"));
     }
     if let Some(paused) = status.sampler.paused_s {
         let paused = time(paused);
@@ -64,10 +60,8 @@ pub fn text(status: &Status, terminal: bool) -> String {
     }
     let programs = counted(status.clients, "program");
     let written = Bytes(status.bytes);
-    line(
-        "clients",
-        &format!("{programs}; {} calls, {written} in {}", status.calls, compact::seconds(status.uptime_s)),
-    );
+    let up = compact::seconds(status.uptime_s);
+    line("clients", &format!("{programs}; {} calls, {written} in {up}", status.calls));
     for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
         line(if at == 0 { "anomalies" } else { "" }, &text);
     }
@@ -97,12 +91,8 @@ fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
 
 fn headline(status: &Status, terminal: bool) -> String {
     let node = if status.node.is_empty() { String::new() } else { format!(" on {}", shown(&status.node)) };
-    let mut text = format!(
-        "{}{node}, by model {} ({})",
-        bold(regime(status.state), terminal),
-        shown(&status.model),
-        status.mode.name()
-    );
+    let (state, model) = (bold(regime(status.state), terminal), shown(&status.model));
+    let mut text = format!("{state}{node}, by model {model} ({})", status.mode.name());
     for (name, value) in &status.labels {
         text += &format!(", {}={}", shown(name), shown(value));
     }
@@ -148,13 +138,9 @@ fn error(status: &Status) -> String {
     if error.calls == 0 && error.dirty.is_none() {
         return "nothing was written lately".to_owned();
     }
-    format!(
-        "{} total, {} windowed, over {} calls; {} dirty",
-        percent(error.total),
-        percent(error.windowed),
-        compact::count(error.calls),
-        percent(error.dirty)
-    )
+    let [total, windowed, dirty] = [error.total, error.windowed, error.dirty].map(percent);
+    let calls = compact::count(error.calls);
+    format!("{total} total, {windowed} windowed, over {calls} calls; {dirty} dirty")
 }
 
 fn sampler(status: &Status) -> String {

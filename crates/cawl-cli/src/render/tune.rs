@@ -173,12 +173,9 @@ impl Answer {
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let profiles = self.profiles.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
-        let grid = format!(
-            "{}, {}, {} that suit each other",
-            counted(self.patterns as u64, "pattern"),
-            counted(self.settings as u64, "setting"),
-            counted(self.cells as u64, "pair")
-        );
+        let sizes = [(self.patterns, "pattern"), (self.settings, "setting"), (self.cells, "pair")];
+        let [patterns, settings, pairs] = sizes.map(|(count, one)| counted(count as u64, one));
+        let grid = format!("{patterns}, {settings}, {pairs} that suit each other");
         line(&mut out, "grid", &grid, terminal);
         line(&mut out, "profile", &profiles, terminal);
         self.defaults(&mut out, terminal);
@@ -190,12 +187,8 @@ impl Answer {
             let conditions = rule.conditions.join(", ");
             let conditions = if conditions.is_empty() { "always" } else { &conditions };
             let setting = rule.setting.as_deref().unwrap_or("no setting suits them all");
-            let about = format!(
-                "{} ({}, loses {})",
-                bold(setting, terminal),
-                counted(rule.patterns as u64, "pattern"),
-                compact::percent(rule.regret)
-            );
+            let (patterns, lost) = (counted(rule.patterns as u64, "pattern"), compact::percent(rule.regret));
+            let about = format!("{} ({patterns}, loses {lost})", bold(setting, terminal));
             write!(out, "\n{}\n    {about}\n", wrapped(conditions, 2)).expect("a string takes all");
         }
         if let Some(verified) = &self.verified {
@@ -247,11 +240,9 @@ impl Verified {
         });
         let header = ["WRITTEN HERE", "PREDICTED", "TOOK", "FASTEST", "LOST", "FLOOR"];
         headed(out, &table(&header, [0], rows), terminal);
+        let [lost, default, floor] = [self.regret, self.default_regret, self.floor].map(compact::percent);
         let verdict = format!(
-            "the tree loses {} on this machine, the best default choices {}; the noise floor is {}",
-            compact::percent(self.regret),
-            compact::percent(self.default_regret),
-            compact::percent(self.floor)
+            "the tree loses {lost} on this machine, the best default choices {default}; the noise floor is {floor}"
         );
         out.push('\n');
         line(out, "verified", &warn_if(&verdict, !self.holds, terminal), terminal);

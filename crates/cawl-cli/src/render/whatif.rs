@@ -3,7 +3,7 @@
 use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
 use serde::Serialize;
 
-use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
+use super::beside::{Changed, OpTimes, less_safe, on_paper, row, rows_of_ops};
 use super::{compact, difference, headed, line, table, time};
 
 const SCHEMA: u32 = 1;
@@ -141,15 +141,8 @@ impl Answer {
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let before = &self.before;
-        let off = if self.observed_s > 0.0 { before.total_s / self.observed_s - 1.0 } else { 0.0 };
-        let as_it_was = format!(
-            "{} in {}; {} observed, {} on paper ({:+.0} %)",
-            compact::count(before.calls) + " calls",
-            time(before.end_s),
-            time(self.observed_s),
-            time(before.total_s),
-            off * 100.0
-        );
+        let (calls, end) = (compact::count(before.calls), time(before.end_s));
+        let as_it_was = format!("{calls} calls in {end}; {}", on_paper(self.observed_s, before.total_s));
         line(&mut out, "trace", &as_it_was, terminal);
         for Changed { change, calls } in &self.changes {
             let calls = match calls {

@@ -76,13 +76,9 @@ fn two_ends(frame: &mut Frame<'_>, area: Rect, (left, right): (Line<'_>, Line<'_
 fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
     let node = if status.node.is_empty() { "cawld".to_owned() } else { short(&shown(&status.node), 20) };
-    let about = format!(
-        " by model {} ({}), profile {}, up {}",
-        shown(&status.model),
-        status.mode.name(),
-        short(&shown(&status.profile), 14),
-        compact::seconds(status.uptime_s)
-    );
+    let (model, mode) = (shown(&status.model), status.mode.name());
+    let (profile, up) = (short(&shown(&status.profile), 14), compact::seconds(status.uptime_s));
+    let about = format!(" by model {model} ({mode}), profile {profile}, up {up}");
     let flag = |text: &'static str| Span::styled(text, theme.warning().reversed());
     let flag = match (&app.trouble, app.is_paused()) {
         (Some(_), _) => flag(" NO DAEMON "),
