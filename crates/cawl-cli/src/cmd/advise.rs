@@ -197,10 +197,10 @@ fn stragglers(explain: &Explain) -> Option<String> {
     let waited = slowest - typical;
     (!named.is_empty() && waited > 0.0).then(|| {
         let [slowest, typical, waited] = [slowest, typical, waited].map(Nanos::seconds);
+        let ranks = named.join(", ");
         format!(
-            "rank {} takes up to {slowest} in calls, the others {typical} (median): where these wait for it, {waited} of each is lost; \
-             divide the data evenly",
-            named.join(", "),
+            "rank {ranks} takes up to {slowest} in calls, the others {typical} (median): where these wait for it, \
+             {waited} of each is lost; divide the data evenly"
         )
     })
 }

@@ -170,11 +170,10 @@ fn kernel() -> Check {
 fn coverage() -> Check {
     match cawl_host::wchar(std::process::id()).process {
         Some(_) => check("coverage", State::Fine, "/proc/PID/io counts what is written"),
-        None => check(
-            "coverage",
-            State::Note,
-            "/proc/PID/io cannot be read here, so reports cannot tell how much was seen",
-        ),
+        None => {
+            let why = "/proc/PID/io cannot be read here, so reports cannot tell how much was seen";
+            check("coverage", State::Note, why)
+        }
     }
 }
 
@@ -193,10 +192,9 @@ fn profile() -> Check {
     match (chosen.file, chosen.note) {
         (Some(file), None) => check("profile", State::Fine, file.display()),
         (Some(file), Some(note)) => check("profile", State::Note, format_args!("{}: {note}", file.display())),
-        (None, _) => check(
-            "profile",
-            State::Note,
-            "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one",
-        ),
+        (None, _) => {
+            let why = "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one";
+            check("profile", State::Note, why)
+        }
     }
 }

@@ -114,11 +114,8 @@ fn computed(grid: &Grid, machines: &[HostProfile]) -> HashMap<Cell, Nanos> {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
-            progress.begin(format!(
-                "cell {} of {}",
-                next.load(Ordering::Relaxed).min(cells.len()),
-                cells.len()
-            ));
+            let begun = next.load(Ordering::Relaxed).min(cells.len());
+            progress.begin(format!("cell {begun} of {}", cells.len()));
             thread::sleep(Duration::from_millis(20));
         }
         let done = workers.into_iter().map(|worker| worker.join());

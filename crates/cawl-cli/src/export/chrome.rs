@@ -46,15 +46,11 @@ impl Chrome {
 impl Format for Chrome {
     fn track(&mut self, track: ThreadTrack) -> io::Result<()> {
         let ThreadTrack { pid, tid, number } = track;
-        match number {
-            0 => Ok(()),
-            _ => self.name(
-                "thread_name",
-                pid,
-                thread_number(track),
-                &format!("{tid}, overlapping calls {number}"),
-            ),
+        if number == 0 {
+            return Ok(());
         }
+        let name = format!("{tid}, overlapping calls {number}");
+        self.name("thread_name", pid, thread_number(track), &name)
     }
 
     fn program(&mut self, pid: u32, program: &str) -> io::Result<()> {

@@ -187,11 +187,8 @@ impl Answer {
             let (was, is) = (was.by_cause[*cause], is.by_cause[*cause]);
             [cause.name().to_owned(), time(was), time(is), difference(is - was)]
         };
-        headed(
-            out,
-            &table(&["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"], [0], causes.iter().map(of)),
-            terminal,
-        );
+        let header = ["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"];
+        headed(out, &table(&header, [0], causes.iter().map(of)), terminal);
         let rows = rows_of_ops(&was.ops, &is.ops, |op| [op.p50_s, op.p99_s]);
         headed(out, &table(&["OP", "CALLS", "P50", "P99", "CALLS AFTER", "P50", "P99"], [0], rows), terminal);
         less_safe(out, after.safety.iter(), terminal);

@@ -192,10 +192,8 @@ impl Builder {
             // Its fork went unseen (vfork).
             Some(thread) => {
                 let process = self.child(thread, pid, true);
-                self.synchronise(
-                    thread,
-                    Step { arg: process, flags: how::SILENT, ..Step::new(Op::Fork as u8) },
-                );
+                let step = Step { arg: process, flags: how::SILENT, ..Step::new(Op::Fork as u8) };
+                self.synchronise(thread, step);
                 process
             }
             None => self.new_process(pid, Table::default(), Origin::First),
