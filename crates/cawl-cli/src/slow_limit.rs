@@ -219,11 +219,8 @@ fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
 
 /// The base rates of [`LEARNED`] events, in bytes per ns.
 pub fn base_rates(trace: &str) -> Vec<f64> {
-    trace
-        .lines()
-        .filter_map(|line| last_of(line, LEARNED, "dirty_ratelimit="))
-        .map(|kib| kib * 1024e-9)
-        .collect()
+    let kib = trace.lines().filter_map(|line| last_of(line, LEARNED, "dirty_ratelimit="));
+    kib.map(|kib| kib * 1024e-9).collect()
 }
 
 /// Time of throttled writing until the smoothed limit has come down from `before` to near `hard`.

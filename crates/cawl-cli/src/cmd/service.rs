@@ -205,26 +205,21 @@ fn remarks(unit: &Unit, root: &Path) -> Vec<String> {
             remarks.push(format!("{file} sets LD_PRELOAD and takes precedence: name the tracer there"));
         }
     }
-    if unit
-        .all("InaccessiblePaths")
-        .iter()
-        .any(|path| ["/run", "/usr/local"].contains(&path.trim_start_matches(['-', '+'])))
-    {
+    let hides = |path: &&str| ["/run", "/usr/local"].contains(&path.trim_start_matches(['-', '+']));
+    if unit.all("InaccessiblePaths").iter().any(hides) {
         remarks.push("InaccessiblePaths= hides the tracer or the socket; remove that".to_owned());
     }
     let Some(command) = unit.last("ExecStart") else { return remarks };
     let program =
         command.split_whitespace().next().unwrap_or_default().trim_start_matches(['@', '-', ':', '+', '!']);
     if ["/bin/true", "/usr/bin/true"].contains(&program) {
-        remarks.push(
-            "this unit starts no process; on Debian the database is postgresql@VERSION-NAME".to_owned(),
-        );
+        let why = "this unit starts no process; on Debian the database is postgresql@VERSION-NAME";
+        remarks.push(why.to_owned());
     } else {
         let path = below(root, Path::new(program));
         if path.is_file() {
-            remarks.extend(
-                inspect::program(&path).obstacles.into_iter().map(|why| format!("not traced: {why}")),
-            );
+            let obstacles = inspect::program(&path).obstacles.into_iter();
+            remarks.extend(obstacles.map(|why| format!("not traced: {why}")));
         }
     }
     remarks

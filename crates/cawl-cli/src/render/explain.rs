@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use cawl_core::{ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report};
+use cawl_core::{
+    AsCalibrated, ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report,
+};
 
 use super::report::{
     basis, cold_memory, ended, identity, observed, profile, selected, worst_row, worst_table,
@@ -221,10 +223,8 @@ fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {
     if model.calls == 0 {
         return;
     }
-    let calibrated = model
-        .calibrated
-        .as_ref()
-        .map_or(String::new(), |calibrated| format!("; {} as calibrated", percent(calibrated.total_error)));
+    let calibrated = |of: &AsCalibrated| format!("; {} as calibrated", percent(of.total_error));
+    let calibrated = model.calibrated.as_ref().map_or(String::new(), calibrated);
     let [total, windowed] = [model.total_error, model.windowed_error].map(percent);
     let predicted = time(model.predicted_s);
     let text = format!("predicted {predicted}: {total} off, {windowed} in windows{calibrated}");

@@ -5,7 +5,7 @@ mod picture;
 use std::fmt::Write;
 
 use cawl_core::HostProfile;
-use cawl_core::tune::{DefaultChoice, Leaf, Need, Study, Tree};
+use cawl_core::tune::{self, DefaultChoice, Leaf, Need, Study, Tree};
 use serde::Serialize;
 
 use super::wrap::wrapped;
@@ -136,7 +136,7 @@ impl Answer {
             patterns: study
                 .patterns
                 .iter()
-                .filter(|one| row.need.is_none_or(|need| one.need == need))
+                .filter(|one| row.need.is_none_or(|need| need == one.need))
                 .count(),
             best: row.best,
             worst: row.worst,
@@ -144,19 +144,16 @@ impl Answer {
             harmonic: row.harmonic,
         };
         let name = |leaf: Leaf| leaf.setting.map(|setting| study.settings[setting].to_string());
+        let rule = |rule: tune::Rule| Rule {
+            conditions: rule.conditions,
+            setting: name(rule.leaf),
+            patterns: rule.leaf.patterns,
+            regret: rule.leaf.regret,
+        };
         let grown = |tree: &Tree| Grown {
             depth: tree.depth,
             regret: tree.regret,
-            rules: tree
-                .rules()
-                .into_iter()
-                .map(|rule| Rule {
-                    conditions: rule.conditions,
-                    setting: name(rule.leaf),
-                    patterns: rule.leaf.patterns,
-                    regret: rule.leaf.regret,
-                })
-                .collect(),
+            rules: tree.rules().into_iter().map(rule).collect(),
         };
         Answer {
             schema: SCHEMA,

@@ -83,11 +83,9 @@ impl Sensitivity {
 impl From<&Ledger> for Costs {
     fn from(ledger: &Ledger) -> Costs {
         let by_cause = ledger.causes.map(Nanos::as_seconds);
-        let mut causes: Vec<CauseCost> = by_cause
-            .iter()
-            .map(|(cause, predicted_s)| CauseCost { name: cause.name(), predicted_s })
-            .collect();
-        causes.retain(|cause| cause.predicted_s > 0.0);
+        let causes = by_cause.iter().filter(|(_, predicted_s)| *predicted_s > 0.0);
+        let causes = causes.map(|(cause, predicted_s)| CauseCost { name: cause.name(), predicted_s });
+        let mut causes: Vec<CauseCost> = causes.collect();
         causes.sort_by(|a, b| b.predicted_s.total_cmp(&a.predicted_s));
         let ops = ledger.ops.iter().map(|op| OpTimes {
             op: op.op.name(),

@@ -84,12 +84,8 @@ impl Builder {
     pub fn settle(&mut self, record: &Record) {
         let Record::End(end) = record else { return };
         let Some(pid) = self.sessions.remove(&end.id) else { return };
-        let mut copies: Vec<u32> = self
-            .pids
-            .iter()
-            .filter(|(number, _)| *number & PIDS == pid)
-            .map(|(_, process)| *process)
-            .collect();
+        let copies = self.pids.iter().filter(|(number, _)| *number & PIDS == pid);
+        let mut copies: Vec<u32> = copies.map(|(_, process)| *process).collect();
         copies.sort_unstable();
         for process in copies {
             if end.how == EndKind::Exec {

@@ -61,14 +61,11 @@ impl Unit {
             .find_map(|name| folders().find_map(|folder| fs::read_to_string(folder.join(name)).ok()))?;
         for name in names.iter().rev() {
             for folder in folders().collect::<Vec<_>>().into_iter().rev() {
-                let mut drop_ins: Vec<PathBuf> = fs::read_dir(folder.join(format!("{name}.d")))
-                    .into_iter()
-                    .flatten()
-                    .flatten()
-                    .map(|entry| entry.path())
-                    .filter(|path| path.extension().is_some_and(|ending| ending == "conf"))
-                    .filter(|path| !path.ends_with(super::DROP_IN))
-                    .collect();
+                let entries = fs::read_dir(folder.join(format!("{name}.d"))).into_iter().flatten().flatten();
+                let is_conf = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "conf");
+                let drop_ins = entries.map(|entry| entry.path()).filter(is_conf);
+                let mut drop_ins: Vec<PathBuf> =
+                    drop_ins.filter(|path| !path.ends_with(super::DROP_IN)).collect();
                 drop_ins.sort();
                 for path in drop_ins {
                     text += &format!("\n{}", fs::read_to_string(path).unwrap_or_default());
