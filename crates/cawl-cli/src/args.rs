@@ -347,7 +347,6 @@ pub struct DoctorArgs {
 #[derive(clap::Args)]
 pub struct CompletionsArgs {
     /// The shell
-    #[arg(value_enum)]
     pub shell: clap_complete::Shell,
 }
 

@@ -36,12 +36,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use cawl_client::address;
 use cawl_core::HostProfile;
+use cawl_host::profiles;
 use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::DaemonArgs;
-use crate::exit;
+use crate::{exit, render};
 
 /// The daemon's socket: as given, else the default.
 fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
@@ -69,6 +70,16 @@ fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;
     HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))
+}
+
+/// The profile for a folder, this one if none is named. What it lacks is told: `defaults`, if there is none.
+fn profile_of(folder: Option<&Path>, defaults: &str) -> HostProfile {
+    let chosen = profiles::choose(folder.unwrap_or(Path::new(".")));
+    let none = || format!("no profile of this machine; {defaults} (see cawl-cli calibrate)");
+    if let Some(note) = chosen.note.or_else(|| chosen.file.is_none().then(none)) {
+        render::tell(format_args!("cawl-cli: {note}"));
+    }
+    chosen.profile
 }
 
 /// The content of a file, unpacked if it begins with gzip's magic number.
@@ -102,10 +113,7 @@ fn apart(trace: Option<&Path>, report: Option<&Path>) -> anyhow::Result<()> {
 /// unless `may_replace`.
 fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
     let about = || format!("cannot write the profile {}; name another file with -o", file.display());
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     // The user's umask applies, as to any new file.
     let permissions = Permissions::from_mode(0o666);
     let mut aside = tempfile::Builder::new()

@@ -27,7 +27,6 @@ const EXEC_LOOKS: usize = 100;
 /// Most processes named on the terminal.
 const NAMED: usize = 4;
 
-/// The processes of one run.
 pub struct Family {
     /// Entries of their environment.
     marks: [Vec<u8>; 2],

@@ -14,7 +14,7 @@ mod timeline;
 use std::fs::File;
 use std::io::{self, BufWriter};
 
-use cawl_core::{CauseTimes, HostFacts, Mode, Prediction, Sample, Session};
+use cawl_core::{AnalysisOptions, CauseTimes, HostFacts, HostProfile, Prediction, Sample, Session};
 use cawl_wire::Event;
 
 use crate::args::ExportFormat;
@@ -25,37 +25,29 @@ use perfetto::Perfetto;
 use text::{Csv, Json};
 use timeline::Timeline;
 
-/// Where an export goes.
 pub type Output = BufWriter<File>;
 
-/// What an export is about.
-pub struct About {
+pub struct About<'a> {
     /// The models, in the order of predictions.
     pub models: Vec<&'static str>,
-    /// Their mode.
-    pub mode: Mode,
-    /// They learn.
-    pub learn: bool,
-    /// Name of the profile.
-    pub profile: String,
-    /// Bytes of a page.
-    pub page: u64,
+    pub options: &'a AnalysisOptions,
+    pub profile: &'a HostProfile,
     /// The machine that was traced, where that is known.
-    pub host: Option<HostFacts>,
+    pub host: Option<&'a HostFacts>,
 }
 
-impl About {
+impl About<'_> {
     /// Facts for the formats that have a place for them, by name.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
             ("cawl_version", env!("CARGO_PKG_VERSION").to_owned()),
             ("model", self.models.join(",")),
-            ("mode", self.mode.name().to_owned()),
-            ("learn", self.learn.to_string()),
-            ("profile", self.profile.clone()),
-            ("page_bytes", self.page.to_string()),
+            ("mode", self.options.mode.name().to_owned()),
+            ("learn", self.options.learn.to_string()),
+            ("profile", self.profile.name.clone()),
+            ("page_bytes", self.profile.kernel.page.0.to_string()),
         ];
-        if let Some(host) = &self.host {
+        if let Some(host) = self.host {
             facts.extend([
                 ("host", host.host.clone()),
                 ("kernel", host.kernel.clone()),
@@ -73,7 +65,6 @@ impl About {
 pub struct Call<'a> {
     /// Its number in the trace, from 1.
     pub number: u64,
-    /// The call.
     pub event: &'a Event,
     /// Path of its file, or the file's identity; None if it has no file.
     pub path: Option<&'a str>,
@@ -86,7 +77,6 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// What the first model predicted.
     fn prediction(&self) -> Option<&Prediction> {
         self.predictions.first()?.as_ref()
     }
@@ -111,14 +101,13 @@ pub trait Exporter {
     fn finish(&mut self, notes: &[String]) -> io::Result<()>;
 }
 
-/// An exporter of this format.
-pub fn exporter(format: ExportFormat, out: Output, about: &About) -> io::Result<Box<dyn Exporter>> {
-    let columns = Columns::new(&about.models);
+pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Result<Box<dyn Exporter>> {
+    let (columns, page) = (Columns::new(&about.models), about.profile.kernel.page);
     Ok(match format {
         ExportFormat::Csv => Box::new(Csv::new(columns, out)?),
-        ExportFormat::Json => Box::new(Json::new(columns, out)),
+        ExportFormat::Json => Box::new(Json { columns, out }),
         ExportFormat::Parquet => Box::new(Parquet::new(columns, out, about)?),
-        ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, about.page)),
-        ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, about.page)),
+        ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, page)),
+        ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, page)),
     })
 }

@@ -47,7 +47,6 @@ impl Stop {
     }
 }
 
-/// A signal asked to stop.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted; settings and files are as before")]
 pub struct Interrupted(i32);

@@ -68,7 +68,6 @@ impl Devices {
         devices
     }
 
-    /// The profile for a program that writes to these devices.
     pub fn profile(&self) -> Chosen {
         profiles::choose_for(&self.places)
     }

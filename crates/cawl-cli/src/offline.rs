@@ -11,10 +11,8 @@ use cawl_host::free;
 /// (`BANDWIDTH_INTERVAL`).
 const WATCH: Duration = Duration::from_millis(200);
 
-/// The kernel's counters of a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counted {
-    /// The latest sample.
     pub now: Sample,
     /// The rate at which present writers dirty pages; [`Rate::MIN`] without writers.
     pub rate: Rate,

@@ -23,7 +23,6 @@ impl Progress {
         Progress(bar.with_style(style))
     }
 
-    /// Begins the next measurement.
     pub fn begin(&mut self, what: impl Into<Cow<'static, str>>) {
         self.0.set_message(what);
         self.show();

@@ -1,6 +1,7 @@
 //! Output for people: aligned tables, readable units, colour only on a terminal.
 
 pub mod advise;
+pub mod beside;
 pub mod calls;
 pub mod causes;
 pub mod compact;
@@ -30,6 +31,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use cawl_core::Nanos;
 use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 
@@ -142,6 +144,16 @@ pub fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
 /// A number of things: `1 cause`, `2 causes`.
 pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+pub fn time(seconds: f64) -> String {
+    Nanos::seconds(seconds).to_string()
+}
+
+/// A difference of times, in seconds, with its sign.
+pub fn difference(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", time(seconds.abs()))
 }
 
 /// A fraction as a percentage.

@@ -72,7 +72,6 @@ impl Scratch {
         }
     }
 
-    /// The path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -117,7 +116,6 @@ impl Scratch {
         nix::unistd::syncfs(&folder).with_context(|| format!("cannot sync {}", self.folder.display()))
     }
 
-    /// Removes a file of the folder.
     pub fn remove(&self, name: &str) {
         // A file that cannot be removed now is removed with the folder.
         drop(fs::remove_file(self.folder.join(name)));
@@ -184,7 +182,6 @@ fn is_ours(name: &str) -> bool {
     prefixes.filter_map(|prefix| name.strip_prefix(prefix)).any(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// True for a folder that is not locked yet.
 fn is_begun(folder: &Path) -> bool {
     folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(BEGUN))
 }

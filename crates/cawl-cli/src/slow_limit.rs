@@ -5,7 +5,6 @@
 //!
 //! - The kernel's smoothed limit (`dirty_limit`, `update_dirty_limit`) follows a higher setting at once, and
 //!   a lower one by 1/32 of the gap per 200 ms, only while a writer is throttled.
-//!   back.
 //! - The device's bandwidth (`wb_update_write_bandwidth`) is a mean over about four seconds of writeback,
 //!   starts at 100 MB/s, and sets the writers' base rate. Short bursts and synchronous writes lower both.
 //!
@@ -43,19 +42,14 @@ const LEARNING: Nanos = Nanos::seconds(12.0);
 const BLIND: Nanos = Nanos::seconds(30.0);
 /// The longest time with tracepoints.
 const SEEING: Nanos = Nanos::seconds(60.0);
-/// Name of the file that is written in circles.
 const FILE: &str = "throttled-writing";
 const CHUNK: usize = 1 << 20;
 
-/// The progress line during this.
 const WHAT: &str = "throttled writing, until the kernel's own limit and bandwidth have followed";
 
-/// Limits of this writing.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Most bytes to write.
     pub bytes: Bytes,
-    /// The longest time.
     pub time: Nanos,
 }
 
@@ -66,12 +60,9 @@ impl Budget {
     }
 }
 
-/// The result.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Bytes written.
     pub written: Bytes,
-    /// A remark for the user.
     pub note: Option<String>,
     /// The kernel's base rate for writers of this device (`dirty_ratelimit`), if traced.
     pub base_rate: Option<Rate>,
@@ -156,7 +147,6 @@ pub fn follow(
     Ok(outcome)
 }
 
-/// The traced estimates.
 #[derive(Debug)]
 struct Seen {
     hard: Bytes,
@@ -185,7 +175,6 @@ impl Seen {
         }
     }
 
-    /// The latest base rate.
     fn base_rate(&self) -> Option<Rate> {
         self.learned.back().map(|(_, _, kib)| Rate::per_second(kib * 1024.0))
     }
@@ -230,11 +219,8 @@ fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
 
 /// The base rates of [`LEARNED`] events, in bytes per ns.
 pub fn base_rates(trace: &str) -> Vec<f64> {
-    trace
-        .lines()
-        .filter_map(|line| last_of(line, LEARNED, "dirty_ratelimit="))
-        .map(|kib| kib * 1024e-9)
-        .collect()
+    let kib = trace.lines().filter_map(|line| last_of(line, LEARNED, "dirty_ratelimit="));
+    kib.map(|kib| kib * 1024e-9).collect()
 }
 
 /// Time of throttled writing until the smoothed limit has come down from `before` to near `hard`.

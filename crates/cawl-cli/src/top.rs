@@ -32,17 +32,12 @@ use app::{App, Effect};
 use feed::Feed;
 use theme::Theme;
 
-/// An input of the screen.
 enum Input {
-    /// A key was pressed.
     Key(KeyEvent),
-    /// The terminal was resized.
     Resized,
-    /// The daemon sent a push.
     Pushed(Box<Push>),
     /// The daemon cannot be reached, and why.
     Lost(String),
-    /// A signal arrived.
     Signal(i32),
     /// The terminal cannot be read.
     Closed(io::Error),
@@ -97,7 +92,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
                 Input::Lost(why) => app.lost(why),
                 Input::Resized => Effect::None,
                 Input::Signal(SIGCONT) => Effect::Redraw,
-                Input::Signal(number) => Effect::Die(number),
+                Input::Signal(number) => Effect::End(Some(number)),
                 Input::Closed(error) => {
                     return Err(error).context("the terminal cannot be read any more");
                 }
@@ -107,8 +102,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
                 Effect::Subscribe(sort) => feed.subscribe(sort),
                 Effect::Redraw => screen.again()?,
                 Effect::Suspend => screen.suspend()?,
-                Effect::Quit => ended = Some(None),
-                Effect::Die(number) => ended = Some(Some(number)),
+                Effect::End(by) => ended = Some(by),
             }
             // Takes all waiting inputs before the next drawing.
             next = inputs.try_recv().ok();

@@ -48,7 +48,6 @@ pub fn lasting_path(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(Path::new(LASTING).join(name()))
 }
 
-/// Writes the library for services.
 pub fn install_lasting(root: &Path) -> anyhow::Result<PathBuf> {
     let path = lasting_path(root)?;
     if root == Path::new("/") {

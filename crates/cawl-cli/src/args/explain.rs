@@ -15,7 +15,6 @@ use super::{ClassesArgs, ModeArgs, ModelArgs, report_file};
 #[derive(clap::Args)]
 pub struct ExplainArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
-    #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// Only calls on files whose path fits: `*` is any text, `?` one character
     #[arg(long, value_name = "GLOB")]

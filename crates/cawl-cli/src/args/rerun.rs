@@ -13,7 +13,6 @@ use super::whatif::ProgramChanges;
 #[derive(clap::Args)]
 pub struct RerunArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
-    #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// The folder that is written to: empty, new, or left by --prepare. Nothing else is written to
     #[arg(long, value_name = "DIR")]

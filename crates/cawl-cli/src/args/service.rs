@@ -31,7 +31,6 @@ pub enum ServiceCommand {
 #[derive(Args)]
 pub struct EnableArgs {
     /// The service, such as redis-server or postgresql@15-main
-    #[arg(value_name = "UNIT")]
     pub unit: String,
     /// Where the daemon listens
     #[arg(long, value_name = "PATH", default_value = "/run/cawl/cawld.sock")]
@@ -47,7 +46,6 @@ pub struct EnableArgs {
 #[derive(Args)]
 pub struct DisableArgs {
     /// The service
-    #[arg(value_name = "UNIT")]
     pub unit: String,
     #[command(flatten)]
     pub root: RootArgs,

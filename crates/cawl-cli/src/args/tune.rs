@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
+use cawl_core::quantity::size_above_zero;
 use cawl_core::tune::{Access, Choices, Syncs};
-use cawl_core::{Bytes, DirtyLimits, quantity};
+use cawl_core::{Bytes, DirtyLimits};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
-
-use quantity::size_above_zero;
 
 /// Dirty limits of the grid beside those of the machine: the flusher begins early.
 const LOW: DirtyLimits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(1024) };
@@ -121,11 +120,8 @@ fn limits(text: &str) -> Result<Limits, String> {
     if text == "own" {
         return Ok(Limits(None));
     }
-    let (background, hard) = text.split_once(',').ok_or("give own, or two sizes: 16M,1G")?;
-    let limits =
-        DirtyLimits { background: Bytes(quantity::size(background)?), hard: Bytes(size_above_zero(hard)?) };
-    match limits.background < limits.hard {
-        true => Ok(Limits(Some(limits))),
-        false => Err("the background limit must be below the hard limit".to_owned()),
+    if !text.contains(',') {
+        return Err("give own, or two sizes: 16M,1G".to_owned());
     }
+    Ok(Limits(Some(super::whatif::limits(text)?)))
 }

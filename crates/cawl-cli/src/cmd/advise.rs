@@ -11,12 +11,9 @@ use anyhow::Context;
 use cawl_client::protocol::{Recorded, Recording, Request};
 use cawl_client::query::{PATIENCE, ask_within};
 use cawl_core::advise::{Candidate, Case, Tried, rank};
-use cawl_core::{
-    Analysis, AnalysisOptions, Explain, FileSizes, HostProfile, Machine, Mode, Nanos, Record, Report,
-};
-use cawl_host::trace::TraceError;
+use cawl_core::{Analysis, AnalysisOptions, Explain, FileSizes, HostProfile, Machine, Nanos, Record, Report};
 
-use super::on_paper::{MODEL, Scenario, run_all};
+use super::on_paper::{Scenario, learning, run_all};
 use super::saved::SavedTrace;
 use crate::args::{AdviseArgs, ModelArgs};
 use crate::progress::Progress;
@@ -32,14 +29,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// Records between two looks at the progress.
 const SHOWN: u64 = 1 << 16;
 
-/// Advises.
 pub fn advise(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let Some(trace) = &args.trace else { return of_daemon(args) };
     let answer = advice(args, trace, None)?;
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }
 
-/// Advises on what the daemon records.
 fn of_daemon(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let neither = || exit::Usage("name a trace, or the socket of a running cawld with --socket".to_owned());
     let socket = args.socket.as_deref().ok_or_else(neither)?;
@@ -79,7 +74,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let mut trace = open()?;
     let begun = Instant::now();
     let expected = A_BYTE * fs::metadata(path).map_or(0, |meta| meta.len()) as f64;
-    let seen = look(&mut trace, args, Watched::new(expected, "looking for patterns"))?;
+    let seen = look(&mut trace, args, expected)?;
     let Seen { report, profile, warm, sizes, left_out } = &seen;
     if !left_out {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
@@ -87,12 +82,10 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let machine = Machine { profile: profile.clone(), limits: None, warm: *warm };
     let a_run = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
-        let watched = Watched::new(a_run * scenarios.len() as f64, "trying changes");
+        let expected = a_run * scenarios.len() as f64;
         let mut trace = open()?;
         let whatifs = scenarios.iter().map(|one| one.begin(sizes)).collect();
-        let about = trace.about();
-        let records = watched.all(first(trace.records(), args.calls));
-        run_all(records, whatifs).with_context(|| about)
+        run_all(watched(expected, "trying changes", first(trace.records(), args.calls)), whatifs)
     };
     let case = Case::new(report, profile);
     let mut candidates = case.candidates();
@@ -141,21 +134,12 @@ struct Seen {
     left_out: bool,
 }
 
-fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::Result<Seen> {
-    let options = AnalysisOptions {
-        models: vec![MODEL.to_owned()],
-        mode: Mode::Assimilated,
-        learn: !args.no_learn,
-        for_others: true,
-        as_calibrated: true,
-        ..AnalysisOptions::default()
-    };
+fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<Seen> {
+    let options = AnalysisOptions { as_calibrated: true, ..learning(!args.no_learn) };
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let (mut sizes, mut calls) = (FileSizes::default(), 0);
-    let about = trace.about();
-    let records = watched.all(first(trace.records(), args.calls.map(|calls| calls.saturating_add(1))));
-    for record in records {
-        let record = record.with_context(|| about.clone())?;
+    for record in watched(expected, "looking for patterns", trace.records()) {
+        let record = record?;
         analysis.take(&record);
         if let Record::Event(event) = &record {
             calls += 1;
@@ -175,9 +159,9 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::
 
 /// Records up to so many calls.
 fn first(
-    records: impl Iterator<Item = Result<Record, TraceError>> + Send,
+    records: impl Iterator<Item = anyhow::Result<Record>> + Send,
     most: Option<u64>,
-) -> impl Iterator<Item = Result<Record, TraceError>> + Send {
+) -> impl Iterator<Item = anyhow::Result<Record>> + Send {
     let mut calls = 0;
     records.take_while(move |record| {
         calls += u64::from(matches!(record, Ok(Record::Event(_))));
@@ -185,28 +169,21 @@ fn first(
     })
 }
 
-/// Shows the progress of a pass through a trace.
-struct Watched {
+/// The same records, while a line tells of the pass through them.
+fn watched<R>(
     expected: Nanos,
     what: &'static str,
-}
-
-impl Watched {
-    fn new(expected: Nanos, what: &'static str) -> Watched {
-        Watched { expected, what }
-    }
-
-    fn all<R>(self, records: impl Iterator<Item = R> + Send) -> impl Iterator<Item = R> + Send {
-        let mut progress = Progress::new(self.expected);
-        progress.begin(self.what);
-        let mut count: u64 = 0;
-        records.inspect(move |_| {
-            count += 1;
-            if count.is_multiple_of(SHOWN) {
-                progress.show();
-            }
-        })
-    }
+    records: impl Iterator<Item = R> + Send,
+) -> impl Iterator<Item = R> + Send {
+    let mut progress = Progress::new(expected);
+    progress.begin(what);
+    let mut count: u64 = 0;
+    records.inspect(move |_| {
+        count += 1;
+        if count.is_multiple_of(SHOWN) {
+            progress.show();
+        }
+    })
 }
 
 /// The ranks that others wait for: no change of a call helps there.
@@ -219,13 +196,11 @@ fn stragglers(explain: &Explain) -> Option<String> {
     let named: Vec<String> = explain.stragglers.iter().map(u32::to_string).collect();
     let waited = slowest - typical;
     (!named.is_empty() && waited > 0.0).then(|| {
+        let [slowest, typical, waited] = [slowest, typical, waited].map(Nanos::seconds);
+        let ranks = named.join(", ");
         format!(
-            "rank {} takes up to {} in calls, the others {} (median): where these wait for it, {} of each is lost; \
-             divide the data evenly",
-            named.join(", "),
-            Nanos::seconds(slowest),
-            Nanos::seconds(typical),
-            Nanos::seconds(waited)
+            "rank {ranks} takes up to {slowest} in calls, the others {typical} (median): where these wait for it, \
+             {waited} of each is lost; divide the data evenly"
         )
     })
 }

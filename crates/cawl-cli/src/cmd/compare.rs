@@ -9,7 +9,6 @@ use super::{read_profile, recordings};
 use crate::args::CompareArgs;
 use crate::render;
 
-/// Replays the runs and prints the table.
 pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let profile = read_profile(&args.profile)?;
     let runs = recordings::read(&args.dir, &args.runs, &args.exclude)?;

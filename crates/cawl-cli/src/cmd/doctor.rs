@@ -12,10 +12,8 @@ use crate::args::DoctorArgs;
 use crate::render::shown;
 use crate::{exit, render, tracer};
 
-/// Version of the JSON output.
 const SCHEMA: u32 = 1;
 
-/// All that was found.
 #[derive(Default, Serialize)]
 struct Findings {
     schema: u32,
@@ -32,7 +30,6 @@ struct Findings {
     machine: Vec<Check>,
 }
 
-/// One check of the machine.
 #[derive(Serialize)]
 struct Check {
     name: &'static str,
@@ -51,7 +48,6 @@ enum State {
     Bad,
 }
 
-/// Checks and prints.
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = Findings { schema: SCHEMA, machine: machine(), ..Findings::default() };
     if let Some(name) = args.command.first() {
@@ -116,11 +112,10 @@ fn sockets() -> Check {
     };
     match folder {
         Ok(folder) => check("sockets", State::Fine, format_args!("in {}", folder.display())),
-        Err(error) => check(
-            "sockets",
-            State::Bad,
-            format_args!("no private folder: {error}; set XDG_RUNTIME_DIR to one"),
-        ),
+        Err(error) => {
+            let why = format_args!("no private folder: {error}; set XDG_RUNTIME_DIR to one");
+            check("sockets", State::Bad, why)
+        }
     }
 }
 
@@ -175,11 +170,10 @@ fn kernel() -> Check {
 fn coverage() -> Check {
     match cawl_host::wchar(std::process::id()).process {
         Some(_) => check("coverage", State::Fine, "/proc/PID/io counts what is written"),
-        None => check(
-            "coverage",
-            State::Note,
-            "/proc/PID/io cannot be read here, so reports cannot tell how much was seen",
-        ),
+        None => {
+            let why = "/proc/PID/io cannot be read here, so reports cannot tell how much was seen";
+            check("coverage", State::Note, why)
+        }
     }
 }
 
@@ -198,10 +192,9 @@ fn profile() -> Check {
     match (chosen.file, chosen.note) {
         (Some(file), None) => check("profile", State::Fine, file.display()),
         (Some(file), Some(note)) => check("profile", State::Note, format_args!("{}: {note}", file.display())),
-        (None, _) => check(
-            "profile",
-            State::Note,
-            "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one",
-        ),
+        (None, _) => {
+            let why = "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one";
+            check("profile", State::Note, why)
+        }
     }
 }

@@ -18,7 +18,6 @@ use crate::{exit, render};
 /// Calls of the same thread that are shown before one and after it.
 const BESIDE: usize = 3;
 
-/// Explains the calls that were asked for.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.trace), args.report.as_deref())?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
@@ -31,16 +30,15 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut any = false;
-    let mut wanted = args.call.map(Wanted::new);
-    let taken = take_all(
+    let mut wanted = args.call.map(|number| Wanted { number, ..Wanted::default() });
+    take_all(
         &mut analysis,
         |records, most| trace.read(records, most),
         |record, shown| {
             any |= matches!(record, Record::Event(_));
             wanted.as_mut().is_none_or(|wanted| wanted.take(record, shown))
         },
-    );
-    taken.with_context(|| trace.about())?;
+    )?;
     if let Some(wanted) = wanted {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
         let call = wanted.found()?;
@@ -97,6 +95,7 @@ fn selection(args: &ExplainArgs) -> anyhow::Result<Option<Selection>> {
 }
 
 /// Looks for the call with a number.
+#[derive(Default)]
 struct Wanted {
     number: u64,
     calls: u64,
@@ -109,11 +108,6 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(number: u64) -> Wanted {
-        let (paths, programs, latest) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Wanted { number, calls: 0, first: 0, paths, programs, latest, found: None }
-    }
-
     /// Takes the next record; false when nothing more is needed.
     fn take(&mut self, record: &Record, shown: Shown<'_>) -> bool {
         match record {

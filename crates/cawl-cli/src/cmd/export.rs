@@ -21,7 +21,6 @@ use crate::export::{About, Call, Exporter, exporter};
 use crate::interrupt::{Interrupted, guard};
 use crate::{exit, render};
 
-/// Analyses the trace and writes each call.
 pub fn export(args: &TraceExportArgs) -> anyhow::Result<ExitCode> {
     guard(|signal| run(args, &signal))
 }
@@ -33,16 +32,10 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let about = About {
-        models: analysis.models(),
-        mode: options.mode,
-        learn: options.learn,
-        profile: trace.profile.name.clone(),
-        page: trace.profile.kernel.page.0,
-        host: trace.host().cloned(),
-    };
     let target = Target::open(args)?;
     let result = target.file().and_then(|file| {
+        let (profile, host) = (&trace.profile, trace.host());
+        let about = About { models: analysis.models(), options: &options, profile, host };
         let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), ..Names::default() };
         let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, signal)?;
@@ -58,7 +51,7 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         other => other.with_context(|| target.cannot_be_written())?,
     };
-    taken.with_context(|| trace.about())?;
+    taken?;
     let name = target.keep()?;
     if let Some(name) = name {
         let Report { calls, bytes, .. } = report;
@@ -107,7 +100,7 @@ fn calls(
             result.is_ok() && signal.load(Ordering::Relaxed) == 0
         },
     );
-    result.map(|()| taken.map_err(anyhow::Error::from))
+    result.map(|()| taken)
 }
 
 /// What records told of files and processes so far.
@@ -150,7 +143,6 @@ fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
     damage.cloned().into_iter().chain(losses.into_iter().flatten()).chain(report.notes.clone()).collect()
 }
 
-/// Where the export goes.
 enum Target {
     Stdout,
     /// What is no plain file: a pipe, a device.
@@ -190,7 +182,6 @@ impl Target {
         matches!(self, Target::Stdout) && io::stdout().is_terminal()
     }
 
-    /// What to write to.
     fn file(&self) -> io::Result<File> {
         match self {
             Target::Stdout => Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)),

@@ -8,7 +8,6 @@ use super::recordings;
 use crate::args::FitArgs;
 use crate::render::{shown, tell};
 
-/// Derives the profile and writes it.
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let runs = recordings::traced(&args.dir, recordings::read(&args.dir, &args.runs, &[])?)?;
     let mut profile =
@@ -18,15 +17,11 @@ pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     }
     // The core has no clock, so the time of creation is set here.
     profile.created = Some(cawl_host::wall_clock());
+    let output = args.output.display();
     std::fs::write(&args.output, profile.to_toml())
-        .with_context(|| format!("cannot write the profile {}", args.output.display()))?;
+        .with_context(|| format!("cannot write the profile {output}"))?;
     let (memory, device) = (&profile.memory, &profile.device);
-    tell(format_args!(
-        "{} from {} runs is now in {}",
-        shown(&profile.name),
-        runs.len(),
-        args.output.display()
-    ));
+    tell(format_args!("{} from {} runs is now in {output}", shown(&profile.name), runs.len()));
     tell(format_args!("page cache: fresh {}, cached {}", memory.fresh.value, memory.cached.value));
     tell(format_args!(
         "device: direct {}, writeback {}, synchronous call {}, fsync {}",

@@ -8,7 +8,6 @@ use clap::CommandFactory;
 use crate::args::{Args, CompletionsArgs, ManArgs};
 use crate::render;
 
-/// Prints the completions of both programs.
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "cawl-cli", &mut text);
@@ -16,7 +15,6 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     render::data(&String::from_utf8(text)?)
 }
 
-/// Writes the pages of both programs.
 pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder)

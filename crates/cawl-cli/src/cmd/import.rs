@@ -15,7 +15,6 @@ use super::{are_same, unpacked};
 use crate::args::{Format, ImportArgs};
 use crate::render;
 
-/// Reads the input line by line into a trace.
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let about = || format!("cannot import {}", args.input.display());
     anyhow::ensure!(
@@ -85,7 +84,6 @@ fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
     unpacked(bar.wrap_read(file))
 }
 
-/// A summary for people, on stderr.
 fn tell(summary: &ImportSummary, output: &Path) {
     let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
     render::tell(format_args!(

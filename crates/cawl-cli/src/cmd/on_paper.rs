@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use cawl_core::{Change, Class, FileSizes, Ledger, Machine, Record, WhatIf, build, classify};
-use cawl_host::trace::TraceError;
+use cawl_core::{
+    AnalysisOptions, Change, Class, FileSizes, Ledger, Machine, Mode, Record, WhatIf, build, classify,
+};
 
 /// The model that calls are run through on paper.
-pub const MODEL: &str = "kernel";
+const MODEL: &str = "kernel";
 /// Records of a batch.
 const BATCH: usize = 2048;
 /// Most batches in a channel.
@@ -17,7 +18,6 @@ const WAITING: usize = 2;
 /// Calls on a machine, both with their changes.
 #[derive(Clone)]
 pub struct Scenario {
-    /// The machine.
     pub machine: Machine,
     /// What becomes of the calls, one change after another.
     pub changes: Vec<Change>,
@@ -28,6 +28,17 @@ impl Scenario {
     pub fn begin(&self, sizes: &FileSizes) -> WhatIf {
         let model = build(MODEL, &self.machine.profile).expect("it is in the list of models");
         WhatIf::new(model, &self.machine, &self.changes, sizes)
+    }
+}
+
+/// The options of an analysis that looks at a trace before, and learns from its calls or not.
+pub fn learning(learn: bool) -> AnalysisOptions {
+    AnalysisOptions {
+        models: vec![MODEL.to_owned()],
+        mode: Mode::Assimilated,
+        learn,
+        for_others: true,
+        ..AnalysisOptions::default()
     }
 }
 
@@ -42,32 +53,28 @@ fn observed_s(record: &Record) -> f64 {
 /// Runs all of them through records, on as many threads as there are processors; also what the calls took in
 /// the trace, in seconds.
 pub fn run_all(
-    mut records: impl Iterator<Item = Result<Record, TraceError>>,
+    mut records: impl Iterator<Item = anyhow::Result<Record>>,
     whatifs: Vec<WhatIf>,
-) -> Result<(Vec<Ledger>, f64), TraceError> {
+) -> anyhow::Result<(Vec<Ledger>, f64)> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len().max(1));
-    let mut shares: Vec<Vec<(usize, WhatIf)>> = (0..threads).map(|_| Vec::new()).collect();
-    for (at, one) in whatifs.into_iter().enumerate() {
-        shares[at % threads].push((at, one));
-    }
+    let mut left = whatifs.into_iter();
+    let share = left.len().div_ceil(threads);
+    let shares = (0..threads).map(|_| left.by_ref().take(share).collect::<Vec<WhatIf>>());
     let mut observed = 0.0;
     thread::scope(|scope| {
         let workers: Vec<_> = shares
-            .into_iter()
             .map(|mut share| {
                 let (send, batches) = sync_channel::<Arc<Vec<Record>>>(WAITING);
                 let worker = scope.spawn(move || {
                     for batch in batches {
-                        share
-                            .iter_mut()
-                            .for_each(|(_, one)| batch.iter().for_each(|record| one.take(record)));
+                        share.iter_mut().for_each(|one| batch.iter().for_each(|record| one.take(record)));
                     }
-                    share.into_iter().map(|(at, one)| (at, one.finish())).collect::<Vec<_>>()
+                    share.into_iter().map(WhatIf::finish).collect::<Vec<_>>()
                 });
                 (send, worker)
             })
             .collect();
-        let mut read = || -> Result<Vec<Record>, TraceError> { records.by_ref().take(BATCH).collect() };
+        let mut read = || -> anyhow::Result<Vec<Record>> { records.by_ref().take(BATCH).collect() };
         let outcome = loop {
             match read() {
                 Err(error) => break Err(error),
@@ -80,13 +87,11 @@ pub fn run_all(
                 }
             }
         };
-        let mut ledgers: Vec<(usize, Ledger)> = Vec::new();
+        let mut ledgers = Vec::new();
         for (send, worker) in workers {
             drop(send);
             ledgers.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
-        ledgers.sort_by_key(|(at, _)| *at);
-        outcome?;
-        Ok((ledgers.into_iter().map(|(_, ledger)| ledger).collect(), observed))
+        outcome.map(|()| (ledgers, observed))
     })
 }

@@ -7,17 +7,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use cawl_client::protocol::{Plan, Request, Status, View};
 use cawl_client::query;
-use cawl_core::HostProfile;
-use cawl_host::profiles;
 use nix::sys::stat::{major, minor};
 use serde_json::Value;
 
-use super::{parsed, socket_of, stored_profile};
+use super::{parsed, profile_of, socket_of, stored_profile};
 use crate::args::PredictArgs;
 use crate::offline::{self, Counted};
 use crate::render;
 
-/// Asks the daemon or predicts offline, and prints.
 pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let device = match &args.path {
         Some(path) => Some(device_of(path)?),
@@ -47,7 +44,6 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The answer of a daemon.
 fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
     let answer: Value = query::ask(&socket, &Request::Predict(plan.clone()))?;
@@ -59,27 +55,17 @@ fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
 
 /// The answer from the profile and the kernel's counters.
 fn without_daemon(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
-    let profile = offline_profile(args)?;
+    let profile = match &args.profile {
+        Some(file) => stored_profile(file)?,
+        None => {
+            profile_of(args.path.as_deref(), "speeds are defaults, and the answer is an order of magnitude")
+        }
+    };
     // The dirty level of this machine does not belong to another machine's profile.
     let counted = if args.profile.is_some() { None } else { Counted::here() };
     let answer = offline::predict(plan, &profile, counted.as_ref())?;
     let hard = Some(profile.kernel.limits.hard.0);
     render::answer(args.json, &answer, |terminal| Ok(render::predict::text(plan, &answer, hard, terminal)))
-}
-
-/// The named profile, else that of the machine and the target folder. Its limitations are printed.
-fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
-    if let Some(file) = &args.profile {
-        return stored_profile(file);
-    }
-    let chosen = profiles::choose(args.path.as_deref().unwrap_or(Path::new(".")));
-    const NONE: &str = "no profile of this machine; speeds are defaults, and the answer is an order of magnitude \
-                        (see cawl-cli calibrate)";
-    let none = chosen.file.is_none().then(|| NONE.to_owned());
-    if let Some(note) = chosen.note.or(none) {
-        render::tell(format_args!("cawl-cli: {note}"));
-    }
-    Ok(chosen.profile)
 }
 
 /// The device of a file, or of the nearest existing folder above it.

@@ -15,7 +15,6 @@ use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand}
 use crate::render;
 use crate::render::profile::{Difference, changed, differences};
 
-/// Compares or exports.
 pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ProfileCommand::Diff(args) => diff(args),

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use cawl_core::{Analysis, Mode, Record};
 
 use super::apart;
@@ -14,7 +13,6 @@ use crate::args::ReplayArgs;
 use crate::render;
 use crate::render::calls::CallPrinter;
 
-/// Replays the trace and prints the analysis.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.file), args.report.as_deref())?;
     let mut trace = SavedTrace::open(&args.file, &args.model)?;
@@ -29,7 +27,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut paths = HashMap::new();
 
     let mut result = Ok(());
-    let taken = take_all(
+    take_all(
         &mut analysis,
         |records, most| trace.read(records, most),
         |record, shown| {
@@ -44,8 +42,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             }
             result.is_ok()
         },
-    );
-    taken.with_context(|| trace.about())?;
+    )?;
     if let Some(damage) = trace.reader.damage().describe() {
         analysis.take(&Record::Note(damage));
     }

@@ -3,11 +3,10 @@
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
 
-use anyhow::Context;
-use cawl_core::{Change, Class, FileSizes, Record, Steps, classify};
+use cawl_core::{Change, Class, Record, Steps, classify};
 
 use super::saved::SavedTrace;
-use super::whatif::{needs_sizes, sizes};
+use super::whatif::sizes;
 use crate::args::{ModelArgs, RerunArgs, Word};
 use crate::interrupt::{self, Interrupted};
 use crate::render;
@@ -17,7 +16,6 @@ use crate::rerun::{Builder, Folder, Order, how, play, unmakeable};
 /// Records between two looks for a signal.
 const LOOK: u64 = 4096;
 
-/// Makes the calls, or prepares that.
 pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
     interrupt::guard(|signal| run(args, &signal))
 }
@@ -25,7 +23,7 @@ pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
 fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0.0;
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
-    let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
+    let sizes = sizes(given, open)?;
     let changes: Vec<Change> = given
         .iter()
         .filter_map(|one| match &one.word {
@@ -37,7 +35,6 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let mut steps = Steps::new(&changes, &sizes);
     let mut builder = Builder::new(cawl_host::facts().available);
     let mut recorded = Times::default();
-    let about = trace.about();
     let mut result = Ok(());
     let mut step = |builder: &mut Builder, step: cawl_core::Step| {
         if result.is_ok() {
@@ -46,7 +43,7 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         result.is_ok()
     };
     for (number, record) in (0u64..).zip(trace.records()) {
-        let record = record.with_context(|| about.clone())?;
+        let record = record?;
         if let Record::Event(event) = &record {
             recorded.span(event.start, event.end());
             if unmakeable(event).is_none() {
@@ -88,11 +85,8 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let elapsed = elapsed?;
     if args.prepare {
         folder.leave_prepared(&script)?;
-        let prepared = Prepared::new(
-            &args.dir,
-            script.fills.len() as u64,
-            script.fills.iter().map(|fill| fill.size).sum(),
-        );
+        let bytes = script.fills.iter().map(|fill| fill.size).sum();
+        let prepared = Prepared::new(&args.dir, script.fills.len() as u64, bytes);
         return render::answer(args.json, &prepared, |_| Ok(prepared.text()));
     }
     if args.keep {

@@ -32,7 +32,6 @@ use crate::{exit, render, start, tracer};
 /// Time limit for the report: the daemon first reads all calls that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
 
-/// Why there is no report.
 const GIVEN_UP: &str = "there is no report: interrupted twice";
 
 /// Runs the program; returns its exit code, or dies by the signal that ended it.
@@ -178,13 +177,10 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     })
 }
 
-/// The daemon of a run.
 struct Backend {
     /// The daemon inside this process; None if one was named by --socket.
     inside: Option<Daemon>,
-    /// Its socket.
     path: PathBuf,
-    /// The run's number.
     run: u64,
 }
 
@@ -290,7 +286,6 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
     Ok((path, listener))
 }
 
-/// The variables added to the program's environment.
 fn variables(
     args: &RunArgs,
     library: &Path,
@@ -398,15 +393,11 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
 fn notes(args: &RunArgs, verdict: &Verdict) -> Vec<String> {
     let mut notes = Vec::new();
     if args.no_children {
-        notes.push(
-            "only the program itself was traced, not the processes it started (--no-children)".to_owned(),
-        );
+        notes.push("only the program itself was traced, not the processes it started (--no-children)".into());
     }
     if args.lossless {
-        notes.push(
-            "the program waited whenever its ring was full, so its times may be too long (--lossless)"
-                .to_owned(),
-        );
+        let why = "the program waited whenever its ring was full, so its times may be too long (--lossless)";
+        notes.push(why.to_owned());
     }
     notes.extend(verdict.obstacles.iter().map(|why| format!("not traced: {why}")));
     notes.extend(verdict.remarks.iter().cloned());

@@ -7,20 +7,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use cawl_core::{AnalysisOptions, HostFacts, HostProfile, LiveOptions, Mode, Record};
 use cawl_host::profiles;
-use cawl_host::trace::{TraceError, TraceReader};
+use cawl_host::trace::TraceReader;
 
 use super::read_profile;
 use crate::args::{ModeArgs, ModelArgs};
 use crate::exit;
 
-/// A trace that is being read.
 pub struct SavedTrace {
     path: PathBuf,
     /// Read to the first record that tells nothing of the whole.
     pub reader: TraceReader<BufReader<File>>,
     /// What was read of it, but for the profile and the options.
     head: Vec<Record>,
-    /// The profile of the analysis.
     pub profile: HostProfile,
     /// How the live run worked, if it says so.
     pub live: Option<LiveOptions>,
@@ -67,16 +65,18 @@ impl SavedTrace {
     }
 
     /// All records but the profile and the options.
-    pub fn records(&mut self) -> impl Iterator<Item = Result<Record, TraceError>> + Send {
-        std::mem::take(&mut self.head).into_iter().map(Ok).chain(&mut self.reader)
+    pub fn records(&mut self) -> impl Iterator<Item = anyhow::Result<Record>> + Send {
+        let SavedTrace { path, reader, head, .. } = self;
+        let read = reader.map(|record| record.with_context(|| about(path)));
+        std::mem::take(head).into_iter().map(Ok).chain(read)
     }
 
     /// Adds the next `most` of these records, or those that are left.
-    pub fn read(&mut self, records: &mut Vec<Record>, most: usize) -> Result<(), TraceError> {
+    pub fn read(&mut self, records: &mut Vec<Record>, most: usize) -> anyhow::Result<()> {
         let before = records.len();
         records.extend(self.head.drain(..most.min(self.head.len())));
         let added = records.len() - before;
-        self.reader.read(records, most - added)
+        self.reader.read(records, most - added).with_context(|| about(&self.path))
     }
 
     /// The machine that was traced, if the trace begins with that.
@@ -85,11 +85,6 @@ impl SavedTrace {
             Record::Host(host) => Some(&**host),
             _ => None,
         })
-    }
-
-    /// What to say when it cannot be read.
-    pub fn about(&self) -> String {
-        about(&self.path)
     }
 
     /// The options of an analysis: those of the live run (`--live`), or those of the arguments.
@@ -132,6 +127,7 @@ pub struct Unspecified {
     pub models: Vec<String>,
 }
 
+/// What to say when it cannot be read.
 fn about(path: &Path) -> String {
     format!("cannot read the trace {}", path.display())
 }

@@ -18,14 +18,11 @@ use crate::{render, tracer};
 mod unit;
 use unit::Unit;
 
-/// The drop-in's name, in UNIT.d.
 const DROP_IN: &str = "50-cawl.conf";
 /// The folder of the administrator's units, below the root.
 const UNITS: &str = "etc/systemd/system";
-/// Version of the JSON output.
 const SCHEMA: u32 = 1;
 
-/// Runs the command.
 pub fn service(args: &ServiceArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ServiceCommand::Enable(args) => enable(args),
@@ -74,7 +71,6 @@ fn disable(args: &DisableArgs) -> anyhow::Result<ExitCode> {
     render::print(&format!("removed: {}\n{}", path.display(), after(root, &name)?))
 }
 
-/// A service that is enabled.
 #[derive(Serialize)]
 struct Enabled {
     unit: String,
@@ -158,7 +154,6 @@ const CALLS: &str = "close connect fcntl fstat ftruncate getcwd getpid getppid g
                      newfstatat openat ppoll prctl pread64 prlimit64 process_vm_readv read readlinkat \
                      recvfrom rt_sigprocmask sendmsg setsockopt sigaltstack socket statx tgkill write";
 
-/// The drop-in's text.
 fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String> {
     let text = |path: &Path| -> anyhow::Result<String> {
         let text = path.to_str().context("a path is not UTF-8")?;
@@ -210,26 +205,21 @@ fn remarks(unit: &Unit, root: &Path) -> Vec<String> {
             remarks.push(format!("{file} sets LD_PRELOAD and takes precedence: name the tracer there"));
         }
     }
-    if unit
-        .all("InaccessiblePaths")
-        .iter()
-        .any(|path| ["/run", "/usr/local"].contains(&path.trim_start_matches(['-', '+'])))
-    {
+    let hides = |path: &&str| ["/run", "/usr/local"].contains(&path.trim_start_matches(['-', '+']));
+    if unit.all("InaccessiblePaths").iter().any(hides) {
         remarks.push("InaccessiblePaths= hides the tracer or the socket; remove that".to_owned());
     }
     let Some(command) = unit.last("ExecStart") else { return remarks };
     let program =
         command.split_whitespace().next().unwrap_or_default().trim_start_matches(['@', '-', ':', '+', '!']);
     if ["/bin/true", "/usr/bin/true"].contains(&program) {
-        remarks.push(
-            "this unit starts no process; on Debian the database is postgresql@VERSION-NAME".to_owned(),
-        );
+        let why = "this unit starts no process; on Debian the database is postgresql@VERSION-NAME";
+        remarks.push(why.to_owned());
     } else {
         let path = below(root, Path::new(program));
         if path.is_file() {
-            remarks.extend(
-                inspect::program(&path).obstacles.into_iter().map(|why| format!("not traced: {why}")),
-            );
+            let obstacles = inspect::program(&path).obstacles.into_iter();
+            remarks.extend(obstacles.map(|why| format!("not traced: {why}")));
         }
     }
     remarks

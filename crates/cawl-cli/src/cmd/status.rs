@@ -11,7 +11,6 @@ use super::{parsed, socket_of};
 use crate::args::StatusArgs;
 use crate::render;
 
-/// Asks and prints.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let answer: Value = query::ask(&socket_of(&args.daemon)?, &Request::Status(args.view.view()))?;
     render::answer(args.json, &answer, |terminal| Ok(render::status::text(&parsed(&answer)?, terminal)))

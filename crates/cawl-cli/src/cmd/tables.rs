@@ -12,12 +12,10 @@ use super::{parsed, socket_of};
 use crate::args::TableArgs;
 use crate::render;
 
-/// Asks for the files and prints them.
 pub fn files(args: &TableArgs) -> anyhow::Result<ExitCode> {
     show(args, Request::Files, "files", render::rows::files)
 }
 
-/// Asks for the programs and prints them.
 pub fn processes(args: &TableArgs) -> anyhow::Result<ExitCode> {
     show(args, Request::Processes, "processes", render::rows::processes)
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use super::socket_of;
 use crate::args::TopArgs;
 
-/// Shows the screen until the user quits.
 pub fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     crate::top::run(&socket_of(&args.daemon)?, args.every, args.sort)
 }

@@ -14,9 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use cawl_core::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
 use cawl_core::{HostProfile, Nanos};
-use cawl_host::profiles;
 
-use super::read_profile;
+use super::{profile_of, read_profile};
 use crate::args::TuneArgs;
 use crate::progress::Progress;
 use crate::render::tune::{Answer, csv, picture};
@@ -25,7 +24,6 @@ use crate::{exit, interrupt, render};
 /// About what a call takes on paper, by which the time that is left is told.
 const CALL: Nanos = Nanos::new(1500.0);
 
-/// Computes the grid, and prints.
 pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let machines = machines(args)?;
     let grid = Grid::new(&args.choices());
@@ -61,16 +59,9 @@ fn machines(args: &TuneArgs) -> anyhow::Result<Vec<HostProfile>> {
     if !args.profiles.is_empty() {
         return args.profiles.iter().map(|file| read_profile(file)).collect();
     }
-    let chosen = profiles::choose(args.dir.as_deref().unwrap_or(Path::new(".")));
-    const NONE: &str = "no profile of this machine; speeds are defaults (see cawl-cli calibrate)";
-    let none = chosen.file.is_none().then(|| NONE.to_owned());
-    if let Some(note) = chosen.note.or(none) {
-        render::tell(format_args!("cawl-cli: {note}"));
-    }
-    Ok(vec![chosen.profile])
+    Ok(vec![profile_of(args.dir.as_deref(), "speeds are defaults")])
 }
 
-/// Refuses what makes no grid.
 fn refuse(args: &TuneArgs, grid: &Grid, machines: &[HostProfile]) -> anyhow::Result<()> {
     let wrong = |why: String| Err(exit::Usage(why).into());
     if grid.settings.is_empty() {
@@ -107,7 +98,6 @@ fn is_wanted(names: &[String], pattern: &Pattern) -> bool {
     names.is_empty() || names.iter().any(|begin| name.starts_with(begin.as_str()))
 }
 
-/// The costs of all cells, on all processors.
 fn computed(grid: &Grid, machines: &[HostProfile]) -> HashMap<Cell, Nanos> {
     let cells = grid.cells(machines.len());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(cells.len().max(1));
@@ -124,11 +114,8 @@ fn computed(grid: &Grid, machines: &[HostProfile]) -> HashMap<Cell, Nanos> {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
-            progress.begin(format!(
-                "cell {} of {}",
-                next.load(Ordering::Relaxed).min(cells.len()),
-                cells.len()
-            ));
+            let begun = next.load(Ordering::Relaxed).min(cells.len());
+            progress.begin(format!("cell {begun} of {}", cells.len()));
             thread::sleep(Duration::from_millis(20));
         }
         let done = workers.into_iter().map(|worker| worker.join());

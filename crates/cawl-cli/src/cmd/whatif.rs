@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger,
-    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite, WhatIf,
+    Analysis, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
+    Owner, Ratio, Record, Rewrite, WhatIf,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
 use super::are_same;
-use super::on_paper::{MODEL, Scenario, run_all};
+use super::on_paper::{Scenario, learning, run_all};
 use super::read_profile;
 use super::saved::SavedTrace;
 use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
@@ -25,7 +25,6 @@ const MOVED_TO: u64 = 0xffff_ff00;
 /// By how much a constant is another one for `--sensitivity`.
 const STEP: f64 = 1.1;
 
-/// Answers what the calls would cost.
 pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0;
     if given.is_empty() && !args.sensitivity {
@@ -42,7 +41,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let mut trace = open()?;
     let host = trace.host().cloned();
     let (profile, warm) = if args.no_learn { (trace.profile.clone(), false) } else { learned(&mut trace)? };
-    let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
+    let sizes = sizes(given, open)?;
     let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
     let after = |given: &[Given]| with(&base, given, host.as_ref());
     let mut scenarios = vec![base.clone()];
@@ -76,7 +75,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     if args.output.is_some() {
         whatifs.iter_mut().skip(1).for_each(WhatIf::keep);
     }
-    let (mut ledgers, observed) = run_all(trace.records(), whatifs).with_context(|| trace.about())?;
+    let (mut ledgers, observed) = run_all(trace.records(), whatifs)?;
     trace.reader.damage().describe().into_iter().for_each(render::tell);
     if let (Some(path), Some(changed), Some(ledger)) = (&args.output, scenarios.get(1), ledgers.get_mut(1)) {
         write(path, host, &changed.machine.profile, std::mem::take(&mut ledger.records))?;
@@ -120,18 +119,10 @@ fn write(
 
 /// The trace's profile with what the first calls teach, and whether they tell that memory came warm.
 fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
-    let options = AnalysisOptions {
-        models: vec![MODEL.to_owned()],
-        mode: Mode::Assimilated,
-        learn: true,
-        for_others: true,
-        ..AnalysisOptions::default()
-    };
-    let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let about = trace.about();
+    let mut analysis = Analysis::with(&trace.profile, &learning(true))?;
     let mut calls = 0;
     for record in trace.records() {
-        let record = record.with_context(|| about.clone())?;
+        let record = record?;
         analysis.take(&record);
         calls += u64::from(matches!(record, Record::Event(_)));
         if calls >= LEARNED_FROM {
@@ -141,19 +132,22 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
     Ok((analysis.learned().0, analysis.came_warm()))
 }
 
-pub(super) fn needs_sizes(given: &[Given]) -> bool {
+/// The sizes of the trace's files, if these changes need them.
+pub(super) fn sizes(
+    given: &[Given],
+    open: impl FnOnce() -> anyhow::Result<SavedTrace>,
+) -> anyhow::Result<FileSizes> {
     let rewrites = given.iter().filter_map(|one| match &one.word {
         Word::Calls(change) => Some(&change.rewrite),
         _ => None,
     });
-    rewrites.into_iter().any(|one| matches!(one, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All)))
-}
-
-pub(super) fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
+    let needs = |rewrite: &Rewrite| matches!(rewrite, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All));
     let mut sizes = FileSizes::default();
-    let about = trace.about();
-    for record in trace.records() {
-        if let Record::Event(event) = record.with_context(|| about.clone())? {
+    if !rewrites.into_iter().any(needs) {
+        return Ok(sizes);
+    }
+    for record in open()?.records() {
+        if let Record::Event(event) = record? {
             sizes.take(&event);
         }
     }
@@ -207,7 +201,6 @@ fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::R
 /// (`dirty_background_ratio`, `vm_dirty_ratio` in mm/page-writeback.c, 6.18).
 const DEFAULT_RATIOS: [f64; 2] = [0.1, 0.2];
 
-/// The ratios that a machine is set to.
 fn ratios_of(host: &HostFacts) -> [f64; 2] {
     let of = |name: &str| {
         let found = host.dirty_settings.iter().find(|(setting, _)| setting == name);

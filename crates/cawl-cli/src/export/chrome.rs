@@ -21,8 +21,7 @@ pub struct Chrome {
 }
 
 impl Chrome {
-    /// Begins the file.
-    pub fn new(columns: Columns, mut out: Output, about: &About) -> io::Result<Chrome> {
+    pub fn new(columns: Columns, mut out: Output, about: &About<'_>) -> io::Result<Chrome> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
         let facts = about.facts().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
         let mut chrome = Chrome { columns, out, facts: facts.collect() };
@@ -47,15 +46,11 @@ impl Chrome {
 impl Format for Chrome {
     fn track(&mut self, track: ThreadTrack) -> io::Result<()> {
         let ThreadTrack { pid, tid, number } = track;
-        match number {
-            0 => Ok(()),
-            _ => self.name(
-                "thread_name",
-                pid,
-                thread_number(track),
-                &format!("{tid}, overlapping calls {number}"),
-            ),
+        if number == 0 {
+            return Ok(());
         }
+        let name = format!("{tid}, overlapping calls {number}");
+        self.name("thread_name", pid, thread_number(track), &name)
     }
 
     fn program(&mut self, pid: u32, program: &str) -> io::Result<()> {
@@ -108,7 +103,6 @@ impl Format for Chrome {
     }
 }
 
-/// The thread's number in the file.
 fn thread_number(track: ThreadTrack) -> u64 {
     u64::from(track.tid) + u64::from(track.number) * THREADS
 }

@@ -1,23 +1,18 @@
 //! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/EXPORT.md explains
 //! them.
 
-use cawl_core::{Cause, kernel_bytes};
+use cawl_core::{Cause, Nanos, kernel_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::Call;
 
-/// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Whole numbers.
     Int,
-    /// Truth.
     Bool,
-    /// Text.
     Text,
 }
 
-/// A cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Not known, or there is none.
@@ -27,65 +22,60 @@ pub enum Value<'a> {
     Text(&'a str),
 }
 
-/// A column of a table.
 pub struct Column {
     pub name: String,
     pub kind: Kind,
     /// False if every call has a value.
     pub optional: bool,
-    field: Field,
+    /// A timeline has it, too, where there is a value.
+    in_timelines: bool,
+    source: Source,
 }
 
 /// Where the value of a column comes from.
 #[derive(Clone, Copy)]
-enum Field {
-    Number,
-    Start,
-    Duration,
-    Op,
-    Pid,
-    Tid,
-    Program,
-    Path,
-    Kind,
-    Offset,
-    Size,
-    Bytes,
-    Errno,
-    Flags,
-    Estimated,
-    State,
+enum Source {
+    Call(Read),
     Predicted(usize),
-    Low,
-    High,
-    Dirty,
-    Main,
     Cause(Cause),
 }
 
-/// The columns that every table begins with: name, kind, may be null, source.
-const FIRST: [(&str, Kind, bool, Field); 21] = [
-    ("call", Kind::Int, false, Field::Number),
-    ("start_ns", Kind::Int, false, Field::Start),
-    ("duration_ns", Kind::Int, false, Field::Duration),
-    ("op", Kind::Text, false, Field::Op),
-    ("pid", Kind::Int, false, Field::Pid),
-    ("tid", Kind::Int, false, Field::Tid),
-    ("program", Kind::Text, true, Field::Program),
-    ("path", Kind::Text, true, Field::Path),
-    ("kind", Kind::Text, true, Field::Kind),
-    ("offset", Kind::Int, true, Field::Offset),
-    ("size", Kind::Int, true, Field::Size),
-    ("bytes", Kind::Int, false, Field::Bytes),
-    ("errno", Kind::Int, true, Field::Errno),
-    ("flags", Kind::Text, true, Field::Flags),
-    ("estimated", Kind::Bool, false, Field::Estimated),
-    ("state", Kind::Text, true, Field::State),
-    ("predicted_ns", Kind::Int, true, Field::Predicted(0)),
-    ("low_ns", Kind::Int, true, Field::Low),
-    ("high_ns", Kind::Int, true, Field::High),
-    ("dirty", Kind::Int, true, Field::Dirty),
-    ("cause", Kind::Text, true, Field::Main),
+type Read = for<'a> fn(&'a Columns, &'a Call<'_>) -> Value<'a>;
+
+/// The columns that every table begins with: name, kind, may be null, in timelines too, value.
+const FIRST: [(&str, Kind, bool, bool, Read); 21] = [
+    ("call", Kind::Int, false, true, |_, call| int(call.number)),
+    ("start_ns", Kind::Int, false, false, |_, call| int(call.event.start)),
+    ("duration_ns", Kind::Int, false, false, |_, call| int(call.event.duration)),
+    ("op", Kind::Text, false, false, |_, call| Value::Text(call.event.op.name())),
+    ("pid", Kind::Int, false, false, |_, call| int(call.event.pid.into())),
+    ("tid", Kind::Int, false, false, |_, call| int(call.event.tid.into())),
+    ("program", Kind::Text, true, false, |_, call| text(call.program)),
+    ("path", Kind::Text, true, true, |_, call| text(call.path)),
+    ("kind", Kind::Text, true, false, |_, call| text(kind(call.event.kind))),
+    ("offset", Kind::Int, true, true, |_, call| {
+        optional(Some(call.event.offset).filter(|offset| *offset != UNKNOWN_OFFSET))
+    }),
+    ("size", Kind::Int, true, false, |_, call| optional(size(call.event))),
+    ("bytes", Kind::Int, false, true, |_, call| int(kernel_bytes(call.event))),
+    ("errno", Kind::Int, true, true, |_, call| {
+        optional(Some(call.event.errno.into()).filter(|errno| *errno != 0))
+    }),
+    // The bits are the first ones of an event's flags, in this order.
+    ("flags", Kind::Text, true, true, |columns, call| {
+        text(columns.flags.get(call.event.flags as usize % columns.flags.len()).map(String::as_str))
+    }),
+    ("estimated", Kind::Bool, false, false, |_, call| Value::Bool(call.event.has(flag::ESTIMATED))),
+    ("state", Kind::Text, true, true, |_, call| text(call.prediction().map(|p| p.state.name()))),
+    ("predicted_ns", Kind::Int, true, true, |_, call| nanos(call.prediction().map(|p| p.cost))),
+    ("low_ns", Kind::Int, true, false, |_, call| {
+        nanos(call.prediction().and_then(|p| p.interval).map(|(low, _)| low))
+    }),
+    ("high_ns", Kind::Int, true, false, |_, call| {
+        nanos(call.prediction().and_then(|p| p.interval).map(|(_, high)| high))
+    }),
+    ("dirty", Kind::Int, true, false, |_, call| optional(call.prediction().map(|p| p.dirty.0))),
+    ("cause", Kind::Text, true, false, |_, call| text(call.causes.map(|causes| causes.main().name()))),
 ];
 
 /// Flags of an open file as a table has them, by bit.
@@ -97,7 +87,6 @@ const FLAGS: [(u32, &str); 5] = [
     (flag::TRUNC, "O_TRUNC"),
 ];
 
-/// The columns of an export.
 pub struct Columns {
     all: Vec<Column>,
     /// Names of each combination of flags.
@@ -105,19 +94,23 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Those for these models.
     pub fn new(models: &[&str]) -> Columns {
-        let column = |name: String, kind, optional, field| Column { name, kind, optional, field };
-        let further = models.iter().enumerate().skip(1);
-        let causes = Cause::ALL.into_iter().map(|cause| (cause, cause.name().replace(' ', "_")));
-        let all = FIRST
-            .into_iter()
-            .map(|(name, kind, optional, field)| column(name.to_owned(), kind, optional, field))
-            .chain(causes.map(|(cause, name)| column(name + "_ns", Kind::Int, true, Field::Cause(cause))))
-            .chain(further.map(|(at, model)| {
-                column(format!("predicted_by_{model}_ns"), Kind::Int, true, Field::Predicted(at))
-            }))
-            .collect();
+        let first = FIRST.map(|(name, kind, optional, in_timelines, read)| {
+            let name = name.to_owned();
+            Column { name, kind, optional, in_timelines, source: Source::Call(read) }
+        });
+        let further = |name: String, source| Column {
+            name: name.replace(' ', "_") + "_ns",
+            kind: Kind::Int,
+            optional: true,
+            in_timelines: true,
+            source,
+        };
+        let causes = Cause::ALL.map(|cause| further(cause.name().to_owned(), Source::Cause(cause)));
+        let models = models.iter().enumerate().skip(1);
+        let models =
+            models.map(|(at, model)| further(format!("predicted_by_{model}"), Source::Predicted(at)));
+        let all = first.into_iter().chain(causes).chain(models).collect();
         let named = |bits: u32| {
             let names = FLAGS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
             names.collect::<Vec<_>>().join("|")
@@ -125,7 +118,6 @@ impl Columns {
         Columns { all, flags: (0..1 << FLAGS.len()).map(named).collect() }
     }
 
-    /// Each column, in the order of tables.
     pub fn iter(&self) -> impl Iterator<Item = &Column> {
         self.all.iter()
     }
@@ -133,52 +125,24 @@ impl Columns {
     /// What a timeline has of a call, beside operation, thread and times: the values of some columns, and of
     /// each cause that has a part.
     pub fn arguments<'a>(&'a self, call: &'a Call<'_>) -> impl Iterator<Item = (&'a str, Value<'a>)> {
-        let shown = |(column, value): &(&Column, Value<'_>)| match column.field {
-            Field::Number => true,
-            Field::Path | Field::Offset | Field::Bytes | Field::Errno | Field::Flags => *value != Value::Null,
-            Field::State | Field::Predicted(_) => *value != Value::Null,
-            Field::Cause(_) => !matches!(value, Value::Null | Value::Int(0)),
-            _ => false,
+        let shown = |(column, value): &(&Column, Value<'_>)| match (column.source, value) {
+            (_, Value::Null) | (Source::Cause(_), Value::Int(0)) => false,
+            _ => column.in_timelines,
         };
         self.row(call).filter(shown).map(|(column, value)| (column.name.as_str(), value))
     }
 
-    /// Each column with its value for this call.
     pub fn row<'a>(&'a self, call: &'a Call<'_>) -> impl Iterator<Item = (&'a Column, Value<'a>)> {
-        self.all.iter().map(|column| (column, self.value(column.field, call)))
+        self.all.iter().map(|column| (column, self.value(column.source, call)))
     }
 
-    fn value<'a>(&'a self, field: Field, call: &'a Call<'_>) -> Value<'a> {
-        let event = call.event;
-        let nanos = |of: Option<cawl_core::Nanos>| of.map(|span| span.get().round() as u64);
-        let prediction = || call.prediction();
-        match field {
-            Field::Number => int(call.number),
-            Field::Start => int(event.start),
-            Field::Duration => int(event.duration),
-            Field::Op => Value::Text(event.op.name()),
-            Field::Pid => int(event.pid.into()),
-            Field::Tid => int(event.tid.into()),
-            Field::Program => text(call.program),
-            Field::Path => text(call.path),
-            Field::Kind => text(kind(event.kind)),
-            Field::Offset if event.offset == UNKNOWN_OFFSET => Value::Null,
-            Field::Offset => int(event.offset),
-            Field::Size => optional(size(event)),
-            Field::Bytes => int(kernel_bytes(event)),
-            Field::Errno => optional((event.errno != 0).then(|| event.errno.into())),
-            // The bits are the first ones of an event's flags, in this order.
-            Field::Flags => text(self.flags.get(event.flags as usize % self.flags.len()).map(String::as_str)),
-            Field::Estimated => Value::Bool(event.has(flag::ESTIMATED)),
-            Field::State => text(prediction().map(|p| p.state.name())),
-            Field::Predicted(model) => {
-                optional(nanos(call.predictions.get(model).copied().flatten().map(|p| p.cost)))
+    fn value<'a>(&'a self, source: Source, call: &'a Call<'_>) -> Value<'a> {
+        match source {
+            Source::Call(read) => read(self, call),
+            Source::Predicted(model) => {
+                nanos(call.predictions.get(model).copied().flatten().map(|told| told.cost))
             }
-            Field::Low => optional(nanos(prediction().and_then(|p| p.interval).map(|(low, _)| low))),
-            Field::High => optional(nanos(prediction().and_then(|p| p.interval).map(|(_, high)| high))),
-            Field::Dirty => optional(prediction().map(|p| p.dirty.0)),
-            Field::Main => text(call.causes.map(|causes| causes.main().name())),
-            Field::Cause(cause) => optional(call.causes.map(|causes| causes[cause])),
+            Source::Cause(cause) => optional(call.causes.map(|causes| causes[cause])),
         }
     }
 }
@@ -190,6 +154,10 @@ fn int(value: u64) -> Value<'static> {
 
 fn optional(value: Option<u64>) -> Value<'static> {
     value.map_or(Value::Null, int)
+}
+
+fn nanos(span: Option<Nanos>) -> Value<'static> {
+    optional(span.map(|span| span.get().round() as u64))
 }
 
 fn text(value: Option<&str>) -> Value<'_> {

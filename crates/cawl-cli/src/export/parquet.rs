@@ -18,7 +18,6 @@ use super::{About, Call, Exporter, Output};
 /// Rows of a group, which is all that is in memory: as many as DuckDB reads at a time.
 const GROUP: usize = 122_880;
 
-/// A file of calls.
 pub struct Parquet {
     columns: Columns,
     cells: Vec<Cells>,
@@ -40,8 +39,7 @@ enum Values {
 }
 
 impl Parquet {
-    /// Begins the file.
-    pub fn new(columns: Columns, out: Output, about: &About) -> io::Result<Parquet> {
+    pub fn new(columns: Columns, out: Output, about: &About<'_>) -> io::Result<Parquet> {
         let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let schema = Type::group_type_builder("calls").with_fields(fields).build().map_err(failed)?;
         let facts = about.facts().into_iter();

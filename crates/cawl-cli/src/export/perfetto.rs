@@ -64,8 +64,7 @@ impl Strings {
 }
 
 impl Perfetto {
-    /// Begins the trace.
-    pub fn new(columns: Columns, out: Output, about: &About) -> io::Result<Perfetto> {
+    pub fn new(columns: Columns, out: Output, about: &About<'_>) -> io::Result<Perfetto> {
         let mut perfetto = Perfetto {
             columns,
             out,
@@ -78,9 +77,9 @@ impl Perfetto {
             values: Strings::default(),
             cleared: true,
         };
-        let started = about.host.as_ref().map_or(0, |host| host.started.0);
+        let started = about.host.map_or(0, |host| host.started.0);
         let mut clocks = vec![Clock { clock_id: MONOTONIC, timestamp: started }];
-        if let Some(host) = &about.host {
+        if let Some(host) = about.host {
             let timestamp = host.wall_clock.saturating_mul(1_000_000_000);
             clocks.push(Clock { clock_id: REALTIME, timestamp });
         }

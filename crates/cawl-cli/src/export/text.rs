@@ -12,7 +12,6 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Begins the table.
     pub fn new(columns: Columns, mut out: Output) -> io::Result<Csv> {
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         writeln!(out, "{}", names.join(","))?;
@@ -46,15 +45,8 @@ impl Exporter for Csv {
 
 /// An object for each call, with all columns.
 pub struct Json {
-    columns: Columns,
-    out: Output,
-}
-
-impl Json {
-    /// Begins the output.
-    pub fn new(columns: Columns, out: Output) -> Json {
-        Json { columns, out }
-    }
+    pub columns: Columns,
+    pub out: Output,
 }
 
 impl Exporter for Json {

@@ -10,16 +10,13 @@ use rustc_hash::FxHashMap;
 
 use super::{Call, Exporter};
 
-/// A value over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// The kernel's dirty level.
     Dirty,
     /// The dirty level of the first model.
     Modelled,
-    /// The background limit.
     Background,
-    /// The hard limit.
     Hard,
     /// Bytes made dirty per second.
     Dirtied,
@@ -38,7 +35,6 @@ impl Counter {
         Counter::Written,
     ];
 
-    /// Name in timelines.
     pub const fn name(self) -> &'static str {
         match self {
             Counter::Dirty => "dirty, sampled",
@@ -66,7 +62,6 @@ pub struct ThreadTrack {
     pub number: u32,
 }
 
-/// A format of timelines.
 pub trait Format {
     /// There is this track; the thread's own comes first.
     fn track(&mut self, track: ThreadTrack) -> io::Result<()>;
@@ -92,7 +87,6 @@ pub fn slice_name(op: Op, cause: Option<Cause>) -> Cow<'static, str> {
     }
 }
 
-/// Category of a call in a timeline.
 pub fn category(cause: Option<Cause>) -> &'static str {
     cause.map_or("none", Cause::name)
 }
@@ -100,10 +94,9 @@ pub fn category(cause: Option<Cause>) -> &'static str {
 /// Least time between two values of the modelled level, in ns: finer than the kernel's samples.
 const APART: u64 = 1_000_000;
 
-/// Makes a timeline of records.
 pub struct Timeline<F> {
     format: F,
-    page: u64,
+    page: Bytes,
     programs: BTreeMap<u32, String>,
     threads: FxHashMap<(u32, u32), Vec<OpenCalls>>,
     latest: Option<Sample>,
@@ -134,7 +127,7 @@ impl OpenCalls {
 
 impl<F: Format> Timeline<F> {
     /// A timeline in this format, of a machine with pages of this many bytes.
-    pub fn new(format: F, page: u64) -> Timeline<F> {
+    pub fn new(format: F, page: Bytes) -> Timeline<F> {
         Timeline {
             format,
             page,
@@ -169,7 +162,7 @@ impl<F: Format> Exporter for Timeline<F> {
     }
 
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        let (at, page) = (sample.time.0, Bytes(self.page));
+        let (at, page) = (sample.time.0, self.page);
         let limits = sample.limits(page);
         for (counter, value) in [
             (Counter::Dirty, sample.dirty_bytes(page)),

@@ -4,9 +4,9 @@ use cawl_core::advise::Advice;
 use cawl_core::{BestTimes, Bytes, Explain, Ledger, Nanos};
 use serde::Serialize;
 
-use super::{bold, compact, counted, line};
+use super::beside::on_paper;
+use super::{bold, compact, counted, difference, line, time};
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 /// Files named in the text.
 const NAMED: usize = 3;
@@ -85,19 +85,10 @@ impl Answer {
         }
     }
 
-    /// The answer for people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
-        let off = if self.observed_s > 0.0 { self.paper_s / self.observed_s - 1.0 } else { 0.0 };
-        let trace = format!(
-            "{} calls, {} in {}; {} observed, {} on paper ({:+.0} %)",
-            compact::count(self.calls),
-            Bytes(self.bytes),
-            time(self.end_s),
-            time(self.observed_s),
-            time(self.paper_s),
-            off * 100.0
-        );
+        let (calls, bytes, end) = (compact::count(self.calls), Bytes(self.bytes), time(self.end_s));
+        let trace = format!("{calls} calls, {bytes} in {end}; {}", on_paper(self.observed_s, self.paper_s));
         line(&mut out, "trace", &trace, terminal);
         if let Some(calls) = self.first_calls {
             let only = format!("the first {calls} calls only; what comes after them was not looked at");
@@ -108,11 +99,10 @@ impl Answer {
             line(&mut out, "part", &only, terminal);
         }
         let BestTimes { undisturbed_s, best_s } = self.best;
+        let [undisturbed, best] = [undisturbed_s, best_s].map(time);
         let bound = format!(
-            "{} would do for the same calls undisturbed, {} for the same bytes in large calls with one fsync a \
-             file at most",
-            time(undisturbed_s),
-            time(best_s)
+            "{undisturbed} would do for the same calls undisturbed, {best} for the same bytes in large calls \
+             with one fsync a file at most"
         );
         line(&mut out, "bound", &bound, terminal);
         let outside = self.bound.outside_s;
@@ -144,20 +134,12 @@ impl Answer {
     }
 
     fn one(&self, out: &mut String, number: usize, advice: &Advice, terminal: bool) {
-        let first = format!(
-            "{} gains {} of {}",
-            bold(&advice.what, terminal),
-            time(advice.gain_s),
-            time(self.paper_s)
-        );
+        let [gain, paper] = [advice.gain_s, self.paper_s].map(time);
+        let first = format!("{} gains {gain} of {paper}", bold(&advice.what, terminal));
         line(out, &format!("{number}"), &first, terminal);
         let [low, high] = advice.interval;
-        let ratio = format!(
-            "{:.2} × ({low:.2} to {high:.2}); {}; elapsed {}",
-            advice.ratio,
-            advice.sure.name(),
-            signed(-advice.elapsed_gain_s)
-        );
+        let (sure, elapsed) = (advice.sure.name(), difference(-advice.elapsed_gain_s));
+        let ratio = format!("{:.2} × ({low:.2} to {high:.2}); {sure}; elapsed {elapsed}", advice.ratio);
         line(out, "ratio", &ratio, terminal);
         let named = advice.files.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = advice.files.len().saturating_sub(NAMED) as u64 + advice.more_files;
@@ -181,14 +163,4 @@ impl Answer {
             line(out, "or", &text, terminal);
         }
     }
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
-}
-
-/// A difference with its sign.
-fn signed(seconds: f64) -> String {
-    let sign = if seconds < 0.0 { "−" } else { "+" };
-    format!("{sign}{}", Nanos::seconds(seconds.abs()))
 }

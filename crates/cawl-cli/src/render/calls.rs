@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::shown;
 
-/// Prints each call as it comes.
 pub struct CallPrinter {
     models: Vec<&'static str>,
     json: bool,
@@ -40,12 +39,10 @@ struct PredictionLine<'a> {
 }
 
 impl CallPrinter {
-    /// A printer for predictions by these models.
     pub fn new(models: &[&'static str], json: bool) -> CallPrinter {
         CallPrinter { models: models.to_vec(), json, first: 0 }
     }
 
-    /// Prints a call with its number and predictions.
     pub fn print(
         &mut self,
         out: &mut impl Write,
@@ -101,9 +98,7 @@ impl CallPrinter {
         let primary = predictions.first().copied().flatten();
         write!(
             out,
-            "{:>9} {:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
-            number,
-            time,
+            "{number:>9} {time:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
             event.pid,
             event.op.name(),
             offset.map_or("-".to_owned(), |offset| offset.to_string()),

@@ -46,7 +46,6 @@ pub fn text(explain: &Explain, terminal: bool) -> String {
     out
 }
 
-/// A row for each mode.
 fn modes(name: &str, density: &Density, value: impl Fn(f64) -> String) -> Vec<[String; 7]> {
     let row = |(at, mode): (usize, &CostMode)| {
         [
@@ -118,7 +117,6 @@ pub(super) fn class_rows(explain: &Explain) -> Vec<[String; 5]> {
     explain.classes.iter().map(row).collect()
 }
 
-/// The calls without a class.
 pub(super) fn unclassed(explain: &Explain) -> Option<String> {
     let calls = counted(explain.unclassed_calls, "call");
     let text = format!("and {calls} to /dev/null, added up before their times were read");

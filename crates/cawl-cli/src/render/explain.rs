@@ -4,18 +4,19 @@
 use std::collections::BTreeMap;
 
 use cawl_core::{
-    ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Nanos, Origin, Report, WorstCall,
-    renamed_path,
+    AsCalibrated, ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report,
 };
 
-use super::report::{basis, cold_memory, ended, profile, selected};
+use super::report::{
+    basis, cold_memory, ended, identity, observed, profile, selected, worst_row, worst_table,
+};
 use super::{
     below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, table,
+    time,
 };
 
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
-/// Calls listed.
 const CALLS: usize = 5;
 /// Part of the time below which a cause is not named beside others.
 const NAMED: f64 = 0.05;
@@ -80,10 +81,6 @@ fn is_well(report: &Report) -> bool {
         && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
 }
 
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
-}
-
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -145,7 +142,7 @@ fn causes(out: &mut String, explain: &Explain, terminal: bool) {
             cause.name.clone(),
             time(cause.observed_s),
             percent(Some(share(cause.observed_s, explain.observed_s))),
-            if cause.undisturbed_s > 0.0 { time(cause.undisturbed_s) } else { "-".to_owned() },
+            observed(cause.undisturbed_s),
             compact::count(cause.calls),
             Bytes(cause.bytes).to_string(),
         ]
@@ -173,7 +170,7 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
             format!("  {}", op.op),
             compact::count(op.calls),
             Bytes(op.bytes).to_string(),
-            if op.observed_s > 0.0 { time(op.observed_s) } else { "-".to_owned() },
+            observed(op.observed_s),
             time(op.observed_s - op.undisturbed_s),
             String::new(),
         ]
@@ -187,10 +184,7 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     let width = room(&header, &cells, 5);
     cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[5] = main_causes(&op.causes, width));
     let text = table(&header, [0, 5], cells);
-    let paths = rows.map(|(file, _)| {
-        ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
-    });
-    headed(out, &below_paths(&text, paths), terminal);
+    headed(out, &below_paths(&text, rows.map(|(file, _)| identity(file))), terminal);
     if count > listed {
         let more = counted((count - listed) as u64, "more line");
         out.push_str(&format!("and {more}; --long lists more of them, --report FILE.json all\n"));
@@ -217,41 +211,23 @@ fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     if explain.worst.is_empty() || report.files.is_empty() {
         return;
     }
-    let row = |call: &WorstCall| {
-        [
-            call.call.to_string(),
-            if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
-            call.op.clone(),
-            compact::bytes(call.bytes),
-            compact::seconds(call.observed_s),
-            compact::seconds(call.predicted_s),
-            String::new(),
-        ]
-    };
     let calls = &explain.worst[..explain.worst.len().min(CALLS)];
-    let mut rows: Vec<_> = calls.iter().map(row).collect();
+    let mut rows: Vec<_> = calls.iter().map(|call| worst_row(call, String::new())).collect();
     let header = ["WORST CALL", "AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE"];
     let width = room(&header, &rows, 6);
     rows.iter_mut().zip(calls).for_each(|(row, call)| row[6] = short(&call.cause, width));
-    let files = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
-    headed(out, &below_paths(&table(&header, [2, 6], rows), files), terminal);
+    worst_table(out, calls, &table(&header, [2, 6], rows), terminal);
 }
 
-/// One line for a model.
 fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {
     if model.calls == 0 {
         return;
     }
-    let calibrated = model
-        .calibrated
-        .as_ref()
-        .map_or(String::new(), |calibrated| format!("; {} as calibrated", percent(calibrated.total_error)));
-    let text = format!(
-        "predicted {}: {} off, {} in windows{calibrated}",
-        time(model.predicted_s),
-        percent(model.total_error),
-        percent(model.windowed_error)
-    );
+    let calibrated = |of: &AsCalibrated| format!("; {} as calibrated", percent(of.total_error));
+    let calibrated = model.calibrated.as_ref().map_or(String::new(), calibrated);
+    let [total, windowed] = [model.total_error, model.windowed_error].map(percent);
+    let predicted = time(model.predicted_s);
+    let text = format!("predicted {predicted}: {total} off, {windowed} in windows{calibrated}");
     line(out, &model.name, &text, terminal);
 }
 

@@ -3,11 +3,11 @@
 //! The law of this module: **names are text.** maud escapes them, [`shown`] takes their control characters,
 //! and in the embedded data no `<` begins a tag.
 
-use cawl_core::{Bytes, Explain, FileReport, Nanos, Origin, Report, WorstCall, renamed_path};
+use cawl_core::{Bytes, Explain, FileReport, Origin, Report, WorstCall, renamed_path};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::json;
 
-use super::{percent, shown};
+use super::{percent, shown, time};
 
 mod tables;
 
@@ -20,7 +20,6 @@ const SCRIPT: &str = include_str!("html/report.js");
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' height='32' rx='7' fill='%230b6bcb'/%3E%3Cpath d='M5 21c4 0 4-9 8-9s4 6 8 6 3-9 6-9' fill='none' stroke='%23fff' stroke-width='3' stroke-linecap='round'/%3E%3C/svg%3E";
 
-/// The whole page.
 pub fn page(told: &Report) -> String {
     let title = title(told);
     let explain = told.explain.as_ref();
@@ -272,7 +271,7 @@ fn path(text: &str) -> Markup {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds > 0.0 { Nanos::seconds(seconds).to_string() } else { "–".to_owned() }
+    if seconds > 0.0 { time(seconds) } else { "–".to_owned() }
 }
 
 fn name_of(file: &FileReport) -> String {

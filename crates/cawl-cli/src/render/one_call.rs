@@ -1,14 +1,13 @@
 //! One call, with its causes and its neighbours.
 
-use cawl_core::{Bytes, Nanos};
+use cawl_core::Bytes;
 use serde::Serialize;
 
-use super::{bold, headed, line, shown, table};
+use super::{bold, headed, line, shown, table, time};
 
 /// A call, as `explain --call N` tells it. Times in seconds, sizes in bytes.
 #[derive(Serialize)]
 pub struct OneCall {
-    /// Version of this form.
     pub schema: u32,
     #[serde(flatten)]
     pub call: CallRow,
@@ -29,7 +28,6 @@ pub struct OneCall {
     pub after: Vec<CallRow>,
 }
 
-/// The part of a cause.
 #[derive(Serialize)]
 pub struct Part {
     pub name: &'static str,
@@ -37,7 +35,6 @@ pub struct Part {
     pub observed_s: f64,
 }
 
-/// A call in a table.
 #[derive(Serialize)]
 pub struct CallRow {
     /// Its number in the trace, from 1.
@@ -54,10 +51,6 @@ pub struct CallRow {
     pub cause: Option<&'static str>,
 }
 
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
-}
-
 fn known(seconds: Option<f64>) -> String {
     seconds.map_or("-".to_owned(), time)
 }
@@ -72,7 +65,6 @@ impl OneCall {
         }
     }
 
-    /// For people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let call = &self.call;

@@ -1,9 +1,9 @@
 //! The predicted cost of a write as text.
 
 use cawl_client::protocol::{Plan, Predicted};
-use cawl_core::{Bytes, Nanos, Rate};
+use cawl_core::{Bytes, Rate};
 
-use super::{named, shown};
+use super::{counted, named, shown, time};
 
 /// The states in the order of their cost.
 const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
@@ -13,7 +13,6 @@ pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) 
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out += &named(name, 12, text, terminal);
     line("job", &job(plan, answer));
-    let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let interval = match (answer.p10_s, answer.p90_s) {
         (Some(p10), Some(p90)) => format!(" (8 of 10 times between {} and {})", time(p10), time(p90)),
         _ => String::new(),
@@ -42,7 +41,7 @@ pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) 
 
 fn job(plan: &Plan, answer: &Predicted) -> String {
     let chunk = plan.chunk.unwrap_or(1 << 20).min(plan.bytes);
-    let calls = if answer.calls == 1 { "1 call".to_owned() } else { format!("{} calls", answer.calls) };
+    let calls = counted(answer.calls, "call");
     let mut text = format!("{} in {calls} of {}", Bytes(plan.bytes), Bytes(chunk));
     if plan.sync {
         text += ", O_SYNC";
@@ -51,7 +50,7 @@ fn job(plan: &Plan, answer: &Predicted) -> String {
         text += ", fsync at the end";
     }
     if plan.at_s > 0.0 {
-        text += &format!(", beginning in {}", Nanos::seconds(plan.at_s));
+        text += &format!(", beginning in {}", time(plan.at_s));
     }
     if let Some(device) = &plan.device {
         text += &format!(", to device {}", shown(device));
@@ -67,7 +66,7 @@ fn states(answer: &Predicted) -> String {
         .chain(later)
         .filter_map(|name| Some((name, *answer.states_s.get(name)?)))
         .filter(|(_, seconds)| *seconds > 0.0)
-        .map(|(name, seconds)| format!("{} {}", shown(name), Nanos::seconds(seconds)))
+        .map(|(name, seconds)| format!("{} {}", shown(name), time(seconds)))
         .collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }

@@ -74,7 +74,6 @@ pub fn ranks(out: &mut String, explain: &Explain, terminal: bool) {
     out.extend([&text, "\n"]);
 }
 
-/// Which ranks the others wait for.
 pub(super) fn stragglers(explain: &Explain) -> String {
     let variable = explain.rank_variable.as_deref().unwrap_or_default();
     let ranks = explain.ranks.len();

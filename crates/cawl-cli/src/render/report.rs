@@ -1,22 +1,21 @@
 //! The report as text, in its long form: first its basis, then files, totals and the worst calls.
 
 use cawl_core::{
-    AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
-    SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
+    AsCalibrated, Bytes, ColdReport, EndKind, FileOp, FileReport, ModelReport, Nanos, Origin, Outcome,
+    Quantiles, Report, SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
 use super::rows::short_program;
 use super::{
-    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, warn,
+    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, time,
+    warn,
 };
 
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
 
-/// Hint for the omitted rows.
 const REST: &str = "all of them with --report FILE.json or --json";
 
-/// The whole report.
 pub fn text(report: &Report, terminal: bool) -> String {
     let mut out = String::new();
     basis(&mut out, report, terminal);
@@ -38,10 +37,9 @@ pub fn text(report: &Report, terminal: bool) -> String {
     out
 }
 
-/// The basis of the figures.
 pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     let calls = format!("{}, {} to files", counted(report.calls, "call"), Bytes(report.bytes));
-    let span = Nanos::seconds(report.span_s);
+    let span = time(report.span_s);
     let mode = if report.learn { format!("{}, learning", report.mode) } else { report.mode.clone() };
     line(out, "calls", &format!("{calls} in {span}; {mode}"), terminal);
     if let Some(outcome) = &report.outcome {
@@ -57,12 +55,8 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         if unmodelled.is_empty() { "none".to_owned() } else { warn(&unmodelled.join(", "), terminal) };
     line(out, "unmodelled", &unmodelled, terminal);
     if report.elsewhere.calls > 0 {
-        line(
-            out,
-            "elsewhere",
-            &format!("{} to pipes, terminals or sockets", tallied(&report.elsewhere)),
-            terminal,
-        );
+        let text = format!("{} to pipes, terminals or sockets", tallied(&report.elsewhere));
+        line(out, "elsewhere", &text, terminal);
     }
     line(out, "profile", &profile(report, terminal), terminal);
     selected(out, report, terminal);
@@ -74,7 +68,6 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     }
 }
 
-/// Which calls the report is about.
 pub(super) fn selected(out: &mut String, report: &Report, terminal: bool) {
     if let Some(selection) = &report.selection {
         let text =
@@ -113,16 +106,12 @@ fn coverage(report: &Report, terminal: bool) -> String {
     };
     let mut all = report.sessions_omitted;
     report.sessions.iter().for_each(|session| all.add(session));
-    let mut text = format!(
-        "{}: {} seen of {} that {} wrote",
-        percent(Some(coverage)),
-        Bytes(all.seen_bytes),
-        Bytes(all.counted_bytes) + Bytes(report.untraced_bytes),
-        match all.images {
-            1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
-            n => format!("{n} process images"),
-        }
-    );
+    let who = match all.images {
+        1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
+        n => format!("{n} process images"),
+    };
+    let (seen, wrote) = (Bytes(all.seen_bytes), Bytes(all.counted_bytes) + Bytes(report.untraced_bytes));
+    let mut text = format!("{}: {seen} seen of {wrote} that {who} wrote", percent(Some(coverage)));
     if report.untraced_bytes > 0 {
         text.push_str(&format!("; {} of it by children that were not traced", Bytes(report.untraced_bytes)));
     }
@@ -199,9 +188,7 @@ pub(super) fn profile(report: &Report, terminal: bool) -> String {
     }
 }
 
-/// The cost of cold memory.
 pub(super) fn cold_memory(cold: &ColdReport) -> String {
-    let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
     let of = time(cold.op_observed_s);
     format!("{all} of {of} in {}: {} pages from the host, {each} each", cold.op, cold.pages)
@@ -241,7 +228,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         for model in &models {
             let predicted = op.predicted_s.get(model).copied();
             if models.len() == 1 {
-                row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
+                row.push(predicted.map_or("-".to_owned(), time));
             }
             row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
@@ -253,10 +240,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     let width = room(&header, &cells, last);
     cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[last] = states(op, width));
     let table = table(&header, [0, last], cells);
-    let paths = rows.clone().map(|(file, _)| {
-        ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
-    });
-    headed(out, &below_paths(&table, paths), terminal);
+    headed(out, &below_paths(&table, rows.clone().map(|(file, _)| identity(file))), terminal);
     let more = rows.count().saturating_sub(LISTED);
     if more > 0 {
         out.push_str(&format!("and {}; {REST}\n", counted(more as u64, "more line")));
@@ -266,9 +250,14 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     }
 }
 
+/// What tells a file from others, and its path.
+pub(super) fn identity(file: &FileReport) -> ((u64, u64, u32), String) {
+    ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
+}
+
 /// An observed time; zero means that it was not observed.
-fn observed(seconds: f64) -> String {
-    if seconds > 0.0 { Nanos::seconds(seconds).to_string() } else { "-".to_owned() }
+pub(super) fn observed(seconds: f64) -> String {
+    if seconds > 0.0 { time(seconds) } else { "-".to_owned() }
 }
 
 /// Signed relative error of the prediction.
@@ -326,8 +315,8 @@ fn quantiles(what: &str, quantiles: Option<Quantiles>) -> [String; 4] {
 fn total(model: &ModelReport) -> [String; 8] {
     [
         if model.calibrated.is_some() { format!("{}, live", model.name) } else { model.name.clone() },
-        Nanos::seconds(model.observed_s).to_string(),
-        Nanos::seconds(model.predicted_s).to_string(),
+        time(model.observed_s),
+        time(model.predicted_s),
         percent(model.total_error),
         percent(model.windowed_error),
         percent(model.call_error.map(|error| error.mean)),
@@ -341,7 +330,7 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
     [
         "  calibrated".to_owned(),
         String::new(),
-        Nanos::seconds(model.predicted_s).to_string(),
+        time(model.predicted_s),
         percent(model.total_error),
         percent(model.windowed_error),
         percent(model.call_error.map(|error| error.mean)),
@@ -353,22 +342,28 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
 fn worst(out: &mut String, report: &Report, terminal: bool) {
     let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
     let header = ["CALL", "AT", "OP", "SIZE", "OBSERVED", "PREDICTED", "STATE"];
-    let row = |call: &WorstCall| {
-        [
-            call.call.to_string(),
-            if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
-            call.op.clone(),
-            compact::bytes(call.bytes),
-            compact::seconds(call.observed_s),
-            compact::seconds(call.predicted_s),
-            call.state.clone(),
-        ]
-    };
     out.push_str(&format!("\nworst calls, by model {}", model.name));
-    let table = table(&header, [2, 6], report.worst.iter().map(row));
-    let files = report.worst.iter();
-    let files = files.map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
-    headed(out, &below_paths(&table, files), terminal);
+    let rows = report.worst.iter().map(|call| worst_row(call, call.state.clone()));
+    worst_table(out, &report.worst, &table(&header, [2, 6], rows), terminal);
+}
+
+/// The row of a worst call, with a last cell.
+pub(super) fn worst_row(call: &WorstCall, last: String) -> [String; 7] {
+    [
+        call.call.to_string(),
+        if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
+        call.op.clone(),
+        compact::bytes(call.bytes),
+        compact::seconds(call.observed_s),
+        compact::seconds(call.predicted_s),
+        last,
+    ]
+}
+
+/// Adds a table of these calls, below the paths of their files.
+pub(super) fn worst_table(out: &mut String, calls: &[WorstCall], table: &str, terminal: bool) {
+    let paths = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
+    headed(out, &below_paths(table, paths), terminal);
 }
 
 #[cfg(test)]

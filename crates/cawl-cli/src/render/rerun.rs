@@ -7,14 +7,13 @@ use cawl_core::{Bytes, Nanos, quantile};
 use cawl_wire::Op;
 use serde::Serialize;
 
-use super::{compact, counted, headed, line, table};
+use super::beside::{Changed, OpTimes, less_safe, row, rows_of_ops};
+use super::{compact, counted, headed, line, table, time};
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 /// A call that begins later than this after its time is late, in ns.
 const LATE: f64 = 10_000.0;
 
-/// Times of calls.
 #[derive(Default)]
 pub struct Times {
     ops: BTreeMap<Op, Vec<f64>>,
@@ -52,7 +51,7 @@ impl Times {
         let ops = self.ops.iter().map(|(op, times)| {
             let of = |q| seconds(quantile(times, q).unwrap_or(0.0));
             let (op, calls, total) = (op.name(), times.len() as u64, times.iter().sum());
-            OpTold { op, calls, total_s: seconds(total), p50_s: of(0.5), p99_s: of(0.99) }
+            OpTimes { op, calls, total_s: seconds(total), p50_s: of(0.5), p99_s: of(0.99) }
         });
         Told {
             calls: self.calls,
@@ -68,7 +67,6 @@ fn seconds(ns: f64) -> f64 {
     Nanos::new(ns).as_seconds()
 }
 
-/// The whole answer.
 #[derive(Serialize)]
 pub struct Answer {
     schema: u32,
@@ -90,19 +88,9 @@ struct Told {
     bytes: u64,
     total_s: f64,
     end_s: f64,
-    ops: Vec<OpTold>,
+    ops: Vec<OpTimes>,
 }
 
-#[derive(Serialize)]
-struct OpTold {
-    op: &'static str,
-    calls: u64,
-    total_s: f64,
-    p50_s: f64,
-    p99_s: f64,
-}
-
-/// How late calls began.
 #[derive(Serialize)]
 struct Late {
     over_s: f64,
@@ -118,12 +106,6 @@ struct LeftOut {
     op: &'static str,
     calls: u64,
     why: &'static str,
-}
-
-#[derive(Serialize)]
-struct Changed {
-    change: String,
-    calls: u64,
 }
 
 impl Answer {
@@ -159,7 +141,6 @@ impl Answer {
         }
     }
 
-    /// The answer for people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let (was, is) = (&self.recorded, &self.rerun);
@@ -167,54 +148,30 @@ impl Answer {
             line(&mut out, "change", &format!("{change}: {}", counted(*calls, "call")), terminal);
         }
         let late = &self.late;
+        let (calls, all) = (compact::count(late.calls), counted(late.of, "call"));
+        let [over, mean, p99, most] = [late.over_s, late.mean_s, late.p99_s, late.max_s].map(time);
         let timing = format!(
-            "{} of {} began more than {} late; late by {} on average, by {} at 99 %, by {} at most",
-            compact::count(late.calls),
-            counted(late.of, "call"),
-            time(late.over_s),
-            time(late.mean_s),
-            time(late.p99_s),
-            time(late.max_s)
+            "{calls} of {all} began more than {over} late; late by {mean} on average, by {p99} at 99 %, by {most} at \
+             most"
         );
         line(&mut out, "timing", &timing, terminal);
         for LeftOut { op, calls, why } in &self.left_out {
             line(&mut out, "left out", &format!("{} {op}: {why}", compact::count(*calls)), terminal);
         }
-        let part = |was: f64, is: f64| if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };
-        let row = |name: &str, was: f64, is: f64| [name.to_owned(), time(was), time(is), part(was, is)];
-        let written = [Bytes(was.bytes).to_string(), Bytes(is.bytes).to_string()];
-        let [was_bytes, is_bytes] = written;
         let rows = [
-            row("time in calls", was.total_s, is.total_s),
-            row("elapsed", was.end_s, is.end_s),
-            ["written".to_owned(), was_bytes, is_bytes, part(was.bytes as f64, is.bytes as f64)],
+            row("time in calls", was.total_s, is.total_s, time),
+            row("elapsed", was.end_s, is.end_s, time),
+            row("written", was.bytes as f64, is.bytes as f64, |bytes| Bytes(bytes as u64).to_string()),
         ];
         headed(&mut out, &table(&["", "RECORDED", "RERUN", "CHANGE"], [0], rows), terminal);
-        let mut names: Vec<&str> = was.ops.iter().map(|op| op.op).collect();
-        names.extend(is.ops.iter().map(|op| op.op).filter(|op| was.ops.iter().all(|known| known.op != *op)));
-        let find = |told: &Told, name: &str| {
-            let op = told.ops.iter().find(|op| op.op == name);
-            op.map_or(["-", "-", "-"].map(str::to_owned), |op| {
-                [compact::count(op.calls), time(op.total_s), time(op.p50_s)]
-            })
-        };
-        let rows = names.into_iter().map(|name| {
-            let ([calls, total, p50], [calls_now, total_now, p50_now]) = (find(was, name), find(is, name));
-            [name.to_owned(), calls, total, p50, calls_now, total_now, p50_now]
-        });
+        let rows = rows_of_ops(&was.ops, &is.ops, |op| [op.total_s, op.p50_s]);
         let header = ["OP", "RECORDED", "TIME", "P50", "RERUN", "TIME", "P50"];
         headed(&mut out, &table(&header, [0], rows), terminal);
-        if !self.safety.is_empty() {
-            out.push('\n');
-        }
-        for safety in &self.safety {
-            line(&mut out, "less safe", safety, terminal);
-        }
+        less_safe(&mut out, self.safety.iter(), terminal);
         out
     }
 }
 
-/// What was made for a rerun.
 #[derive(Serialize)]
 pub struct Prepared {
     schema: u32,
@@ -224,18 +181,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// So many files and bytes in this folder.
     pub fn new(dir: &Path, files: u64, bytes: u64) -> Prepared {
         Prepared { schema: SCHEMA, dir: dir.display().to_string(), files, bytes }
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let Prepared { dir, files, bytes, .. } = self;
         format!("{dir} is prepared: {}, {}\n", counted(*files, "file"), Bytes(*bytes))
     }
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use cawl_client::protocol::{CauseSeconds, Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
 
-use super::{GAP, causes, compact, short, shown, table};
+use super::{GAP, causes, compact, counted, short, shown, table};
 
 /// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -18,25 +18,20 @@ pub const SORTS: [(Sort, &str); 7] = [
     (Sort::Rate, "rate"),
 ];
 
-/// The name of a sort key.
 pub fn name_of(sort: Sort) -> &'static str {
     SORTS.iter().find(|(other, _)| *other == sort).map_or("", |(_, name)| name)
 }
 
-/// A program or a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Process id, or device of the file.
     pub of: String,
     /// Name of the program, or path of the file.
     pub name: String,
-    /// Calls recorded.
     pub calls: u64,
-    /// Bytes written.
     pub bytes: u64,
     /// True if some of the calls were inferred, not observed.
     pub is_estimated: bool,
-    /// Cost of the calls.
     pub cost: Cost,
     /// Their observed time by cause.
     pub causes: CauseSeconds,
@@ -126,7 +121,6 @@ pub fn fitting(sort: Sort, room: usize, gap: usize) -> Vec<usize> {
     columns
 }
 
-/// The figures of a row.
 pub fn cells(row: &Row) -> [String; 8] {
     [
         compact::seconds(row.cost.lost_s),
@@ -152,10 +146,9 @@ pub fn files(answer: &Files, sort: Sort, width: Option<usize>) -> String {
     text(&rows, [answer.omitted, answer.more], &FILES, sort, width)
 }
 
-/// The kind of the rows.
 struct Kind {
     columns: [&'static str; 2],
-    one: &'static str,
+    more: &'static str,
     none: &'static str,
     /// Shortens a name to a width.
     short: fn(&str, usize) -> String,
@@ -163,14 +156,14 @@ struct Kind {
 
 const PROGRAMS: Kind = Kind {
     columns: ["PID", "PROGRAM"],
-    one: "program",
+    more: "more program",
     none: "no traced program is connected\n",
     short: short_program,
 };
 
 const FILES: Kind = Kind {
     columns: ["DEVICE", "FILE"],
-    one: "file",
+    more: "more file",
     none: "no traced program has written to a file\n",
     short,
 };
@@ -180,7 +173,6 @@ const CAUSES: &str = "CAUSES";
 /// Names are not shortened below this for further figures.
 const NAME: usize = 16;
 
-/// Width of the longest text.
 fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }
@@ -213,9 +205,8 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, sort: Sort, width: Option<
     let mut out = table(&header, left, lines);
     let [omitted, more] = omitted;
     if omitted > 0 {
-        let plural = if omitted == 1 { "" } else { "s" };
         let hint = if more > 0 { "; see --limit" } else { ", which made room for these" };
-        out += &format!("… and {omitted} more {}{plural}{hint}\n", kind.one);
+        out += &format!("… and {}{hint}\n", counted(omitted, kind.more));
     }
     out
 }

@@ -1,18 +1,17 @@
 //! The status as text of at most 80 columns.
 
 use cawl_client::protocol::{DeviceStatus, ExcerptsStatus, ProcessStatus, Status};
-use cawl_core::{Bytes, Cause, Nanos, Rate};
+use cawl_core::{Bytes, Cause, Rate};
 
 use super::causes;
 use super::compact::{self, within};
 use super::rows::short_program;
 use super::watch::regime;
-use super::{bold, named, percent, short, shown, table, warn_if};
+use super::{bold, counted, named, percent, short, shown, table, time, warn_if};
 
 /// Columns of a bar between its brackets.
 const BAR: usize = 34;
 
-/// The whole answer.
 pub fn text(status: &Status, terminal: bool) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out += &named(name, 12, text, terminal);
@@ -34,23 +33,19 @@ pub fn text(status: &Status, terminal: bool) -> String {
     }
     if let Some(next) = &status.forecast {
         let (flush, throttle) = (within(next.background_s), within(next.throttle_s));
-        line(
-            "forecast",
-            &format!("at {}: flush {flush}, throttle {throttle}", compact::rate_or_zero(next.rate)),
-        );
+        let rate = compact::rate_or_zero(next.rate);
+        line("forecast", &format!("at {rate}: flush {flush}, throttle {throttle}"));
         let clean = next.clean_s.map_or("not within 1 h".to_owned(), |_| within(next.clean_s));
         line("clean", &format!("{clean} if writing stops"));
     }
     line("error", &error(status));
     line("sampler", &sampler(status));
     if let Some(stall) = status.sampler.pressure {
-        line(
-            "I/O stall",
-            &format!("some task waited for I/O in {} of the latest 10 s", percent(Some(stall))),
-        );
+        let stall = percent(Some(stall));
+        line("I/O stall", &format!("some task waited for I/O in {stall} of the latest 10 s"));
     }
     if let Some(paused) = status.sampler.paused_s {
-        let paused = Nanos::seconds(paused);
+        let paused = time(paused);
         line("pauses", &format!("writers of this machine were paused for {paused} since the start"));
     } else if let Some(why) = &status.sampler.pauses_missing {
         line("pauses", "not traced, so the time of throttling is the model's estimate:");
@@ -63,15 +58,10 @@ pub fn text(status: &Status, terminal: bool) -> String {
         let parts: Vec<String> = most.iter().map(part).collect();
         line("causes", &format!("of {}: {}", compact::seconds(all), parts.join(", ")));
     }
-    let programs = match status.clients {
-        1 => "1 program".to_owned(),
-        n => format!("{n} programs"),
-    };
+    let programs = counted(status.clients, "program");
     let written = Bytes(status.bytes);
-    line(
-        "clients",
-        &format!("{programs}; {} calls, {written} in {}", status.calls, compact::seconds(status.uptime_s)),
-    );
+    let up = compact::seconds(status.uptime_s);
+    line("clients", &format!("{programs}; {} calls, {written} in {up}", status.calls));
     for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
         line(if at == 0 { "anomalies" } else { "" }, &text);
     }
@@ -87,10 +77,9 @@ pub fn text(status: &Status, terminal: bool) -> String {
 
 /// Lines about traces of the calls around anomalies.
 fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
-    let of = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     let mut lines = vec![
-        format!("{}: {}", of(kept.anomalies, "call"), shown(&kept.condition)),
-        format!("{}, {} in {}", of(kept.files, "trace"), Bytes(kept.bytes), shown(&kept.folder)),
+        format!("{}: {}", counted(kept.anomalies, "call"), shown(&kept.condition)),
+        format!("{}, {} in {}", counted(kept.files, "trace"), Bytes(kept.bytes), shown(&kept.folder)),
     ];
     if kept.missing > 0 {
         let missing = format!("{} calls and samples are missing in them", kept.missing);
@@ -102,12 +91,8 @@ fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
 
 fn headline(status: &Status, terminal: bool) -> String {
     let node = if status.node.is_empty() { String::new() } else { format!(" on {}", shown(&status.node)) };
-    let mut text = format!(
-        "{}{node}, by model {} ({})",
-        bold(regime(status.state), terminal),
-        shown(&status.model),
-        status.mode.name()
-    );
+    let (state, model) = (bold(regime(status.state), terminal), shown(&status.model));
+    let mut text = format!("{state}{node}, by model {model} ({})", status.mode.name());
     for (name, value) in &status.labels {
         text += &format!(", {}={}", shown(name), shown(value));
     }
@@ -153,13 +138,9 @@ fn error(status: &Status) -> String {
     if error.calls == 0 && error.dirty.is_none() {
         return "nothing was written lately".to_owned();
     }
-    format!(
-        "{} total, {} windowed, over {} calls; {} dirty",
-        percent(error.total),
-        percent(error.windowed),
-        compact::count(error.calls),
-        percent(error.dirty)
-    )
+    let [total, windowed, dirty] = [error.total, error.windowed, error.dirty].map(percent);
+    let calls = compact::count(error.calls);
+    format!("{total} total, {windowed} windowed, over {calls} calls; {dirty} dirty")
 }
 
 fn sampler(status: &Status) -> String {
@@ -167,7 +148,7 @@ fn sampler(status: &Status) -> String {
     if sampler.interval_s == 0.0 {
         return "off".to_owned();
     }
-    let (interval, part) = (Nanos::seconds(sampler.interval_s), sampler.cpu_fraction * 100.0);
+    let (interval, part) = (time(sampler.interval_s), sampler.cpu_fraction * 100.0);
     format!("every {interval}, {part:.2} % of a processor")
 }
 

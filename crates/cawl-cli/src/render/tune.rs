@@ -4,22 +4,20 @@ mod picture;
 
 use std::fmt::Write;
 
-use cawl_core::tune::{DefaultChoice, Leaf, Need, Study, Tree};
-use cawl_core::{HostProfile, Nanos};
+use cawl_core::HostProfile;
+use cawl_core::tune::{self, DefaultChoice, Leaf, Need, Study, Tree};
 use serde::Serialize;
 
 use super::wrap::wrapped;
 use super::{bold, compact, counted, headed, line, shown, table, warn_if};
 pub use picture::picture;
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 /// Default choices of a need that a text lists, besides the last one.
 const LISTED: usize = 3;
 /// What a verified tree may lose, or else the noise floor.
 const TARGET: f64 = 0.1;
 
-/// The whole answer.
 #[derive(Serialize)]
 pub struct Answer {
     schema: u32,
@@ -91,12 +89,9 @@ pub struct VerifiedPattern {
     measured: Vec<Measured>,
 }
 
-/// A setting that was tried.
 #[derive(Serialize)]
 pub struct Measured {
-    /// The setting.
     pub setting: String,
-    /// What the model says.
     pub predicted_s: f64,
     /// The median; None where the filesystem cannot write so.
     pub median_s: Option<f64>,
@@ -120,7 +115,6 @@ impl VerifiedPattern {
 }
 
 impl Verified {
-    /// Patterns drawn by this seed.
     pub fn new(patterns: Vec<VerifiedPattern>, seed: u64) -> Verified {
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let regret = mean(patterns.iter().map(|one| one.regret).collect());
@@ -135,7 +129,6 @@ fn need(need: Option<Need>) -> &'static str {
 }
 
 impl Answer {
-    /// The answer of a study.
     pub fn new(study: &Study, machines: &[HostProfile], trees: &[Tree]) -> Answer {
         let row = |row: DefaultChoice| Row {
             need: need(row.need),
@@ -143,7 +136,7 @@ impl Answer {
             patterns: study
                 .patterns
                 .iter()
-                .filter(|one| row.need.is_none_or(|need| one.need == need))
+                .filter(|one| row.need.is_none_or(|need| need == one.need))
                 .count(),
             best: row.best,
             worst: row.worst,
@@ -151,19 +144,16 @@ impl Answer {
             harmonic: row.harmonic,
         };
         let name = |leaf: Leaf| leaf.setting.map(|setting| study.settings[setting].to_string());
+        let rule = |rule: tune::Rule| Rule {
+            conditions: rule.conditions,
+            setting: name(rule.leaf),
+            patterns: rule.leaf.patterns,
+            regret: rule.leaf.regret,
+        };
         let grown = |tree: &Tree| Grown {
             depth: tree.depth,
             regret: tree.regret,
-            rules: tree
-                .rules()
-                .into_iter()
-                .map(|rule| Rule {
-                    conditions: rule.conditions,
-                    setting: name(rule.leaf),
-                    patterns: rule.leaf.patterns,
-                    regret: rule.leaf.regret,
-                })
-                .collect(),
+            rules: tree.rules().into_iter().map(rule).collect(),
         };
         Answer {
             schema: SCHEMA,
@@ -177,16 +167,12 @@ impl Answer {
         }
     }
 
-    /// For people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let profiles = self.profiles.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
-        let grid = format!(
-            "{}, {}, {} that suit each other",
-            counted(self.patterns as u64, "pattern"),
-            counted(self.settings as u64, "setting"),
-            counted(self.cells as u64, "pair")
-        );
+        let sizes = [(self.patterns, "pattern"), (self.settings, "setting"), (self.cells, "pair")];
+        let [patterns, settings, pairs] = sizes.map(|(count, one)| counted(count as u64, one));
+        let grid = format!("{patterns}, {settings}, {pairs} that suit each other");
         line(&mut out, "grid", &grid, terminal);
         line(&mut out, "profile", &profiles, terminal);
         self.defaults(&mut out, terminal);
@@ -198,12 +184,8 @@ impl Answer {
             let conditions = rule.conditions.join(", ");
             let conditions = if conditions.is_empty() { "always" } else { &conditions };
             let setting = rule.setting.as_deref().unwrap_or("no setting suits them all");
-            let about = format!(
-                "{} ({}, loses {})",
-                bold(setting, terminal),
-                counted(rule.patterns as u64, "pattern"),
-                compact::percent(rule.regret)
-            );
+            let (patterns, lost) = (counted(rule.patterns as u64, "pattern"), compact::percent(rule.regret));
+            let about = format!("{} ({patterns}, loses {lost})", bold(setting, terminal));
             write!(out, "\n{}\n    {about}\n", wrapped(conditions, 2)).expect("a string takes all");
         }
         if let Some(verified) = &self.verified {
@@ -240,7 +222,7 @@ impl Answer {
 
 impl Verified {
     fn text(&self, out: &mut String, terminal: bool) {
-        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string());
+        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), super::time);
         let rows = self.patterns.iter().map(|one| {
             let choice = one.measured.first();
             let fastest = one.measured.iter().filter_map(|one| one.median_s).reduce(f64::min);
@@ -255,11 +237,9 @@ impl Verified {
         });
         let header = ["WRITTEN HERE", "PREDICTED", "TOOK", "FASTEST", "LOST", "FLOOR"];
         headed(out, &table(&header, [0], rows), terminal);
+        let [lost, default, floor] = [self.regret, self.default_regret, self.floor].map(compact::percent);
         let verdict = format!(
-            "the tree loses {} on this machine, the best default choices {}; the noise floor is {}",
-            compact::percent(self.regret),
-            compact::percent(self.default_regret),
-            compact::percent(self.floor)
+            "the tree loses {lost} on this machine, the best default choices {default}; the noise floor is {floor}"
         );
         out.push('\n');
         line(out, "verified", &warn_if(&verdict, !self.holds, terminal), terminal);

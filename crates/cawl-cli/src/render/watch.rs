@@ -3,7 +3,6 @@
 use cawl_client::protocol::Status;
 use cawl_core::Regime;
 
-/// Lines between two headers.
 const HEADER_EVERY: u64 = 20;
 
 const HEADER: &str = "\
@@ -11,7 +10,6 @@ time              ---dirty MiB--- % of ------MB/s------ ----s/s---- s till err %
 UTC      state    modeled sampled hard dirtying written calls  lost  thrtl total
 ";
 
-/// Formats consecutive statuses as lines.
 #[derive(Default)]
 pub struct Lines {
     printed: u64,
@@ -19,7 +17,7 @@ pub struct Lines {
 }
 
 /// Time in calls since the daemon started, in seconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct InCalls {
     at: f64,
     observed: f64,
@@ -27,7 +25,6 @@ pub struct InCalls {
 }
 
 impl InCalls {
-    /// The totals of a status.
     pub fn of(status: &Status) -> InCalls {
         InCalls { at: status.uptime_s, observed: status.cost.observed_s, lost: status.cost.lost_s }
     }
@@ -73,7 +70,6 @@ impl Lines {
     }
 }
 
-/// The name of a regime.
 pub fn regime(regime: Regime) -> &'static str {
     match regime {
         Regime::Free => "free",

@@ -3,16 +3,15 @@
 use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
 use serde::Serialize;
 
-use super::{compact, headed, line, table};
+use super::beside::{Changed, OpTimes, less_safe, on_paper, row, rows_of_ops};
+use super::{compact, difference, headed, line, table, time};
 
-/// Version of the JSON.
 const SCHEMA: u32 = 1;
 
 /// Causes below this part of both totals are summed up.
 const LISTED: f64 = 0.01;
 
-/// The whole answer.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Answer {
     schema: u32,
     /// What the calls took in the trace, in seconds.
@@ -32,8 +31,7 @@ pub struct Answer {
     pub sensitivity: Vec<Sensitivity>,
 }
 
-/// A run on paper.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Costs {
     calls: u64,
     bytes: u64,
@@ -42,7 +40,7 @@ pub struct Costs {
     end_s: f64,
     peak_dirty_bytes: u64,
     causes: Vec<CauseCost>,
-    ops: Vec<Op>,
+    ops: Vec<OpTimes>,
     #[serde(skip)]
     by_cause: ByCause<f64>,
 }
@@ -54,16 +52,6 @@ struct CauseCost {
 }
 
 #[derive(Serialize)]
-struct Op {
-    op: &'static str,
-    calls: u64,
-    total_s: f64,
-    p50_s: f64,
-    p99_s: f64,
-}
-
-/// A run with changes.
-#[derive(Serialize)]
 pub struct Compared {
     #[serde(skip_serializing_if = "String::is_empty")]
     change: String,
@@ -72,12 +60,6 @@ pub struct Compared {
     ratio: Option<f64>,
     interval: Option<[f64; 2]>,
     safety: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Changed {
-    change: String,
-    calls: u64,
 }
 
 /// What a constant does to the total.
@@ -101,13 +83,11 @@ impl Sensitivity {
 impl From<&Ledger> for Costs {
     fn from(ledger: &Ledger) -> Costs {
         let by_cause = ledger.causes.map(Nanos::as_seconds);
-        let mut causes: Vec<CauseCost> = by_cause
-            .iter()
-            .map(|(cause, predicted_s)| CauseCost { name: cause.name(), predicted_s })
-            .collect();
-        causes.retain(|cause| cause.predicted_s > 0.0);
+        let causes = by_cause.iter().filter(|(_, predicted_s)| *predicted_s > 0.0);
+        let causes = causes.map(|(cause, predicted_s)| CauseCost { name: cause.name(), predicted_s });
+        let mut causes: Vec<CauseCost> = causes.collect();
         causes.sort_by(|a, b| b.predicted_s.total_cmp(&a.predicted_s));
-        let ops = ledger.ops.iter().map(|op| Op {
+        let ops = ledger.ops.iter().map(|op| OpTimes {
             op: op.op.name(),
             calls: op.calls,
             total_s: op.total.as_seconds(),
@@ -128,7 +108,6 @@ impl From<&Ledger> for Costs {
 }
 
 impl Compared {
-    /// A run with this change.
     pub fn new(change: String, after: &Ledger, ratio: Option<Ratio>) -> Compared {
         Compared {
             change,
@@ -150,35 +129,18 @@ impl Compared {
 impl Answer {
     /// An answer that has nothing but the run as it was.
     pub fn new(before: &Ledger, observed_s: f64) -> Answer {
-        Answer {
-            schema: SCHEMA,
-            observed_s,
-            before: Costs::from(before),
-            after: None,
-            changes: Vec::new(),
-            each: Vec::new(),
-            sensitivity: Vec::new(),
-        }
+        Answer { schema: SCHEMA, observed_s, before: Costs::from(before), ..Answer::default() }
     }
 
-    /// A change of the calls, and how many it changed.
     pub fn changed(&mut self, change: &str, calls: u64) {
         self.changes.push(Changed { change: change.to_owned(), calls });
     }
 
-    /// The answer for people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let before = &self.before;
-        let off = if self.observed_s > 0.0 { before.total_s / self.observed_s - 1.0 } else { 0.0 };
-        let as_it_was = format!(
-            "{} in {}; {} observed, {} on paper ({:+.0} %)",
-            compact::count(before.calls) + " calls",
-            time(before.end_s),
-            time(self.observed_s),
-            time(before.total_s),
-            off * 100.0
-        );
+        let (calls, end) = (compact::count(before.calls), time(before.end_s));
+        let as_it_was = format!("{calls} calls in {end}; {}", on_paper(self.observed_s, before.total_s));
         line(&mut out, "trace", &as_it_was, terminal);
         for Changed { change, calls } in &self.changes {
             let calls = match calls {
@@ -206,18 +168,11 @@ impl Answer {
 
     fn compare(&self, out: &mut String, after: &Compared, terminal: bool) {
         let (was, is) = (&self.before, &after.after);
-        let part = |was: f64, is: f64| if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };
-        let row = |name: &str, was: f64, is: f64| [name.to_owned(), time(was), time(is), part(was, is)];
-        let peak = |costs: &Costs| Bytes(costs.peak_dirty_bytes).to_string();
+        let peak = |costs: &Costs| costs.peak_dirty_bytes as f64;
         let rows = [
             ["time in calls".to_owned(), time(was.total_s), time(is.total_s), after.ratio()],
-            row("elapsed", was.end_s, is.end_s),
-            [
-                "most dirty".to_owned(),
-                peak(was),
-                peak(is),
-                part(was.peak_dirty_bytes as f64, is.peak_dirty_bytes as f64),
-            ],
+            row("elapsed", was.end_s, is.end_s, time),
+            row("most dirty", peak(was), peak(is), |bytes| Bytes(bytes as u64).to_string()),
         ];
         headed(out, &table(&["", "BEFORE", "AFTER", "CHANGE"], [0], rows), terminal);
         let is_listed = |cause: &Cause| {
@@ -228,41 +183,13 @@ impl Answer {
         causes.sort_by(|a, b| was.by_cause[*b].total_cmp(&was.by_cause[*a]));
         let of = |cause: &Cause| {
             let (was, is) = (was.by_cause[*cause], is.by_cause[*cause]);
-            [cause.name().to_owned(), time(was), time(is), signed(is - was)]
+            [cause.name().to_owned(), time(was), time(is), difference(is - was)]
         };
-        headed(
-            out,
-            &table(&["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"], [0], causes.iter().map(of)),
-            terminal,
-        );
-        let ops = was.ops.iter().map(|op| op.op).chain(is.ops.iter().map(|op| op.op));
-        let mut names: Vec<&str> = Vec::new();
-        ops.for_each(|op| {
-            if !names.contains(&op) {
-                names.push(op)
-            }
-        });
-        let find = |costs: &Costs, name: &str| {
-            let op = costs.ops.iter().find(|op| op.op == name);
-            op.map_or(["-", "-", "-"].map(str::to_owned), |op| {
-                [compact::count(op.calls), time(op.p50_s), time(op.p99_s)]
-            })
-        };
-        let rows = names.iter().map(|name| {
-            let ([calls, p50, p99], [calls_after, p50_after, p99_after]) = (find(was, name), find(is, name));
-            [(*name).to_owned(), calls, p50, p99, calls_after, p50_after, p99_after]
-        });
+        let header = ["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"];
+        headed(out, &table(&header, [0], causes.iter().map(of)), terminal);
+        let rows = rows_of_ops(&was.ops, &is.ops, |op| [op.p50_s, op.p99_s]);
         headed(out, &table(&["OP", "CALLS", "P50", "P99", "CALLS AFTER", "P50", "P99"], [0], rows), terminal);
-        self.less_safe(out, after, terminal);
-    }
-
-    fn less_safe(&self, out: &mut String, after: &Compared, terminal: bool) {
-        if !after.safety.is_empty() {
-            out.push('\n');
-        }
-        for safety in &after.safety {
-            line(out, "less safe", safety, terminal);
-        }
+        less_safe(out, after.safety.iter(), terminal);
     }
 
     fn one_by_one(&self, out: &mut String, terminal: bool) {
@@ -271,24 +198,9 @@ impl Answer {
         };
         let header = ["CHANGE", "IN CALLS", "OF BEFORE", "ELAPSED"];
         headed(out, &table(&header, [0], self.each.iter().map(row)), terminal);
-        let mut first = true;
-        for one in &self.each {
-            for safety in &one.safety {
-                if std::mem::take(&mut first) {
-                    out.push('\n');
-                }
-                line(out, "less safe", &format!("{}: {safety}", one.change), terminal);
-            }
-        }
+        let of = |one: &'_ Compared| {
+            one.safety.iter().map(|safety| format!("{}: {safety}", one.change)).collect::<Vec<_>>()
+        };
+        less_safe(out, self.each.iter().flat_map(of), terminal);
     }
-}
-
-fn time(seconds: f64) -> String {
-    Nanos::seconds(seconds).to_string()
-}
-
-/// A difference with its sign.
-fn signed(seconds: f64) -> String {
-    let sign = if seconds < 0.0 { "−" } else { "+" };
-    format!("{sign}{}", Nanos::seconds(seconds.abs()))
 }

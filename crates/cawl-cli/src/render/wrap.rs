@@ -55,25 +55,12 @@ fn visible(text: &str) -> impl Iterator<Item = (char, bool)> {
     })
 }
 
+const UNITS: [&str; 15] =
+    ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ns", "µs", "ms", "s", "min", "h", "d"];
+
 fn is_unit(word: &str) -> bool {
     let unit = word.trim_end_matches(|c: char| c.is_ascii_punctuation() && c != '%');
-    matches!(
-        unit,
-        "%" | "B"
-            | "KiB"
-            | "MiB"
-            | "GiB"
-            | "TiB"
-            | "PiB"
-            | "EiB"
-            | "ns"
-            | "µs"
-            | "ms"
-            | "s"
-            | "min"
-            | "h"
-            | "d"
-    )
+    UNITS.contains(&unit)
 }
 
 /// A word in parts of at most `room` columns.

@@ -32,7 +32,7 @@ struct Life {
     early: f64,
 }
 
-/// Takes steps; see the module.
+#[derive(Default)]
 pub struct Builder {
     script: Script,
     lives: Vec<Life>,
@@ -55,31 +55,13 @@ pub struct Builder {
     steps: u64,
     /// As many steps have room in memory.
     most: u64,
-    /// Calls that are left out.
     pub left_out: BTreeMap<(Op, Why), u64>,
 }
 
 impl Builder {
     /// `memory`: what is available. The script is there twice while it is handed over.
     pub fn new(memory: Bytes) -> Builder {
-        Builder {
-            script: Script::default(),
-            lives: Vec::new(),
-            thinking: Vec::new(),
-            pids: HashMap::new(),
-            tids: HashMap::new(),
-            sessions: HashMap::new(),
-            parents: HashMap::new(),
-            files: Files::new(),
-            descriptions: Vec::new(),
-            moving: None,
-            uses: HashMap::new(),
-            named: HashMap::new(),
-            ordered: HashMap::new(),
-            steps: 0,
-            most: memory.0 / (2 * STEP as u64),
-            left_out: BTreeMap::new(),
-        }
+        Builder { files: Files::new(), most: memory.0 / (2 * STEP as u64), ..Builder::default() }
     }
 
     /// Takes a record, before its steps.
@@ -102,12 +84,8 @@ impl Builder {
     pub fn settle(&mut self, record: &Record) {
         let Record::End(end) = record else { return };
         let Some(pid) = self.sessions.remove(&end.id) else { return };
-        let mut copies: Vec<u32> = self
-            .pids
-            .iter()
-            .filter(|(number, _)| *number & PIDS == pid)
-            .map(|(_, process)| *process)
-            .collect();
+        let copies = self.pids.iter().filter(|(number, _)| *number & PIDS == pid);
+        let mut copies: Vec<u32> = copies.map(|(_, process)| *process).collect();
         copies.sort_unstable();
         for process in copies {
             if end.how == EndKind::Exec {
@@ -126,7 +104,6 @@ impl Builder {
         }
     }
 
-    /// Takes a step.
     pub fn step(&mut self, step: &cawl_core::Step) -> anyhow::Result<()> {
         let thread = self.thread(step);
         if let Base::End(pid) = step.base
@@ -160,7 +137,6 @@ impl Builder {
         Ok(())
     }
 
-    /// The script.
     pub fn finish(mut self) -> (Script, BTreeMap<(Op, Why), u64>) {
         for thread in 0..self.thinking.len() as u32 {
             self.pause(thread);
@@ -212,10 +188,8 @@ impl Builder {
             // Its fork went unseen (vfork).
             Some(thread) => {
                 let process = self.child(thread, pid, true);
-                self.synchronise(
-                    thread,
-                    Step { arg: process, flags: how::SILENT, ..Step::new(Op::Fork as u8) },
-                );
+                let step = Step { arg: process, flags: how::SILENT, ..Step::new(Op::Fork as u8) };
+                self.synchronise(thread, step);
                 process
             }
             None => self.new_process(pid, Table::default(), Origin::First),

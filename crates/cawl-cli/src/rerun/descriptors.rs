@@ -11,15 +11,12 @@ pub struct Slot {
     pub place: u32,
     /// The open file description, which duplicates and forks share.
     pub description: usize,
-    /// The file.
     pub file: FileId,
     /// An exec closes it.
     pub until_exec: bool,
-    /// Its stream.
     pub stream: Option<Stream>,
 }
 
-/// A stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// Bytes in its buffer.
@@ -28,7 +25,6 @@ pub struct Stream {
     pub opened: Option<(u32, usize)>,
 }
 
-/// An open file description.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// Where it stands; None where that is not known.
@@ -51,7 +47,6 @@ pub struct Uses {
     pub since: Vec<At>,
 }
 
-/// The table of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     slots: HashMap<i32, Slot>,
@@ -60,7 +55,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// The descriptor of this number.
     pub fn get(&mut self, fd: i32) -> Option<&mut Slot> {
         self.slots.get_mut(&fd)
     }
@@ -81,7 +75,6 @@ impl Table {
         slot
     }
 
-    /// The descriptor is closed.
     pub fn close(&mut self, fd: i32) -> Option<Slot> {
         let slot = self.slots.remove(&fd)?;
         self.free.push(slot.place);

@@ -16,8 +16,7 @@ const SHOWN: usize = 48;
 /// Bits of a process's number; above them the number of the copy (`--writers`).
 const PIDS: u32 = 22;
 
-/// Files and their names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Files {
     /// Size when it was first met, and path.
     facts: HashMap<FileId, (u64, String)>,
@@ -31,7 +30,6 @@ pub struct Files {
     paths: HashMap<(u32, String), u32>,
     /// Who has a name.
     occupants: HashMap<u32, FileId>,
-    /// Names by their number.
     pub names: Vec<String>,
     /// What is made before.
     pub fills: Vec<Fill>,
@@ -39,19 +37,9 @@ pub struct Files {
 
 impl Files {
     pub fn new() -> Files {
-        Files {
-            facts: HashMap::new(),
-            renamed: VecDeque::new(),
-            latest: None,
-            at: HashMap::new(),
-            paths: HashMap::new(),
-            occupants: HashMap::new(),
-            names: vec![".".to_owned(), "0-source".to_owned()],
-            fills: Vec::new(),
-        }
+        Files { names: vec![".".to_owned(), "0-source".to_owned()], ..Files::default() }
     }
 
-    /// A file is named.
     pub fn told(&mut self, facts: &FileFacts) {
         let id = facts.file();
         self.facts.entry(id).or_insert_with(|| (facts.size.0, facts.path.clone()));
@@ -100,7 +88,6 @@ impl Files {
         name
     }
 
-    /// A new name for a path.
     fn name(&mut self, path: (u32, String)) -> u32 {
         let number = self.names.len();
         let last = path.1.rsplit('/').next().unwrap_or_default();
@@ -112,7 +99,6 @@ impl Files {
         number as u32
     }
 
-    /// True if a name leads to it.
     pub fn has_name(&self, event: &Event) -> bool {
         self.at.get(&event.file()).is_none_or(|name| self.occupants.get(name) == Some(&event.file()))
     }

@@ -84,7 +84,6 @@ impl Folder {
         Ok(())
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -15,19 +15,16 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::script::{STEP, Script, Step};
+use super::script::{STEP, Script, Step, part};
 use crate::start;
 
-/// The program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_PLAYER"));
 /// Its name among processes, and in a trace of it.
 const NAME: &str = "cawl-rerun";
-/// Bytes of a page.
 const PAGE: f64 = 4096.0;
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// By which factor the content can be compressed; 1: not at all.
@@ -104,14 +101,8 @@ fn converse(
     let mut output = BufReader::with_capacity(1 << 18, output);
     let mut message = [0; 24 + STEP];
     output.read_exact(&mut message).context(LOST)?;
-    let (words, step) = message.split_at(24);
-    let [kind, about, error] = [0, 8, 16].map(|at| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&words[at..at + 8]);
-        u64::from_ne_bytes(word)
-    });
-    let mut bytes = [0; STEP];
-    bytes.copy_from_slice(step);
+    let [kind, about, error] = [0, 8, 16].map(|at| u64::from_ne_bytes(part(&message, at)));
+    let mut bytes = part(&message, 24);
     let errno = Errno::from_raw(error as i32);
     match kind {
         1 => {}

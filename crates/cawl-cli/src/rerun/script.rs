@@ -7,7 +7,6 @@ use cawl_wire::Op;
 
 /// No descriptor, no thread.
 pub const NONE: u32 = u32::MAX;
-/// Bytes of a step.
 pub const STEP: usize = 40;
 /// The first file name is the folder, the second the source of copies.
 pub const FOLDER: u32 = 0;
@@ -58,7 +57,6 @@ pub struct Step {
     pub arg: u32,
     /// The descriptor's place in the player's table.
     pub slot: u32,
-    /// The file's number.
     pub file: u32,
     /// Bits of [`how`].
     pub flags: u16,
@@ -92,11 +90,6 @@ impl Step {
 
     /// Reads what [`Step::bytes`] wrote.
     pub fn of(bytes: &[u8; STEP]) -> Step {
-        fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-            let mut part = [0; N];
-            part.copy_from_slice(&bytes[at..at + N]);
-            part
-        }
         Step {
             think: i64::from_ne_bytes(part(bytes, 0)),
             offset: u64::from_ne_bytes(part(bytes, 8)),
@@ -110,13 +103,17 @@ impl Step {
     }
 }
 
-/// A thread.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
-    /// Its process.
     pub process: u32,
-    /// What it does.
     pub steps: Vec<Step>,
+}
+
+/// So many bytes from there on.
+pub fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
 }
 
 /// How a process comes to be.
@@ -130,14 +127,11 @@ pub enum Origin {
     First = 2,
 }
 
-/// A process.
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
     /// The thread that it begins with, or [`NONE`].
     pub first: u32,
-    /// Number of its threads.
     pub threads: u32,
-    /// Where it comes from.
     pub origin: Origin,
     /// Its end empties the buffers of streams.
     pub flushes: bool,
@@ -146,13 +140,11 @@ pub struct Process {
 /// A file that was there before the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Its number.
     pub file: u32,
     /// Its size, in bytes.
     pub size: u64,
 }
 
-/// The whole script.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     pub threads: Vec<Thread>,
@@ -171,7 +163,6 @@ pub struct Script {
 const MAGIC: u64 = u64::from_ne_bytes(*b"cawlplay");
 
 impl Script {
-    /// Number of steps.
     pub fn len(&self) -> u64 {
         self.threads.iter().map(|thread| thread.steps.len() as u64).sum()
     }

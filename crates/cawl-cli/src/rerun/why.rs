@@ -14,7 +14,6 @@ pub enum Why {
 }
 
 impl Why {
-    /// As the output has it.
     pub const fn text(self) -> &'static str {
         match self {
             Why::Failed => "failed in the trace",

@@ -11,10 +11,8 @@ use crate::render::watch::{InCalls, time_of_day};
 /// Points kept: more than a terminal has columns.
 pub const KEPT: usize = 600;
 
-/// The daemon's data.
 #[derive(Clone, Default)]
 pub struct Snapshot {
-    /// The status.
     pub status: Status,
     /// The programs and the files, sorted.
     pub tables: [Vec<Row>; 2],
@@ -30,57 +28,45 @@ pub struct Snapshot {
     pub paused: Option<f64>,
 }
 
-/// The table shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tab {
-    /// Programs.
+    #[default]
     Programs,
-    /// Files.
     Files,
 }
 
-/// The meaning of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
-    /// Keys are commands.
+    #[default]
     Commands,
-    /// Keys edit the filter.
     Filter,
     /// Any key leaves the help.
     Help,
 }
 
-/// What the caller must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Draw.
     None,
     /// Ask the daemon for tables in this order, and draw.
     Subscribe(Sort),
-    /// Draw everything again.
     Redraw,
-    /// Stop until continued.
     Suspend,
-    /// Quit.
-    Quit,
-    /// End by this signal.
-    Die(i32),
+    /// Quit, or end by this signal.
+    End(Option<i32>),
 }
 
-/// The state of the screen.
+#[derive(Default)]
 pub struct App {
     live: Snapshot,
     /// The data shown while paused.
     frozen: Option<Box<Snapshot>>,
-    /// The table shown.
     pub tab: Tab,
-    /// Its sort key.
     pub sort: Sort,
     /// True if the graph ends at its highest level instead of the hard limit.
     pub zoom: bool,
     /// Text that names must contain.
     pub filter: String,
-    /// The meaning of keys.
     pub keys: Keys,
     /// First row shown.
     pub first: usize,
@@ -102,32 +88,15 @@ const PAUSES_EVERY: f64 = 2.0;
 const CAUSES_OVER: f64 = 3.0;
 
 impl App {
-    /// A screen with a first status.
     pub fn new(status: Status, sort: Sort) -> App {
         let totals = InCalls::of(&status);
-        App {
-            live: Snapshot { status, ..Snapshot::default() },
-            frozen: None,
-            tab: Tab::Programs,
-            sort,
-            zoom: false,
-            filter: String::new(),
-            keys: Keys::Commands,
-            first: 0,
-            trouble: None,
-            note: None,
-            totals,
-            causes: VecDeque::new(),
-            pauses: None,
-        }
+        App { live: Snapshot { status, ..Snapshot::default() }, sort, totals, ..App::default() }
     }
 
-    /// The data to show.
     pub fn shown(&self) -> &Snapshot {
         self.frozen.as_deref().unwrap_or(&self.live)
     }
 
-    /// True while the screen is paused.
     pub fn is_paused(&self) -> bool {
         self.frozen.is_some()
     }
@@ -139,7 +108,6 @@ impl App {
         self.shown().tables[self.tab as usize].iter().filter(passes).collect()
     }
 
-    /// Takes the daemon's history.
     pub fn remember(&mut self, history: History) {
         self.live.history = history.points.into();
         self.forget();
@@ -150,7 +118,6 @@ impl App {
         history.drain(..history.len().saturating_sub(KEPT));
     }
 
-    /// Takes a push.
     pub fn push(&mut self, push: Push) -> Effect {
         if self.trouble.take().is_some() {
             self.note = Some("connected again".to_owned());
@@ -223,19 +190,17 @@ impl App {
         self.live.tables[tab as usize] = rows;
     }
 
-    /// The daemon cannot be reached.
     pub fn lost(&mut self, why: String) -> Effect {
         self.note = None;
         self.trouble = Some(why);
         Effect::None
     }
 
-    /// Takes a key.
     pub fn key(&mut self, key: KeyEvent) -> Effect {
         self.note = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Effect::Quit,
+                KeyCode::Char('c') => Effect::End(None),
                 KeyCode::Char('l') => Effect::Redraw,
                 KeyCode::Char('z') => Effect::Suspend,
                 _ => Effect::None,
@@ -253,7 +218,7 @@ impl App {
 
     fn command(&mut self, key: KeyCode) -> Effect {
         match key {
-            KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Effect::Quit,
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Effect::End(None),
             KeyCode::Tab | KeyCode::BackTab | KeyCode::Left | KeyCode::Right => {
                 self.tab = if self.tab == Tab::Programs { Tab::Files } else { Tab::Programs };
                 self.first = 0;

@@ -22,31 +22,20 @@ struct Line {
     label: String,
 }
 
-/// The graph to draw.
 pub struct Graph<'a> {
-    history: &'a VecDeque<HistoryPoint>,
-    background: u64,
-    freerun: u64,
-    hard: u64,
-    zoom: bool,
-    theme: Theme,
+    pub history: &'a VecDeque<HistoryPoint>,
+    /// The present limits.
+    pub status: &'a Status,
+    /// It ends at its highest level.
+    pub zoom: bool,
+    pub theme: Theme,
 }
 
 impl Graph<'_> {
-    /// The graph of a history with the present limits; zoomed, up to its highest level.
-    pub fn new<'a>(
-        history: &'a VecDeque<HistoryPoint>,
-        status: &Status,
-        zoom: bool,
-        theme: Theme,
-    ) -> Graph<'a> {
-        let Status { background_bytes: background, freerun_bytes: freerun, hard_bytes: hard, .. } = *status;
-        Graph { history, background, freerun, hard, zoom, theme }
-    }
-
     fn lines(&self, top: f64, height: u16) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
-        let limits = [("hard", self.hard), ("throttle", self.freerun), ("flush", self.background)];
+        let Status { background_bytes, freerun_bytes, hard_bytes, .. } = *self.status;
+        let limits = [("hard", hard_bytes), ("throttle", freerun_bytes), ("flush", background_bytes)];
         // A graph that ends below the limits is labelled with its end.
         let end = ("up to", top as u64);
         let is_below = limits.iter().all(|(_, level)| *level as f64 > top);
@@ -116,7 +105,7 @@ impl Widget for Graph<'_> {
             .map(|point| point.modelled_dirty_bytes.max(point.sampled_dirty_bytes.unwrap_or(0)))
             .max();
         // A little above the hard limit, so that passing it looks different from reaching it.
-        let least = if self.zoom { 0 } else { self.hard };
+        let least = if self.zoom { 0 } else { self.status.hard_bytes };
         let top = (least.max(highest.unwrap_or(0)) as f64 * 1.05).max(1.0);
         let lines = self.lines(top, area.height);
         let bottom = area.bottom() - 1;

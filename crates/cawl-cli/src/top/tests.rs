@@ -337,12 +337,12 @@ fn help() {
 #[test]
 fn leaving() {
     for code in [KeyCode::Char('q'), KeyCode::Esc] {
-        assert_eq!(press(&mut app(), code), Effect::Quit);
+        assert_eq!(press(&mut app(), code), Effect::End(None));
     }
     let mut app = app();
     press(&mut app, KeyCode::Char('/'));
     let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
-    assert_eq!(app.key(control('c')), Effect::Quit);
+    assert_eq!(app.key(control('c')), Effect::End(None));
     assert_eq!(app.key(control('z')), Effect::Suspend);
     assert_eq!(app.filter, "", "control keys are no text");
 }

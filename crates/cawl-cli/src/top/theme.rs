@@ -7,7 +7,6 @@ use ratatui::style::{Color, Style};
 /// letters or signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theme {
-    /// Colours may be used.
     pub colour: bool,
     /// Characters beyond ASCII can be shown.
     pub unicode: bool,
@@ -36,7 +35,6 @@ impl Theme {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// The colour of a regime.
     pub fn regime(self, regime: Regime) -> Style {
         self.fg(match regime {
             Regime::Free => Color::Green,
@@ -45,7 +43,6 @@ impl Theme {
         })
     }
 
-    /// The colour of a cause.
     pub fn cause(self, cause: Cause) -> Style {
         self.fg(match cause {
             Cause::Throttle => Color::Red,
@@ -57,12 +54,10 @@ impl Theme {
         })
     }
 
-    /// The style of warnings.
     pub fn warning(self) -> Style {
         self.fg(Color::Red).bold()
     }
 
-    /// The style of labels.
     pub fn label(self) -> Style {
         self.fg(Color::Cyan)
     }

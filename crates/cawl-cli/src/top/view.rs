@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use cawl_client::protocol::Sort;
 
-use super::app::{App, Keys, Tab};
+use super::app::{App, Keys, Snapshot, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
 use crate::render::causes::{largest, shares};
@@ -25,7 +25,6 @@ pub const SMALLEST: (u16, u16) = (80, 24);
 /// Width from which on tables have two causes, and devices.
 const WIDE: u16 = 100;
 
-/// Draws everything.
 pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -35,21 +34,13 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     // The additional rows of a tall screen are shared, more of them for the tables.
     let graph = (6 + (area.height - SMALLEST.1) * 2 / 5).min(18);
     let middle = facts.len() as u16;
-    let [head, state, levels, middle, why, tab, header, table, foot] = Layout::vertical([
-        Length(1),
-        Length(1),
-        Length(graph),
-        Length(middle),
-        Length(1),
-        Length(1),
-        Length(1),
-        Min(1),
-        Length(1),
-    ])
-    .areas(area);
+    let above = [1, 1, graph, middle, 1, 1, 1].map(Length);
+    let rows = above.into_iter().chain([Min(1), Length(1)]);
+    let [head, state, levels, middle, why, tab, header, table, foot] = Layout::vertical(rows).areas(area);
     two_ends(frame, head, title(app, theme));
     two_ends(frame, state, level(app, theme, state.width));
-    frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, app.zoom, theme), levels);
+    let Snapshot { history, status, .. } = app.shown();
+    frame.render_widget(Graph { history, status, zoom: app.zoom, theme }, levels);
     two_columns(frame, middle, facts);
     frame.render_widget(causes(app, theme, why.width), why);
     frame.render_widget(tabs(app, theme), tab);
@@ -85,13 +76,9 @@ fn two_ends(frame: &mut Frame<'_>, area: Rect, (left, right): (Line<'_>, Line<'_
 fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
     let node = if status.node.is_empty() { "cawld".to_owned() } else { short(&shown(&status.node), 20) };
-    let about = format!(
-        " by model {} ({}), profile {}, up {}",
-        shown(&status.model),
-        status.mode.name(),
-        short(&shown(&status.profile), 14),
-        compact::seconds(status.uptime_s)
-    );
+    let (model, mode) = (shown(&status.model), status.mode.name());
+    let (profile, up) = (short(&shown(&status.profile), 14), compact::seconds(status.uptime_s));
+    let about = format!(" by model {model} ({mode}), profile {profile}, up {up}");
     let flag = |text: &'static str| Span::styled(text, theme.warning().reversed());
     let flag = match (&app.trouble, app.is_paused()) {
         (Some(_), _) => flag(" NO DAEMON "),
@@ -254,7 +241,6 @@ fn nothing(app: &App) -> &'static str {
     }
 }
 
-/// The layout of the table.
 struct Columns {
     tab: Tab,
     /// The [`COLUMNS`] shown.

@@ -16,7 +16,6 @@ const FOLDERS: [&str; 6] = [
     "lib/systemd/system",
 ];
 
-/// The file name of a service's unit.
 pub fn name(given: &str) -> anyhow::Result<String> {
     let name = if given.ends_with(".service") { given.to_owned() } else { format!("{given}.service") };
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
@@ -62,14 +61,11 @@ impl Unit {
             .find_map(|name| folders().find_map(|folder| fs::read_to_string(folder.join(name)).ok()))?;
         for name in names.iter().rev() {
             for folder in folders().collect::<Vec<_>>().into_iter().rev() {
-                let mut drop_ins: Vec<PathBuf> = fs::read_dir(folder.join(format!("{name}.d")))
-                    .into_iter()
-                    .flatten()
-                    .flatten()
-                    .map(|entry| entry.path())
-                    .filter(|path| path.extension().is_some_and(|ending| ending == "conf"))
-                    .filter(|path| !path.ends_with(super::DROP_IN))
-                    .collect();
+                let entries = fs::read_dir(folder.join(format!("{name}.d"))).into_iter().flatten().flatten();
+                let is_conf = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "conf");
+                let drop_ins = entries.map(|entry| entry.path()).filter(is_conf);
+                let mut drop_ins: Vec<PathBuf> =
+                    drop_ins.filter(|path| !path.ends_with(super::DROP_IN)).collect();
                 drop_ins.sort();
                 for path in drop_ins {
                     text += &format!("\n{}", fs::read_to_string(path).unwrap_or_default());
@@ -79,7 +75,6 @@ impl Unit {
         Some(text)
     }
 
-    /// Parses the concatenated files.
     pub fn parse(text: &str) -> Unit {
         let mut settings: Vec<(String, String)> = Vec::new();
         let mut is_service = false;
@@ -101,7 +96,6 @@ impl Unit {
         Unit(settings)
     }
 
-    /// All values of a setting.
     pub fn all(&self, key: &str) -> Vec<&str> {
         self.0.iter().filter(|(other, _)| other == key).map(|(_, value)| value.as_str()).collect()
     }
@@ -111,12 +105,10 @@ impl Unit {
         self.all(key).last().map(|value| (*value).to_owned())
     }
 
-    /// True if any of these is set.
     pub fn has_any(&self, keys: &[&str]) -> bool {
         keys.iter().any(|key| !self.all(key).is_empty())
     }
 
-    /// True if the setting is a true boolean.
     pub fn is_on(&self, key: &str) -> bool {
         self.last(key)
             .is_some_and(|value| ["1", "yes", "true", "on"].contains(&value.to_lowercase().as_str()))

@@ -34,11 +34,8 @@ const BEST: usize = 3;
 /// What a run takes beside its calls: sync and the files.
 const AROUND: Nanos = Nanos::millis(20.0);
 
-/// Which patterns are drawn.
 pub struct Lot {
-    /// How many.
     pub count: usize,
-    /// What decides.
     pub seed: u64,
 }
 

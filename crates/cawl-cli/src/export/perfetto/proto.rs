@@ -35,9 +35,8 @@ pub struct TracePacketDefaults {
     pub timestamp_clock_id: u32,
 }
 
-/// `BUILTIN_CLOCK_REALTIME`.
+/// `BUILTIN_CLOCK_REALTIME` and `BUILTIN_CLOCK_MONOTONIC`.
 pub const REALTIME: u32 = 1;
-/// `BUILTIN_CLOCK_MONOTONIC`.
 pub const MONOTONIC: u32 = 3;
 
 /// Clocks at one moment.
@@ -133,13 +132,10 @@ pub struct TrackEvent {
     pub correlation_id: Option<u64>,
 }
 
-/// Of `TrackEvent::kind`: a slice begins.
+/// Of `TrackEvent::kind`: a slice begins, the one that began last ends, a moment, a counter's value.
 pub const SLICE_BEGIN: u32 = 1;
-/// Of `TrackEvent::kind`: the slice that began last ends.
 pub const SLICE_END: u32 = 2;
-/// Of `TrackEvent::kind`: a moment.
 pub const INSTANT: u32 = 3;
-/// Of `TrackEvent::kind`: a counter's value.
 pub const COUNTER: u32 = 4;
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,6 +1,6 @@
 use cawl_core::{
     Analysis, AnalysisOptions, AsCalibrated, CallClass, CauseReport, ColdReport, EndKind, FileFacts,
-    HostProfile, Mode, ProcessReport, Record, SessionReport, Tally,
+    HostProfile, Mode, Nanos, ProcessReport, Record, SessionReport, Tally,
 };
 use cawl_wire::{Event, FileKind, Op};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cawl_core::{Bytes, Explain, FileReport, Nanos, NearCall, Report};
+use cawl_core::{Bytes, Explain, FileReport, NearCall, Report};
 use maud::{Markup, html};
 
 use super::super::{counted, density, patterns, percent, ranks, shown};
@@ -11,10 +11,8 @@ use super::{key, name_of, observed_of, path, seconds};
 /// Most files listed; the others are summed up.
 const FILES: usize = 100;
 
-/// Most processes listed.
 const PROCESSES: usize = 100;
 
-/// Most ranks listed.
 const RANKS: usize = 100;
 
 /// Files by the time they took.
@@ -137,7 +135,7 @@ pub fn classes(explain: &Explain) -> Markup {
 pub fn processes(explain: &Explain) -> Markup {
     let all = ranks::processes_by_time(explain);
     let ranked = all.iter().any(|process| process.rank.is_some());
-    let time = |time: Option<f64>| time.map_or("?".to_owned(), |time| Nanos::seconds(time).to_string());
+    let time = |time: Option<f64>| time.map_or("?".to_owned(), super::super::time);
     html! {
         @if !all.is_empty() { section.card.long {
             h2 { "Processes" }
@@ -202,7 +200,6 @@ pub fn near(call: &NearCall) -> Markup {
     }
 }
 
-/// How right the models were.
 pub fn accuracy(told: &Report) -> Markup {
     html! {
         @if !told.models.is_empty() { section.card {

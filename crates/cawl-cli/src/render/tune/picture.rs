@@ -18,7 +18,6 @@ const BOX: i32 = 40;
 const MARGIN: i32 = 16;
 const HEADER: i32 = 44;
 
-/// Draws a tree.
 pub fn picture(study: &Study, tree: &Tree) -> anyhow::Result<String> {
     let (leaves, depth) = (leaves(&tree.root), depth(&tree.root));
     let width = 2 * MARGIN + depth * (QUESTION + GAP) + CHOICE;
@@ -27,11 +26,8 @@ pub fn picture(study: &Study, tree: &Tree) -> anyhow::Result<String> {
     {
         let area = SVGBackend::with_string(&mut svg, (width as u32, height as u32)).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
-        let title = format!(
-            "{} patterns; a tree of depth {depth} loses {}",
-            study.patterns.len(),
-            compact::percent(tree.regret)
-        );
+        let (patterns, lost) = (study.patterns.len(), compact::percent(tree.regret));
+        let title = format!("{patterns} patterns; a tree of depth {depth} loses {lost}");
         write(&area, (MARGIN, HEADER / 2), &title, 17, HPos::Left)?;
         let choices = MARGIN + depth * (QUESTION + GAP);
         Drawing { study, area: &area, choices }.node(&tree.root, (MARGIN, HEADER), None)?;
