@@ -15,6 +15,10 @@ pub struct DirtyLimits {
 }
 
 impl DirtyLimits {
+    /// Background and hard limit as parts of dirtyable memory where nobody has set them
+    /// (`dirty_background_ratio`, `vm_dirty_ratio` in mm/page-writeback.c, 6.18).
+    pub const DEFAULT_RATIOS: [f64; 2] = [0.1, 0.2];
+
     /// Midpoint of the two, where throttling begins: `dirty_freerun_ceiling` in mm/page-writeback.c, and
     /// what the CAWL paper calls the setpoint (§4.4).
     pub const fn freerun(self) -> Bytes {

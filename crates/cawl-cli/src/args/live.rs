@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 
 use super::quantity::{interval, size_above_zero, span};
+use super::whatif::ratios;
 use crate::render::rows::SORTS;
 
 /// Which daemon to ask.
@@ -144,6 +145,12 @@ pub struct PredictArgs {
     /// Predict from another profile (TOML), for a machine without dirty pages or other writers
     #[arg(long, value_name = "FILE", requires = "offline")]
     pub profile: Option<PathBuf>,
+    /// Predict for an idle machine with so much memory: the dirty limits are those that the kernel derives
+    #[arg(long, value_name = "SIZE", value_parser = size_above_zero, requires = "offline")]
+    pub ram: Option<u64>,
+    /// With --ram: dirty_background_ratio and dirty_ratio of that machine, in percent (default: 10,20)
+    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = ratios, requires = "ram")]
+    pub ratios: Option<[f64; 2]>,
     /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,

@@ -150,11 +150,7 @@ const MACHINE: &[Known] = &[
         limits(text).map(Word::Limits)
     }),
     Known("dirty-ratio", Some("BACKGROUND,HARD"), "Dirty limits in percent of memory: 10,40", |text| {
-        let (background, hard) = pair(text)?;
-        let percent = |text: &str| text.parse::<f64>().ok().filter(|part| (0.0..=100.0).contains(part));
-        let ratios = percent(background).zip(percent(hard)).filter(|(background, hard)| background < hard);
-        let (background, hard) = ratios.ok_or("give two percentages, the lower first: 10,40")?;
-        Ok(Word::Ratios([background / 100.0, hard / 100.0]))
+        ratios(text).map(Word::Ratios)
     }),
     Known("ram", Some("SIZE"), "So much memory: with --dirty-ratio, or the trace's ratios", |text| {
         Ok(Word::Ram(size_above_zero(text)?))
@@ -227,6 +223,15 @@ pub fn limits(text: &str) -> Result<DirtyLimits, String> {
     let limits = DirtyLimits { background: Bytes(size(background)?), hard: Bytes(size_above_zero(hard)?) };
     let is_ordered = limits.background < limits.hard;
     is_ordered.then_some(limits).ok_or_else(|| "the background limit must be below the hard limit".to_owned())
+}
+
+/// Two percentages, of the background limit and the hard one, as fractions.
+pub fn ratios(text: &str) -> Result<[f64; 2], String> {
+    let (background, hard) = pair(text)?;
+    let percent = |text: &str| text.parse::<f64>().ok().filter(|part| (0.0..=100.0).contains(part));
+    let ratios = percent(background).zip(percent(hard)).filter(|(background, hard)| background < hard);
+    let (background, hard) = ratios.ok_or("give two percentages, the lower first: 10,40")?;
+    Ok([background / 100.0, hard / 100.0])
 }
 
 fn set_time(name: &str, text: &str) -> Result<Word, String> {

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_client::protocol::{Plan, Request, Status, View};
+use cawl_client::protocol::{Plan, Predicted, Request, Status, View};
 use cawl_client::query;
+use cawl_core::{Bytes, DirtyLimits, dirtyable};
 use nix::sys::stat::{major, minor};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{parsed, profile_of, socket_of, stored_profile};
@@ -55,17 +57,35 @@ fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
 
 /// The answer from the profile and the kernel's counters.
 fn without_daemon(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
-    let profile = match &args.profile {
+    let mut profile = match &args.profile {
         Some(file) => stored_profile(file)?,
         None => {
             profile_of(args.path.as_deref(), "speeds are defaults, and the answer is an order of magnitude")
         }
     };
-    // The dirty level of this machine does not belong to another machine's profile.
-    let counted = if args.profile.is_some() { None } else { Counted::here() };
-    let answer = offline::predict(plan, &profile, counted.as_ref())?;
-    let hard = Some(profile.kernel.limits.hard.0);
-    render::answer(args.json, &answer, |terminal| Ok(render::predict::text(plan, &answer, hard, terminal)))
+    if let Some(ram) = args.ram {
+        let ratios = args.ratios.unwrap_or(DirtyLimits::DEFAULT_RATIOS);
+        profile.kernel.limits = DirtyLimits::of(ratios, dirtyable(Bytes(ram)));
+        profile.check().with_context(|| format!("{} of memory are no machine", Bytes(ram)))?;
+    }
+    // The dirty level of this machine does not belong to another machine.
+    let counted = if args.profile.is_some() || args.ram.is_some() { None } else { Counted::here() };
+    let predicted = offline::predict(plan, &profile, counted.as_ref())?;
+    let DirtyLimits { background, hard } = profile.kernel.limits;
+    let answer = Answer { predicted, background_bytes: background.0, hard_bytes: hard.0 };
+    render::answer(args.json, &answer, |terminal| {
+        let limits = render::predict::limits(profile.kernel.limits, terminal);
+        Ok(render::predict::text(plan, &answer.predicted, Some(hard.0), terminal) + &limits)
+    })
+}
+
+/// What `--json` prints without a daemon.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    predicted: Predicted,
+    background_bytes: u64,
+    hard_bytes: u64,
 }
 
 /// The device of a file, or of the nearest existing folder above it.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use cawl_core::{
     Analysis, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
-    Owner, Ratio, Record, Rewrite, WhatIf,
+    Owner, Ratio, Record, Rewrite, WhatIf, dirtyable,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
@@ -175,21 +175,21 @@ fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::R
             }
             Word::Limits(limits) => machine.limits = Some(*limits),
             Word::Ratios(of) => ratios = Some(*of),
-            Word::Ram(bytes) => ram = Some(*bytes),
-            Word::Cgroup(bytes) => cgroup = Some(*bytes),
+            Word::Ram(bytes) => ram = Some(Bytes(*bytes)),
+            Word::Cgroup(bytes) => cgroup = Some(Bytes(*bytes)),
             Word::Warm => machine.warm = true,
             Word::On(_) => {}
         }
     }
-    let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DEFAULT_RATIOS);
+    let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DirtyLimits::DEFAULT_RATIOS);
     if ratios.is_some() || ram.is_some() {
-        let memory = ram.or_else(|| host.map(|host| host.memory.0));
+        let memory = ram.map(dirtyable).or_else(|| host.map(|host| host.memory));
         let memory =
             memory.context("the trace does not tell how much memory its machine has; add --ram SIZE")?;
-        machine.limits = Some(limits_of(parts, memory));
+        machine.limits = Some(DirtyLimits::of(parts, memory));
     }
     machine.profile.kernel.cgroup =
-        cgroup.map(|memory| limits_of(parts, memory)).or(machine.profile.kernel.cgroup);
+        cgroup.map(|memory| DirtyLimits::of(parts, memory)).or(machine.profile.kernel.cgroup);
     if let Some(limits) = machine.limits {
         machine.profile.kernel.limits = limits;
     }
@@ -197,21 +197,11 @@ fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::R
     Ok(Scenario { machine, changes })
 }
 
-/// Background and hard limit as parts of dirtyable memory where nobody has set them
-/// (`dirty_background_ratio`, `vm_dirty_ratio` in mm/page-writeback.c, 6.18).
-const DEFAULT_RATIOS: [f64; 2] = [0.1, 0.2];
-
 fn ratios_of(host: &HostFacts) -> [f64; 2] {
     let of = |name: &str| {
         let found = host.dirty_settings.iter().find(|(setting, _)| setting == name);
         found.map(|(_, percent)| *percent as f64 / 100.0).filter(|part| *part > 0.0)
     };
-    let [background, hard] = DEFAULT_RATIOS;
+    let [background, hard] = DirtyLimits::DEFAULT_RATIOS;
     [of("dirty_background_ratio").unwrap_or(background), of("dirty_ratio").unwrap_or(hard)]
-}
-
-/// The limits of so much dirtyable memory (`domain_dirty_limits`).
-fn limits_of([background, hard]: [f64; 2], memory: u64) -> DirtyLimits {
-    let part = |part: f64| Bytes((memory as f64 * part) as u64);
-    DirtyLimits { background: part(background), hard: part(hard) }
 }

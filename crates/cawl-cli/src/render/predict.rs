@@ -1,9 +1,12 @@
 //! The predicted cost of a write as text.
 
 use cawl_client::protocol::{Plan, Predicted};
-use cawl_core::{Bytes, Rate};
+use cawl_core::{Bytes, DirtyLimits, Rate};
 
 use super::{counted, named, shown, time};
+
+/// Columns of the names.
+const NAME: usize = 12;
 
 /// The states in the order of their cost.
 const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
@@ -11,7 +14,7 @@ const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
 /// The whole answer. `hard`: the hard limit in bytes, if known.
 pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) -> String {
     let mut out = String::new();
-    let mut line = |name: &str, text: &str| out += &named(name, 12, text, terminal);
+    let mut line = |name: &str, text: &str| out += &named(name, NAME, text, terminal);
     line("job", &job(plan, answer));
     let interval = match (answer.p10_s, answer.p90_s) {
         (Some(p10), Some(p90)) => format!(" (8 of 10 times between {} and {})", time(p10), time(p90)),
@@ -37,6 +40,11 @@ pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) 
     let more = if plan.fsync { "" } else { "another " };
     line("fsync", &format!("{more}{}", time(answer.fsync_s)));
     out
+}
+
+/// The dirty limits that were predicted with.
+pub fn limits(limits: DirtyLimits, terminal: bool) -> String {
+    named("limits", NAME, &format!("background {}, hard {}", limits.background, limits.hard), terminal)
 }
 
 fn job(plan: &Plan, answer: &Predicted) -> String {
