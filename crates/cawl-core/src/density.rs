@@ -42,7 +42,7 @@ const BIN: [u8; 256] = {
 struct Bin {
     calls: u64,
     /// Their observed time in ns, by the cause of the largest part of each.
-    times: [u64; Cause::COUNT],
+    times: [u64; Cause::ALL.len()],
 }
 
 /// Calls by cost.

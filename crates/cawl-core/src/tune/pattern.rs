@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::named::named;
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate};
 
@@ -10,31 +11,17 @@ pub const LOG: Bytes = Bytes::mib(1);
 /// Blocks at which random records begin.
 const BLOCK: u64 = 4096;
 
-/// Where a workload's records go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// One after another into a new file.
-    New,
-    /// One after another over a file that is on the device.
-    Overwrite,
-    /// To random blocks of a file on the device that is twice as large.
-    Random,
-    /// Behind what a log has in it.
-    Append,
-}
-
-impl Order {
-    /// All of them.
-    pub const ALL: [Order; 4] = [Order::New, Order::Overwrite, Order::Random, Order::Append];
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Order::New => "new",
-            Order::Overwrite => "overwrite",
-            Order::Random => "random",
-            Order::Append => "append",
-        }
+named! {
+    /// Where a workload's records go.
+    Order {
+        /// One after another into a new file.
+        New = "new",
+        /// One after another over a file that is on the device.
+        Overwrite = "overwrite",
+        /// To random blocks of a file on the device that is twice as large.
+        Random = "random",
+        /// Behind what a log has in it.
+        Append = "append",
     }
 }
 
@@ -88,34 +75,24 @@ fn mixed(number: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// What a crash of the machine may lose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Need {
-    /// Everything.
-    None,
-    /// Everything until the end; then nothing.
-    End,
-    /// At most the last [`Need::RECORDS`] records less one.
-    Every,
-    /// No record that is written.
-    Record,
+named! {
+    /// What a crash of the machine may lose.
+    #[derive(PartialOrd, Ord)]
+    Need {
+        /// Everything.
+        None = "none",
+        /// Everything until the end; then nothing.
+        End = "end",
+        /// At most the last [`Need::RECORDS`] records less one.
+        Every = "every16",
+        /// No record that is written.
+        Record = "record",
+    }
 }
 
 impl Need {
-    /// All of them, the weakest first.
-    pub const ALL: [Need; 4] = [Need::None, Need::End, Need::Every, Need::Record];
     /// Records after which those before must be durable.
     pub const RECORDS: u64 = 16;
-
-    /// Its name in tables and patterns.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Need::None => "none",
-            Need::End => "end",
-            Need::Every => "every16",
-            Need::Record => "record",
-        }
-    }
 }
 
 /// A workload with what it needs, on a machine.
