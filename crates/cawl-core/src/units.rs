@@ -184,11 +184,6 @@ impl Rate {
         self.0
     }
 
-    /// The slower of two.
-    pub const fn min(self, other: Rate) -> Rate {
-        if self.0 <= other.0 { self } else { other }
-    }
-
     /// The faster of two.
     pub const fn max(self, other: Rate) -> Rate {
         if self.0 >= other.0 { self } else { other }

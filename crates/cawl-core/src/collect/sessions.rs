@@ -36,6 +36,7 @@ struct SessionSpan {
 }
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
+#[derive(Default)]
 struct ListedSession {
     /// Without arguments.
     image: Session,
@@ -71,17 +72,7 @@ impl Sessions {
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
         let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
-        self.list.push(ListedSession {
-            image,
-            children: 0,
-            calls: 0,
-            bytes: 0,
-            seen: 0,
-            observed_ns: 0,
-            delayed: Nanos::ZERO,
-            threaded: false,
-            end: None,
-        });
+        self.list.push(ListedSession { image, ..ListedSession::default() });
     }
 
     /// A session ends.
