@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::named::named;
 use crate::profile::HostProfile;
+use crate::quantity::short;
 use crate::units::{Bytes, Nanos, Rate};
 
 /// What a log has in it before records are appended.
@@ -116,14 +117,6 @@ impl fmt::Display for Pattern {
         }
         f.pad(&name)
     }
-}
-
-/// Bytes as they are given on a command line: `4K`, `1M`, `1000`.
-pub(super) fn short(bytes: u64) -> String {
-    let unit = [(30, "G"), (20, "M"), (10, "K")]
-        .into_iter()
-        .find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits));
-    unit.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
 }
 
 /// What a tree asks of a pattern.

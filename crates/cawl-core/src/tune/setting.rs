@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use super::pattern::{Need, Workload, short};
+use super::pattern::{Need, Workload};
 use crate::limits::DirtyLimits;
 use crate::named::named;
+use crate::quantity::short;
 use cawl_wire::flag;
 
 /// What direct writes must be whole numbers of.
