@@ -401,7 +401,7 @@ impl Collector {
             modes: byte_modes(&densities),
             densities,
             classes: self.classes.report(),
-            unclassed_calls: self.classes.unclassed(),
+            unclassed_calls: self.classes.unclassed,
             patterns: self.patterns.sums(seconds),
             ..causes.explain(self.best())
         }

@@ -71,7 +71,7 @@ impl Track {
             model,
             mode,
             counters: Counters::new(page),
-            accuracy: Accuracy::new(),
+            accuracy: Accuracy::default(),
             threads: Map::default(),
             last: Span::default(),
             level: Bytes::default(),

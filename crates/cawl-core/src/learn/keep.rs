@@ -90,10 +90,10 @@ impl Learner {
 
     /// Whether the call that follows counts.
     pub(super) fn count(&mut self, counts: bool) {
-        self.copying.counts(counts);
-        self.host.counts(counts);
-        self.slowdown.counts(counts);
-        self.waiting.counts(counts);
+        self.copying.counts = counts;
+        self.host.counts = counts;
+        self.slowdown.counts = counts;
+        self.waiting.counts = counts;
     }
 
     /// True if there is something to keep.

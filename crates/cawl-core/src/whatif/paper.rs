@@ -83,7 +83,7 @@ pub(super) struct Paper {
     ops: BTreeMap<Op, (Nanos, Histogram)>,
     ledger: Ledger,
     /// The records of a changed trace with their times, if they are asked for.
-    kept: Option<Vec<(Time, Record)>>,
+    pub(super) kept: Option<Vec<(Time, Record)>>,
 }
 
 impl Paper {
@@ -111,11 +111,6 @@ impl Paper {
             ledger: Ledger::default(),
             kept: None,
         }
-    }
-
-    /// From now on records are kept for [`Ledger::records`].
-    pub(super) fn keep(&mut self) {
-        self.kept = Some(Vec::new());
     }
 
     /// Keeps a record that is no call, at its time on paper. What was observed of the machine, and what the
@@ -254,7 +249,7 @@ impl Paper {
     pub(super) fn finish(mut self) -> Ledger {
         self.ledger.end = self.first.map_or(Nanos::ZERO, |first| self.last.since(first));
         let ops = self.ops.into_iter().filter_map(|(op, (total, costs))| {
-            Some(OpCost { op, calls: costs.total(), total, quantiles: costs.quantiles()? })
+            Some(OpCost { op, calls: costs.total, total, quantiles: costs.quantiles()? })
         });
         self.ledger.ops = ops.collect();
         let mut kept = self.kept.unwrap_or_default();

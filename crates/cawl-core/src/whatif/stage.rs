@@ -5,12 +5,13 @@ use std::mem;
 
 use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
+use super::FileSizes;
 use super::change::{Change, Owner, Rewrite, SyncsKept};
 use super::threads::{Base, Step, Thread};
-use super::{FileSizes, told};
 use crate::call::kernel_bytes;
 use crate::glob::Glob;
 use crate::record::FileFacts;
+use crate::units::Bytes;
 
 /// Writes that are held at most to be put in order.
 const SORTED: usize = 1 << 16;
@@ -32,7 +33,8 @@ pub(super) struct Stage {
     files: BTreeMap<FileId, File>,
     /// Bytes in the buffers of streams, by process and descriptor.
     streams: HashMap<(u32, i32), u32>,
-    changed: u64,
+    /// Calls that were changed, added or left out.
+    pub(super) changed: u64,
     /// Changed writes that were durable when they returned.
     durable: u64,
     /// The most syncs that were left out one after another, and the most bytes written to a file since its
@@ -74,11 +76,6 @@ impl Stage {
         if let Some(on) = &self.on {
             self.named.insert(facts.file(), on.fits(&facts.path));
         }
-    }
-
-    /// Calls that were changed, added or left out.
-    pub(super) fn changed(&self) -> u64 {
-        self.changed
     }
 
     /// Takes a step.
@@ -457,7 +454,7 @@ impl Stage {
         let buffered = |size: u64| {
             let lost = format!(
                 "a program that is killed loses up to {} that it has not handed to the kernel yet",
-                told(size)
+                Bytes(size)
             );
             if self.durable == 0 {
                 lost
@@ -478,7 +475,7 @@ impl Stage {
             Rewrite::Syncs(_) => format!(
                 "a crash loses what up to {syncs} {} made durable: up to {} of a file",
                 if syncs == 1 { "sync" } else { "syncs" },
-                told(bytes)
+                Bytes(bytes)
             ),
             Rewrite::Fdatasync => {
                 "a crash may lose times and permissions of files, not their data".to_owned()
