@@ -146,6 +146,7 @@ impl Analysis {
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
         collector.explaining = options.explaining;
+        collector.selection.clone_from(&options.selection);
         Ok(Analysis {
             mode: options.mode,
             descriptors: Descriptors::default(),
@@ -155,8 +156,7 @@ impl Analysis {
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
                 (!calibrated.is_empty()).then_some(tracks.len() + for_questions.len()),
                 tracks.len(),
-            )
-            .with_selection(options.selection.clone()),
+            ),
             tracks,
             for_questions,
             calibrated,

@@ -17,7 +17,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::rolling_error::RollingError;
 use crate::run_delay::RunDelays;
-use crate::selection::{Selection, Selector};
+use crate::selection::Selector;
 use crate::units::{Bytes, Nanos, Time};
 
 /// What an analysis says of a record; nothing, if it is not a call.
@@ -77,6 +77,7 @@ impl Findings {
         let page = profile.kernel.page;
         let (counters, divider) = (Counters::new(page), Divider::new(profile));
         Findings {
+            selector: collector.selection.clone().map(Selector::new),
             collector,
             page,
             counters,
@@ -86,13 +87,6 @@ impl Findings {
             reported,
             ..Findings::default()
         }
-    }
-
-    /// The report is about selected calls.
-    pub(super) fn with_selection(mut self, selection: Option<Selection>) -> Findings {
-        self.collector.selection.clone_from(&selection);
-        self.selector = selection.map(Selector::new);
-        self
     }
 
     /// Takes a record. What each track says of it is in [`Findings::predictions`] and [`Findings::levels`].
