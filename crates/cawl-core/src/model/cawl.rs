@@ -303,9 +303,7 @@ impl Cawl {
         self.flusher.run(&mut self.cache, to);
         self.now = self.now.max(to);
     }
-}
 
-impl Cawl {
     /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted,
     /// for longer than any pause of the kernel's lasts, are not above the setpoint: the device has written
     /// the rest.

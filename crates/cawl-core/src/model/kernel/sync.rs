@@ -162,24 +162,13 @@ impl Kernel {
         }
         let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
         let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
-        let fixed = match (last, flush) {
-            (Last::Commit, _) => {
-                call.work.fsyncs += 1.0;
-                fsync.as_seconds()
-            }
-            (Last::WriteCommit, _) => {
-                call.work.syncs += 1.0;
-                write.as_seconds()
-            }
-            (Last::Flush | Last::Inode, Some(_)) => {
-                call.work.flushes += 1.0;
-                flushing
-            }
-            (Last::Flush | Last::Inode, None) => {
-                call.work.fsyncs += FLUSH;
-                flushing
-            }
+        let (sum, part, fixed) = match (last, flush) {
+            (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
+            (Last::WriteCommit, _) => (&mut call.work.syncs, 1.0, write.as_seconds()),
+            (Last::Flush | Last::Inode, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
+            (Last::Flush | Last::Inode, None) => (&mut call.work.fsyncs, FLUSH, flushing),
         };
+        *sum += part;
         // A commit has the flush in it.
         call.spent[Cause::DeviceFlush] += flushing.min(fixed);
         call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
