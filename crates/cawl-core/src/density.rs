@@ -174,20 +174,20 @@ pub struct ByteMode {
 
 /// The modes of the cost per byte of all operations.
 pub(crate) fn byte_modes(densities: &[OpDensities]) -> Vec<ByteMode> {
-    let modes =
-        |of: &OpDensities| of.per_byte.iter().flat_map(|density| density.modes.clone()).collect::<Vec<_>>();
-    let named = densities.iter().flat_map(|of| modes(of).into_iter().map(|mode| (of.op.clone(), mode)));
-    let mode = |(op, mode): (String, Mode)| ByteMode {
-        op,
-        from_ns_per_byte: mode.from,
-        to_ns_per_byte: mode.to,
-        peak_ns_per_byte: mode.peak,
-        calls: mode.calls,
-        share: mode.share,
-        seconds: mode.seconds,
-        cause: mode.cause,
+    let of_op = |of: &OpDensities| {
+        let mode = |mode: &Mode| ByteMode {
+            op: of.op.clone(),
+            from_ns_per_byte: mode.from,
+            to_ns_per_byte: mode.to,
+            peak_ns_per_byte: mode.peak,
+            calls: mode.calls,
+            share: mode.share,
+            seconds: mode.seconds,
+            cause: mode.cause.clone(),
+        };
+        of.per_byte.iter().flat_map(|density| &density.modes).map(mode).collect::<Vec<_>>()
     };
-    named.map(mode).collect()
+    densities.iter().flat_map(of_op).collect()
 }
 
 #[cfg(test)]
