@@ -50,18 +50,6 @@ impl Bytes {
     }
 }
 
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Bytes) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
-        iter.fold(Bytes::ZERO, Add::add)
-    }
-}
-
 impl fmt::Display for Bytes {
     /// Binary multiples, four significant digits: `4 KiB`, `1.25 GiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,18 +124,6 @@ impl<'de> Deserialize<'de> for Nanos {
         } else {
             Err(serde::de::Error::custom("a span of time must be zero or more nanoseconds"))
         }
-    }
-}
-
-impl AddAssign for Nanos {
-    fn add_assign(&mut self, other: Nanos) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Nanos {
-    fn sum<I: Iterator<Item = Nanos>>(iter: I) -> Nanos {
-        iter.fold(Nanos::ZERO, Add::add)
     }
 }
 
@@ -248,6 +224,25 @@ algebra! {
     Add add (moment: Time, span: Nanos) -> Time = Time(moment.0.saturating_add(span.0.round() as u64));
     Sub sub (moment: Time, earlier: Time) -> Nanos = moment.since(earlier);
 }
+
+/// What follows from adding two of a quantity.
+macro_rules! sums {
+    ($($Quantity:ident)*) => {
+        $(impl AddAssign for $Quantity {
+            fn add_assign(&mut self, other: $Quantity) {
+                *self = *self + other;
+            }
+        }
+
+        impl Sum for $Quantity {
+            fn sum<I: Iterator<Item = $Quantity>>(iter: I) -> $Quantity {
+                iter.fold($Quantity::ZERO, Add::add)
+            }
+        })*
+    };
+}
+
+sums! { Bytes Nanos }
 
 /// A value in the largest of these units, each a thousand times the one before, that leaves it at one or
 /// more.
