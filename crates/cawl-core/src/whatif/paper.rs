@@ -119,16 +119,8 @@ impl Paper {
         let stood = |pid: u32| self.processes.get(&pid).copied().unwrap_or(self.last);
         let (at, record) = match record {
             Record::Session(session) => {
-                let started = stood(session.ppid);
-                (
-                    started,
-                    Record::Session(Session {
-                        started,
-                        wchar: Wchar::default(),
-                        usage: None,
-                        ..session.clone()
-                    }),
-                )
+                let (started, wchar) = (stood(session.ppid), Wchar::default());
+                (started, Record::Session(Session { started, wchar, usage: None, ..session.clone() }))
             }
             Record::End(end) => {
                 let at = self.sessions.get(&end.id).map_or(self.last, |pid| stood(*pid));
@@ -172,9 +164,8 @@ impl Paper {
         let own = self.threads.get(&step.thread).copied();
         let at = match step.base {
             Base::Itself => own,
-            Base::Process(pid) => self.processes.get(&pid).copied(),
+            Base::Process(pid) | Base::End(pid) => self.processes.get(&pid).copied(),
             Base::Moment(at) => Some(at),
-            Base::End(pid) => self.processes.get(&pid).copied(),
         };
         let mut at = moved(at.or(own).unwrap_or(self.last), self.warmed(step));
         if let (Base::End(_), Some(own)) = (step.base, own) {
