@@ -57,7 +57,6 @@ pub(super) fn what(kind: Kind, scope: &Scope, size: u64) -> String {
     }
 }
 
-/// How to do it.
 pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
     let shift = size.max(1).ilog2();
     match kind {

@@ -64,7 +64,6 @@ struct Child {
 }
 
 impl Sessions {
-    /// A session begins.
     pub(super) fn begin(&mut self, session: &Session) {
         self.latest = None;
         // Connections are served side by side: an image may be announced after the one it ran before.
@@ -75,7 +74,6 @@ impl Sessions {
         self.list.push(ListedSession { image, ..ListedSession::default() });
     }
 
-    /// A session ends.
     pub(super) fn end(&mut self, end: &SessionEnd) {
         if let Some(listed) = self.list.iter_mut().rev().find(|listed| listed.image.id == end.id) {
             self.ended += usize::from(listed.end.is_none());

@@ -12,7 +12,6 @@ use crate::report::{AsCalibrated, ModelReport, OpReport, Tally};
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The totals of a model.
 pub(super) struct ModelTotals {
     pub(super) name: &'static str,
     /// By code; None for operations that did not come.

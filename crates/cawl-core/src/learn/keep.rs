@@ -33,7 +33,6 @@ const WAITING: [&str; 9] = [
 ];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
 
-/// A merge as it is made.
 struct Merge<'a> {
     file: &'a HostProfile,
     used: &'a HostProfile,

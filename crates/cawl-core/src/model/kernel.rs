@@ -254,7 +254,6 @@ impl Kernel {
         }
     }
 
-    /// Calls on streams.
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
         let end = self.machine.cache.size(call.file);
         let writes = self.streams.writes(event, end);

@@ -78,7 +78,6 @@ impl Stage {
         }
     }
 
-    /// Takes a step.
     pub(super) fn step(&mut self, step: Step, next: &mut Next<'_>) {
         if let Rewrite::Writers(count, owner) = self.rewrite {
             return self.multiply(step, count, owner, next);

@@ -51,7 +51,6 @@ impl Step {
     }
 }
 
-/// The threads of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     /// When the latest call of each ended, and the process that it started, if any.

@@ -78,7 +78,6 @@ impl Constants {
         self.page_of(byte) + u64::from(!self.begins_page(byte))
     }
 
-    /// A page begins at this byte.
     pub(super) fn begins_page(&self, byte: u64) -> bool {
         byte & (self.page - 1) == 0
     }
