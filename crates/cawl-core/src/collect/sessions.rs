@@ -1,6 +1,7 @@
 //! Sessions: what each wrote as far as seen, and as the kernel counts it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use cawl_wire::{Event, RankVariable};
 
@@ -23,16 +24,8 @@ pub(super) struct Sessions {
     pub(super) folded: SessionTotals,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
-    /// The latest look-up.
-    latest: Option<SessionSpan>,
-}
-
-/// The span of time in which calls of a pid belong to one session.
-struct SessionSpan {
-    pid: u32,
-    begin: Time,
-    end: Time,
-    index: usize,
+    /// The latest look-up: a pid, the span of time in which its calls belong to one session, and which that is.
+    latest: Option<(u32, Range<Time>, usize)>,
 }
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
@@ -124,19 +117,18 @@ impl Sessions {
     /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
     /// may be taken after the next session of the same pid was announced.
     fn index(&mut self, pid: u32, at: Time) -> Option<usize> {
-        if let Some(last) = &self.latest
-            && last.pid == pid
-            && last.begin <= at
-            && at < last.end
+        if let Some((last, span, index)) = &self.latest
+            && *last == pid
+            && span.contains(&at)
         {
-            return Some(last.index);
+            return Some(*index);
         }
         let of_pid = self.by_pid.get(&pid)?;
         let begin = |place: usize| self.list[of_pid[place]].image.started;
         let place = of_pid.partition_point(|index| self.list[*index].image.started <= at).saturating_sub(1);
         let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
         let index = of_pid[place];
-        self.latest = Some(SessionSpan { pid, begin: begin(place), end, index });
+        self.latest = Some((pid, begin(place)..end, index));
         Some(index)
     }
 
