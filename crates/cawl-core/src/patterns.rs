@@ -12,6 +12,7 @@ mod written;
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
+use crate::call::{KEEP_SIZE, PUNCH_HOLE};
 use crate::model::{Met, Prediction};
 use crate::record::FileFacts;
 use order::{Actors, Order};
@@ -156,8 +157,6 @@ impl Patterns {
 
     /// A call on the file of this row that is no write: it changes its length, or reads it.
     pub(crate) fn effect(&mut self, row: usize, event: &Event) {
-        const KEEP_SIZE: u32 = 0x01;
-        const PUNCH_HOLE: u32 = 0x02;
         match event.op {
             Op::Open | Op::StreamOpen if event.errno == 0 => {
                 if event.has(flag::TRUNC) {

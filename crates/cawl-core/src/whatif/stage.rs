@@ -8,7 +8,7 @@ use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, fl
 use super::FileSizes;
 use super::change::{Change, Owner, Rewrite, SyncsKept};
 use super::threads::{Base, Step, Thread};
-use crate::call::kernel_bytes;
+use crate::call::{RANGE_WRITE, kernel_bytes};
 use crate::glob::Glob;
 use crate::record::FileFacts;
 use crate::units::Bytes;
@@ -17,8 +17,6 @@ use crate::units::Bytes;
 const SORTED: usize = 1 << 16;
 /// Flags of open files that make each write durable.
 const DURABLE: u32 = flag::SYNC | flag::DSYNC;
-/// sync_file_range begins to write (SYNC_FILE_RANGE_WRITE).
-const RANGE_WRITE: u32 = 2;
 
 /// Takes steps and hands them on, changed.
 type Next<'a> = dyn FnMut(Step) + 'a;
@@ -467,16 +465,13 @@ impl Stage {
         Some(match self.rewrite {
             Rewrite::Merge(most) => buffered(most),
             Rewrite::Buffer(size) => buffered(size.into()),
-            // Each write is durable by itself.
-            Rewrite::Syncs(_) if self.at_risk == (0, 0) => {
-                "a crash may lose times and permissions of files, not their data".to_owned()
-            }
-            Rewrite::Syncs(_) => format!(
+            Rewrite::Syncs(_) if self.at_risk != (0, 0) => format!(
                 "a crash loses what up to {syncs} {} made durable: up to {} of a file",
                 if syncs == 1 { "sync" } else { "syncs" },
                 Bytes(bytes)
             ),
-            Rewrite::Fdatasync => {
+            // Of other syncs, each write is durable by itself.
+            Rewrite::Syncs(_) | Rewrite::Fdatasync => {
                 "a crash may lose times and permissions of files, not their data".to_owned()
             }
             Rewrite::Flags(flags, false) if flags & DURABLE != 0 => format!(

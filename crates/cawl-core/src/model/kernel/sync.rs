@@ -12,15 +12,12 @@
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
+use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE};
 use crate::cause::Cause;
 use crate::profile::Measured;
 use crate::units::Nanos;
 use cawl_wire::{Event, FileKind, Op, flag};
 
-/// sync_file_range: wait before writing, write, wait after.
-const WAIT_BEFORE: u32 = 1;
-const WRITE: u32 = 2;
-const WAIT_AFTER: u32 = 4;
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
 /// Most folios of a request (`BIO_MAX_VECS`).
@@ -206,7 +203,7 @@ impl Kernel {
             self.wait_for_file(call, 0);
         }
         let mut submitted = 0;
-        if event.aux & WRITE != 0 {
+        if event.aux & RANGE_WRITE != 0 {
             submitted = self.begin_range(call, event);
         }
         if event.aux & WAIT_AFTER != 0 {
