@@ -175,16 +175,12 @@ impl Track {
             _ => observed,
         };
         self.settled = self.filter.as_ref().map_or(0.0, |filter| filter.offset);
-        let end = Time(event.end());
-        let model = if self.mode == Mode::OpenLoop { start + cost } else { end };
-        let ends = Clock { observed: end, model };
-        self.last = Span {
-            observed: (Time(event.start), ends.observed),
-            model: (start, ends.model),
-            dirty: (before, self.level),
-        };
+        let observed = Time(event.end());
+        let model = if self.mode == Mode::OpenLoop { start + cost } else { observed };
+        let dirty = (before, self.level);
+        self.last = Span { observed: (Time(event.start), observed), model: (start, model), dirty };
         if self.mode == Mode::OpenLoop {
-            self.threads.insert((event.pid, event.tid), ends);
+            self.threads.insert((event.pid, event.tid), Clock { observed, model });
         }
     }
 
