@@ -119,40 +119,29 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// What a tree asks of a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Feature {
-    /// What must be durable.
-    Need,
-    /// Size of a record.
-    Record,
-    /// Bytes of each writer.
-    Bytes,
-    /// Number of writers.
-    Writers,
-    /// Whether records lie at random.
-    Random,
-    /// Whether they lie in blocks that the file has already.
-    Allocated,
-    /// What an fsync costs on the machine.
-    Fsync,
-    /// How fast the device writes.
-    Device,
+named! {
+    /// What a tree asks of a pattern.
+    Feature {
+        /// What must be durable.
+        Need = "durable",
+        /// Size of a record.
+        Record = "record",
+        /// Bytes of each writer.
+        Bytes = "bytes",
+        /// Number of writers.
+        Writers = "writers",
+        /// Whether records lie at random.
+        Random = "at random",
+        /// Whether they lie in blocks that the file has already.
+        Allocated = "over old data",
+        /// What an fsync costs on the machine.
+        Fsync = "fsync",
+        /// How fast the device writes.
+        Device = "device",
+    }
 }
 
 impl Feature {
-    /// All of them.
-    pub const ALL: [Feature; 8] = [
-        Feature::Need,
-        Feature::Record,
-        Feature::Bytes,
-        Feature::Writers,
-        Feature::Random,
-        Feature::Allocated,
-        Feature::Fsync,
-        Feature::Device,
-    ];
-
     /// Its value for a pattern on this machine; in bytes, ns, or bytes per second.
     pub fn of(self, pattern: &Pattern, machine: &HostProfile) -> f64 {
         let Workload { order, record, writers, .. } = pattern.workload;
@@ -176,15 +165,15 @@ impl Feature {
                 let value = |need: &&Need| f64::from(**need as u8);
                 let names = Need::ALL.iter().filter(|need| above.is_none_or(|above| value(need) > above));
                 let names = names.filter(|need| most.is_none_or(|most| value(need) <= most));
-                format!("durable: {}", names.map(|need| need.name()).collect::<Vec<_>>().join(", "))
+                format!("{}: {}", self.name(), names.map(|need| need.name()).collect::<Vec<_>>().join(", "))
             }
-            Feature::Random => if is_more { "at random" } else { "in order" }.to_owned(),
-            Feature::Allocated => if is_more { "over old data" } else { "into new blocks" }.to_owned(),
-            Feature::Record => between("record", above, most, |bytes| short(bytes as u64)),
-            Feature::Bytes => between("bytes", above, most, |bytes| short(bytes as u64)),
-            Feature::Writers => between("writers", above, most, |count| format!("{count:.0}")),
-            Feature::Fsync => between("fsync", above, most, |ns| Nanos::new(ns).to_string()),
-            Feature::Device => between("device", above, most, |rate| Rate::per_second(rate).to_string()),
+            Feature::Random => if is_more { self.name() } else { "in order" }.to_owned(),
+            Feature::Allocated => if is_more { self.name() } else { "into new blocks" }.to_owned(),
+            Feature::Record => between(self.name(), above, most, |bytes| short(bytes as u64)),
+            Feature::Bytes => between(self.name(), above, most, |bytes| short(bytes as u64)),
+            Feature::Writers => between(self.name(), above, most, |count| format!("{count:.0}")),
+            Feature::Fsync => between(self.name(), above, most, |ns| Nanos::new(ns).to_string()),
+            Feature::Device => between(self.name(), above, most, |rate| Rate::per_second(rate).to_string()),
         }
     }
 }
