@@ -5,7 +5,7 @@ use cawl_wire::Event;
 use cawl_wire::ring::CoalescedCalls;
 
 use super::assimilate::Untraced;
-use super::counters::{Counted, Counters};
+use super::counters::Counters;
 use super::track::Level;
 use crate::call::{Class, classify};
 use crate::cause::{Cause, CauseTimes, Causes, CostParts};
@@ -44,8 +44,6 @@ pub(super) struct Findings {
     run_delays: RunDelays,
     page: Bytes,
     counters: Counters,
-    /// What the latest record says, if it is a sample that makes sense.
-    pub(super) counted: Option<Counted>,
     /// What each track said of the latest record, if it is a call; and if it is a sample.
     pub(super) predictions: Vec<Option<Prediction>>,
     pub(super) levels: Vec<Option<Level>>,
@@ -92,10 +90,6 @@ impl Findings {
     /// Takes a record. What each track says of it is in [`Findings::predictions`] and [`Findings::levels`].
     pub(super) fn take(&mut self, record: &Record) {
         let selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
-        self.counted = match record {
-            Record::Sample(sample) => self.counters.take(sample),
-            _ => None,
-        };
         match record {
             Record::Event(event) => {
                 let class = classify(event);
@@ -116,7 +110,7 @@ impl Findings {
             Record::Sample(sample) => {
                 let answer = self.levels.get(self.answering).copied().flatten();
                 let first = self.levels.iter().flatten().next();
-                if let Some(counted) = &self.counted {
+                if let Some(counted) = self.counters.take(sample) {
                     if let Some(modelled) = answer.and_then(|level| level.modelled) {
                         self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
                     }

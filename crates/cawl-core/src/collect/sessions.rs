@@ -24,7 +24,7 @@ pub(super) struct Sessions {
     pub(super) folded: SessionTotals,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
-    /// The latest look-up: a pid, the span of time in which its calls belong to one session, and which that is.
+    /// The latest look-up: a pid, when its calls belong to one session, and the index of that.
     latest: Option<(u32, Range<Time>, usize)>,
 }
 
