@@ -9,7 +9,7 @@ use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
 use crate::processes::{ProcessReport, RankReport};
 use crate::profile::HostProfile;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, is_zero};
 use crate::worst_call::WorstCall;
 
 /// Version of [`Explain`].
@@ -197,10 +197,6 @@ impl Ideal {
         let device = if synced { Nanos::new(bytes.as_f64() * self.device) + self.sync } else { Nanos::ZERO };
         self.call + Nanos::new(bytes.as_f64() * self.cached) + device
     }
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Seconds by cause, as reports have them: those that are not zero, by name.

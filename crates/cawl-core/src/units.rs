@@ -256,6 +256,11 @@ fn thousands(value: f64, [first, second, third, last]: [&str; 4]) -> String {
     format!("{} {unit}", significant(value))
 }
 
+/// For counts that are left out where there is nothing to count.
+pub(crate) fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
+}
+
 /// Up to four significant digits, without trailing zeros.
 fn significant(value: f64) -> String {
     let digits = match value.abs() {

@@ -4,6 +4,7 @@ use cawl_wire::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, FilePattern, Known, OpPattern, PAGE, Patterns};
+use crate::units::is_zero;
 
 /// Files shorter than this are small.
 const SMALL: u64 = 64 << 10;
@@ -30,10 +31,6 @@ pub struct FilePatterns {
     pub other_writers_calls: u64,
     /// Calls that began before another thread's call had ended.
     pub overlapping_calls: u64,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// How an operation was used: calls that gave bytes to the kernel, or took some.
