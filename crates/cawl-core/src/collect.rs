@@ -16,7 +16,6 @@ use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
 use crate::explain::{CauseSums, Explain, Explaining, Ideal, seconds_by_cause};
 use crate::file_table::FileTable;
-use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::Prediction;
 use crate::neighbours::{Near, Neighbours};
@@ -68,7 +67,7 @@ pub struct Collector {
     outcome: Option<Outcome>,
     notes: Vec<String>,
     notes_omitted: u64,
-    timeline: Option<Timeline>,
+    pub(crate) timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
     pub(crate) explaining: Explaining,
     /// Which calls the report is about; all, if None.
@@ -257,13 +256,6 @@ impl Collector {
             if let Some(timeline) = &mut self.timeline {
                 timeline.call(event, bytes, first, causes);
             }
-        }
-    }
-
-    /// Takes a sample of the dirty level, with what the first model said of that moment.
-    pub fn level(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits, modelled: Option<Bytes>) {
-        if let Some(timeline) = &mut self.timeline {
-            timeline.sample(at, sampled, limits, modelled);
         }
     }
 

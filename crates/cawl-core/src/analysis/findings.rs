@@ -115,7 +115,9 @@ impl Findings {
                         self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
                     }
                     let level = first.and_then(|level| level.modelled);
-                    self.collector.level(counted.at, counted.dirty, counted.limits, level);
+                    if let Some(timeline) = &mut self.collector.timeline {
+                        timeline.sample(counted.at, counted.dirty, counted.limits, level);
+                    }
                 }
                 if let Some(level) = first {
                     self.untraced.sample(sample.time, sample.dirtied, self.page, level.dirtied);

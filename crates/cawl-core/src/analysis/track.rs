@@ -207,12 +207,9 @@ impl Track {
     /// When the call begins on the model's clock.
     fn start(&self, event: &Event) -> Time {
         let observed = Time(event.start);
-        match self.mode {
-            Mode::Lockstep | Mode::Assimilated => observed,
-            Mode::OpenLoop => match self.threads.get(&(event.pid, event.tid)) {
-                Some(clock) => clock.model + observed.since(clock.observed),
-                None => self.model_time(observed),
-            },
+        match self.threads.get(&(event.pid, event.tid)) {
+            Some(clock) => clock.model + observed.since(clock.observed),
+            None => self.model_time(observed),
         }
     }
 
