@@ -1,7 +1,6 @@
 //! What threads do between their calls, as the trace tells it.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cawl_wire::{Event, Op};
 
