@@ -98,11 +98,6 @@ pub struct Quantiles {
 }
 
 impl Accuracy {
-    /// Nothing compared yet.
-    pub fn new() -> Accuracy {
-        Accuracy::default()
-    }
-
     /// A call took `observed` and was predicted to take `predicted`.
     pub fn call(&mut self, observed: Nanos, predicted: Nanos) {
         let from = self.observed.sum.value();
@@ -152,7 +147,7 @@ impl Accuracy {
 /// The error of a perfect model: the same metrics with `other`, the costs observed in another recording of
 /// the run, in the place of predictions. Calls are matched by position, over the length of the shorter run.
 pub fn noise_floor(run: &[Nanos], other: &[Nanos]) -> AccuracySummary {
-    let mut accuracy = Accuracy::new();
+    let mut accuracy = Accuracy::default();
     for (&observed, &again) in run.iter().zip(other) {
         accuracy.call(observed, again);
     }
@@ -284,7 +279,7 @@ impl Timeline {
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     counts: Vec<u64>,
-    total: u64,
+    pub(crate) total: u64,
     least: f64,
     most: f64,
 }
@@ -323,10 +318,6 @@ impl Histogram {
         self.counts[bin] = 1;
     }
 
-    pub(crate) fn total(&self) -> u64 {
-        self.total
-    }
-
     pub(crate) fn quantiles(&self) -> Option<Quantiles> {
         (self.total > 0).then(|| Quantiles {
             p50: self.quantile(0.50),
@@ -359,7 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn compare(calls: &[(f64, f64)]) -> AccuracySummary {
-        let mut accuracy = Accuracy::new();
+        let mut accuracy = Accuracy::default();
         for &(observed, predicted) in calls {
             accuracy.call(Nanos::new(observed), Nanos::new(predicted));
         }
@@ -368,7 +359,7 @@ mod tests {
 
     #[test]
     fn nothing_compared_is_none_not_nan() {
-        let empty = Accuracy::new().summary();
+        let empty = Accuracy::default().summary();
         assert_eq!((empty.calls, empty.total_error, empty.windowed_error), (0, None, None));
         assert_eq!(empty.call_error, None);
         assert_eq!((empty.dirty_error, empty.observed_quantiles), (None, None));
@@ -417,7 +408,7 @@ mod tests {
 
     #[test]
     fn dirty_error_is_the_root_mean_square_over_the_limit() {
-        let mut accuracy = Accuracy::new();
+        let mut accuracy = Accuracy::default();
         accuracy.dirty(Bytes(130), Bytes(100), Bytes(1000));
         accuracy.dirty(Bytes(60), Bytes(100), Bytes(1000));
         accuracy.dirty(Bytes(60), Bytes(100), Bytes(0));
@@ -428,7 +419,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_within_their_precision() {
-        let mut accuracy = Accuracy::new();
+        let mut accuracy = Accuracy::default();
         for i in 1..=1000 {
             accuracy.call(Nanos::new(f64::from(i) * 100.0), Nanos::new(42.0));
         }

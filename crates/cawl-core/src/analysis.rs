@@ -88,7 +88,7 @@ const TEACHER: &str = "kernel";
 
 /// Judges models on a stream of records.
 pub struct Analysis {
-    mode: Mode,
+    options: AnalysisOptions,
     tracks: Vec<Track>,
     /// Tracks that only answer questions; no report has them.
     for_questions: Vec<Track>,
@@ -97,10 +97,7 @@ pub struct Analysis {
     calibrated: Vec<Track>,
     descriptors: Descriptors,
     findings: Findings,
-    as_calibrated: bool,
     learning: Learning,
-    learn: bool,
-    for_others: bool,
 }
 
 impl Analysis {
@@ -146,8 +143,9 @@ impl Analysis {
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
         collector.explaining = options.explaining;
+        collector.selection.clone_from(&options.selection);
         Ok(Analysis {
-            mode: options.mode,
+            options: options.clone(),
             descriptors: Descriptors::default(),
             findings: Findings::new(
                 collector,
@@ -155,15 +153,11 @@ impl Analysis {
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
                 (!calibrated.is_empty()).then_some(tracks.len() + for_questions.len()),
                 tracks.len(),
-            )
-            .with_selection(options.selection.clone()),
+            ),
             tracks,
             for_questions,
             calibrated,
-            as_calibrated: options.as_calibrated,
             learning,
-            learn: options.learn,
-            for_others: options.for_others,
         })
     }
 
@@ -185,8 +179,8 @@ impl Analysis {
         }
         self.findings.take(record);
         // What was predicted is judged; now it may be learned from.
-        if self.learn {
-            let undelayed = self.for_others.then(|| self.findings.undelayed(record)).flatten();
+        if self.options.learn {
+            let undelayed = self.options.for_others.then(|| self.findings.undelayed(record)).flatten();
             let record = undelayed.as_ref().unwrap_or(record);
             let tracks = self.tracks.iter_mut().chain(&mut self.for_questions);
             if let Some(widths) = self.learning.take(record, &self.findings.predictions, tracks) {
@@ -304,12 +298,13 @@ impl Analysis {
     pub fn report(&self) -> Report {
         let accuracy = |tracks: &[Track]| tracks.iter().map(Track::summary).collect::<Vec<_>>();
         let live = accuracy(&self.tracks);
-        let calibrated = match self.as_calibrated {
+        let calibrated = match self.options.as_calibrated {
             true if self.calibrated.is_empty() => live.clone(),
             true => accuracy(&self.calibrated),
             false => Vec::new(),
         };
-        let mut report = self.findings.collector.report(self.mode, self.learn, &live, &calibrated);
+        let AnalysisOptions { mode, learn, .. } = self.options;
+        let mut report = self.findings.collector.report(mode, learn, &live, &calibrated);
         report.tell_cold(&self.learning.learner.cold, self.learning.learner.profile.kernel.page);
         report
     }

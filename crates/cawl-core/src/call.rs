@@ -3,6 +3,17 @@
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{ADVICE_DONTNEED, Event, FileKind, Op, flag};
 
+/// Modes of fallocate as [`Event::aux`] has them (`FALLOC_FL_*`).
+pub(crate) const KEEP_SIZE: u32 = 0x01;
+pub(crate) const PUNCH_HOLE: u32 = 0x02;
+pub(crate) const COLLAPSE: u32 = 0x08;
+pub(crate) const ZERO_RANGE: u32 = 0x10;
+pub(crate) const INSERT: u32 = 0x20;
+/// The same of sync_file_range: wait before writing, write, wait after (`SYNC_FILE_RANGE_*`).
+pub(crate) const WAIT_BEFORE: u32 = 1;
+pub(crate) const RANGE_WRITE: u32 = 2;
+pub(crate) const WAIT_AFTER: u32 = 4;
+
 /// How an event is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

@@ -9,95 +9,51 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use crate::named::named;
 use crate::units::Nanos;
 
-/// Why a call took time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
-    /// Entering the kernel, and what it does once for each call.
-    Call,
-    /// The C library's stream: the call, and copying into its buffer.
-    Stream,
-    /// Copying into the page cache, from the processor's cache or from memory.
-    Copy,
-    /// Allocating pages and entering them into the page cache.
-    NewPages,
-    /// Memory that the host of a virtual machine has to supply first.
-    ColdMemory,
-    /// Reading a page that is written in part, or the source of a copy.
-    PartialPage,
-    /// What copying takes longer while the flusher works.
-    FlusherBeside,
-    /// Pauses in `balance_dirty_pages`.
-    Throttle,
-    /// A commit of the filesystem's journal, or waiting for one.
-    Journal,
-    /// Waiting for requests that the device had before.
-    Queue,
-    /// The device writes the data, the latency of the request included.
-    Transfer,
-    /// The device moves to another place.
-    Seek,
-    /// The device's write cache is flushed.
-    DeviceFlush,
-    /// Another thread writes to the same file.
-    Lock,
-    /// Ready to run, but another thread has the processor (run delay).
-    Preempted,
-    /// Writing to /dev/null.
-    Discard,
-    /// What no law explains.
-    Unexpected,
+named! {
+    /// Why a call took time.
+    #[derive(PartialOrd, Ord)]
+    Cause {
+        /// Entering the kernel, and what it does once for each call.
+        Call = "call",
+        /// The C library's stream: the call, and copying into its buffer.
+        Stream = "stream",
+        /// Copying into the page cache, from the processor's cache or from memory.
+        Copy = "copy",
+        /// Allocating pages and entering them into the page cache.
+        NewPages = "new pages",
+        /// Memory that the host of a virtual machine has to supply first.
+        ColdMemory = "cold memory",
+        /// Reading a page that is written in part, or the source of a copy.
+        PartialPage = "partial page read",
+        /// What copying takes longer while the flusher works.
+        FlusherBeside = "flusher beside",
+        /// Pauses in `balance_dirty_pages`.
+        Throttle = "throttle",
+        /// A commit of the filesystem's journal, or waiting for one.
+        Journal = "journal",
+        /// Waiting for requests that the device had before.
+        Queue = "queue",
+        /// The device writes the data, the latency of the request included.
+        Transfer = "transfer",
+        /// The device moves to another place.
+        Seek = "seek",
+        /// The device's write cache is flushed.
+        DeviceFlush = "device flush",
+        /// Another thread writes to the same file.
+        Lock = "lock",
+        /// Ready to run, but another thread has the processor (run delay).
+        Preempted = "preempted",
+        /// Writing to /dev/null.
+        Discard = "discard",
+        /// What no law explains.
+        Unexpected = "unexpected",
+    }
 }
 
 impl Cause {
-    /// Number of causes.
-    pub const COUNT: usize = 17;
-
-    /// All causes, in the order of reports.
-    pub const ALL: [Cause; Cause::COUNT] = [
-        Cause::Call,
-        Cause::Stream,
-        Cause::Copy,
-        Cause::NewPages,
-        Cause::ColdMemory,
-        Cause::PartialPage,
-        Cause::FlusherBeside,
-        Cause::Throttle,
-        Cause::Journal,
-        Cause::Queue,
-        Cause::Transfer,
-        Cause::Seek,
-        Cause::DeviceFlush,
-        Cause::Lock,
-        Cause::Preempted,
-        Cause::Discard,
-        Cause::Unexpected,
-    ];
-
-    /// Name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cause::Call => "call",
-            Cause::Stream => "stream",
-            Cause::Copy => "copy",
-            Cause::NewPages => "new pages",
-            Cause::ColdMemory => "cold memory",
-            Cause::PartialPage => "partial page read",
-            Cause::FlusherBeside => "flusher beside",
-            Cause::Throttle => "throttle",
-            Cause::Journal => "journal",
-            Cause::Queue => "queue",
-            Cause::Transfer => "transfer",
-            Cause::Seek => "seek",
-            Cause::DeviceFlush => "device flush",
-            Cause::Lock => "lock",
-            Cause::Preempted => "preempted",
-            Cause::Discard => "discard",
-            Cause::Unexpected => "unexpected",
-        }
-    }
-
     /// True for waits for the device.
     pub const fn is_device(self) -> bool {
         use Cause::*;
@@ -142,7 +98,7 @@ impl Serialize for Cause {
 /// value are marked, and the others are not looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByCause<T> {
-    values: [T; Cause::COUNT],
+    values: [T; Cause::ALL.len()],
     given: CauseSet,
 }
 
@@ -166,7 +122,7 @@ impl CauseSet {
     const OF_BIT: [Cause; u32::BITS as usize] = {
         let mut all = [Cause::Unexpected; u32::BITS as usize];
         let mut at = 0;
-        while at < Cause::COUNT {
+        while at < Cause::ALL.len() {
             all[at] = Cause::ALL[at];
             at += 1;
         }
@@ -176,7 +132,7 @@ impl CauseSet {
     /// The bits of the device's causes, or of a call's own.
     const fn mask(device: bool) -> u32 {
         let (mut mask, mut at) = (0, 0);
-        while at < Cause::COUNT {
+        while at < Cause::ALL.len() {
             let cause = Cause::ALL[at];
             if if device { cause.is_device() } else { cause.is_own() } {
                 mask |= 1 << at;

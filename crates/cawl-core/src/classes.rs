@@ -14,7 +14,7 @@ pub(crate) struct Classes {
     /// One more than there are bounds.
     sums: Vec<ClassSums>,
     /// Calls that have no times of their own.
-    unclassed: u64,
+    pub(crate) unclassed: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -49,10 +49,6 @@ impl Classes {
     /// Calls that were added up have no times of their own.
     pub(crate) fn added_up(&mut self, calls: u64) {
         self.unclassed += if self.sums.is_empty() { 0 } else { calls };
-    }
-
-    pub(crate) fn unclassed(&self) -> u64 {
-        self.unclassed
     }
 
     pub(crate) fn report(&self) -> Vec<CallClass> {

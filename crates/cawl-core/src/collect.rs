@@ -16,7 +16,6 @@ use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
 use crate::explain::{CauseSums, Explain, Explaining, Ideal, seconds_by_cause};
 use crate::file_table::FileTable;
-use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::Prediction;
 use crate::neighbours::{Near, Neighbours};
@@ -68,7 +67,7 @@ pub struct Collector {
     outcome: Option<Outcome>,
     notes: Vec<String>,
     notes_omitted: u64,
-    timeline: Option<Timeline>,
+    pub(crate) timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
     pub(crate) explaining: Explaining,
     /// Which calls the report is about; all, if None.
@@ -260,13 +259,6 @@ impl Collector {
         }
     }
 
-    /// Takes a sample of the dirty level, with what the first model said of that moment.
-    pub fn level(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits, modelled: Option<Bytes>) {
-        if let Some(timeline) = &mut self.timeline {
-            timeline.sample(at, sampled, limits, modelled);
-        }
-    }
-
     /// A call that wrote to a file, or that a model has an opinion on.
     fn file_call(
         &mut self,
@@ -401,7 +393,7 @@ impl Collector {
             modes: byte_modes(&densities),
             densities,
             classes: self.classes.report(),
-            unclassed_calls: self.classes.unclassed(),
+            unclassed_calls: self.classes.unclassed,
             patterns: self.patterns.sums(seconds),
             ..causes.explain(self.best())
         }

@@ -42,7 +42,7 @@ const BIN: [u8; 256] = {
 struct Bin {
     calls: u64,
     /// Their observed time in ns, by the cause of the largest part of each.
-    times: [u64; Cause::COUNT],
+    times: [u64; Cause::ALL.len()],
 }
 
 /// Calls by cost.
@@ -174,20 +174,20 @@ pub struct ByteMode {
 
 /// The modes of the cost per byte of all operations.
 pub(crate) fn byte_modes(densities: &[OpDensities]) -> Vec<ByteMode> {
-    let modes =
-        |of: &OpDensities| of.per_byte.iter().flat_map(|density| density.modes.clone()).collect::<Vec<_>>();
-    let named = densities.iter().flat_map(|of| modes(of).into_iter().map(|mode| (of.op.clone(), mode)));
-    let mode = |(op, mode): (String, Mode)| ByteMode {
-        op,
-        from_ns_per_byte: mode.from,
-        to_ns_per_byte: mode.to,
-        peak_ns_per_byte: mode.peak,
-        calls: mode.calls,
-        share: mode.share,
-        seconds: mode.seconds,
-        cause: mode.cause,
+    let of_op = |of: &OpDensities| {
+        let mode = |mode: &Mode| ByteMode {
+            op: of.op.clone(),
+            from_ns_per_byte: mode.from,
+            to_ns_per_byte: mode.to,
+            peak_ns_per_byte: mode.peak,
+            calls: mode.calls,
+            share: mode.share,
+            seconds: mode.seconds,
+            cause: mode.cause.clone(),
+        };
+        of.per_byte.iter().flat_map(|density| &density.modes).map(mode).collect::<Vec<_>>()
     };
-    named.map(mode).collect()
+    densities.iter().flat_map(of_op).collect()
 }
 
 #[cfg(test)]

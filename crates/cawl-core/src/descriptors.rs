@@ -62,24 +62,10 @@ struct Held {
 impl Descriptors {
     /// Takes the next record.
     pub fn take(&mut self, record: &Record) {
-        self.held = match record {
-            Record::Event(event) => self.event(event),
-            other => {
-                self.note(other);
-                None
-            }
-        };
-    }
-
-    /// The latest call as models are shown it.
-    pub fn shown<'a>(&'a self, event: &'a Event) -> &'a Event {
-        self.held.as_ref().unwrap_or(event)
-    }
-
-    /// Takes any record but a call.
-    fn note(&mut self, record: &Record) {
         self.gone.clear();
+        self.held = None;
         match record {
+            Record::Event(event) => self.held = self.event(event),
             Record::Session(session) if self.sessions.len() < 2 * PROCESSES => {
                 self.sessions.insert(session.id, session.pid);
             }
@@ -92,10 +78,14 @@ impl Descriptors {
         }
     }
 
+    /// The latest call as models are shown it.
+    pub fn shown<'a>(&'a self, event: &'a Event) -> &'a Event {
+        self.held.as_ref().unwrap_or(event)
+    }
+
     /// Takes a call. Models are shown it as it came, or as answered: a file that loses its last link is
     /// [held](flag::HELD) while it has a descriptor.
     fn event(&mut self, event: &Event) -> Option<Event> {
-        self.gone.clear();
         let opened = Open { file: event.file(), until_exec: event.has(flag::CLOEXEC) };
         match event.op {
             Op::Open | Op::StreamOpen if event.errno == 0 => self.open(event, event.fd, opened),
@@ -244,7 +234,7 @@ mod tests {
     impl Machine {
         /// True if the file is gone after it.
         fn does(&mut self, event: Event) -> bool {
-            self.0.event(&event);
+            self.0.take(&Record::Event(event));
             self.0.gone == [FILE]
         }
 
@@ -258,16 +248,18 @@ mod tests {
 
         /// True if the file is held by a descriptor.
         fn unlinks(&mut self) -> bool {
-            self.0.event(&call(Op::Unlink, 1, -1)).is_some_and(|shown| shown.has(flag::HELD))
+            let unlink = call(Op::Unlink, 1, -1);
+            self.0.take(&Record::Event(unlink));
+            self.0.shown(&unlink).has(flag::HELD)
         }
 
         fn begins(&mut self, id: u32, pid: u32) {
-            self.0.note(&Record::Session(Session { id, pid, ..Session::default() }));
+            self.0.take(&Record::Session(Session { id, pid, ..Session::default() }));
         }
 
         fn ends(&mut self, id: u32, how: EndKind) -> bool {
             let (at, wchar) = (Time(0), Default::default());
-            self.0.note(&Record::End(SessionEnd {
+            self.0.take(&Record::End(SessionEnd {
                 id,
                 at,
                 how,

@@ -87,14 +87,13 @@ impl DevicePaces {
             device.restart(counters);
             return;
         };
-        let since = |now: u64, before: u64| now.saturating_sub(before);
-        let writes = since(counters.writes, began.writes);
+        let writes = counters.writes - began.writes;
         if writes < FEWEST {
             return;
         }
         let time = |now: Nanos, before| now.saturating_sub(before).get();
         let writing = time(counters.writing, began.writing);
-        let flushes = since(counters.flushes, began.flushes);
+        let flushes = counters.flushes.saturating_sub(began.flushes);
         let flushing = time(counters.flushing, began.flushing);
         // Requests that overlap have no time of their own.
         if writing <= counters.time.since(began.time).get() {
@@ -136,12 +135,8 @@ impl DevicePaces {
         parts: &mut ByCause<f64>,
     ) -> &'static [Cause] {
         let Some(device) = self.devices.get_mut(&dev) else { return &[] };
-        let wait = |parts: &ByCause<f64>| {
-            [Cause::Journal, Cause::Transfer, Cause::DeviceFlush]
-                .iter()
-                .map(|cause| parts[*cause])
-                .sum::<f64>()
-        };
+        let waits = [Cause::Journal, Cause::Transfer, Cause::DeviceFlush];
+        let wait = |parts: &ByCause<f64>| waits.map(|cause| parts[cause]).iter().sum::<f64>();
         let predicted = wait(parts);
         let flushes = parts[Cause::DeviceFlush] > 0.0;
         let commits = flushes && work.commits();

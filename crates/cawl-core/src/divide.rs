@@ -149,7 +149,6 @@ impl Divider {
         }
     }
 
-    /// A device did this.
     pub fn device(&mut self, counters: &DeviceCounters) {
         self.paces.take(counters, &self.speeds);
     }

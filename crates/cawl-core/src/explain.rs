@@ -9,7 +9,7 @@ use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
 use crate::processes::{ProcessReport, RankReport};
 use crate::profile::HostProfile;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, is_zero};
 use crate::worst_call::WorstCall;
 
 /// Version of [`Explain`].
@@ -124,15 +124,10 @@ impl CauseSums {
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
     }
 
-    /// The observed time by cause.
-    pub fn observed(&self) -> &CauseTimes {
-        self.time.observed()
-    }
-
     /// What would be lost of `observed` ns of calls that should take these undisturbed.
     fn report(&self) -> Vec<CauseReport> {
         let row = |cause: Cause| {
-            let observed = self.observed()[cause];
+            let observed = self.time.observed()[cause];
             CauseReport {
                 name: cause.name().to_owned(),
                 calls: self.calls[cause],
@@ -150,7 +145,7 @@ impl CauseSums {
     /// The whole, where the same bytes could take `best`.
     pub fn explain(&self, best: Nanos) -> Explain {
         let undisturbed = self.time.undisturbed();
-        let observed = self.observed().total() as f64;
+        let observed = self.time.observed().total() as f64;
         let sum = |of: &ByCause<u64>| of.total();
         Explain {
             schema: EXPLAIN_SCHEMA,
@@ -202,10 +197,6 @@ impl Ideal {
         let device = if synced { Nanos::new(bytes.as_f64() * self.device) + self.sync } else { Nanos::ZERO };
         self.call + Nanos::new(bytes.as_f64() * self.cached) + device
     }
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Seconds by cause, as reports have them: those that are not zero, by name.

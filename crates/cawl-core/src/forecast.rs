@@ -40,20 +40,21 @@ pub struct Forecast {
 
 /// Looks ahead: everybody together makes pages dirty at `rate`.
 pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
-    let mut scene = scene.begun().coarse();
+    let mut scene = scene.begun();
+    scene.model.coarsen();
     let clean = until_clean(scene.fork());
     let mut found = Forecast { rate, background: None, throttle: None, clean };
     let begin = scene.now;
     if rate == Rate::MIN {
         // Without writers the level falls, and what it is below now it stays below.
-        let state = scene.state();
+        let state = scene.model.state();
         found.background = (state.dirty > state.limits.background).then_some(Nanos::ZERO);
         found.throttle = (state.dirty > state.limits.freerun()).then_some(Nanos::ZERO);
         return found;
     }
     let mut flushed = Bytes::ZERO;
     for _ in 0..STEPS {
-        let state = scene.state();
+        let state = scene.model.state();
         let elapsed = scene.now.since(begin);
         let (background, freerun) = (state.limits.background, state.limits.freerun());
         if state.dirty > background {
@@ -79,7 +80,7 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
         }
     }
     // Writing faster than the device, but hardly: the rest of the way is straight.
-    let state = scene.state();
+    let state = scene.model.state();
     let elapsed = scene.now.since(begin);
     if let (Some(_), Some(device)) = (found.background, state.writeback)
         && rate > device
@@ -95,7 +96,7 @@ fn until_clean(mut scene: Scene) -> Option<Nanos> {
     let begin = scene.now;
     loop {
         let elapsed = scene.now.since(begin);
-        if scene.state().dirty.is_zero() {
+        if scene.model.state().dirty.is_zero() {
             return Some(elapsed);
         }
         if elapsed >= HORIZON {

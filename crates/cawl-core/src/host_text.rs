@@ -115,14 +115,9 @@ pub fn diskstats(text: &str) -> Vec<DiskCounters> {
         let (major, minor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let name = words.next()?.to_owned();
         let counts: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        let (sectors, busy) = (*counts.get(6)?, *counts.get(9)?);
-        let written = Bytes(sectors.saturating_mul(512));
-        Some(DiskCounters {
-            dev: device_number(major, minor),
-            name,
-            written,
-            busy: Nanos::millis(busy as f64),
-        })
+        let written = Bytes(counts.get(6)?.saturating_mul(512));
+        let busy = Nanos::millis(*counts.get(9)? as f64);
+        Some(DiskCounters { dev: device_number(major, minor), name, written, busy })
     };
     text.lines().filter_map(disk).filter(|disk| !disk.written.is_zero()).collect()
 }

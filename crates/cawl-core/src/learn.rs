@@ -185,7 +185,7 @@ impl Learner {
 
     /// The memory of new pages comes cold now, or warm; None: no call tells.
     pub fn supply(&self) -> Option<bool> {
-        self.supply.tells().then(|| self.supply.is_cold())
+        self.supply.tells.then(|| self.supply.is_cold())
     }
 
     /// A call was predicted and took as long as the event says. True if constants changed.
@@ -272,7 +272,7 @@ impl Learner {
             self.supply.observe(fresh, rest, warm, cold);
         }
         let changed = before != self.supply();
-        if self.supply.tells() {
+        if self.supply.tells {
             self.cold.told += Bytes::from_f64(fresh);
         }
         if self.supply.is_cold() && fresh > 0.0 {
@@ -356,7 +356,7 @@ impl Learner {
         let written = pages * self.profile.kernel.page.as_f64();
         let Dirtied { all, on_others, elsewhere } = self.dirtied;
         self.dirtied = Dirtied { all: all * 0.5, on_others: on_others * 0.5, elsewhere: elsewhere * 0.5 };
-        self.writeback.counts(self.keeps.is_some() && all > 0.0 && elsewhere <= FEW * all);
+        self.writeback.counts = self.keeps.is_some() && all > 0.0 && elsewhere <= FEW * all;
         let learn = |learner: &mut Learner| {
             learner.writeback.observe(&[seconds], written, seconds) && learner.adopt_writeback()
         };

@@ -76,6 +76,7 @@ mod learn;
 mod limits;
 mod mode;
 mod model;
+mod named;
 mod names;
 mod neighbours;
 mod patterns;

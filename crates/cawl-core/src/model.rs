@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::CostParts;
 use crate::limits::DirtyLimits;
+use crate::named::named;
 use crate::profile::HostProfile;
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -246,37 +247,22 @@ impl Met {
     }
 }
 
-/// What determined the cost of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CallState {
-    /// Into the page cache, nothing in the way.
-    #[default]
-    Free,
-    /// Into the page cache while the flusher writes back.
-    Flush,
-    /// Held back by the kernel because too much is dirty.
-    Throttle,
-    /// Waited for the device: O_SYNC, O_DIRECT, fsync and relatives.
-    Sync,
-    /// Only into the stream's buffer in user space.
-    Buffered,
-}
-
-impl CallState {
-    /// All of them, in the order of reports.
-    pub const ALL: [CallState; 5] =
-        [CallState::Free, CallState::Flush, CallState::Throttle, CallState::Sync, CallState::Buffered];
-
-    /// Name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CallState::Free => "free",
-            CallState::Flush => "flush",
-            CallState::Throttle => "throttle",
-            CallState::Sync => "sync",
-            CallState::Buffered => "buffered",
-        }
+named! {
+    /// What determined the cost of a call.
+    #[derive(Default, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    CallState {
+        /// Into the page cache, nothing in the way.
+        #[default]
+        Free = "free",
+        /// Into the page cache while the flusher writes back.
+        Flush = "flush",
+        /// Held back by the kernel because too much is dirty.
+        Throttle = "throttle",
+        /// Waited for the device: O_SYNC, O_DIRECT, fsync and relatives.
+        Sync = "sync",
+        /// Only into the stream's buffer in user space.
+        Buffered = "buffered",
     }
 }
 

@@ -12,6 +12,7 @@ mod written;
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
+use crate::call::{KEEP_SIZE, PUNCH_HOLE};
 use crate::model::{Met, Prediction};
 use crate::record::FileFacts;
 use order::{Actors, Order};
@@ -54,7 +55,7 @@ struct Known {
 /// How a file is used.
 #[derive(Default)]
 struct FilePattern {
-    ops: Vec<OpPattern>,
+    ops: Vec<(Op, OpPattern)>,
     actors: Actors,
     written: Written,
     /// The ends of what was written ever.
@@ -71,8 +72,8 @@ struct FilePattern {
 }
 
 /// How an operation uses a file.
+#[derive(Default)]
 struct OpPattern {
-    op: Op,
     calls: u64,
     bytes: u64,
     sizes: Sizes,
@@ -156,8 +157,6 @@ impl Patterns {
 
     /// A call on the file of this row that is no write: it changes its length, or reads it.
     pub(crate) fn effect(&mut self, row: usize, event: &Event) {
-        const KEEP_SIZE: u32 = 0x01;
-        const PUNCH_HOLE: u32 = 0x02;
         match event.op {
             Op::Open | Op::StreamOpen if event.errno == 0 => {
                 if event.has(flag::TRUNC) {
@@ -237,7 +236,7 @@ impl Patterns {
         };
         let at = pattern.place(event, bytes, offset, u64::from(known.block));
         pattern.beside(event, bytes);
-        let of = &mut pattern.ops[at];
+        let (_, of) = &mut pattern.ops[at];
         let met = prediction.map_or(Met::default(), |prediction| prediction.work.met);
         of.met.0 += u64::from(met.fresh);
         of.met.1 += u64::from(met.cached);
@@ -266,15 +265,15 @@ impl FilePattern {
     /// Counts what the call alone tells, and its place after the ones before; the number of its operation.
     #[inline]
     fn place(&mut self, event: &Event, bytes: u64, offset: Option<u64>, block: u64) -> usize {
-        let at = match self.ops.iter().position(|of| of.op == event.op) {
+        let at = match self.ops.iter().position(|(op, _)| *op == event.op) {
             Some(at) => at,
             None => {
                 self.ops.reserve_exact(1);
-                self.ops.push(OpPattern::new(event.op));
+                self.ops.push((event.op, OpPattern::default()));
                 self.ops.len() - 1
             }
         };
-        let of = &mut self.ops[at];
+        let (_, of) = &mut self.ops[at];
         of.calls += 1;
         of.bytes = of.bytes.saturating_add(bytes);
         of.sizes.add(bytes);
@@ -319,23 +318,6 @@ impl FilePattern {
         }
         let parts = [calls, bytes, event.start.saturating_sub(since)];
         syncs.intervals.iter_mut().zip(parts).for_each(|(extent, part)| extent.add(part, is_first));
-    }
-}
-
-impl OpPattern {
-    fn new(op: Op) -> OpPattern {
-        OpPattern {
-            op,
-            calls: 0,
-            bytes: 0,
-            sizes: Sizes::default(),
-            order: Order::default(),
-            page_aligned: 0,
-            block_aligned: 0,
-            met: (0, 0, 0),
-            rewritten: 0,
-            rewritten_dirty: 0,
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::DirtyLimits;
-use crate::units::{Bytes, Nanos, Rate};
+use crate::units::{Bytes, Nanos, Rate, is_zero};
 pub use learned::{Kept, Learned};
 
 /// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
@@ -118,10 +118,6 @@ pub struct HostProfile {
     /// What runs have learned since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learned: Option<Learned>,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// Memory bandwidths, in bytes per second.

@@ -31,6 +31,14 @@ pub fn size(text: &str) -> Result<u64, String> {
     if bytes <= (1_u64 << 53) as f64 { Ok(bytes.round() as u64) } else { Err(wrong()) }
 }
 
+/// Bytes as they are given on a command line: `4K`, `1M`, `1000`.
+pub(crate) fn short(bytes: u64) -> String {
+    let unit = [(30, "G"), (20, "M"), (10, "K")]
+        .into_iter()
+        .find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits));
+    unit.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
+}
+
 /// As [`size`], but not zero.
 pub fn size_above_zero(text: &str) -> Result<u64, String> {
     match size(text)? {

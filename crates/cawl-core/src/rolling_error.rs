@@ -85,7 +85,6 @@ impl RollingError {
         (self.compared > 0).then_some((self.compared, self.apart))
     }
 
-    /// The figures.
     pub fn error(&self) -> RecentError {
         let sum = |pick: fn(&Span) -> f64| self.spans.iter().map(pick).sum::<f64>();
         let (observed, predicted) = (sum(|s| s.observed), sum(|s| s.predicted));

@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn calls_are_selected_by_file_process_and_time() {
         assert_eq!(selected(Selection::default()), [0, 1, 2, 3]);
-        let file = |glob: &str| Selection { file: glob.parse().ok(), ..Selection::default() };
+        let file = |glob: &str| Selection { file: Some(Glob::from(glob)), ..Selection::default() };
         assert_eq!(selected(file("*.wal")), [0]);
         assert_eq!(selected(file("*")), [0, 1, 2]);
         let process = |name: &str| Selection { process: name.parse().ok(), ..Selection::default() };

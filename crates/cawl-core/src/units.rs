@@ -50,18 +50,6 @@ impl Bytes {
     }
 }
 
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Bytes) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
-        iter.fold(Bytes::ZERO, Add::add)
-    }
-}
-
 impl fmt::Display for Bytes {
     /// Binary multiples, four significant digits: `4 KiB`, `1.25 GiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,18 +127,6 @@ impl<'de> Deserialize<'de> for Nanos {
     }
 }
 
-impl AddAssign for Nanos {
-    fn add_assign(&mut self, other: Nanos) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Nanos {
-    fn sum<I: Iterator<Item = Nanos>>(iter: I) -> Nanos {
-        iter.fold(Nanos::ZERO, Add::add)
-    }
-}
-
 impl fmt::Display for Nanos {
     /// Decimal multiples, four significant digits: `140 ns`, `1.9 µs`, `12.5 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,11 +158,6 @@ impl Rate {
     /// In bytes per second.
     pub const fn get(self) -> f64 {
         self.0
-    }
-
-    /// The slower of two.
-    pub const fn min(self, other: Rate) -> Rate {
-        if self.0 <= other.0 { self } else { other }
     }
 
     /// The faster of two.
@@ -254,6 +225,25 @@ algebra! {
     Sub sub (moment: Time, earlier: Time) -> Nanos = moment.since(earlier);
 }
 
+/// What follows from adding two of a quantity.
+macro_rules! sums {
+    ($($Quantity:ident)*) => {
+        $(impl AddAssign for $Quantity {
+            fn add_assign(&mut self, other: $Quantity) {
+                *self = *self + other;
+            }
+        }
+
+        impl Sum for $Quantity {
+            fn sum<I: Iterator<Item = $Quantity>>(iter: I) -> $Quantity {
+                iter.fold($Quantity::ZERO, Add::add)
+            }
+        })*
+    };
+}
+
+sums! { Bytes Nanos }
+
 /// A value in the largest of these units, each a thousand times the one before, that leaves it at one or
 /// more.
 fn thousands(value: f64, [first, second, third, last]: [&str; 4]) -> String {
@@ -264,6 +254,11 @@ fn thousands(value: f64, [first, second, third, last]: [&str; 4]) -> String {
         _ => (value / 1e9, last),
     };
     format!("{} {unit}", significant(value))
+}
+
+/// For counts that are left out where there is nothing to count.
+pub(crate) fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
 }
 
 /// Up to four significant digits, without trailing zeros.

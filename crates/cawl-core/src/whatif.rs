@@ -28,7 +28,6 @@ use crate::limits::DirtyLimits;
 use crate::model::CostModel;
 use crate::profile::HostProfile;
 use crate::record::Record;
-use crate::units::Bytes;
 
 /// Sizes that files reach in a trace, in bytes.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +82,7 @@ impl WhatIf {
 
     /// Keeps the changed trace for [`Ledger::records`], which takes memory for each of its records.
     pub fn keep(&mut self) {
-        self.paper.keep();
+        self.paper.kept = Some(Vec::new());
     }
 
     /// Takes the next record of the trace.
@@ -127,11 +126,6 @@ impl Ratio {
         let off = value * Cause::ALL.iter().map(|cause| part(*cause).powi(2)).sum::<f64>().sqrt();
         Some(Ratio { value, interval: ((value - off).max(0.0), value + off) })
     }
-}
-
-/// Bytes as safety notes tell them.
-fn told(bytes: u64) -> String {
-    Bytes(bytes).to_string()
 }
 
 #[cfg(test)]

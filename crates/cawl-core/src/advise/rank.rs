@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Candidate, Kind, Tried, WORTH};
 use crate::cause::Cause;
 use crate::profile::{HostProfile, Origin};
-use crate::units::{Bytes, Nanos};
+use crate::units::Nanos;
 use crate::whatif::{Change, Ledger, Ratio, Rewrite};
 
 /// The least gain that is told.
@@ -259,10 +259,10 @@ fn safety(before: &Ledger, tried: &Tried) -> Vec<String> {
     let Tried { candidate, after } = tried;
     let (was, is) = (before.peak_dirty, after.peak_dirty);
     // Other programs' data, too.
-    let limits = candidate.limits.filter(|_| is.0 > was.0).map(|_| {
-        let [was, is] = [was, is].map(|bytes| Bytes(bytes.0));
-        format!("a crash loses up to {is} that no sync has made durable, {was} before")
-    });
+    let limits = candidate
+        .limits
+        .filter(|_| is > was)
+        .map(|_| format!("a crash loses up to {is} that no sync has made durable, {was} before"));
     let of_machine = candidate.limits.map(|_| "the limits are those of all programs".to_owned());
     for text in after.safety.iter().cloned().chain(limits).chain(of_machine) {
         if !all.contains(&text) {

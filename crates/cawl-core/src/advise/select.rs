@@ -9,6 +9,7 @@ use crate::glob::Glob;
 use crate::limits::DirtyLimits;
 use crate::patterns::{FilePatterns, OpPatterns};
 use crate::profile::HostProfile;
+use crate::quantity::short;
 use crate::report::{FileReport, Report};
 use crate::units::Bytes;
 use crate::whatif::{Change, Ledger, Rewrite, SyncsKept};
@@ -197,7 +198,7 @@ impl<'a> Case<'a> {
             let much = used.patterns.syncs.is_some_and(|syncs| syncs.bytes.mean >= 2.0 * PACE as f64);
             used.by(&THROTTLE) + if much { used.in_ops(&SYNCS) } else { 0.0 }
         };
-        add(self.scope(late), Kind::Pace, &[(format!("--pace {}", words::short(PACE)), Rewrite::Pace(PACE))]);
+        add(self.scope(late), Kind::Pace, &[(format!("--pace {}", short(PACE)), Rewrite::Pace(PACE))]);
         let blocks = |used: &Used<'_>| if used.is_in_blocks() { used.by(&COPY) } else { 0.0 };
         add(self.scope(blocks), Kind::Direct, &[one("--direct on", Rewrite::Flags(flag::DIRECT, true))]);
         for (_, merged) in all.iter_mut().filter(|(_, candidate)| candidate.kind == Kind::Merge) {
@@ -307,11 +308,11 @@ fn excludes(one: &Candidate, other: &Candidate) -> bool {
 }
 
 fn merge(size: u64) -> (String, Rewrite) {
-    (format!("--merge {}", words::short(size)), Rewrite::Merge(size))
+    (format!("--merge {}", short(size)), Rewrite::Merge(size))
 }
 
 fn buffer(size: u64) -> (String, Rewrite) {
-    (format!("--buffer {}", words::short(size)), Rewrite::Buffer(size as u32))
+    (format!("--buffer {}", short(size)), Rewrite::Buffer(size as u32))
 }
 
 fn candidate(kind: Kind, scope: &Scope, rewrites: &[(String, Rewrite)]) -> Candidate {

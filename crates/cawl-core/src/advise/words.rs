@@ -2,6 +2,7 @@
 
 use super::Kind;
 use crate::limits::DirtyLimits;
+use crate::quantity::short;
 use crate::units::Bytes;
 
 /// The files that a change is of.
@@ -56,7 +57,6 @@ pub(super) fn what(kind: Kind, scope: &Scope, size: u64) -> String {
     }
 }
 
-/// How to do it.
 pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
     let shift = size.max(1).ilog2();
     match kind {
@@ -99,11 +99,6 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
 pub(super) fn limits(limits: DirtyLimits) -> String {
     let DirtyLimits { background, hard } = limits;
     format!("sysctl vm.dirty_background_bytes={} vm.dirty_bytes={}", background.0, hard.0)
-}
-
-/// `64K`, `1M`.
-pub(super) fn short(size: u64) -> String {
-    if size.is_multiple_of(1 << 20) { format!("{}M", size >> 20) } else { format!("{}K", size >> 10) }
 }
 
 /// The last part of a path.

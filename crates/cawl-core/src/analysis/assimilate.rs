@@ -16,7 +16,6 @@ use crate::limits::DirtyLimits;
 use crate::model::{Disturbance, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
-/// The filter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filter {
     at: Option<Time>,

@@ -5,7 +5,7 @@ use cawl_wire::Event;
 use cawl_wire::ring::CoalescedCalls;
 
 use super::assimilate::Untraced;
-use super::counters::{Counted, Counters};
+use super::counters::Counters;
 use super::track::Level;
 use crate::call::{Class, classify};
 use crate::cause::{Cause, CauseTimes, Causes, CostParts};
@@ -17,7 +17,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::rolling_error::RollingError;
 use crate::run_delay::RunDelays;
-use crate::selection::{Selection, Selector};
+use crate::selection::Selector;
 use crate::units::{Bytes, Nanos, Time};
 
 /// What an analysis says of a record; nothing, if it is not a call.
@@ -44,8 +44,6 @@ pub(super) struct Findings {
     run_delays: RunDelays,
     page: Bytes,
     counters: Counters,
-    /// What the latest record says, if it is a sample that makes sense.
-    pub(super) counted: Option<Counted>,
     /// What each track said of the latest record, if it is a call; and if it is a sample.
     pub(super) predictions: Vec<Option<Prediction>>,
     pub(super) levels: Vec<Option<Level>>,
@@ -77,6 +75,7 @@ impl Findings {
         let page = profile.kernel.page;
         let (counters, divider) = (Counters::new(page), Divider::new(profile));
         Findings {
+            selector: collector.selection.clone().map(Selector::new),
             collector,
             page,
             counters,
@@ -88,20 +87,9 @@ impl Findings {
         }
     }
 
-    /// The report is about selected calls.
-    pub(super) fn with_selection(mut self, selection: Option<Selection>) -> Findings {
-        self.collector.selection.clone_from(&selection);
-        self.selector = selection.map(Selector::new);
-        self
-    }
-
     /// Takes a record. What each track says of it is in [`Findings::predictions`] and [`Findings::levels`].
     pub(super) fn take(&mut self, record: &Record) {
         let selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
-        self.counted = match record {
-            Record::Sample(sample) => self.counters.take(sample),
-            _ => None,
-        };
         match record {
             Record::Event(event) => {
                 let class = classify(event);
@@ -122,12 +110,14 @@ impl Findings {
             Record::Sample(sample) => {
                 let answer = self.levels.get(self.answering).copied().flatten();
                 let first = self.levels.iter().flatten().next();
-                if let Some(counted) = &self.counted {
+                if let Some(counted) = self.counters.take(sample) {
                     if let Some(modelled) = answer.and_then(|level| level.modelled) {
                         self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
                     }
                     let level = first.and_then(|level| level.modelled);
-                    self.collector.level(counted.at, counted.dirty, counted.limits, level);
+                    if let Some(timeline) = &mut self.collector.timeline {
+                        timeline.sample(counted.at, counted.dirty, counted.limits, level);
+                    }
                 }
                 if let Some(level) = first {
                     self.untraced.sample(sample.time, sample.dirtied, self.page, level.dirtied);

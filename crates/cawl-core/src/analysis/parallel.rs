@@ -98,11 +98,11 @@ impl Analysis {
     /// The models in parts, each of which must take all records in order, and the findings, which take them
     /// afterwards.
     pub fn split(&mut self) -> (Vec<ModelPart<'_>>, FindingsPart<'_>) {
-        let Analysis { tracks, for_questions, calibrated, descriptors, findings, learning, learn, .. } = self;
+        let Analysis { tracks, for_questions, calibrated, descriptors, findings, learning, options } = self;
         let part = |tracks, learning| ModelPart { tracks, learning, descriptors: descriptors.clone() };
         let mut parts = Vec::new();
         let live = tracks.iter_mut().chain(for_questions);
-        if *learn {
+        if options.learn {
             parts.push(part(live.collect(), Some(learning)));
         } else {
             parts.extend(live.map(|track| part(vec![track], None)));

@@ -71,7 +71,7 @@ impl Track {
             model,
             mode,
             counters: Counters::new(page),
-            accuracy: Accuracy::new(),
+            accuracy: Accuracy::default(),
             threads: Map::default(),
             last: Span::default(),
             level: Bytes::default(),
@@ -175,16 +175,12 @@ impl Track {
             _ => observed,
         };
         self.settled = self.filter.as_ref().map_or(0.0, |filter| filter.offset);
-        let end = Time(event.end());
-        let model = if self.mode == Mode::OpenLoop { start + cost } else { end };
-        let ends = Clock { observed: end, model };
-        self.last = Span {
-            observed: (Time(event.start), ends.observed),
-            model: (start, ends.model),
-            dirty: (before, self.level),
-        };
+        let observed = Time(event.end());
+        let model = if self.mode == Mode::OpenLoop { start + cost } else { observed };
+        let dirty = (before, self.level);
+        self.last = Span { observed: (Time(event.start), observed), model: (start, model), dirty };
         if self.mode == Mode::OpenLoop {
-            self.threads.insert((event.pid, event.tid), ends);
+            self.threads.insert((event.pid, event.tid), Clock { observed, model });
         }
     }
 
@@ -211,12 +207,9 @@ impl Track {
     /// When the call begins on the model's clock.
     fn start(&self, event: &Event) -> Time {
         let observed = Time(event.start);
-        match self.mode {
-            Mode::Lockstep | Mode::Assimilated => observed,
-            Mode::OpenLoop => match self.threads.get(&(event.pid, event.tid)) {
-                Some(clock) => clock.model + observed.since(clock.observed),
-                None => self.model_time(observed),
-            },
+        match self.threads.get(&(event.pid, event.tid)) {
+            Some(clock) => clock.model + observed.since(clock.observed),
+            None => self.model_time(observed),
         }
     }
 

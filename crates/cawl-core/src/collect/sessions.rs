@@ -1,6 +1,7 @@
 //! Sessions: what each wrote as far as seen, and as the kernel counts it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use cawl_wire::{Event, RankVariable};
 
@@ -23,19 +24,12 @@ pub(super) struct Sessions {
     pub(super) folded: SessionTotals,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
-    /// The latest look-up.
-    latest: Option<SessionSpan>,
-}
-
-/// The span of time in which calls of a pid belong to one session.
-struct SessionSpan {
-    pid: u32,
-    begin: Time,
-    end: Time,
-    index: usize,
+    /// The latest look-up: a pid, when its calls belong to one session, and the index of that.
+    latest: Option<(u32, Range<Time>, usize)>,
 }
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
+#[derive(Default)]
 struct ListedSession {
     /// Without arguments.
     image: Session,
@@ -63,7 +57,6 @@ struct Child {
 }
 
 impl Sessions {
-    /// A session begins.
     pub(super) fn begin(&mut self, session: &Session) {
         self.latest = None;
         // Connections are served side by side: an image may be announced after the one it ran before.
@@ -71,20 +64,9 @@ impl Sessions {
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
         let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
-        self.list.push(ListedSession {
-            image,
-            children: 0,
-            calls: 0,
-            bytes: 0,
-            seen: 0,
-            observed_ns: 0,
-            delayed: Nanos::ZERO,
-            threaded: false,
-            end: None,
-        });
+        self.list.push(ListedSession { image, ..ListedSession::default() });
     }
 
-    /// A session ends.
     pub(super) fn end(&mut self, end: &SessionEnd) {
         if let Some(listed) = self.list.iter_mut().rev().find(|listed| listed.image.id == end.id) {
             self.ended += usize::from(listed.end.is_none());
@@ -135,19 +117,18 @@ impl Sessions {
     /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
     /// may be taken after the next session of the same pid was announced.
     fn index(&mut self, pid: u32, at: Time) -> Option<usize> {
-        if let Some(last) = &self.latest
-            && last.pid == pid
-            && last.begin <= at
-            && at < last.end
+        if let Some((last, span, index)) = &self.latest
+            && *last == pid
+            && span.contains(&at)
         {
-            return Some(last.index);
+            return Some(*index);
         }
         let of_pid = self.by_pid.get(&pid)?;
         let begin = |place: usize| self.list[of_pid[place]].image.started;
         let place = of_pid.partition_point(|index| self.list[*index].image.started <= at).saturating_sub(1);
         let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
         let index = of_pid[place];
-        self.latest = Some(SessionSpan { pid, begin: begin(place), end, index });
+        self.latest = Some((pid, begin(place)..end, index));
         Some(index)
     }
 

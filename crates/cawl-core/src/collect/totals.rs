@@ -12,7 +12,6 @@ use crate::report::{AsCalibrated, ModelReport, OpReport, Tally};
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The totals of a model.
 pub(super) struct ModelTotals {
     pub(super) name: &'static str,
     /// By code; None for operations that did not come.
@@ -93,19 +92,6 @@ impl ModelTotals {
     }
 }
 
-impl FileOpTotals {
-    fn new(op: Op, models: usize) -> FileOpTotals {
-        FileOpTotals {
-            op,
-            calls: Tally::default(),
-            observed_ns: 0,
-            predicted_ns: vec![0.0; models],
-            time: TimeSums::default(),
-            states: Default::default(),
-        }
-    }
-}
-
 impl Sums {
     fn add(&mut self, bytes: u64, observed_ns: u64, predicted_ns: f64) {
         self.calls.add(bytes);
@@ -137,7 +123,14 @@ pub(super) fn op_totals(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> &
 fn add_op(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> usize {
     // Most files have one operation.
     ops.reserve_exact(1);
-    ops.push(FileOpTotals::new(op, models));
+    ops.push(FileOpTotals {
+        op,
+        calls: Tally::default(),
+        observed_ns: 0,
+        predicted_ns: vec![0.0; models],
+        time: TimeSums::default(),
+        states: Default::default(),
+    });
     ops.len() - 1
 }
 

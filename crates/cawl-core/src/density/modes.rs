@@ -117,11 +117,11 @@ pub(super) fn density(begin: f64, bins: &[Bin]) -> Density {
     let modes = humps(&curve, sure, share).into_iter().filter_map(|hump| {
         let hump = trimmed(&hump, &curve, pad, bins);
         let bins = within(&hump);
-        let mut times = [0_u64; Cause::COUNT];
+        let mut times = [0_u64; Cause::ALL.len()];
         for (at, ns) in bins.iter().flat_map(|bin| bin.times.into_iter().enumerate()) {
             times[at] = times[at].saturating_add(ns);
         }
-        let main = (0..Cause::COUNT).max_by_key(|at| (times[*at], usize::MAX - at))?;
+        let main = (0..Cause::ALL.len()).max_by_key(|at| (times[*at], usize::MAX - at))?;
         let ns = ns(bins) as f64 * 1e-9;
         Some(Mode {
             from: value(hump.begin as f64),

@@ -193,7 +193,7 @@ proptest! {
     #[test]
     fn parts_add_up_exactly(
         duration in prop_oneof![0u64..10_000, 0..u64::from(u32::MAX), 0..=u64::MAX / 2],
-        parts in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1e4f64, 0.0..1e12f64], Cause::COUNT),
+        parts in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1e4f64, 0.0..1e12f64], Cause::ALL.len()),
         dirtied in 0.0..1e9f64,
         delay in 0.0..1e10f64,
         ran in 0.0..1e10f64,

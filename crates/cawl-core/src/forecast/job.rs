@@ -107,12 +107,14 @@ struct Rehearsal<'a> {
 
 impl Rehearsal<'_> {
     fn new(scene: Scene, job: &Job) -> Rehearsal<'_> {
-        let scene = scene.on_device(job.device);
+        let mut scene = scene.on_device(job.device);
         // Each call with O_SYNC waits for what is in the queue.
-        let scene = if job.sync { scene } else { scene.coarse() };
-        let share = (scene.state().limits.hard.0 / PIECES).max(64 << 10);
+        if !job.sync {
+            scene.model.coarsen();
+        }
+        let share = (scene.model.state().limits.hard.0 / PIECES).max(64 << 10);
         let chunk = job.chunk.0.min(job.bytes.0);
-        let scene = scene.in_calls_of(Bytes(chunk));
+        scene.model.in_calls_of(Bytes(chunk));
         let piece = if chunk >= share {
             share
         } else if job.sync {
@@ -159,7 +161,7 @@ impl Rehearsal<'_> {
             }
         }
         self.cost.calls = bytes.div_ceil(chunk);
-        self.cost.last = self.scene.state().dirty;
+        self.cost.last = self.scene.model.state().dirty;
         if let Some(fsync) = self.scene.fsync(self.next[0]) {
             self.cost.fsync = fsync.cost;
             if self.job.fsync {
@@ -174,7 +176,7 @@ impl Rehearsal<'_> {
     /// part.
     fn wait(&mut self) {
         let begin = self.next[0];
-        let remembered = Bytes(self.scene.state().limits.hard.0.saturating_mul(8)) / self.job.others;
+        let remembered = Bytes(self.scene.model.state().limits.hard.0.saturating_mul(8)) / self.job.others;
         if self.job.after > remembered {
             self.scene.pass(self.job.after.saturating_sub(remembered));
             self.next[1] = self.scene.now;
@@ -196,7 +198,7 @@ impl Rehearsal<'_> {
     fn other_write(&mut self) {
         self.steps += 1;
         // Small enough that the pieces come ten times a second, large enough to be few.
-        let share = (self.scene.state().limits.hard.0 / PIECES).max(64 << 10);
+        let share = (self.scene.model.state().limits.hard.0 / PIECES).max(64 << 10);
         let piece = (self.job.others * Nanos::millis(100.0)).max(Bytes(4096)).min(Bytes(share));
         let start = self.next[1];
         let cost = self.scene.write(Writer::Others, piece, start, 0).map_or(Nanos::ZERO, |p| p.cost);

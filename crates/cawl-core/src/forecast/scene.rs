@@ -2,7 +2,7 @@
 
 use cawl_wire::{Event, FileKind, Op};
 
-use crate::model::{CostModel, Disturbance, ModelState, Prediction};
+use crate::model::{CostModel, Disturbance, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
 /// Numbers of files and processes that do not exist: they are the highest there are.
@@ -21,7 +21,7 @@ pub(super) enum Writer {
 
 /// A copy of a model at a moment of its own clock, to look ahead with.
 pub struct Scene {
-    model: Box<dyn CostModel>,
+    pub(super) model: Box<dyn CostModel>,
     pub(super) now: Time,
     device: u64,
     /// Where each writer's file ends.
@@ -56,24 +56,8 @@ impl Scene {
         }
     }
 
-    /// What is asked is not about a moment.
-    pub(super) fn coarse(mut self) -> Scene {
-        self.model.coarsen();
-        self
-    }
-
-    /// What is written comes in calls of at most so much.
-    pub(super) fn in_calls_of(mut self, chunk: Bytes) -> Scene {
-        self.model.in_calls_of(chunk);
-        self
-    }
-
     pub(super) fn fork(&self) -> Scene {
         Scene { model: self.model.fork(), ..*self }
-    }
-
-    pub(super) fn state(&self) -> ModelState {
-        self.model.state()
     }
 
     /// Only this writer uses `device` from now on.

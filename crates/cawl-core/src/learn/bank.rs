@@ -41,7 +41,8 @@ pub struct Bank<const N: usize> {
     /// What it began with, and what was observed since that may be kept.
     begun: Recursive<N>,
     evidence: Evidence<N>,
-    counts: bool,
+    /// The observations that follow may be kept for good.
+    pub counts: bool,
 }
 
 /// A constant as it is known, the standard deviation of that, and the observations behind it.
@@ -83,11 +84,6 @@ impl<const N: usize> Bank<N> {
             evidence: Evidence::default(),
             counts: false,
         }
-    }
-
-    /// Whether the observations that follow may be kept for good.
-    pub fn counts(&mut self, counts: bool) {
-        self.counts = counts;
     }
 
     /// Observations that may be kept.

@@ -33,7 +33,6 @@ const WAITING: [&str; 9] = [
 ];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
 
-/// A merge as it is made.
 struct Merge<'a> {
     file: &'a HostProfile,
     used: &'a HostProfile,
@@ -90,10 +89,10 @@ impl Learner {
 
     /// Whether the call that follows counts.
     pub(super) fn count(&mut self, counts: bool) {
-        self.copying.counts(counts);
-        self.host.counts(counts);
-        self.slowdown.counts(counts);
-        self.waiting.counts(counts);
+        self.copying.counts = counts;
+        self.host.counts = counts;
+        self.slowdown.counts = counts;
+        self.waiting.counts = counts;
     }
 
     /// True if there is something to keep.

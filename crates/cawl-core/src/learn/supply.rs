@@ -24,7 +24,7 @@ const BEYOND: f64 = 2.0;
 pub struct Supply {
     cold: f64,
     /// Something was observed that tells the regimes apart.
-    tells: bool,
+    pub tells: bool,
 }
 
 impl Default for Supply {
@@ -37,11 +37,6 @@ impl Supply {
     /// New pages are cold at present.
     pub fn is_cold(self) -> bool {
         self.cold > 0.5
-    }
-
-    /// What was observed tells the regime.
-    pub fn tells(self) -> bool {
-        self.tells
     }
 
     /// A call that allocated `fresh` bytes took `observed` seconds, where warm pages cost `warm` and cold

@@ -50,7 +50,6 @@ pub struct File {
     padding: Option<Box<PageSet>>,
     /// Where the folio begins that was last dirtied as a whole for some of its pages, in pages.
     padded_last: Option<u64>,
-    /// Dirty pages.
     pub dirty: PageSet,
     /// Cached pages that are clean.
     pub clean: PageSet,

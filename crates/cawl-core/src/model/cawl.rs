@@ -62,7 +62,7 @@ use self::sync::{cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::lru::LruMap;
 use super::{CallState, CostModel, DirtyLimits, LONGEST_PAUSE, ModelState, Prediction, Regime};
-use crate::call::{Class, classify, is_clone, is_synchronous, kernel_bytes};
+use crate::call::{Class, WAIT_AFTER, WAIT_BEFORE, classify, is_clone, is_synchronous, kernel_bytes};
 use crate::cause::{Cause, CostParts};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -71,9 +71,6 @@ use crate::units::{Bytes, Nanos, Rate, Time};
 const GRAIN: f64 = 1.0 / 256.0;
 /// The same where nothing expires.
 const GRAIN_WITHOUT_EXPIRY: Nanos = Nanos::millis(100.0);
-
-/// Flags of sync_file_range that make it wait (`SYNC_FILE_RANGE_WAIT_BEFORE`, `_WAIT_AFTER`).
-const RANGE_WAITS: u32 = 1 | 4;
 
 /// The paper's model.
 #[derive(Clone, Debug)]
@@ -257,7 +254,7 @@ impl Cawl {
             Op::Sync => (self.cache.remove_all(None), fixed),
             Op::Syncfs => (self.cache.remove_all(Some(event.dev)), fixed),
             Op::Advise => return self.bare_call(),
-            Op::SyncRange if event.aux & RANGE_WAITS == 0 => return self.bare_call(),
+            Op::SyncRange if event.aux & (WAIT_BEFORE | WAIT_AFTER) == 0 => return self.bare_call(),
             Op::SyncRange => {
                 let start = if event.offset == UNKNOWN_OFFSET { 0 } else { event.offset };
                 let end = match event.requested {
@@ -305,9 +302,7 @@ impl Cawl {
         self.flusher.run(&mut self.cache, to);
         self.now = self.now.max(to);
     }
-}
 
-impl Cawl {
     /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted,
     /// for longer than any pause of the kernel's lasts, are not above the setpoint: the device has written
     /// the rest.

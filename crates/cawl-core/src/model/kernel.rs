@@ -178,8 +178,7 @@ impl Kernel {
         let rate = of.writeback.value.get() / page;
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
-        let now = self.machine.now;
-        let mut device = Device::new(dev, rate, base, queue, bounds, now);
+        let mut device = Device::new(dev, rate, base, queue, bounds, self.machine.now);
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
         self.machine.meet(device);
@@ -254,7 +253,6 @@ impl Kernel {
         }
     }
 
-    /// Calls on streams.
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
         let end = self.machine.cache.size(call.file);
         let writes = self.streams.writes(event, end);

@@ -13,16 +13,10 @@ use super::cache::Map;
 pub const MOST: usize = 1 << 14;
 
 /// A map of the keys used last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LruMap<K, V> {
     young: Map<K, V>,
     old: Map<K, V>,
-}
-
-impl<K, V> Default for LruMap<K, V> {
-    fn default() -> LruMap<K, V> {
-        LruMap { young: Map::default(), old: Map::default() }
-    }
 }
 
 impl<K: Hash + Eq, V> LruMap<K, V> {

@@ -15,30 +15,18 @@ use std::sync::Arc;
 const NODE: u64 = 64;
 
 /// Values by number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sparse<T> {
     nodes: BTreeMap<u64, Arc<Node<T>>>,
     values: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Node<T> {
     /// A bit for each number whose value is here.
     present: u64,
     /// Those values, in order.
     values: Vec<T>,
-}
-
-impl<T> Default for Sparse<T> {
-    fn default() -> Sparse<T> {
-        Sparse { nodes: BTreeMap::new(), values: 0 }
-    }
-}
-
-impl<T> Default for Node<T> {
-    fn default() -> Node<T> {
-        Node { present: 0, values: Vec::new() }
-    }
 }
 
 impl<T> Node<T> {

@@ -40,7 +40,6 @@ pub struct StreamWrites {
     pub before: (u64, u64),
 }
 
-/// The streams in use.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
     streams: LruMap<Key, Stream>,

@@ -33,9 +33,7 @@ pub const INTERVAL: f64 = 0.2;
 /// The limits of a domain and its slowly falling hard limit, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Thresholds {
-    /// Background threshold.
     pub background: f64,
-    /// Hard threshold.
     pub hard: f64,
     /// `dom->dirty_limit`.
     pub limit: f64,
@@ -56,9 +54,7 @@ impl Thresholds {
 /// All devices, the files on them, and the clock.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// The files.
     pub cache: Cache,
-    /// The devices.
     pub devices: Vec<Device>,
     /// The thresholds of the whole machine.
     pub global: Thresholds,
@@ -429,7 +425,6 @@ impl Machine {
         self.devices.iter().filter(|device| device.dirtied > 0)
     }
 
-    /// A domain at this level.
     pub fn domain(thresholds: &Thresholds, dirty: f64) -> Domain {
         Domain { dirty, background: thresholds.background, thresh: thresholds.hard, limit: thresholds.limit }
     }

@@ -1,8 +1,10 @@
 //! Patterns as data.
 
+use cawl_wire::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, FilePattern, Known, OpPattern, PAGE, Patterns};
+use crate::units::is_zero;
 
 /// Files shorter than this are small.
 const SMALL: u64 = 64 << 10;
@@ -29,10 +31,6 @@ pub struct FilePatterns {
     pub other_writers_calls: u64,
     /// Calls that began before another thread's call had ended.
     pub overlapping_calls: u64,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// How an operation was used: calls that gave bytes to the kernel, or took some.
@@ -171,7 +169,7 @@ impl Patterns {
             let Some(pattern) = &known.pattern else { continue };
             let writers = pattern.actors.writers().len() as u64 + u64::from(pattern.actors.others.0 > 0);
             sums.shared_files += u64::from(writers > 1);
-            pattern.ops.iter().for_each(|of| sums.add(of));
+            pattern.ops.iter().for_each(|(op, of)| sums.add(*op, of));
             if pattern.span.is_some() {
                 sums.add_small(known, pattern, seconds(row));
             }
@@ -181,8 +179,8 @@ impl Patterns {
 }
 
 impl PatternSums {
-    fn add(&mut self, of: &OpPattern) {
-        let name = of.op.name();
+    fn add(&mut self, op: Op, of: &OpPattern) {
+        let name = op.name();
         let at = self.ops.iter().position(|sum| sum.op == name).unwrap_or_else(|| {
             self.ops.push(OpPatterns { op: name.to_owned(), ..OpPatterns::default() });
             self.ops.len() - 1
@@ -213,7 +211,7 @@ impl PatternSums {
 
     fn add_small(&mut self, known: &Known, pattern: &FilePattern, seconds: f64) {
         let block = if known.block > 0 { u64::from(known.block) } else { PAGE };
-        let bytes = pattern.ops.iter().map(|of| of.bytes).fold(0, u64::saturating_add);
+        let bytes = pattern.ops.iter().map(|(_, of)| of.bytes).fold(0, u64::saturating_add);
         for (small, most) in [(&mut self.below_block, block), (&mut self.below_64k, SMALL)] {
             if known.size < most {
                 small.add(bytes, seconds);
@@ -232,7 +230,7 @@ impl FilePattern {
             bytes: actor.bytes,
         };
         FilePatterns {
-            ops: self.ops.iter().map(OpPattern::report).collect(),
+            ops: self.ops.iter().map(|(op, of)| of.report(*op)).collect(),
             syncs: self.syncs.as_ref().map(|syncs| {
                 let [writes, bytes, ns] = syncs.intervals;
                 let count = syncs.calls - syncs.idle;
@@ -256,12 +254,12 @@ impl FilePattern {
 }
 
 impl OpPattern {
-    fn report(&self) -> OpPatterns {
+    fn report(&self, op: Op) -> OpPatterns {
         let counts = |sizes: Vec<(u64, u64)>| {
             sizes.into_iter().map(|(bytes, calls)| SizeCount { bytes, calls }).collect::<Vec<_>>()
         };
         OpPatterns {
-            op: self.op.name().to_owned(),
+            op: op.name().to_owned(),
             calls: self.calls,
             bytes: self.bytes,
             sizes: counts(self.sizes.powers()),

@@ -12,7 +12,6 @@ const FREQUENT: usize = 8;
 /// Powers of two.
 const POWERS: usize = 64;
 
-/// Sizes of calls.
 #[derive(Default)]
 pub(super) struct Sizes {
     /// Size and calls, those without calls last.

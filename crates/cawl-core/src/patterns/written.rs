@@ -8,7 +8,6 @@
 use super::PAGE;
 use crate::model::PageSet;
 
-/// Places written.
 #[derive(Default)]
 pub(super) struct Written {
     /// The range that was written first, as far as it has grown, in bytes.
@@ -24,7 +23,6 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Blocks remembered.
     #[inline]
     pub(super) fn blocks(&self) -> usize {
         self.apart.as_ref().map_or(0, |apart| apart.blocks())

@@ -25,20 +25,11 @@ impl HostProfile {
     ///
     /// The error is a sentence for people.
     pub fn with(&self, name: &str, text: &str) -> Result<HostProfile, String> {
-        let mut whole: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
+        let known: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
         let value = number(text)?;
-        let (section, key) = name.split_once('.').ok_or_else(|| unknown(name, &whole))?;
-        let sections = whole.clone();
-        let table = whole.get_mut(section).and_then(Value::as_table_mut);
-        let table = table.ok_or_else(|| unknown(name, &sections))?;
-        let (table, key) = match key.split_once('.') {
-            None => (table, key),
-            Some((inner, key)) => match table.get_mut(inner).and_then(Value::as_table_mut) {
-                Some(table) => (table, key),
-                None => return Err(unknown(name, &sections)),
-            },
-        };
-        match table.get_mut(key) {
+        let mut whole = Value::Table(known.clone());
+        let place = name.splitn(3, '.').try_fold(&mut whole, |at, key| at.get_mut(key));
+        match place.filter(|_| name.contains('.')) {
             Some(Value::Table(measured)) if measured.contains_key("value") => {
                 for percentile in ["value", "p10", "p90"] {
                     measured.insert(percentile.to_owned(), Value::Float(value));
@@ -47,7 +38,7 @@ impl HostProfile {
             Some(Value::Integer(whole)) => *whole = value as i64,
             Some(Value::Float(part)) => *part = value,
             Some(Value::Boolean(flag)) => *flag = value != 0.0,
-            _ => return Err(unknown(name, &sections)),
+            _ => return Err(unknown(name, &known)),
         }
         let text = toml::to_string(&whole).map_err(|error| format!("{error}"))?;
         HostProfile::from_toml(&text).map_err(|error| format!("`{name}` cannot be {value}: {error}"))

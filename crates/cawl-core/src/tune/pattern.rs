@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use crate::named::named;
 use crate::profile::HostProfile;
+use crate::quantity::short;
 use crate::units::{Bytes, Nanos, Rate};
 
 /// What a log has in it before records are appended.
@@ -10,31 +12,17 @@ pub const LOG: Bytes = Bytes::mib(1);
 /// Blocks at which random records begin.
 const BLOCK: u64 = 4096;
 
-/// Where a workload's records go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// One after another into a new file.
-    New,
-    /// One after another over a file that is on the device.
-    Overwrite,
-    /// To random blocks of a file on the device that is twice as large.
-    Random,
-    /// Behind what a log has in it.
-    Append,
-}
-
-impl Order {
-    /// All of them.
-    pub const ALL: [Order; 4] = [Order::New, Order::Overwrite, Order::Random, Order::Append];
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Order::New => "new",
-            Order::Overwrite => "overwrite",
-            Order::Random => "random",
-            Order::Append => "append",
-        }
+named! {
+    /// Where a workload's records go.
+    Order {
+        /// One after another into a new file.
+        New = "new",
+        /// One after another over a file that is on the device.
+        Overwrite = "overwrite",
+        /// To random blocks of a file on the device that is twice as large.
+        Random = "random",
+        /// Behind what a log has in it.
+        Append = "append",
     }
 }
 
@@ -88,34 +76,24 @@ fn mixed(number: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// What a crash of the machine may lose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Need {
-    /// Everything.
-    None,
-    /// Everything until the end; then nothing.
-    End,
-    /// At most the last [`Need::RECORDS`] records less one.
-    Every,
-    /// No record that is written.
-    Record,
+named! {
+    /// What a crash of the machine may lose.
+    #[derive(PartialOrd, Ord)]
+    Need {
+        /// Everything.
+        None = "none",
+        /// Everything until the end; then nothing.
+        End = "end",
+        /// At most the last [`Need::RECORDS`] records less one.
+        Every = "every16",
+        /// No record that is written.
+        Record = "record",
+    }
 }
 
 impl Need {
-    /// All of them, the weakest first.
-    pub const ALL: [Need; 4] = [Need::None, Need::End, Need::Every, Need::Record];
     /// Records after which those before must be durable.
     pub const RECORDS: u64 = 16;
-
-    /// Its name in tables and patterns.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Need::None => "none",
-            Need::End => "end",
-            Need::Every => "every16",
-            Need::Record => "record",
-        }
-    }
 }
 
 /// A workload with what it needs, on a machine.
@@ -141,48 +119,29 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Bytes as they are given on a command line: `4K`, `1M`, `1000`.
-pub(super) fn short(bytes: u64) -> String {
-    let unit = [(30, "G"), (20, "M"), (10, "K")]
-        .into_iter()
-        .find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits));
-    unit.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
-}
-
-/// What a tree asks of a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Feature {
-    /// What must be durable.
-    Need,
-    /// Size of a record.
-    Record,
-    /// Bytes of each writer.
-    Bytes,
-    /// Number of writers.
-    Writers,
-    /// Whether records lie at random.
-    Random,
-    /// Whether they lie in blocks that the file has already.
-    Allocated,
-    /// What an fsync costs on the machine.
-    Fsync,
-    /// How fast the device writes.
-    Device,
+named! {
+    /// What a tree asks of a pattern.
+    Feature {
+        /// What must be durable.
+        Need = "durable",
+        /// Size of a record.
+        Record = "record",
+        /// Bytes of each writer.
+        Bytes = "bytes",
+        /// Number of writers.
+        Writers = "writers",
+        /// Whether records lie at random.
+        Random = "at random",
+        /// Whether they lie in blocks that the file has already.
+        Allocated = "over old data",
+        /// What an fsync costs on the machine.
+        Fsync = "fsync",
+        /// How fast the device writes.
+        Device = "device",
+    }
 }
 
 impl Feature {
-    /// All of them.
-    pub const ALL: [Feature; 8] = [
-        Feature::Need,
-        Feature::Record,
-        Feature::Bytes,
-        Feature::Writers,
-        Feature::Random,
-        Feature::Allocated,
-        Feature::Fsync,
-        Feature::Device,
-    ];
-
     /// Its value for a pattern on this machine; in bytes, ns, or bytes per second.
     pub fn of(self, pattern: &Pattern, machine: &HostProfile) -> f64 {
         let Workload { order, record, writers, .. } = pattern.workload;
@@ -206,15 +165,15 @@ impl Feature {
                 let value = |need: &&Need| f64::from(**need as u8);
                 let names = Need::ALL.iter().filter(|need| above.is_none_or(|above| value(need) > above));
                 let names = names.filter(|need| most.is_none_or(|most| value(need) <= most));
-                format!("durable: {}", names.map(|need| need.name()).collect::<Vec<_>>().join(", "))
+                format!("{}: {}", self.name(), names.map(|need| need.name()).collect::<Vec<_>>().join(", "))
             }
-            Feature::Random => if is_more { "at random" } else { "in order" }.to_owned(),
-            Feature::Allocated => if is_more { "over old data" } else { "into new blocks" }.to_owned(),
-            Feature::Record => between("record", above, most, |bytes| short(bytes as u64)),
-            Feature::Bytes => between("bytes", above, most, |bytes| short(bytes as u64)),
-            Feature::Writers => between("writers", above, most, |count| format!("{count:.0}")),
-            Feature::Fsync => between("fsync", above, most, |ns| Nanos::new(ns).to_string()),
-            Feature::Device => between("device", above, most, |rate| Rate::per_second(rate).to_string()),
+            Feature::Random => if is_more { self.name() } else { "in order" }.to_owned(),
+            Feature::Allocated => if is_more { self.name() } else { "into new blocks" }.to_owned(),
+            Feature::Record => between(self.name(), above, most, |bytes| short(bytes as u64)),
+            Feature::Bytes => between(self.name(), above, most, |bytes| short(bytes as u64)),
+            Feature::Writers => between(self.name(), above, most, |count| format!("{count:.0}")),
+            Feature::Fsync => between(self.name(), above, most, |ns| Nanos::new(ns).to_string()),
+            Feature::Device => between(self.name(), above, most, |rate| Rate::per_second(rate).to_string()),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::pattern::{Need, Workload, short};
+use super::pattern::{Need, Workload};
 use crate::limits::DirtyLimits;
+use crate::named::named;
+use crate::quantity::short;
 use cawl_wire::flag;
 
 /// What direct writes must be whole numbers of.
@@ -29,37 +31,23 @@ pub enum Syncs {
     Every(u32),
 }
 
-/// How the file is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Through the page cache.
-    Cached,
-    /// With O_DSYNC.
-    Dsync,
-    /// With O_SYNC.
-    Sync,
-    /// With O_DIRECT.
-    Direct,
-    /// With O_DIRECT and O_DSYNC.
-    DirectDsync,
+named! {
+    /// How the file is open.
+    Access {
+        /// Through the page cache.
+        Cached = "none",
+        /// With O_DSYNC.
+        Dsync = "dsync",
+        /// With O_SYNC.
+        Sync = "sync",
+        /// With O_DIRECT.
+        Direct = "direct",
+        /// With O_DIRECT and O_DSYNC.
+        DirectDsync = "direct+dsync",
+    }
 }
 
 impl Access {
-    /// All of them.
-    pub const ALL: [Access; 5] =
-        [Access::Cached, Access::Dsync, Access::Sync, Access::Direct, Access::DirectDsync];
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Access::Cached => "none",
-            Access::Dsync => "dsync",
-            Access::Sync => "sync",
-            Access::Direct => "direct",
-            Access::DirectDsync => "direct+dsync",
-        }
-    }
-
     /// Bits of [`cawl_wire::flag`].
     pub const fn flags(self) -> u32 {
         match self {

@@ -83,7 +83,7 @@ pub(super) struct Paper {
     ops: BTreeMap<Op, (Nanos, Histogram)>,
     ledger: Ledger,
     /// The records of a changed trace with their times, if they are asked for.
-    kept: Option<Vec<(Time, Record)>>,
+    pub(super) kept: Option<Vec<(Time, Record)>>,
 }
 
 impl Paper {
@@ -113,27 +113,14 @@ impl Paper {
         }
     }
 
-    /// From now on records are kept for [`Ledger::records`].
-    pub(super) fn keep(&mut self) {
-        self.kept = Some(Vec::new());
-    }
-
     /// Keeps a record that is no call, at its time on paper. What was observed of the machine, and what the
     /// kernel counted of the processes, is not of this run.
     fn keep_other(&mut self, record: &Record) {
         let stood = |pid: u32| self.processes.get(&pid).copied().unwrap_or(self.last);
         let (at, record) = match record {
             Record::Session(session) => {
-                let started = stood(session.ppid);
-                (
-                    started,
-                    Record::Session(Session {
-                        started,
-                        wchar: Wchar::default(),
-                        usage: None,
-                        ..session.clone()
-                    }),
-                )
+                let (started, wchar) = (stood(session.ppid), Wchar::default());
+                (started, Record::Session(Session { started, wchar, usage: None, ..session.clone() }))
             }
             Record::End(end) => {
                 let at = self.sessions.get(&end.id).map_or(self.last, |pid| stood(*pid));
@@ -177,9 +164,8 @@ impl Paper {
         let own = self.threads.get(&step.thread).copied();
         let at = match step.base {
             Base::Itself => own,
-            Base::Process(pid) => self.processes.get(&pid).copied(),
+            Base::Process(pid) | Base::End(pid) => self.processes.get(&pid).copied(),
             Base::Moment(at) => Some(at),
-            Base::End(pid) => self.processes.get(&pid).copied(),
         };
         let mut at = moved(at.or(own).unwrap_or(self.last), self.warmed(step));
         if let (Base::End(_), Some(own)) = (step.base, own) {
@@ -254,7 +240,7 @@ impl Paper {
     pub(super) fn finish(mut self) -> Ledger {
         self.ledger.end = self.first.map_or(Nanos::ZERO, |first| self.last.since(first));
         let ops = self.ops.into_iter().filter_map(|(op, (total, costs))| {
-            Some(OpCost { op, calls: costs.total(), total, quantiles: costs.quantiles()? })
+            Some(OpCost { op, calls: costs.total, total, quantiles: costs.quantiles()? })
         });
         self.ledger.ops = ops.collect();
         let mut kept = self.kept.unwrap_or_default();

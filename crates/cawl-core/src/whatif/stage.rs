@@ -5,19 +5,18 @@ use std::mem;
 
 use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
+use super::FileSizes;
 use super::change::{Change, Owner, Rewrite, SyncsKept};
 use super::threads::{Base, Step, Thread};
-use super::{FileSizes, told};
-use crate::call::kernel_bytes;
+use crate::call::{RANGE_WRITE, kernel_bytes};
 use crate::glob::Glob;
 use crate::record::FileFacts;
+use crate::units::Bytes;
 
 /// Writes that are held at most to be put in order.
 const SORTED: usize = 1 << 16;
 /// Flags of open files that make each write durable.
 const DURABLE: u32 = flag::SYNC | flag::DSYNC;
-/// sync_file_range begins to write (SYNC_FILE_RANGE_WRITE).
-const RANGE_WRITE: u32 = 2;
 
 /// Takes steps and hands them on, changed.
 type Next<'a> = dyn FnMut(Step) + 'a;
@@ -32,7 +31,8 @@ pub(super) struct Stage {
     files: BTreeMap<FileId, File>,
     /// Bytes in the buffers of streams, by process and descriptor.
     streams: HashMap<(u32, i32), u32>,
-    changed: u64,
+    /// Calls that were changed, added or left out.
+    pub(super) changed: u64,
     /// Changed writes that were durable when they returned.
     durable: u64,
     /// The most syncs that were left out one after another, and the most bytes written to a file since its
@@ -76,12 +76,6 @@ impl Stage {
         }
     }
 
-    /// Calls that were changed, added or left out.
-    pub(super) fn changed(&self) -> u64 {
-        self.changed
-    }
-
-    /// Takes a step.
     pub(super) fn step(&mut self, step: Step, next: &mut Next<'_>) {
         if let Rewrite::Writers(count, owner) = self.rewrite {
             return self.multiply(step, count, owner, next);
@@ -457,7 +451,7 @@ impl Stage {
         let buffered = |size: u64| {
             let lost = format!(
                 "a program that is killed loses up to {} that it has not handed to the kernel yet",
-                told(size)
+                Bytes(size)
             );
             if self.durable == 0 {
                 lost
@@ -471,16 +465,13 @@ impl Stage {
         Some(match self.rewrite {
             Rewrite::Merge(most) => buffered(most),
             Rewrite::Buffer(size) => buffered(size.into()),
-            // Each write is durable by itself.
-            Rewrite::Syncs(_) if self.at_risk == (0, 0) => {
-                "a crash may lose times and permissions of files, not their data".to_owned()
-            }
-            Rewrite::Syncs(_) => format!(
+            Rewrite::Syncs(_) if self.at_risk != (0, 0) => format!(
                 "a crash loses what up to {syncs} {} made durable: up to {} of a file",
                 if syncs == 1 { "sync" } else { "syncs" },
-                told(bytes)
+                Bytes(bytes)
             ),
-            Rewrite::Fdatasync => {
+            // Of other syncs, each write is durable by itself.
+            Rewrite::Syncs(_) | Rewrite::Fdatasync => {
                 "a crash may lose times and permissions of files, not their data".to_owned()
             }
             Rewrite::Flags(flags, false) if flags & DURABLE != 0 => format!(

@@ -39,7 +39,7 @@ impl Steps {
 
     /// The calls that each change changed, added or left out.
     pub fn changed(&self) -> Vec<u64> {
-        self.stages.iter().map(Stage::changed).collect()
+        self.stages.iter().map(|stage| stage.changed).collect()
     }
 
     /// What became less safe.

@@ -9,6 +9,7 @@ use crate::glob::Glob;
 use crate::mode::Mode;
 use crate::model::build;
 use crate::record::{EndKind, FileFacts, Session, SessionEnd};
+use crate::units::Bytes;
 use crate::units::{Nanos, Time};
 
 const MS: u64 = 1_000_000;

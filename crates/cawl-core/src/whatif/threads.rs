@@ -1,7 +1,6 @@
 //! What threads do between their calls, as the trace tells it.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cawl_wire::{Event, Op};
 
@@ -51,22 +50,15 @@ impl Step {
     }
 }
 
-/// The threads of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     /// When the latest call of each ended, and the process that it started, if any.
     latest_calls: BTreeMap<Thread, (Time, Option<u32>)>,
-    /// The process of each session.
-    sessions: BTreeMap<u32, Image>,
+    /// The process of each session, and when it began.
+    sessions: BTreeMap<u32, (u32, Time)>,
     parents: HashMap<u32, u32>,
     /// The latest thread that made a call.
     latest: Option<Thread>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Image {
-    pid: u32,
-    started: Time,
 }
 
 impl Threads {
@@ -76,7 +68,7 @@ impl Threads {
             Record::Event(event) => each(self.call(event)),
             Record::Session(session) => {
                 let (pid, started) = (session.pid, session.started);
-                self.sessions.insert(session.id, Image { pid, started });
+                self.sessions.insert(session.id, (pid, started));
                 self.parents.insert(pid, session.ppid);
             }
             Record::End(end) => {
@@ -120,8 +112,7 @@ impl Threads {
 
     /// A process has ended. A thread of its parent that made no call in its time has waited for it. The call
     /// that started it may return later.
-    fn ended(&mut self, image: Image, at: Time, mut each: impl FnMut(Step)) {
-        let Image { pid, started } = image;
+    fn ended(&mut self, (pid, started): (u32, Time), at: Time, mut each: impl FnMut(Step)) {
         let Some(end) = self.end_of(pid) else { return };
         let at = at.max(end);
         if let Some(parent) = self.parents.get(&pid).copied() {

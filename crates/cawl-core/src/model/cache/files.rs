@@ -82,7 +82,6 @@ impl Files {
         }
     }
 
-    /// A file in brief.
     #[inline]
     pub(super) fn brief(&self, at: usize) -> Brief {
         if at == self.held.0 { Brief::of(&self.held.1) } else { self.rows[at / FILES].briefs[at % FILES] }

@@ -3,10 +3,7 @@
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::Cawl;
-use crate::call::{is_synchronous, kernel_bytes};
-
-/// Modes of fallocate after which the range reads as zeros (`FALLOC_FL_PUNCH_HOLE`, `_ZERO_RANGE`).
-const RANGE_DROPPED: u32 = 0x02 | 0x10;
+use crate::call::{PUNCH_HOLE, ZERO_RANGE, is_synchronous, kernel_bytes};
 
 impl Cawl {
     /// Calls without a predicted cost that change what is dirty or buffered.
@@ -22,7 +19,7 @@ impl Cawl {
             Op::Unlink | Op::Rename if event.aux == 0 && event.ino != 0 && !event.has(flag::HELD) => {
                 self.cache.remove(file, 0, u64::MAX);
             }
-            Op::Allocate if event.aux & RANGE_DROPPED != 0 && event.offset != UNKNOWN_OFFSET => {
+            Op::Allocate if event.aux & (PUNCH_HOLE | ZERO_RANGE) != 0 && event.offset != UNKNOWN_OFFSET => {
                 self.cache.remove(file, event.offset, event.offset.saturating_add(event.requested));
             }
             Op::Open | Op::StreamOpen => {

@@ -25,7 +25,6 @@ struct Extent {
     since: Time,
 }
 
-/// Which list an extent is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum List {
     /// Accessed once, or demoted.

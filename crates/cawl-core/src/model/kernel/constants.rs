@@ -1,7 +1,7 @@
 //! The profile's constants in the model's own units.
 
+use super::sync::known;
 use crate::profile::{HostProfile, Measured};
-use crate::units::Nanos;
 
 /// Constants of the machine in the model's own units: pages and seconds.
 #[derive(Clone, Debug)]
@@ -41,8 +41,6 @@ impl Constants {
         let page = kernel.page.0.next_power_of_two();
         let copy_byte = 1.0 / memory.cached.value.get();
         let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
-        let known =
-            |time: &Option<Measured<Nanos>>| time.as_ref().map_or(0.0, |time| time.value.as_seconds());
         Constants {
             page,
             page_bits: page.ilog2(),
@@ -80,7 +78,6 @@ impl Constants {
         self.page_of(byte) + u64::from(!self.begins_page(byte))
     }
 
-    /// A page begins at this byte.
     pub(super) fn begins_page(&self, byte: u64) -> bool {
         byte & (self.page - 1) == 0
     }

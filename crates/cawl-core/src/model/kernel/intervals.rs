@@ -21,7 +21,6 @@ type Factors = (f64, f64);
 /// A fixed cost of nothing.
 const NONE: (f64, Factors) = (0.0, (0.0, 0.0));
 
-/// The spreads of the parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spreads {
     call: Factors,

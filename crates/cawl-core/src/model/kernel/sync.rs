@@ -12,15 +12,12 @@
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
+use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE};
 use crate::cause::Cause;
 use crate::profile::Measured;
 use crate::units::Nanos;
 use cawl_wire::{Event, FileKind, Op, flag};
 
-/// sync_file_range: wait before writing, write, wait after.
-const WAIT_BEFORE: u32 = 1;
-const WRITE: u32 = 2;
-const WAIT_AFTER: u32 = 4;
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
 /// Most folios of a request (`BIO_MAX_VECS`).
@@ -162,24 +159,13 @@ impl Kernel {
         }
         let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
         let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
-        let fixed = match (last, flush) {
-            (Last::Commit, _) => {
-                call.work.fsyncs += 1.0;
-                fsync.as_seconds()
-            }
-            (Last::WriteCommit, _) => {
-                call.work.syncs += 1.0;
-                write.as_seconds()
-            }
-            (Last::Flush | Last::Inode, Some(_)) => {
-                call.work.flushes += 1.0;
-                flushing
-            }
-            (Last::Flush | Last::Inode, None) => {
-                call.work.fsyncs += FLUSH;
-                flushing
-            }
+        let (sum, part, fixed) = match (last, flush) {
+            (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
+            (Last::WriteCommit, _) => (&mut call.work.syncs, 1.0, write.as_seconds()),
+            (Last::Flush | Last::Inode, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
+            (Last::Flush | Last::Inode, None) => (&mut call.work.fsyncs, FLUSH, flushing),
         };
+        *sum += part;
         // A commit has the flush in it.
         call.spent[Cause::DeviceFlush] += flushing.min(fixed);
         call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
@@ -217,7 +203,7 @@ impl Kernel {
             self.wait_for_file(call, 0);
         }
         let mut submitted = 0;
-        if event.aux & WRITE != 0 {
+        if event.aux & RANGE_WRITE != 0 {
             submitted = self.begin_range(call, event);
         }
         if event.aux & WAIT_AFTER != 0 {

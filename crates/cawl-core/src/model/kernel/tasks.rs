@@ -26,17 +26,15 @@ pub(super) struct Task {
     pub(super) left: f64,
 }
 
-const NEW: Task = Task {
-    nr_dirtied: 0,
-    unchecked: 0,
-    nr_dirtied_pause: FIRST_CHECK,
-    paused_when: None,
-    slept: 0.0,
-    left: f64::NEG_INFINITY,
-};
+impl Default for Task {
+    fn default() -> Task {
+        let (nr_dirtied_pause, left) = (FIRST_CHECK, f64::NEG_INFINITY);
+        Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause, paused_when: None, slept: 0.0, left }
+    }
+}
 
 /// All threads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
     /// The one that calls.
     pub(super) current: Task,
@@ -46,19 +44,13 @@ pub(super) struct Tasks {
     pub(super) several: bool,
 }
 
-impl Default for Tasks {
-    fn default() -> Tasks {
-        Tasks { current: NEW, key: None, others: LruMap::default(), several: false }
-    }
-}
-
 impl Tasks {
     /// Makes this thread the one that calls.
     pub(super) fn switch(&mut self, key: Key) {
         if self.key == Some(key) {
             return;
         }
-        let next = self.others.take(&key).unwrap_or(NEW);
+        let next = self.others.take(&key).unwrap_or_default();
         let last = std::mem::replace(&mut self.current, next);
         if let Some(last_key) = self.key.replace(key) {
             self.others.put(last_key, last);
@@ -68,7 +60,7 @@ impl Tasks {
 
     /// A thread's counters.
     pub(super) fn peek(&self, key: Key) -> Task {
-        if self.key == Some(key) { self.current } else { self.others.peek(&key).copied().unwrap_or(NEW) }
+        if self.key == Some(key) { self.current } else { self.others.peek(&key).copied().unwrap_or_default() }
     }
 }
 

@@ -13,6 +13,7 @@ use super::super::folios::Folios;
 use super::intervals::Cold;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
+use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::cause::Cause;
 use cawl_wire::Event;
 
@@ -362,11 +363,6 @@ impl Kernel {
 
     /// fallocate: space without data; punching holes drops pages, and what is moved is written out first.
     pub(super) fn allocate(&mut self, file: u32, event: &Event) {
-        const KEEP_SIZE: u32 = 0x01;
-        const PUNCH_HOLE: u32 = 0x02;
-        const COLLAPSE: u32 = 0x08;
-        const ZERO_RANGE: u32 = 0x10;
-        const INSERT: u32 = 0x20;
         debug_assert_eq!(event.op, Op::Allocate);
         let page = self.constants.page;
         let size = self.machine.cache.size(file);
