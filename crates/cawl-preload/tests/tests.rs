@@ -2,13 +2,11 @@
 //! that hold for its source and its machine code. Each module says what it is about.
 #![forbid(unsafe_code)]
 
-#[path = "../src/hooks/table.rs"]
-mod hooks;
-
 mod complete;
 mod every;
 mod files;
 mod frames;
+mod hooks;
 mod hostile;
 mod memory;
 mod processes;
