@@ -20,7 +20,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 pub use advise::AdviseArgs;
-pub use experiment::{Calibration, Experiment, ExperimentArgs};
+pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
 pub use explain::ExplainArgs;
 pub use live::{
     DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,

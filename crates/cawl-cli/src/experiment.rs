@@ -12,6 +12,7 @@ mod plan;
 mod plot;
 mod record;
 mod results;
+pub mod study;
 mod text;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
+use cawl_host::emulated::Lab;
 use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles;
@@ -54,38 +56,19 @@ pub fn run(
 ) -> anyhow::Result<Evaluation> {
     let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
-    let disk = options.disk.as_deref().map(disk::bring_up).transpose()?;
-    let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
-    let place = Place::of(path)?;
-    if place.backing == Backing::Memory {
-        bail!(
-            "{} keeps its files in memory: there is nothing to model; name a folder on a disk with --path",
-            place.folder.display()
-        );
-    }
-    let before = cawl_host::uncalibrated_profile().kernel.limits.hard;
-    let lower = |(background, hard)| {
-        let lowered = LoweredLimits::lower(background, hard, || Interrupted::by(signal).is_ok());
-        // A signal ends the wait for another process that has lowered the limits.
-        lowered.or_else(|error| Interrupted::by(signal).map_err(anyhow::Error::from).and(Err(error)))
-    };
-    let mut lowered = options.lowered().map(lower).transpose()?;
-    let mut notes = Vec::new();
-    let mut profile = match profile {
-        Some(profile) => profile,
-        None => found_profile(options, &place, before, signal, &mut notes)?,
-    };
-    cawl_host::apply_settings(&mut profile);
+    let mut ground = Ground::prepare(options, profile, signal)?;
+    let Ground { place, profile, before, notes, .. } = &ground;
+    let (before, notes, profile) = (*before, notes.clone(), profile.clone());
     let figures = planned(options, &profile);
     let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
     require_room(&scratch, &figures)?;
 
     // Needs root, as lowering limits does: memory that a run frees would otherwise lie in lists for folios of
     // other sizes.
-    if let Some(lowered) = &mut lowered {
+    if let Some(lowered) = &mut ground.lowered {
         lowered.shorten_page_lists()?;
     }
-    let mut results = Results::new(options, &place, profile, figures, notes, out, started)?;
+    let mut results = Results::new(options, &ground.place, profile, figures, notes, out, started)?;
     let recorded = record_all(options, &scratch, before, &mut results, signal);
     // Recorded runs are judged also after an error.
     let kept = results.write_all()?;
@@ -96,6 +79,56 @@ pub fn run(
             options.out.join("index.html").display()
         ))),
         Err(error) => Err(error),
+    }
+}
+
+/// Where experiments take place: the disk, the limits and the models' profile.
+struct Ground {
+    place: Place,
+    /// The emulated disk, or the device.
+    device: String,
+    /// The models' profile, with the settings in force.
+    profile: HostProfile,
+    /// The hard limit before the limits were lowered.
+    before: Bytes,
+    lowered: Option<LoweredLimits>,
+    /// Remarks for the user.
+    notes: Vec<String>,
+    /// Ends after the limits are restored.
+    _disk: Option<Lab>,
+}
+
+impl Ground {
+    /// Starts the emulated disk, lowers the limits and finds the profile, as far as they are asked for.
+    fn prepare(
+        options: &ExperimentArgs,
+        profile: Option<HostProfile>,
+        signal: &Arc<AtomicUsize>,
+    ) -> anyhow::Result<Ground> {
+        let disk = options.disk.as_deref().map(disk::bring_up).transpose()?;
+        let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
+        let place = Place::of(path)?;
+        if place.backing == Backing::Memory {
+            bail!(
+                "{} keeps its files in memory: there is nothing to model; name a folder on a disk with --path",
+                place.folder.display()
+            );
+        }
+        let before = cawl_host::uncalibrated_profile().kernel.limits.hard;
+        let lower = |(background, hard)| {
+            let lowered = LoweredLimits::lower(background, hard, || Interrupted::by(signal).is_ok());
+            // A signal ends the wait for another process that has lowered the limits.
+            lowered.or_else(|error| Interrupted::by(signal).map_err(anyhow::Error::from).and(Err(error)))
+        };
+        let lowered = options.lowered().map(lower).transpose()?;
+        let mut notes = Vec::new();
+        let mut profile = match profile {
+            Some(profile) => profile,
+            None => found_profile(options, &place, before, signal, &mut notes)?,
+        };
+        cawl_host::apply_settings(&mut profile);
+        let device = options.disk.clone().unwrap_or_else(|| place.device.clone());
+        Ok(Ground { place, device, profile, before, lowered, notes, _disk: disk })
     }
 }
 
@@ -148,7 +181,7 @@ fn planned(options: &ExperimentArgs, profile: &HostProfile) -> Vec<(Experiment, 
     let sizes = Sizes::new(profile, options.scale);
     let repeated = |panel: Panel| Repeated { panel, runs: Vec::new() };
     let runs = |experiment: Experiment| experiment.panels(&sizes).into_iter().map(repeated).collect();
-    let wanted = Experiment::resolve(&options.names).into_iter();
+    let wanted = Experiment::resolve(&options.figures()).into_iter();
     wanted.map(|experiment| (experiment, runs(experiment))).collect()
 }
 

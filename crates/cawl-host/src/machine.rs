@@ -119,6 +119,13 @@ pub fn is_ignored(signal: i32) -> bool {
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
+/// The processor's name, where the kernel tells it.
+pub fn processor() -> Option<String> {
+    let text = read("/proc/cpuinfo");
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}
+
 /// Facts of this machine for a replay elsewhere. Takes milliseconds with many mounts.
 pub fn facts() -> HostFacts {
     let uname = nix::sys::utsname::uname().ok();

@@ -1,9 +1,10 @@
 //! The arguments of `experiment`.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use cawl_core::{Bytes, Nanos};
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ use super::quantity::size;
 pub struct ExperimentArgs {
     /// The experiments to repeat
     #[arg(required = true, value_enum, value_name = "NAME")]
-    pub names: Vec<Experiment>,
+    pub names: Vec<Named>,
     /// A folder on the disk to use
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub path: PathBuf,
@@ -35,6 +36,9 @@ pub struct ExperimentArgs {
     /// Repetitions of each run; from 2 on the report has a noise floor
     #[arg(long, default_value = "2", value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
     pub repeats: usize,
+    /// Fewer runs, of the documents' experiments
+    #[arg(long)]
+    pub quick: bool,
     /// Profile for the models (TOML) (default: what `calibrate` found on this disk)
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
@@ -73,10 +77,60 @@ pub enum Calibration {
 const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
 
 impl ExperimentArgs {
+    /// The paper's figures among the names.
+    pub fn figures(&self) -> Vec<Experiment> {
+        let figure = |named: &Named| if let Named::Figure(one) = named { Some(*one) } else { None };
+        self.names.iter().filter_map(figure).collect()
+    }
+
+    /// The study, if one is named; it stands alone.
+    pub fn study(&self) -> Result<Option<Study>, String> {
+        match &self.names[..] {
+            [Named::Study(study)] => Ok(Some(*study)),
+            names if names.iter().any(|named| matches!(named, Named::Study(_))) => {
+                Err("a study has a page of its own; name it alone".to_owned())
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Dirty limits during the runs, background and hard; None for those in force.
     pub fn lowered(&self) -> Option<(Bytes, Bytes)> {
         self.limits.or((self.lower_limits || self.disk.is_some()).then_some(LOW))
     }
+}
+
+/// What `experiment` makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A figure of the paper.
+    Figure(Experiment),
+    /// A study.
+    Study(Study),
+}
+
+impl ValueEnum for Named {
+    fn value_variants<'a>() -> &'a [Named] {
+        static ALL: LazyLock<Vec<Named>> = LazyLock::new(|| {
+            let figures = Experiment::value_variants().iter().copied().map(Named::Figure);
+            figures.chain(Study::value_variants().iter().copied().map(Named::Study)).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Named::Figure(figure) => figure.to_possible_value(),
+            Named::Study(study) => study.to_possible_value(),
+        }
+    }
+}
+
+/// An experiment or the data of the documents beside the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Study {
+    /// What the documents' own data say: the paper's figures and the O_SYNC study
+    Seeds,
 }
 
 /// One of the paper's figures, or the recordings that profiles are derived from.

@@ -4,14 +4,22 @@ use std::process::ExitCode;
 
 use super::read_profile;
 use crate::args::ExperimentArgs;
-use crate::{experiment, interrupt, render};
+use crate::{exit, experiment, interrupt, render};
 
 /// Records, judges, draws and prints.
 pub fn experiment(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
     interrupt::guard(|signal| {
         let profile = args.profile.as_deref().map(read_profile).transpose()?;
-        let found = experiment::run(args, profile, &signal)?;
-        let code = render::answer(args.json, &found, |terminal| Ok(experiment::text(&found, terminal)))?;
+        let code = match args.study().map_err(exit::Usage)? {
+            Some(study) => {
+                let found = experiment::study::run(args, study, profile, &signal)?;
+                render::answer(args.json, &found, |terminal| Ok(found.text(terminal)))?
+            }
+            None => {
+                let found = experiment::run(args, profile, &signal)?;
+                render::answer(args.json, &found, |terminal| Ok(experiment::text(&found, terminal)))?
+            }
+        };
         render::tell(format_args!("pictures and tables are in {}", args.out.join("index.html").display()));
         Ok(code)
     })

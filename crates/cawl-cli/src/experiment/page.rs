@@ -9,9 +9,9 @@ use super::{Errors, Evaluation, ModelErrors};
 use crate::args::Experiment;
 use crate::render::percent;
 
-const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\
+pub const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\
  table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}\
- td:first-child,th:first-child{text-align:left}tr.median td{font-weight:bold}svg{max-width:100%;height:auto}\
+ td:first-child,th:first-child{text-align:left}caption{text-align:left;font-weight:bold}tr.median td{font-weight:bold}svg{max-width:100%;height:auto}\
  .note{color:#8a4b00}";
 
 /// Writes index.html with the figures of the same folder.

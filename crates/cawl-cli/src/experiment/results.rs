@@ -165,7 +165,7 @@ impl Results {
         let file = self.out.path.join("results.json");
         fs::write(&file, serde_json::to_string_pretty(evaluation)? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
-        self.out.kept = true;
+        self.out.keep();
         Ok(())
     }
 }
@@ -203,6 +203,11 @@ impl OutFolder {
             bail!("{} is not empty; name a new folder with --out", path.display());
         }
         Ok(OutFolder { path: path.to_owned(), kept: false })
+    }
+
+    /// Results were written.
+    pub fn keep(&mut self) {
+        self.kept = true;
     }
 }
 
