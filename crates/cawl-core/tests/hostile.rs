@@ -131,31 +131,3 @@ fn time_goes_on_at_any_moment() {
     }
     assert_eq!(analysis.report().calls, 400);
 }
-
-/// A device that was seen to stand still for centuries commits once in that time, not every five seconds.
-#[test]
-fn a_device_that_stands_still_makes_no_transactions() {
-    let sample = |time, dirty, writeback, background, hard, dirtied| {
-        let time = Time(time);
-        Record::Sample(Sample { time, dirty, writeback, background, hard, dirtied, written: 1 << 40 })
-    };
-    let mut long = Event::new(Op::StreamWrite);
-    (long.start, long.duration, long.dev, long.ino) = (9_330_481, 5_594_369_320_537_451_829, 4_131_116, 2);
-    (long.pid, long.fd, long.flags, long.kind) = (2, 2, 2_110_748_128, FileKind::Regular);
-    (long.offset, long.requested, long.returned) = (6_622_974, 8_334_521, 375_023);
-    (long.pending_before, long.pending_after, long.buffer) = (841_755, 614_288, 688_549);
-    let mut last = Event::new(Op::Writev);
-    (last.start, last.duration, last.dev, last.kind) = (u64::MAX - 4096, 1 << 63, 9, FileKind::Regular);
-    (last.offset, last.requested, last.returned, last.flags) = (4095, 1 << 26, 1 << 26, 3);
-    let options = AnalysisOptions { mode: Mode::Lockstep, learn: true, ..AnalysisOptions::default() };
-    let mut analysis = Analysis::with(&HostProfile::uncalibrated(), &options).expect("these models");
-    for record in [
-        sample(12_165_725, 8_570_494, 4096, 13_945_405, 1 << 40, 1 << 63),
-        sample((1 << 63) - 2, 4096, 12_892_693, 1, 8_974_520, 1_440_825),
-        Record::Event(long),
-        Record::Event(last),
-    ] {
-        analysis.take(&record);
-    }
-    assert_eq!(analysis.report().calls, 2);
-}

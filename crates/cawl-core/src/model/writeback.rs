@@ -521,3 +521,24 @@ impl Machine {
         device.restamp(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::share::Bounds;
+
+    /// Not every five seconds: a call that lasts for centuries, in a damaged trace, would take minutes.
+    #[test]
+    fn a_device_that_stands_still_commits_once() {
+        let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
+        machine.commit = 5.0;
+        machine.meet(Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0));
+        (machine.devices[0].in_flight, machine.devices[0].log) = (32, 0.001);
+        machine.devices[0].join_transaction(0.0, 5.0);
+        machine.stand_still(0, 1e7);
+        machine.advance(1e7);
+        assert!(machine.devices[0].transaction <= 3, "{}", machine.devices[0].transaction);
+        machine.advance(1.01e7);
+        assert_eq!(machine.devices[0].in_flight, 0);
+    }
+}
