@@ -138,9 +138,7 @@ impl Study {
     /// The time that it takes, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => osync::BRIEF,
-            Study::Osync if quick => osync::BRIEF,
-            Study::Osync => osync::LONGEST,
+            Study::Seeds | Study::Osync => osync::longest(quick),
         }
     }
 
@@ -148,12 +146,11 @@ impl Study {
         match self {
             Study::Seeds => {
                 bench.quick |= bench.repeats.is_none();
-                let longest = if bench.quick { osync::BRIEF } else { osync::LONGEST };
                 let mut sections = seeds::sections(bench)?;
-                sections.push(osync::section(bench, longest)?);
+                sections.push(osync::section(bench)?);
                 Ok(sections)
             }
-            Study::Osync => Ok(vec![osync::section(bench, osync::LONGEST)?]),
+            Study::Osync => Ok(vec![osync::section(bench)?]),
         }
     }
 }
@@ -274,6 +271,7 @@ impl Studied {
             text += &format!("\n{}\n", bold(&section.title, terminal));
             for one in &section.tables {
                 let header: Vec<&str> = one.header.iter().map(String::as_str).collect();
+                text.extend(["\n", &one.caption]);
                 headed(&mut text, &table(&header, [0], one.rows.clone()), terminal);
             }
         }

@@ -8,7 +8,9 @@ use crate::experiment::plot::axis::Axis;
 use crate::experiment::plot::{AGAIN, Area, MARGIN, MODEL, OBSERVED, SAMPLED, TEXT, dot, failed, register};
 
 const SIZE: (u32, u32) = (900, 480);
-const HEADER: u32 = 72;
+/// Height of the title, and of the legend below it.
+const TITLE: u32 = 40;
+const LEGEND: u32 = 30;
 /// Height of the band of zeros, as a part of the axis above it.
 const BAND: f64 = 0.09;
 /// Width of a box, as a part of what a group has.
@@ -47,7 +49,8 @@ pub fn scatter(title: &str, x: Scale, y: Scale, series: &[Series], same: bool) -
     let all = || series.iter().flat_map(|one| &one.points);
     let xs = logarithmic(all().map(|(x, _)| *x));
     let ys = Banded::of(all().map(|(_, y)| *y));
-    picture(title, |header, area| {
+    picture(title, |rest| {
+        let (header, area) = &rest.split_vertically(LEGEND);
         legend(header, series)?;
         let at = axes(area, (&xs, x.name, &|place| (x.label)(xs.value(*place))), (&ys, y))?;
         if same {
@@ -55,9 +58,11 @@ pub fn scatter(title: &str, x: Scale, y: Scale, series: &[Series], same: bool) -
             let line = vec![at(from, from), at(to, to)];
             area.draw(&PathElement::new(line, AGAIN.stroke_width(1))).map_err(failed)?;
         }
-        for (one, colour) in series.iter().zip(COLOURS.iter().cycle()) {
+        for ((one, colour), hidden) in series.iter().zip(COLOURS.iter().cycle()).zip(0..) {
+            // Where points of several series are one, the first looks out below the others.
+            let radius = (5 - hidden).max(2);
             for (x, y) in &one.points {
-                dot(area, at(xs.place(*x), ys.place(*y)), 3, *colour)?;
+                dot(area, at(xs.place(*x), ys.place(*y)), radius, *colour)?;
             }
         }
         Ok(())
@@ -71,7 +76,7 @@ pub fn boxes(title: &str, x: &'static str, y: Scale, groups: &[Group]) -> anyhow
     let middles: Vec<f64> = (0..groups.len()).map(|at| at as f64 + 0.5).collect();
     let xs = Axis::marked(groups.len() as f64, middles);
     let named = |place: &f64| groups.get(*place as usize).map_or(String::new(), |group| group.name.clone());
-    picture(title, |_, area| {
+    picture(title, |area| {
         let at = axes(area, (&xs, x, &named), (&ys, y))?;
         for (number, group) in groups.iter().enumerate() {
             let of = |part: f64| quantile(&group.values, part).map(|value| ys.place(value));
@@ -111,6 +116,7 @@ fn axes<'a>(
     let base = area.get_base_pixel();
     let mut chart = ChartBuilder::on(area)
         .margin(8)
+        .margin_right(36)
         .x_label_area_size(46)
         .y_label_area_size(96)
         .build_cartesian_2d(xs.clone(), ys.axis.clone())
@@ -182,16 +188,16 @@ fn logarithmic(values: impl Iterator<Item = f64>) -> Axis {
 /// A picture with a title and what `draw` puts below it.
 fn picture(
     title: &str,
-    draw: impl for<'a> FnOnce(&Area<'a, SVGBackend<'a>>, &Area<'a, SVGBackend<'a>>) -> anyhow::Result<()>,
+    draw: impl for<'a> FnOnce(&Area<'a, SVGBackend<'a>>) -> anyhow::Result<()>,
 ) -> anyhow::Result<String> {
     register()?;
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
-        let (header, rest) = area.split_vertically(HEADER);
+        let (header, rest) = area.split_vertically(TITLE);
         write(&header, (MARGIN, 12), title, TEXT + 2)?;
-        draw(&header, &rest)?;
+        draw(&rest)?;
         area.present().map_err(failed)?;
     }
     Ok(svg)
@@ -200,8 +206,8 @@ fn picture(
 fn legend(header: &Area<'_, SVGBackend<'_>>, series: &[Series]) -> anyhow::Result<()> {
     let mut x = MARGIN;
     for (one, colour) in series.iter().zip(COLOURS.iter().cycle()) {
-        dot(header, (x + 8, 52), 4, *colour)?;
-        write(header, (x + 20, 44), one.name, TEXT)?;
+        dot(header, (x + 8, 16), 4, *colour)?;
+        write(header, (x + 20, 8), one.name, TEXT)?;
         let style = ("sans-serif", TEXT).into_font();
         x += 20 + header.estimate_text_size(one.name, &style.into()).map_err(failed)?.0 as i32 + 26;
     }

@@ -19,13 +19,13 @@ use self::judge::{Judged, csv};
 use super::{Bench, Section};
 use crate::interrupt::Interrupted;
 
-/// The time that it takes at most beside others, about.
-pub const BRIEF: Nanos = Nanos::seconds(60.0);
-/// The time that it takes at most, about.
-pub const LONGEST: Nanos = Nanos::seconds(600.0);
+/// The time that it takes at most, as far as that is known before.
+pub fn longest(quick: bool) -> Nanos {
+    Nanos::seconds(if quick { 60.0 } else { 600.0 })
+}
 
-/// Makes the runs, as many as `longest` has time for by what the profile says, and judges them.
-pub fn section(bench: &mut Bench, longest: Nanos) -> anyhow::Result<Section> {
+/// Makes the runs, as many as there is time for by what the profile and a first write say, and judges them.
+pub fn section(bench: &mut Bench) -> anyhow::Result<Section> {
     let Bench { scratch, profile, signal, .. } = *bench;
     let dev = bench.place.number;
     let mut grid = Grid::new(bench.quick, bench.repeats);
@@ -35,7 +35,7 @@ pub fn section(bench: &mut Bench, longest: Nanos) -> anyhow::Result<Section> {
     // A profile may be another disk's, or nobody's.
     let first = measure::probe(scratch, signal)?;
     let waiting = |block| predict::eq4(profile, dev, block).max(first);
-    let left_out = grid.reduce(longest, waiting);
+    let left_out = grid.reduce(longest(bench.quick), waiting);
     bench.notes.extend(left_out.iter().map(|text| format!("O_SYNC: {text}")));
 
     let runs = grid.runs();

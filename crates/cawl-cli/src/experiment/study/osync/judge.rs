@@ -26,6 +26,8 @@ pub struct Cell {
     /// Medians of the repetitions.
     #[serde(flatten)]
     pub taken: Taken,
+    /// Half of the range of the repetitions' wall times, over their median.
+    pub spread: f64,
     /// By the models, with the profile alone.
     pub predicted: Predicted,
     /// By the document's second model of the wall time, fitted to these runs; in its own arms.
@@ -46,6 +48,9 @@ pub const LAWS: [Law; 6] = [
     ("model 2, fitted here", |cell| cell.model_2),
     ("Eq. 4's form, fitted here", |cell| cell.eq4_form),
 ];
+
+/// What stands beside the laws: half of the range of the repetitions.
+pub const REPETITIONS: &str = "repetitions, half their range";
 
 /// Errors of a law in an arm, over the observed wall times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -134,6 +139,8 @@ impl Judged {
             let values: Vec<f64> = made.iter().filter(is_its).map(pick).collect();
             median(&values).context("a cell without runs")
         };
+        let walls = || made.iter().filter(is_its).map(|one| one.taken.wall);
+        let range = walls().fold(0.0, f64::max) - walls().fold(f64::INFINITY, f64::min);
         let (block_size, num_bytes, blocks) = (sizes.block.0, sizes.file.0, sizes.blocks());
         Ok(Cell {
             block_size,
@@ -145,6 +152,7 @@ impl Judged {
                 user: middle(|one| one.taken.user)?,
                 sys: middle(|one| one.taken.sys)?,
             },
+            spread: range / 2.0 / middle(|one| one.taken.wall)?,
             predicted,
             model_2: model_2(&self.wall, blocks as f64, sync),
             eq4_form: match &self.eq4_form.coefficients[..] {
@@ -172,19 +180,29 @@ impl Judged {
     }
 
     fn all_errors(&self) -> Vec<Errors> {
-        let of_law = |sync: Sync, (law, says): Law| {
-            let errors: Vec<f64> =
-                self.arm(sync).filter_map(|cell| Some(error(cell, says(cell)?).abs())).collect();
-            Some(Errors {
-                sync,
-                law,
-                cells: errors.len(),
-                within: errors.iter().filter(|error| **error <= GOAL).count(),
-                median: median(&errors)?,
-                worst: errors.iter().copied().fold(0.0, f64::max),
-            })
+        let of_arm = |sync: Sync| {
+            let of_law = |(law, says): Law| {
+                let errors = self.arm(sync).filter_map(|cell| Some(error(cell, says(cell)?).abs()));
+                Errors::of(sync, law, &errors.collect::<Vec<_>>())
+            };
+            let spreads: Vec<f64> = self.arm(sync).map(|cell| cell.spread).collect();
+            LAWS.into_iter().map(of_law).chain([Errors::of(sync, REPETITIONS, &spreads)]).collect::<Vec<_>>()
         };
-        Sync::ALL.iter().flat_map(|sync| LAWS.map(|law| of_law(*sync, law))).flatten().collect()
+        Sync::ALL.into_iter().flat_map(of_arm).flatten().collect()
+    }
+}
+
+impl Errors {
+    /// None without errors.
+    fn of(sync: Sync, law: &'static str, errors: &[f64]) -> Option<Errors> {
+        Some(Errors {
+            sync,
+            law,
+            cells: errors.len(),
+            within: errors.iter().filter(|error| **error <= GOAL).count(),
+            median: median(errors)?,
+            worst: errors.iter().copied().fold(0.0, f64::max),
+        })
     }
 }
 
