@@ -3,7 +3,10 @@
 //! A section tells what was measured here, what the models predict, and what the document says; its findings are
 //! the rows of the summary.
 
-pub mod seeds;
+mod chart;
+mod fitted;
+mod osync;
+mod seeds;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +28,6 @@ use crate::render::{bold, headed, shown, table, warn};
 use crate::scratch::{self, Scratch};
 
 /// What a study works with.
-#[expect(dead_code, reason = "the documents' data need no disk")]
 pub struct Bench<'a> {
     /// The folder of its files, which are removed at the end.
     pub scratch: &'a Scratch,
@@ -35,8 +37,12 @@ pub struct Bench<'a> {
     pub profile: &'a HostProfile,
     /// Fewer runs.
     pub quick: bool,
-    /// Repetitions of each run.
-    pub repeats: usize,
+    /// Repetitions of each run, if they were asked for.
+    pub repeats: Option<usize>,
+    /// The folder of the results.
+    pub out: &'a Path,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
     /// Holds the number of a signal that asks to stop, or zero.
     pub signal: &'a AtomicUsize,
     /// The bar.
@@ -130,15 +136,21 @@ pub struct Studied {
 
 impl Study {
     /// The time that it takes, about.
-    fn expected(self, _quick: bool) -> Nanos {
+    fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => Nanos::seconds(2.0),
+            Study::Seeds | Study::Osync => osync::longest(quick),
         }
     }
 
     fn sections(self, bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
         match self {
-            Study::Seeds => seeds::sections(bench),
+            Study::Seeds => {
+                bench.quick |= bench.repeats.is_none();
+                let mut sections = seeds::sections(bench)?;
+                sections.push(osync::section(bench)?);
+                Ok(sections)
+            }
+            Study::Osync => Ok(vec![osync::section(bench)?]),
         }
     }
 }
@@ -161,16 +173,19 @@ pub fn run(
         profile: &ground.profile,
         quick: options.quick,
         repeats: options.repeats,
+        out: &out.path,
+        notes: ground.notes.clone(),
         signal,
         progress: &mut progress,
     };
     let sections = study.sections(&mut bench)?;
+    let notes = bench.notes;
     Interrupted::by(signal)?;
     let studied = Studied {
         schema: 1,
         machine: machine(&ground),
         sections,
-        notes: ground.notes,
+        notes,
         seconds: cawl_host::now().since(started).as_seconds(),
         out: options.out.clone(),
     };
@@ -256,6 +271,7 @@ impl Studied {
             text += &format!("\n{}\n", bold(&section.title, terminal));
             for one in &section.tables {
                 let header: Vec<&str> = one.header.iter().map(String::as_str).collect();
+                text.extend(["\n", &one.caption]);
                 headed(&mut text, &table(&header, [0], one.rows.clone()), terminal);
             }
         }
