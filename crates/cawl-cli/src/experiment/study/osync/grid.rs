@@ -21,7 +21,7 @@ const AROUND: f64 = 0.05;
 /// How the data of a run get to the device: the arms of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sync {
+pub enum Arm {
     /// When the kernel thinks fit.
     None,
     /// With each write, with all of the file's metadata (O_SYNC).
@@ -32,35 +32,35 @@ pub enum Sync {
     Fsync,
 }
 
-impl Sync {
+impl Arm {
     /// All of them.
-    pub const ALL: [Sync; 4] = [Sync::None, Sync::OSync, Sync::ODsync, Sync::Fsync];
+    pub const ALL: [Arm; 4] = [Arm::None, Arm::OSync, Arm::ODsync, Arm::Fsync];
 
     /// The name in tables and in the data.
     pub fn name(self) -> &'static str {
         match self {
-            Sync::None => "none",
-            Sync::OSync => "o_sync",
-            Sync::ODsync => "o_dsync",
-            Sync::Fsync => "fsync",
+            Arm::None => "none",
+            Arm::OSync => "o_sync",
+            Arm::ODsync => "o_dsync",
+            Arm::Fsync => "fsync",
         }
     }
 
     /// Flags to open the file with.
     pub fn of_open(self) -> OFlag {
         match self {
-            Sync::None | Sync::Fsync => OFlag::empty(),
-            Sync::OSync => OFlag::O_SYNC,
-            Sync::ODsync => OFlag::O_DSYNC,
+            Arm::None | Arm::Fsync => OFlag::empty(),
+            Arm::OSync => OFlag::O_SYNC,
+            Arm::ODsync => OFlag::O_DSYNC,
         }
     }
 
     /// The same for the models ([`flag`]).
     pub fn of_event(self) -> u32 {
         match self {
-            Sync::None | Sync::Fsync => 0,
-            Sync::OSync => flag::SYNC,
-            Sync::ODsync => flag::DSYNC,
+            Arm::None | Arm::Fsync => 0,
+            Arm::OSync => flag::SYNC,
+            Arm::ODsync => flag::DSYNC,
         }
     }
 }
@@ -87,7 +87,7 @@ pub struct Run {
     /// Its block and its file.
     pub sizes: Sizes,
     /// Its arm.
-    pub sync: Sync,
+    pub sync: Arm,
     /// Which repetition it is, from 1.
     pub repeat: usize,
 }
@@ -122,9 +122,8 @@ impl Grid {
     /// The time that it takes, if a write that waits for the device takes so long.
     pub fn expected(&self, waiting: impl Fn(Bytes) -> Nanos) -> Nanos {
         let of_cell = |sizes: &Sizes| {
-            let waits = Sync::ALL.iter().filter(|sync| sync.of_event() != 0).count() as f64;
-            waiting(sizes.block).as_seconds() * sizes.blocks() as f64 * waits
-                + AROUND * Sync::ALL.len() as f64
+            let waits = Arm::ALL.iter().filter(|sync| sync.of_event() != 0).count() as f64;
+            waiting(sizes.block).as_seconds() * sizes.blocks() as f64 * waits + AROUND * Arm::ALL.len() as f64
         };
         Nanos::seconds(self.sizes.iter().map(of_cell).sum::<f64>() * self.repeats as f64)
     }
@@ -164,7 +163,7 @@ impl Grid {
     /// All runs, in the order in which they are made.
     pub fn runs(&self) -> Vec<Run> {
         let of_repeat = |repeat| {
-            let cells = self.sizes.iter().flat_map(|sizes| Sync::ALL.map(|sync| (*sizes, sync)));
+            let cells = self.sizes.iter().flat_map(|sizes| Arm::ALL.map(|sync| (*sizes, sync)));
             cells.map(move |(sizes, sync)| Run { sizes, sync, repeat })
         };
         let mut runs: Vec<Run> = (1..=self.repeats).flat_map(of_repeat).collect();
@@ -206,7 +205,7 @@ mod tests {
         let in_order: Vec<bool> = runs.windows(2).map(|pair| pair[0].repeat <= pair[1].repeat).collect();
         assert!(in_order.contains(&false), "repetitions one after another");
         for repeat in 1..=5 {
-            for sync in Sync::ALL {
+            for sync in Arm::ALL {
                 let cells = runs.iter().filter(|run| (run.repeat, run.sync) == (repeat, sync));
                 assert_eq!(cells.count(), 64);
             }
