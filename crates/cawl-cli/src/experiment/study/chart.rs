@@ -60,7 +60,7 @@ pub fn scatter(title: &str, x: Scale, y: Scale, series: &[Series], same: bool) -
         }
         for ((one, colour), hidden) in series.iter().zip(COLOURS.iter().cycle()).zip(0..) {
             // Where points of several series are one, the first looks out below the others.
-            let radius = (5 - hidden).max(2);
+            let radius = (5 - hidden).max(3);
             for (x, y) in &one.points {
                 dot(area, at(xs.place(*x), ys.place(*y)), radius, *colour)?;
             }

@@ -130,7 +130,7 @@ impl Grid {
 
     /// Leaves out repetitions, then the largest files of the smallest blocks, until the rest takes no longer
     /// than `longest`. Returns what was left out, in words.
-    pub fn reduce(&mut self, longest: Nanos, waiting: impl Fn(Bytes) -> Nanos) -> Vec<String> {
+    pub fn reduce(&mut self, longest: Nanos, waiting: impl Fn(Bytes) -> Nanos) -> Option<String> {
         let (all, wanted) = (self.expected(&waiting), self.repeats);
         while self.repeats > LEAST_REPEATS && self.expected(&waiting) > longest {
             self.repeats -= 1;
@@ -141,23 +141,21 @@ impl Grid {
             let most = (0..self.sizes.len()).rev().max_by_key(|at| self.sizes[*at].blocks()).unwrap_or(0);
             left_out.push(self.sizes.remove(most));
         }
-        let mut notes = Vec::new();
-        if self.repeats < wanted || !left_out.is_empty() {
-            notes.push(format!(
-                "all runs would take about {all}, more than {longest}: {} were made",
-                match self.repeats {
-                    1 => "single runs".to_owned(),
-                    repeats => format!("{repeats} repetitions of {wanted}"),
-                }
-            ));
+        let mut parts = Vec::new();
+        if self.repeats < wanted {
+            parts.push(format!("{} of {wanted} repetitions", wanted - self.repeats));
         }
-        if !left_out.is_empty() {
-            // What was left out last of a block is the smallest of its files that were.
-            let least: BTreeMap<Bytes, Bytes> = left_out.iter().map(|one| (one.block, one.file)).collect();
-            let names = least.iter().map(|(block, file)| format!("in blocks of {block} from {file} on"));
-            notes.push(format!("files left out in all arms: {}", names.collect::<Vec<_>>().join(", ")));
-        }
-        notes
+        // What was left out last of a block is the smallest of its files that were.
+        let least: BTreeMap<Bytes, Bytes> = left_out.iter().map(|one| (one.block, one.file)).collect();
+        parts.extend(least.iter().map(|(block, file)| format!("files from {file} on in blocks of {block}")));
+        (!parts.is_empty()).then(|| {
+            let rest = self.expected(&waiting);
+            let parts = parts.join(", ");
+            format!(
+                "all runs would take about {all}, the limit is {longest}; left out in all arms: {parts}; the rest \
+                 takes {rest}"
+            )
+        })
     }
 
     /// All runs, in the order in which they are made.
@@ -215,7 +213,7 @@ mod tests {
     #[test]
     fn a_fast_disk_gets_all_runs() {
         let mut grid = Grid::new(false, None);
-        assert!(grid.reduce(Nanos::seconds(600.0), fast).is_empty());
+        assert_eq!(grid.reduce(Nanos::seconds(600.0), fast), None);
         assert_eq!(grid, Grid::new(false, None));
     }
 
@@ -223,15 +221,13 @@ mod tests {
     fn a_slow_disk_gets_fewer_repetitions_and_then_fewer_of_the_smallest_blocks() {
         let longest = Nanos::seconds(600.0);
         let mut grid = Grid::new(false, None);
-        let said = grid.reduce(longest, |_| Nanos::seconds(150e-6)).join("; ");
-        assert_eq!(
-            (grid.sizes.len(), said.contains("repetitions of 5"), said.contains("left out")),
-            (64, true, false)
-        );
+        let said = grid.reduce(longest, |_| Nanos::seconds(150e-6)).unwrap();
+        assert_eq!((grid.sizes.len(), grid.repeats), (64, 3));
+        assert!(said.contains("left out in all arms: 2 of 5 repetitions;"), "{said}");
         let mut grid = Grid::new(false, None);
-        let said = grid.reduce(longest, slow).join("; ");
+        let said = grid.reduce(longest, slow).unwrap();
         assert!(grid.expected(slow) <= longest && grid.repeats == 2);
-        assert!(said.contains("files left out in all arms: in blocks of 512 B from "), "{said}");
+        assert!(said.contains(": 3 of 5 repetitions, files from 1 MiB on in blocks of 512 B, "), "{said}");
         // All sizes of blocks are still there.
         assert!(
             Grid::new(false, None)
