@@ -1,7 +1,8 @@
 //! The dirty limits of a memory control group.
 //!
 //! The law (`mdtc_calc_avail` and `domain_dirty_limits` in mm/page-writeback.c, `mem_cgroup_wb_stats` in
-//! mm/memcontrol.c; 6.1 and 6.18 alike): the machine's ratios apply to what the group may fill with file pages,
+//! mm/memcontrol.c; 6.1 and 6.18 alike): the machine's ratios apply to what the group may fill with pages of
+//! files,
 //!
 //! ```text
 //! available = file + min(headroom, clean elsewhere)
