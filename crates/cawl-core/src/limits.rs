@@ -25,6 +25,11 @@ impl DirtyLimits {
         Bytes(self.background.0.midpoint(self.hard.0))
     }
 
+    /// Those of the two domains that throttle first; `group` are the limits of a memory cgroup.
+    pub fn tighter(self, group: Option<DirtyLimits>) -> DirtyLimits {
+        group.filter(|group| group.freerun() < self.freerun()).unwrap_or(self)
+    }
+
     /// The limits of so much dirtyable memory, with the ratios as fractions of 1: `domain_dirty_limits` in
     /// mm/page-writeback.c.
     pub fn of([background, hard]: [f64; 2], dirtyable: Bytes) -> DirtyLimits {
@@ -83,6 +88,9 @@ mod tests {
         let limits = DirtyLimits::of([0.1, 0.4], dirtyable(Bytes(384 << 30)));
         assert!((37 << 30..=38 << 30).contains(&limits.background.0), "{limits:?}");
         assert_eq!(limits.hard.0 / limits.background.0, 4);
+        let group = DirtyLimits::of([0.1, 0.4], Bytes(1 << 30));
+        assert_eq!((limits.tighter(Some(group)), limits.tighter(None)), (group, limits));
+        assert_eq!(group.tighter(Some(limits)), group);
         // No room between the two; hardly any memory.
         let limits = DirtyLimits::of([0.3, 0.2], Bytes(1000));
         assert_eq!((limits.background, limits.hard), (Bytes(100), Bytes(200)));
