@@ -131,6 +131,8 @@ impl ValueEnum for Named {
 pub enum Study {
     /// What the documents' own data say: the paper's figures and the O_SYNC study
     Seeds,
+    /// Direct and buffered writes, with and without syncs: 512 B to 64 KiB, appended and at random
+    Direct,
 }
 
 /// One of the paper's figures, or the recordings that profiles are derived from.

@@ -218,9 +218,9 @@ fn allocation(bench: &mut Bench) -> anyhow::Result<f64> {
 /// Blocks of the filesystem that are filled in parts, for each size of part.
 const PARTED: usize = 6;
 
-/// What direct writes of a half, a quarter and an eighth of the filesystem's block take longer that extend a file
-/// than the same over its blocks, beyond the `allocation` of those that begin a block, in the mean; None if the
-/// device's block is not smaller than the filesystem's.
+/// What direct writes of a half, a quarter and an eighth of the filesystem's block take longer that extend a
+/// file than the same over its blocks, beyond the `allocation` of those that begin a block, in the mean; None
+/// if the device's block is not smaller than the filesystem's.
 fn partial(bench: &Bench, allocation: f64) -> anyhow::Result<Option<f64>> {
     let block = bench.place.stream_buffer.0.min(SMALL as u64) as usize;
     let logical = bench.place.block.map_or(512, |block| block.0 as usize);

@@ -3,6 +3,7 @@
 //! A section tells what was measured here, what the models predict, and what the document says; its findings are
 //! the rows of the summary.
 
+mod direct;
 pub mod seeds;
 
 use std::path::{Path, PathBuf};
@@ -25,7 +26,6 @@ use crate::render::{bold, headed, shown, table, warn};
 use crate::scratch::{self, Scratch};
 
 /// What a study works with.
-#[expect(dead_code, reason = "the documents' data need no disk")]
 pub struct Bench<'a> {
     /// The folder of its files, which are removed at the end.
     pub scratch: &'a Scratch,
@@ -130,15 +130,17 @@ pub struct Studied {
 
 impl Study {
     /// The time that it takes, about.
-    fn expected(self, _quick: bool) -> Nanos {
+    fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => Nanos::seconds(2.0),
+            Study::Seeds => Nanos::seconds(2.0) + direct::expected(true),
+            Study::Direct => direct::expected(quick),
         }
     }
 
     fn sections(self, bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
         match self {
             Study::Seeds => seeds::sections(bench),
+            Study::Direct => Ok(vec![direct::section(bench, bench.quick)?]),
         }
     }
 }
@@ -255,6 +257,7 @@ impl Studied {
         for section in &self.sections {
             text += &format!("\n{}\n", bold(&section.title, terminal));
             for one in &section.tables {
+                text += &format!("\n{}", one.caption);
                 let header: Vec<&str> = one.header.iter().map(String::as_str).collect();
                 headed(&mut text, &table(&header, [0], one.rows.clone()), terminal);
             }

@@ -178,7 +178,7 @@ fn a_direct_write_of_a_part_of_a_block_takes_longer_where_the_file_grows() {
         let costs: Vec<f64> = calls.iter().map(cost).collect();
         costs.iter().map(|cost| ((cost - costs[0]) / 1e3).round()).collect::<Vec<f64>>()
     };
-    // A whole block into space set aside; a part of one there; over both; behind the end, and on in that block.
+    // A whole block into space set aside; a part of one there; over both; behind the end, and on there.
     let calls =
         [(0, 4096), (4096, 512), (4608, 512), (512, 1024), (8192, 2048), (10_240, 2048), (10_240, 2048)];
     let direct = |partial| costs(partial, flag::DIRECT, &calls);

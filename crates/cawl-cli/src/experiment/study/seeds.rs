@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde_json::json;
 
-use super::{Bench, Finding, Section, Table, Verdict};
+use super::{Bench, Finding, Section, Table, Verdict, direct};
 use crate::interrupt::Interrupted;
 use crate::regress::{Fit, Formula, Measurements, compare};
 use crate::render::percent;
@@ -12,9 +12,9 @@ use crate::seeds::iomodel::{self, Judged};
 /// The O_SYNC study's 640 runs.
 const OSYNC: &[u8] = include_bytes!("../../seeds/osync.csv");
 
-/// The sections of all data.
+/// The sections of all data, and the study of direct writes in short.
 pub fn sections(bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
-    Ok(vec![paper(bench)?, osync()?])
+    Ok(vec![paper(bench)?, osync()?, direct::section(bench, true)?])
 }
 
 /// The CAWL paper's data.
