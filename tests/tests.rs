@@ -18,6 +18,7 @@
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `report_page`: the report as a page, in headless Chromium
 //! - `direct`: the study of direct and buffered writes
+//! - `experiment`: the documents' studies leave a page, all runs and nothing else
 //! - `explain`: causes of real programs' calls, and the questions about a trace
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
@@ -55,6 +56,7 @@ mod daemon;
 mod direct;
 mod doctor;
 mod ending;
+mod experiment;
 mod explain;
 mod export;
 mod http;

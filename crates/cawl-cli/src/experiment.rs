@@ -147,8 +147,9 @@ fn record_all(
         hold: options.lowered().is_some() && options.settle > Nanos::ZERO,
         signal,
     };
-    let mut progress = Progress::new(expected(&results.figures, &profile, options.repeats));
-    for repeat in 1..=options.repeats {
+    let mut progress = Progress::new(expected(&results.figures, &profile, options.repeats_of_figures()));
+    let repeats = options.repeats_of_figures();
+    for repeat in 1..=repeats {
         let folder = results.out.path.join(format!("run{repeat}"));
         let device = options.disk.clone().unwrap_or_else(|| profile.name.clone());
         let mut suite = SuiteFile::create(&folder, &device, &profile)?;
@@ -165,7 +166,7 @@ fn record_all(
                     results.note(outcome.note);
                     results.held_to(outcome.base_rate)?;
                 }
-                progress.begin(format!("repeat {repeat} of {}: {}", options.repeats, scenario.name));
+                progress.begin(format!("repeat {repeat} of {repeats}: {}", scenario.name));
                 let recording = suite.add(&recorder, &scenario)?;
                 results.figures[figure].1[run].runs.push(recording.run);
                 results.note(recording.notes);

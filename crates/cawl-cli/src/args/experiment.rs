@@ -33,9 +33,9 @@ pub struct ExperimentArgs {
     /// Folder for the results, new or empty
     #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
     pub out: PathBuf,
-    /// Repetitions of each run; from 2 on the report has a noise floor
-    #[arg(long, default_value = "2", value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
-    pub repeats: usize,
+    /// Repetitions of each run (default: 2, of `osync` 5); from 2 on the report of figures has a noise floor
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
+    pub repeats: Option<usize>,
     /// Fewer runs, of the documents' experiments
     #[arg(long)]
     pub quick: bool,
@@ -94,6 +94,11 @@ impl ExperimentArgs {
         }
     }
 
+    /// Repetitions of each run of a figure.
+    pub fn repeats_of_figures(&self) -> usize {
+        self.repeats.unwrap_or(2)
+    }
+
     /// Dirty limits during the runs, background and hard; None for those in force.
     pub fn lowered(&self) -> Option<(Bytes, Bytes)> {
         self.limits.or((self.lower_limits || self.disk.is_some()).then_some(LOW))
@@ -129,8 +134,11 @@ impl ValueEnum for Named {
 /// An experiment or the data of the documents beside the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Study {
-    /// What the documents' own data say: the paper's figures and the O_SYNC study
+    /// What the documents' own data say: the paper's figures and the O_SYNC study; and that study here, if a
+    /// minute is enough
     Seeds,
+    /// Writes with and without O_SYNC, O_DSYNC and fsync: sizes of block and file, observed and predicted
+    Osync,
     /// Direct and buffered writes, with and without syncs: 512 B to 64 KiB, appended and at random
     Direct,
 }

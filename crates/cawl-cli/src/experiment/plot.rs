@@ -3,7 +3,7 @@
 //! The colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines differ by dashes
 //! too. The font is embedded, so that a machine without fonts draws the same figure.
 
-mod axis;
+pub mod axis;
 mod panel;
 
 use std::fs::File;
@@ -21,25 +21,31 @@ use super::plan::Panel;
 const FONT: &[u8] = include_bytes!("../../fonts/Roboto.ttf");
 
 /// Colours of the observed calls, of their repetitions, and of each model in the order of reports.
-const OBSERVED: RGBColor = RGBColor(0, 0, 0);
-const AGAIN: RGBColor = RGBColor(150, 150, 150);
-const MODEL: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
+pub const OBSERVED: RGBColor = RGBColor(0, 0, 0);
+pub const AGAIN: RGBColor = RGBColor(150, 150, 150);
+pub const MODEL: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
 /// Length of dashes and of the gaps between them, by model; a gap of zero is a whole line.
 const DASHES: [(i32, i32); 3] = [(1, 0), (9, 4), (2, 4)];
 /// Colours of the dirty level: sampled, and of the two models that have one.
-const SAMPLED: RGBColor = RGBColor(204, 121, 167);
+pub const SAMPLED: RGBColor = RGBColor(204, 121, 167);
 const LEVEL: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
 
-const MARGIN: i32 = 12;
+pub const MARGIN: i32 = 12;
 const HEADER: u32 = 92;
-const TEXT: i32 = 17;
+pub const TEXT: i32 = 17;
 
-type Area<'a, B> = DrawingArea<B, Shift>;
+/// A part of a picture.
+pub type Area<'a, B> = DrawingArea<B, Shift>;
+
+/// Makes the embedded font known to the library, once for all pictures.
+pub fn register() -> anyhow::Result<()> {
+    register_font("sans-serif", FontStyle::Normal, FONT)
+        .map_err(|_| anyhow!("the embedded font cannot be used"))
+}
 
 /// Draws a figure into NAME.svg and NAME.png of a folder.
 pub fn draw(judged: &Judged, panels: &[Panel], folder: &Path) -> anyhow::Result<()> {
-    register_font("sans-serif", FontStyle::Normal, FONT)
-        .map_err(|_| anyhow!("the embedded font cannot be used"))?;
+    register()?;
     let size = size(panels.len());
     let file = |ending: &str| folder.join(format!("{}.{ending}", judged.experiment.name()));
 
@@ -132,7 +138,7 @@ fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Pa
 }
 
 /// A filled dot, in pixels: a call.
-fn dot<B: DrawingBackend>(
+pub fn dot<B: DrawingBackend>(
     area: &Area<'_, B>,
     at: (i32, i32),
     radius: i32,
@@ -187,7 +193,7 @@ fn dashed<B: DrawingBackend>(
 }
 
 /// Drawing errors do not implement the standard Error trait.
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+pub fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
 

@@ -81,7 +81,7 @@ impl Results {
             kernel: cawl_host::facts().kernel,
             limits: profile.kernel.limits,
             profile: profile.name.clone(),
-            repeats: options.repeats,
+            repeats: options.repeats_of_figures(),
             scale: options.scale,
             figures: Vec::new(),
             median: Vec::new(),

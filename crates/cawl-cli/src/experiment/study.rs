@@ -3,8 +3,11 @@
 //! A section tells what was measured here, what the models predict, and what the document says; its findings are
 //! the rows of the summary.
 
+mod chart;
 mod direct;
-pub mod seeds;
+mod fitted;
+mod osync;
+mod seeds;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +38,12 @@ pub struct Bench<'a> {
     pub profile: &'a HostProfile,
     /// Fewer runs.
     pub quick: bool,
-    /// Repetitions of each run.
-    pub repeats: usize,
+    /// Repetitions of each run, if they were asked for.
+    pub repeats: Option<usize>,
+    /// The folder of the results.
+    pub out: &'a Path,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
     /// Holds the number of a signal that asks to stop, or zero.
     pub signal: &'a AtomicUsize,
     /// The bar.
@@ -132,14 +139,22 @@ impl Study {
     /// The time that it takes, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => Nanos::seconds(2.0) + direct::expected(true),
+            Study::Seeds => osync::longest(quick) + direct::expected(true),
+            Study::Osync => osync::longest(quick),
             Study::Direct => direct::expected(quick),
         }
     }
 
     fn sections(self, bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
         match self {
-            Study::Seeds => seeds::sections(bench),
+            Study::Seeds => {
+                bench.quick |= bench.repeats.is_none();
+                let mut sections = seeds::sections(bench)?;
+                sections.push(osync::section(bench)?);
+                sections.push(direct::section(bench, true)?);
+                Ok(sections)
+            }
+            Study::Osync => Ok(vec![osync::section(bench)?]),
             Study::Direct => Ok(vec![direct::section(bench, bench.quick)?]),
         }
     }
@@ -163,16 +178,19 @@ pub fn run(
         profile: &ground.profile,
         quick: options.quick,
         repeats: options.repeats,
+        out: &out.path,
+        notes: ground.notes.clone(),
         signal,
         progress: &mut progress,
     };
     let sections = study.sections(&mut bench)?;
+    let notes = bench.notes;
     Interrupted::by(signal)?;
     let studied = Studied {
         schema: 1,
         machine: machine(&ground),
         sections,
-        notes: ground.notes,
+        notes,
         seconds: cawl_host::now().since(started).as_seconds(),
         out: options.out.clone(),
     };
@@ -257,8 +275,8 @@ impl Studied {
         for section in &self.sections {
             text += &format!("\n{}\n", bold(&section.title, terminal));
             for one in &section.tables {
-                text += &format!("\n{}", one.caption);
                 let header: Vec<&str> = one.header.iter().map(String::as_str).collect();
+                text.extend(["\n", &one.caption]);
                 headed(&mut text, &table(&header, [0], one.rows.clone()), terminal);
             }
         }

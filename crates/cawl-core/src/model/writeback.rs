@@ -265,8 +265,10 @@ impl Machine {
         device.logged = Some((device.transaction, now, until));
         device.held_until = Some(until);
         device.transaction += 1;
-        // What is written back from now on belongs to the next transaction.
-        device.commit_at = (device.in_flight > 0).then_some(now + commit);
+        // What is written back from now on belongs to the next transaction: not before the device goes on, if it
+        // was seen to stand still.
+        let stands = (-device.carry).max(0.0) / device.speed();
+        device.commit_at = (device.in_flight > 0).then_some(now + stands + commit);
         device.schedule();
     }
 
@@ -517,5 +519,26 @@ impl Machine {
         device.limit.update(domain, line, ratio, rate);
         device.bandwidth.update((device.written - device.written_stamp) as f64, elapsed, hz);
         device.restamp(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::share::Bounds;
+
+    /// Not every five seconds: a call that lasts for centuries, in a damaged trace, would take minutes.
+    #[test]
+    fn a_device_that_stands_still_commits_once() {
+        let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
+        machine.commit = 5.0;
+        machine.meet(Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0));
+        (machine.devices[0].in_flight, machine.devices[0].log) = (32, 0.001);
+        machine.devices[0].join_transaction(0.0, 5.0);
+        machine.stand_still(0, 1e7);
+        machine.advance(1e7);
+        assert!(machine.devices[0].transaction <= 3, "{}", machine.devices[0].transaction);
+        machine.advance(1.01e7);
+        assert_eq!(machine.devices[0].in_flight, 0);
     }
 }

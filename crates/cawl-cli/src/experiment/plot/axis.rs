@@ -29,8 +29,12 @@ impl Axis {
         if most / least < WIDE {
             return Axis::linear(0.0, most * 1.08, 6);
         }
+        Axis::logarithmic(least, most)
+    }
+
+    /// A logarithmic axis of values above zero, with marks at decades, and at 2 and 5 if it is short.
+    pub fn logarithmic(least: f64, most: f64) -> Axis {
         let (from, to) = (least.log10() - 0.1, most.log10() + 0.1);
-        // Whole decades, and 2 and 5 on a short axis.
         let steps: &[f64] = if to - from > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let decades = from.floor() as i32..=to.ceil() as i32;
         let marks = decades.flat_map(|decade| steps.iter().map(move |step| f64::from(decade) + step.log10()));

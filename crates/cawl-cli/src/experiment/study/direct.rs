@@ -19,6 +19,9 @@ use super::{Bench, Section, Table};
 use crate::interrupt::Interrupted;
 use crate::render::compact;
 
+/// Repetitions, unless told otherwise.
+const REPEATS: usize = 2;
+
 /// Fewest calls from which on modes of their cost are told.
 const MODES_OF: usize = 100;
 
@@ -72,17 +75,17 @@ pub(super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section>
     let grid = Grid::new(quick);
     let cells: Vec<Cell> = grid.cells().collect();
     let mut seen = vec![Some(Seen::default()); cells.len()];
-    for repeat in 1..=bench.repeats {
+    let repeats = bench.repeats.unwrap_or(REPEATS);
+    for repeat in 1..=repeats {
         for (cell, seen) in cells.iter().zip(&mut seen) {
             Interrupted::by(bench.signal)?;
             bench.progress.begin(format!(
-                "repeat {repeat} of {}: {} of {}, {}",
-                bench.repeats,
+                "repeat {repeat} of {repeats}: {} of {}, {}",
                 cell.mode.name(),
                 compact::bytes(cell.size),
                 cell.access.name()
             ));
-            let seconds = grid.seconds / bench.repeats as f64;
+            let seconds = grid.seconds / repeats as f64;
             if let Some(found) = seen
                 && !measure::measure(bench, &grid, *cell, seconds, found)?
             {

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde_json::json;
 
-use super::{Bench, Finding, Section, Table, Verdict, direct};
+use super::{Bench, Finding, Section, Table, Verdict, fitted};
 use crate::interrupt::Interrupted;
 use crate::regress::{Fit, Formula, Measurements, compare};
 use crate::render::percent;
@@ -12,9 +12,9 @@ use crate::seeds::iomodel::{self, Judged};
 /// The O_SYNC study's 640 runs.
 const OSYNC: &[u8] = include_bytes!("../../seeds/osync.csv");
 
-/// The sections of all data, and the study of direct writes in short.
+/// The sections of all data.
 pub fn sections(bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
-    Ok(vec![paper(bench)?, osync()?, direct::section(bench, true)?])
+    Ok(vec![paper(bench)?, osync()?])
 }
 
 /// The CAWL paper's data.
@@ -111,10 +111,6 @@ fn osync() -> anyhow::Result<Section> {
         .iter()
         .map(|form| format!("{} {}", form.form.replace('_', "-"), percent(Some(form.median_relative_error))))
         .collect();
-    let row = |form: &crate::regress::Form| {
-        let errors = [form.median_relative_error, form.mean_relative_error].map(|error| percent(Some(error)));
-        [form.form.replace('_', "-"), form.rows.to_string()].into_iter().chain(errors).collect()
-    };
     Ok(Section {
         name: "osync-data",
         title: "The O_SYNC study's data".to_owned(),
@@ -125,13 +121,9 @@ fn osync() -> anyhow::Result<Section> {
                 .to_owned(),
         ],
         tables: vec![
-            coefficients("First model", &first),
-            coefficients("Second model", &second),
-            Table {
-                caption: "Forms of the second model in tenfold cross-validation, rows above zero".to_owned(),
-                header: ["form", "rows", "median error", "mean error"].map(str::to_owned).to_vec(),
-                rows: forms.iter().map(row).collect(),
-            },
+            fitted::coefficients("First model", &first),
+            fitted::coefficients("Second model", &second),
+            fitted::forms("Forms of the second model in tenfold cross-validation, rows above zero", &forms),
         ],
         findings: vec![
             finding("first model", "AIC -1005.8", aic(&first), Verdict::Holds),
@@ -144,18 +136,4 @@ fn osync() -> anyhow::Result<Section> {
         data: json!({ "first": first, "second": second, "forms": forms }),
         ..Section::default()
     })
-}
-
-fn coefficients(caption: &str, fit: &Fit) -> Table {
-    let caption = format!(
-        "{caption}: {}; AIC {:.1}, R² {:.5}, residual deviance {:.4} on {}",
-        fit.formula, fit.aic, fit.r_squared, fit.residual_deviance, fit.degrees_of_freedom
-    );
-    let rows = fit.coefficients.iter().map(|one| {
-        let [estimate, error, low, high] =
-            [one.estimate, one.standard_error, one.low, one.high].map(|value| format!("{value:.3e}"));
-        vec![one.name.clone(), estimate, error, format!("{:.3}", one.t), low, high]
-    });
-    let header = ["coefficient", "estimate", "standard error", "t", "95 % from", "to"];
-    Table { caption, header: header.map(str::to_owned).to_vec(), rows: rows.collect() }
 }

@@ -1,0 +1,78 @@
+//! The documents' studies, by the built program: what they leave behind.
+
+use std::fs;
+
+use cawl_core::HostProfile;
+use cawl_kit::{Dir, Running};
+use serde_json::Value;
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().unwrap_or_else(|| panic!("no list `{name}` in {value:#}"))
+}
+
+/// Quick, once, with a profile that is the same on each machine.
+fn osync(dir: &Dir) -> Value {
+    let profile = dir.path().join("profile.toml");
+    fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();
+    let mut command = dir.cawl(&["experiment", "osync", "--quick", "--repeats", "1", "--json"]);
+    command.arg("--profile").arg(profile).arg("--out").arg(dir.path().join("results"));
+    serde_json::from_str(&Running::start(command).finish().success().stdout).expect("JSON")
+}
+
+#[test]
+fn the_o_sync_study_has_each_run_on_its_page_and_in_a_table_for_regress() {
+    let dir = Dir::new();
+    let found = osync(&dir);
+    let text = |name: &str| fs::read_to_string(dir.path().join("results").join(name)).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text("results.json")).unwrap(), found);
+    let [section] = list(&found, "sections") else { panic!("{found:#}") };
+    assert_eq!((&section["name"], &section["data"]["repeats"]), (&"osync".into(), &1.into()));
+
+    // Each cell once; a slow disk gets fewer of them.
+    let (runs, cells) = (list(&section["data"], "runs"), list(&section["data"]["judged"], "cells"));
+    assert!(runs.len() == cells.len() && runs.len() % 4 == 0 && (12..=36).contains(&runs.len()));
+    for cell in cells {
+        let is_its =
+            |run: &&Value| ["block_size", "num_bytes", "sync"].iter().all(|name| run[*name] == cell[*name]);
+        let [run] = runs.iter().filter(is_its).collect::<Vec<_>>()[..] else { panic!("{cell:#}") };
+        let of = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("no {name} in {run:#}"));
+        assert!((of("wall") - of("user") - of("sys") - of("unaccounted")).abs() < 1e-9, "{run:#}");
+        assert_eq!(cell["wall"], run["wall"]);
+        assert_eq!(cell["blocks"].as_u64(), Some(of("num_bytes") as u64 / of("block_size") as u64));
+        for model in ["kernel", "cawl", "naive"] {
+            assert!(cell["predicted"][model].as_f64() > Some(0.0), "{cell:#}");
+        }
+        let waits = cell["sync"] == "o_sync" || cell["sync"] == "o_dsync";
+        assert_eq!(cell["predicted"]["eq4"].is_f64(), waits, "{cell:#}");
+    }
+    let verdicts = ["holds", "differs", "wrong"];
+    let findings = list(section, "findings");
+    assert!(findings.len() >= 6, "{findings:#?}");
+    for finding in findings {
+        assert!(verdicts.contains(&finding["verdict"].as_str().unwrap_or("none")), "{finding:#}");
+    }
+
+    let table = text("osync.csv");
+    assert_eq!(table.lines().next(), Some("block_size,sync,num_bytes,wall,user,sys,repeat"));
+    assert_eq!(table.lines().count(), 1 + runs.len());
+    let mut regress = dir.cawl(&["regress"]);
+    regress.arg(dir.path().join("results/osync.csv")).args(["wall ~ blocks * sync", "--json"]);
+    let fit: Value = serde_json::from_str(&Running::start(regress).finish().success().stdout).expect("JSON");
+    assert_eq!(fit["rows"].as_u64(), Some(runs.len() as u64));
+    assert_eq!(list(&fit, "coefficients").len(), 8);
+
+    // The page is whole, and the pictures are pictures.
+    let page = text("index.html");
+    let pictures: Vec<&str> =
+        page.split("<svg").skip(1).filter_map(|rest| rest.split_once("</svg>").map(|(one, _)| one)).collect();
+    assert_eq!(pictures.len(), 4);
+    for picture in pictures {
+        let svg = format!("<svg{picture}</svg>");
+        assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
+    }
+    for word in ["o_dsync", "Eq. 4", "kernel", "200 µs"] {
+        assert!(page.contains(word), "no {word}");
+    }
+    // Nothing else is left.
+    assert_eq!(fs::read_dir(dir.work()).unwrap().count(), 0);
+}
