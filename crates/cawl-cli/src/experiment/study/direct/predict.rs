@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn durable_writes_cost_a_commit_whichever_way_they_go() {
-        for mode in [Mode::DirectSync, Mode::Fsync] {
-            for access in Access::ALL {
-                assert!(of("kernel", 4096, mode, access) > 2000.0, "{mode:?}, {access:?}");
-            }
+    fn durable_writes_cost_a_commit_or_a_flush_whichever_way_they_go() {
+        for mode in [Mode::DirectSync, Mode::Fsync, Mode::Fdatasync] {
+            let of = |access| of("kernel", 4096, mode, access);
+            // New blocks are committed; of others at most a time stamp, once in a tick.
+            assert!(of(Access::Append) > 2000.0, "{mode:?}");
+            assert!(of(Access::Warm) > 500.0 && of(Access::Cold) > 500.0, "{mode:?}");
         }
-        // Blocks that are there have nothing to commit.
-        assert!((500.0..2000.0).contains(&of("kernel", 4096, Mode::Fdatasync, Access::Warm)));
+        assert!(of("kernel", 4096, Mode::Fdatasync, Access::Warm) < 2000.0);
         assert!(of("kernel", 4096, Mode::Buffered, Access::Warm) < 30.0);
     }
 
