@@ -333,6 +333,8 @@ fn profile(
         profile.memory.cached_flush_factor = writeback.cached_factor.map(|found| found.measured(part));
     }
     put(&mut profile.calls.write, time(memory.call));
+    put(&mut profile.calls.empty, time(memory.empty).map(Some));
+    put(&mut profile.calls.odd, time(memory.odd).map(Some));
     put(&mut profile.calls.folio, time(memory.folio).map(Some));
     put(&mut profile.calls.jump, time(memory.jump).map(Some));
     put(&mut profile.calls.stream, time(stream.call));

@@ -297,6 +297,14 @@ pub struct CallConstants {
     /// (`folio_account_dirtied`). None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clean: Option<Measured<Nanos>>,
+    /// A write of no bytes, which reaches the filesystem and does nothing there: the change of mode, and what
+    /// any call of the filesystem costs. None: as much as `write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty: Option<Measured<Nanos>>,
+    /// What a write over cached pages takes longer that ends a byte after a page instead of at its end: what
+    /// records of whole pages save. Told, and used by no model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub odd: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }

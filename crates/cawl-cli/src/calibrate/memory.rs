@@ -48,6 +48,10 @@ pub struct Memory {
     pub near: Option<Estimate>,
     /// Per call.
     pub call: Option<Estimate>,
+    /// Per call of no bytes.
+    pub empty: Option<Estimate>,
+    /// Of a call that ends a byte after a page, in addition to one that ends with it.
+    pub odd: Option<Estimate>,
     /// Per new folio, without its pages.
     pub folio: Option<Estimate>,
     /// Of a write into new pages apart from the latest ones of its file.
@@ -109,6 +113,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
     // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
+    let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
+    let odd: Vec<f64> = rounds.iter().map(|round| round.odd).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
@@ -126,6 +132,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         hot_size: if bench.brief { None } else { hot_size(&rounds) },
         near: slopes(&near),
         call: Estimate::of(&calls),
+        empty: Estimate::of(&empty),
+        odd: Estimate::of(&odd),
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
     })
@@ -139,6 +147,10 @@ struct Round {
     /// Of cached pages with the same data each time.
     again: Vec<(f64, f64)>,
     near: Vec<(f64, f64)>,
+    /// Of a call without bytes.
+    empty: f64,
+    /// Of one byte after a page.
+    odd: f64,
     jump: Option<f64>,
 }
 
@@ -208,7 +220,7 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         round.cached.push((size as f64, cached));
         round.again.push((size as f64, again));
     }
-    round.near = near(bench)?;
+    near(bench, &mut round)?;
     round.jump = jump(bench, most)?;
     Ok(round)
 }
@@ -218,22 +230,38 @@ const NEAR: usize = 128 << 10;
 /// Times that it is written over in calls of each size.
 const REWRITES: usize = 16;
 
-/// What a call costs over cached pages in the processor's cache.
-fn near(bench: &mut Bench) -> anyhow::Result<Vec<(f64, f64)>> {
+/// What a call costs over cached pages in the processor's cache: of each size, of no bytes, and of one byte more
+/// than a page.
+fn near(bench: &mut Bench, round: &mut Round) -> anyhow::Result<()> {
     let file = bench.scratch.file("near")?;
     bench.write_run(&file, 0, NEAR, SINGLE)?;
-    let mut costs = Vec::new();
+    let every_page = |bytes: usize| {
+        let data = vec![1; bytes];
+        let watch = Stopwatch::start();
+        for at in (0..NEAR - PAGE as usize).step_by(PAGE as usize) {
+            file.write_at(&data, at as u64)?;
+        }
+        anyhow::Ok(watch.elapsed() / (NEAR / PAGE as usize - 1) as f64)
+    };
+    let [mut empty, mut whole, mut odd] = [(); 3].map(|()| Vec::with_capacity(REWRITES));
+    for _ in 0..REWRITES {
+        empty.push(every_page(0)?);
+        whole.push(every_page(PAGE as usize)?);
+        odd.push(every_page(PAGE as usize + 1)?);
+    }
+    round.empty = usual_mean(&empty);
+    round.odd = (usual_mean(&odd) - usual_mean(&whole)).max(0.0);
     for size in SIZES.into_iter().filter(|size| *size <= SINGLE) {
         bench.go_on()?;
         let mut times = Vec::with_capacity(REWRITES);
         for _ in 0..REWRITES {
             times.push(bench.write_run(&file, 0, NEAR, size)? / (NEAR / size) as f64);
         }
-        costs.push((size as f64, usual_mean(&times)));
+        round.near.push((size as f64, usual_mean(&times)));
     }
     drop(file);
     bench.scratch.remove("near");
-    Ok(costs)
+    Ok(())
 }
 
 /// Pages of a file that are written apart from each other: all of the file of a brief calibration.

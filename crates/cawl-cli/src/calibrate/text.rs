@@ -41,6 +41,8 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("stream copy", Some(rate(memory.stream))),
         ("stream call", Some(time(calls.stream))),
         ("write call", Some(time(calls.write))),
+        ("write of no bytes", calls.empty.map(time)),
+        ("a byte after a page", calls.odd.map(time)),
         ("new folio", calls.folio.map(time)),
         ("clean inode", calls.inode.map(time)),
         ("clean folio", calls.clean.map(time)),

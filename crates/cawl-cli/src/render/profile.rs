@@ -73,7 +73,7 @@ const DEVICE: &str = "write B/s, read B/s, writeback B/s, latency ns, direct ns,
                       partial ns, delayed_allocation ns, sync_call ns, fsync ns, flush ns, idle ns, request ns, \
                       folio ns, seek ns, block B, queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, \
                       strict_limit 1, syncs_stamps 1";
-const CALLS: &str = "write ns, folio ns, inode ns, clean ns, away ns, jump ns, stream ns";
+const CALLS: &str = "write ns, empty ns, odd ns, folio ns, inode ns, clean ns, away ns, jump ns, stream ns";
 const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
                       fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B";
 

@@ -234,10 +234,10 @@ impl Kernel {
     fn write_call(&mut self, call: &mut Call, event: &Event) {
         let offset = self.offset(event, call.file);
         let bytes = event.returned.max(0) as u64;
-        call.spend_call(self.constants.call);
         if bytes == 0 {
-            return;
+            return call.spend_empty_call(self.constants.empty_call);
         }
+        call.spend_call(self.constants.call);
         if event.has(flag::DIRECT) {
             self.direct_write(call, event, offset, bytes);
         } else {

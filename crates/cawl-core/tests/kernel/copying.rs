@@ -312,3 +312,13 @@ fn pages_that_are_cached_have_a_factor_of_their_own_while_the_flusher_works() {
     assert_eq!(fresh, same);
     assert!((cached / less - 2.0).abs() < 1e-9, "{cached} {less}");
 }
+
+#[test]
+fn a_write_of_no_bytes_costs_what_was_measured_of_it() {
+    let cost = |profile: &HostProfile| Program::on(profile).call(write(0, 0, 0)).expect("a cost").cost;
+    let mut profile = profile();
+    assert_eq!(cost(&profile), profile.calls.write.value);
+    profile.calls.empty = Some(Measured::assumed(Nanos::new(150.0)));
+    assert_eq!(cost(&profile), Nanos::new(150.0));
+    assert!(Program::on(&profile).call(write(0, 0, 1)).expect("a cost").cost > profile.calls.write.value);
+}

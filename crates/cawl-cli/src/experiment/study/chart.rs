@@ -52,7 +52,7 @@ pub fn scatter(title: &str, x: Scale, y: Scale, series: &[Series], same: bool) -
     picture(title, |rest| {
         let (header, area) = &rest.split_vertically(LEGEND);
         legend(header, series)?;
-        let at = axes(area, (&xs, x.name, &|place| (x.label)(xs.value(*place))), (&ys, y))?;
+        let at = axes(area, &xs, x.name, &|place| (x.label)(xs.value(*place)), (&ys, y))?;
         if same {
             let (from, to) = (xs.from.max(ys.floor), xs.to.min(ys.axis.to));
             let line = vec![at(from, from), at(to, to)];
@@ -60,7 +60,7 @@ pub fn scatter(title: &str, x: Scale, y: Scale, series: &[Series], same: bool) -
         }
         for ((one, colour), hidden) in series.iter().zip(COLOURS.iter().cycle()).zip(0..) {
             // Where points of several series are one, the first looks out below the others.
-            let radius = (5 - hidden).max(2);
+            let radius = (5 - hidden).max(3);
             for (x, y) in &one.points {
                 dot(area, at(xs.place(*x), ys.place(*y)), radius, *colour)?;
             }
@@ -77,7 +77,7 @@ pub fn boxes(title: &str, x: &'static str, y: Scale, groups: &[Group]) -> anyhow
     let xs = Axis::marked(groups.len() as f64, middles);
     let named = |place: &f64| groups.get(*place as usize).map_or(String::new(), |group| group.name.clone());
     picture(title, |area| {
-        let at = axes(area, (&xs, x, &named), (&ys, y))?;
+        let at = axes(area, &xs, x, &named, (&ys, y))?;
         for (number, group) in groups.iter().enumerate() {
             let of = |part: f64| quantile(&group.values, part).map(|value| ys.place(value));
             let [Some(least), Some(low), Some(median), Some(high), Some(most)] =
@@ -110,7 +110,9 @@ pub fn boxes(title: &str, x: &'static str, y: Scale, groups: &[Group]) -> anyhow
 /// Draws the axes and the band of zeros. Returns the pixel of a place on both.
 fn axes<'a>(
     area: &Area<'a, SVGBackend<'a>>,
-    (xs, x_name, x_label): (&Axis, &str, &dyn Fn(&f64) -> String),
+    xs: &Axis,
+    x_name: &str,
+    x_label: &dyn Fn(&f64) -> String,
     (ys, y): (&Banded, Scale),
 ) -> anyhow::Result<impl Fn(f64, f64) -> (i32, i32) + use<'a>> {
     let base = area.get_base_pixel();

@@ -21,6 +21,8 @@ pub(super) struct Constants {
     pub(super) near_byte: f64,
     pub(super) hot_most: u64,
     pub(super) fresh_page: f64,
+    /// Of a call that writes nothing.
+    pub(super) empty_call: f64,
     pub(super) fresh_folio: f64,
     /// Beyond a warm one.
     pub(super) cold_page: f64,
@@ -57,6 +59,12 @@ impl Constants {
             near_byte: copy_byte * memory.near_part(),
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
+            empty_call: profile
+                .calls
+                .empty
+                .as_ref()
+                .map_or(profile.calls.write.value, |empty| empty.value)
+                .as_seconds(),
             fresh_folio: known(&profile.calls.folio),
             clean_inode: known(&profile.calls.inode),
             clean_folio: known(&profile.calls.clean),

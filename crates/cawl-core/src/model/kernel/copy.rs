@@ -50,7 +50,7 @@ impl Kernel {
         let offset = self.offset(event, call.file);
         let bytes = kernel_bytes(event);
         if bytes == 0 {
-            return call.spend_call(self.constants.call);
+            return call.spend_empty_call(self.constants.empty_call);
         }
         if is_clone(event) || event.op == Op::CopyRange && self.copies.sharing.contains(&event.dev) {
             call.spend_call(self.constants.call);

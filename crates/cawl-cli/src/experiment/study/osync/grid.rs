@@ -21,7 +21,7 @@ const AROUND: f64 = 0.05;
 /// How the data of a run get to the device: the arms of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sync {
+pub enum Arm {
     /// When the kernel thinks fit.
     None,
     /// With each write, with all of the file's metadata (O_SYNC).
@@ -32,35 +32,35 @@ pub enum Sync {
     Fsync,
 }
 
-impl Sync {
+impl Arm {
     /// All of them.
-    pub const ALL: [Sync; 4] = [Sync::None, Sync::OSync, Sync::ODsync, Sync::Fsync];
+    pub const ALL: [Arm; 4] = [Arm::None, Arm::OSync, Arm::ODsync, Arm::Fsync];
 
     /// The name in tables and in the data.
     pub fn name(self) -> &'static str {
         match self {
-            Sync::None => "none",
-            Sync::OSync => "o_sync",
-            Sync::ODsync => "o_dsync",
-            Sync::Fsync => "fsync",
+            Arm::None => "none",
+            Arm::OSync => "o_sync",
+            Arm::ODsync => "o_dsync",
+            Arm::Fsync => "fsync",
         }
     }
 
     /// Flags to open the file with.
     pub fn of_open(self) -> OFlag {
         match self {
-            Sync::None | Sync::Fsync => OFlag::empty(),
-            Sync::OSync => OFlag::O_SYNC,
-            Sync::ODsync => OFlag::O_DSYNC,
+            Arm::None | Arm::Fsync => OFlag::empty(),
+            Arm::OSync => OFlag::O_SYNC,
+            Arm::ODsync => OFlag::O_DSYNC,
         }
     }
 
     /// The same for the models ([`flag`]).
     pub fn of_event(self) -> u32 {
         match self {
-            Sync::None | Sync::Fsync => 0,
-            Sync::OSync => flag::SYNC,
-            Sync::ODsync => flag::DSYNC,
+            Arm::None | Arm::Fsync => 0,
+            Arm::OSync => flag::SYNC,
+            Arm::ODsync => flag::DSYNC,
         }
     }
 }
@@ -87,7 +87,7 @@ pub struct Run {
     /// Its block and its file.
     pub sizes: Sizes,
     /// Its arm.
-    pub sync: Sync,
+    pub sync: Arm,
     /// Which repetition it is, from 1.
     pub repeat: usize,
 }
@@ -122,16 +122,15 @@ impl Grid {
     /// The time that it takes, if a write that waits for the device takes so long.
     pub fn expected(&self, waiting: impl Fn(Bytes) -> Nanos) -> Nanos {
         let of_cell = |sizes: &Sizes| {
-            let waits = Sync::ALL.iter().filter(|sync| sync.of_event() != 0).count() as f64;
-            waiting(sizes.block).as_seconds() * sizes.blocks() as f64 * waits
-                + AROUND * Sync::ALL.len() as f64
+            let waits = Arm::ALL.iter().filter(|sync| sync.of_event() != 0).count() as f64;
+            waiting(sizes.block).as_seconds() * sizes.blocks() as f64 * waits + AROUND * Arm::ALL.len() as f64
         };
         Nanos::seconds(self.sizes.iter().map(of_cell).sum::<f64>() * self.repeats as f64)
     }
 
     /// Leaves out repetitions, then the largest files of the smallest blocks, until the rest takes no longer
     /// than `longest`. Returns what was left out, in words.
-    pub fn reduce(&mut self, longest: Nanos, waiting: impl Fn(Bytes) -> Nanos) -> Vec<String> {
+    pub fn reduce(&mut self, longest: Nanos, waiting: impl Fn(Bytes) -> Nanos) -> Option<String> {
         let (all, wanted) = (self.expected(&waiting), self.repeats);
         while self.repeats > LEAST_REPEATS && self.expected(&waiting) > longest {
             self.repeats -= 1;
@@ -142,29 +141,27 @@ impl Grid {
             let most = (0..self.sizes.len()).rev().max_by_key(|at| self.sizes[*at].blocks()).unwrap_or(0);
             left_out.push(self.sizes.remove(most));
         }
-        let mut notes = Vec::new();
-        if self.repeats < wanted || !left_out.is_empty() {
-            notes.push(format!(
-                "all runs would take about {all}, more than {longest}: {} were made",
-                match self.repeats {
-                    1 => "single runs".to_owned(),
-                    repeats => format!("{repeats} repetitions of {wanted}"),
-                }
-            ));
+        let mut parts = Vec::new();
+        if self.repeats < wanted {
+            parts.push(format!("{} of {wanted} repetitions", wanted - self.repeats));
         }
-        if !left_out.is_empty() {
-            // What was left out last of a block is the smallest of its files that were.
-            let least: BTreeMap<Bytes, Bytes> = left_out.iter().map(|one| (one.block, one.file)).collect();
-            let names = least.iter().map(|(block, file)| format!("in blocks of {block} from {file} on"));
-            notes.push(format!("files left out in all arms: {}", names.collect::<Vec<_>>().join(", ")));
-        }
-        notes
+        // What was left out last of a block is the smallest of its files that were.
+        let least: BTreeMap<Bytes, Bytes> = left_out.iter().map(|one| (one.block, one.file)).collect();
+        parts.extend(least.iter().map(|(block, file)| format!("files from {file} on in blocks of {block}")));
+        (!parts.is_empty()).then(|| {
+            let rest = self.expected(&waiting);
+            let parts = parts.join(", ");
+            format!(
+                "all runs would take about {all}, the limit is {longest}; left out in all arms: {parts}; the rest \
+                 takes {rest}"
+            )
+        })
     }
 
     /// All runs, in the order in which they are made.
     pub fn runs(&self) -> Vec<Run> {
         let of_repeat = |repeat| {
-            let cells = self.sizes.iter().flat_map(|sizes| Sync::ALL.map(|sync| (*sizes, sync)));
+            let cells = self.sizes.iter().flat_map(|sizes| Arm::ALL.map(|sync| (*sizes, sync)));
             cells.map(move |(sizes, sync)| Run { sizes, sync, repeat })
         };
         let mut runs: Vec<Run> = (1..=self.repeats).flat_map(of_repeat).collect();
@@ -206,7 +203,7 @@ mod tests {
         let in_order: Vec<bool> = runs.windows(2).map(|pair| pair[0].repeat <= pair[1].repeat).collect();
         assert!(in_order.contains(&false), "repetitions one after another");
         for repeat in 1..=5 {
-            for sync in Sync::ALL {
+            for sync in Arm::ALL {
                 let cells = runs.iter().filter(|run| (run.repeat, run.sync) == (repeat, sync));
                 assert_eq!(cells.count(), 64);
             }
@@ -216,7 +213,7 @@ mod tests {
     #[test]
     fn a_fast_disk_gets_all_runs() {
         let mut grid = Grid::new(false, None);
-        assert!(grid.reduce(Nanos::seconds(600.0), fast).is_empty());
+        assert_eq!(grid.reduce(Nanos::seconds(600.0), fast), None);
         assert_eq!(grid, Grid::new(false, None));
     }
 
@@ -224,15 +221,13 @@ mod tests {
     fn a_slow_disk_gets_fewer_repetitions_and_then_fewer_of_the_smallest_blocks() {
         let longest = Nanos::seconds(600.0);
         let mut grid = Grid::new(false, None);
-        let said = grid.reduce(longest, |_| Nanos::seconds(150e-6)).join("; ");
-        assert_eq!(
-            (grid.sizes.len(), said.contains("repetitions of 5"), said.contains("left out")),
-            (64, true, false)
-        );
+        let said = grid.reduce(longest, |_| Nanos::seconds(150e-6)).unwrap();
+        assert_eq!((grid.sizes.len(), grid.repeats), (64, 3));
+        assert!(said.contains("left out in all arms: 2 of 5 repetitions;"), "{said}");
         let mut grid = Grid::new(false, None);
-        let said = grid.reduce(longest, slow).join("; ");
+        let said = grid.reduce(longest, slow).unwrap();
         assert!(grid.expected(slow) <= longest && grid.repeats == 2);
-        assert!(said.contains("files left out in all arms: in blocks of 512 B from "), "{said}");
+        assert!(said.contains(": 3 of 5 repetitions, files from 1 MiB on in blocks of 512 B, "), "{said}");
         // All sizes of blocks are still there.
         assert!(
             Grid::new(false, None)

@@ -4,13 +4,14 @@ use anyhow::Context;
 use cawl_core::{HostProfile, median};
 use serde::Serialize;
 
-use super::grid::{Grid, Sizes, Sync};
+use super::grid::{Arm, Grid, Sizes};
 use super::measure::{Made, Taken};
 use super::predict::Predicted;
 use crate::regress::{Fit, Form, Formula, Measurements, compare};
 
-/// Eq. 4's form, a constant for each call and one for each byte, with errors over the wall time.
-const EQ4_FORM: &str = "I(wall / wall) ~ I(blocks / wall) + I(num_bytes / wall) - 1";
+/// Eq. 4's form, a constant for each call and one for each byte, with errors of the time a call: those of the
+/// wall time would be the largest runs' alone, and relative ones those of the luckiest.
+const EQ4_FORM: &str = "I(wall / blocks) ~ block_size";
 
 /// A cell: what its repetitions took, and what it was predicted to take, in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,7 +23,7 @@ pub struct Cell {
     /// Calls that write.
     pub blocks: u64,
     /// The arm.
-    pub sync: Sync,
+    pub sync: Arm,
     /// Medians of the repetitions.
     #[serde(flatten)]
     pub taken: Taken,
@@ -56,7 +57,7 @@ pub const REPETITIONS: &str = "repetitions, half their range";
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
     /// The arm.
-    pub sync: Sync,
+    pub sync: Arm,
     /// The law.
     pub law: &'static str,
     /// Cells.
@@ -105,25 +106,25 @@ pub fn csv<'a>(made: impl IntoIterator<Item = &'a Made>) -> String {
 impl Judged {
     /// Fits and judges. `dev`: number of the device.
     pub fn of(made: &[Made], grid: &Grid, profile: &HostProfile, dev: u64) -> anyhow::Result<Judged> {
-        let of_arms = |arms: &[Sync]| {
+        let of_arms = |arms: &[Arm]| {
             Measurements::read(csv(made.iter().filter(|one| arms.contains(&one.sync))).as_bytes())
         };
         let fit = |formula: &str, rows: &Measurements| Fit::of(&Formula::parse(formula)?, rows);
         let forms = |formula: &str, rows: &Measurements| compare(&Formula::parse(formula)?, rows);
-        let (document, synchronous) = (of_arms(&[Sync::None, Sync::OSync])?, of_arms(&[Sync::OSync])?);
+        let (document, synchronous) = (of_arms(&[Arm::None, Arm::OSync])?, of_arms(&[Arm::OSync])?);
         let (sys, wall) = ("sys ~ blocks * sync", "wall ~ blocks * sync");
         let mut judged = Judged {
             cells: Vec::new(),
             sys: fit(sys, &document)?,
             wall: fit(wall, &document)?,
-            wall_all: fit(wall, &of_arms(&Sync::ALL)?)?,
+            wall_all: fit(wall, &of_arms(&Arm::ALL)?)?,
             eq4_form: fit(EQ4_FORM, &synchronous)?,
             sys_forms: forms(sys, &document)?,
             wall_forms: forms(wall, &document)?,
             errors: Vec::new(),
         };
         for sizes in &grid.sizes {
-            for sync in Sync::ALL {
+            for sync in Arm::ALL {
                 let cell = judged.cell(made, *sizes, sync, Predicted::of(*sizes, sync, profile, dev)?)?;
                 judged.cells.push(cell);
             }
@@ -132,7 +133,7 @@ impl Judged {
         Ok(judged)
     }
 
-    fn cell(&self, made: &[Made], sizes: Sizes, sync: Sync, predicted: Predicted) -> anyhow::Result<Cell> {
+    fn cell(&self, made: &[Made], sizes: Sizes, sync: Arm, predicted: Predicted) -> anyhow::Result<Cell> {
         let is_its =
             |one: &&Made| (one.block_size, one.num_bytes, one.sync) == (sizes.block.0, sizes.file.0, sync);
         let middle = |pick: fn(&Made) -> f64| {
@@ -156,7 +157,7 @@ impl Judged {
             predicted,
             model_2: model_2(&self.wall, blocks as f64, sync),
             eq4_form: match &self.eq4_form.coefficients[..] {
-                [call, byte] if sync == Sync::OSync => {
+                [call, byte] if sync == Arm::OSync => {
                     Some(call.estimate * blocks as f64 + byte.estimate * num_bytes as f64)
                 }
                 _ => None,
@@ -165,22 +166,22 @@ impl Judged {
     }
 
     /// The cells of an arm.
-    pub fn arm(&self, sync: Sync) -> impl Iterator<Item = &Cell> {
+    pub fn arm(&self, sync: Arm) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(move |cell| cell.sync == sync)
     }
 
     /// The sum over an arm's cells for each block written, in seconds.
-    pub fn per_block(&self, sync: Sync, seconds: impl Fn(&Cell) -> f64) -> f64 {
+    pub fn per_block(&self, sync: Arm, seconds: impl Fn(&Cell) -> f64) -> f64 {
         self.arm(sync).map(seconds).sum::<f64>() / self.arm(sync).map(|cell| cell.blocks).sum::<u64>() as f64
     }
 
     /// The errors of a law in an arm; None if it is not about that arm.
-    pub fn errors_of(&self, sync: Sync, law: &str) -> Option<&Errors> {
+    pub fn errors_of(&self, sync: Arm, law: &str) -> Option<&Errors> {
         self.errors.iter().find(|one| one.sync == sync && one.law == law)
     }
 
     fn all_errors(&self) -> Vec<Errors> {
-        let of_arm = |sync: Sync| {
+        let of_arm = |sync: Arm| {
             let of_law = |(law, says): Law| {
                 let errors = self.arm(sync).filter_map(|cell| Some(error(cell, says(cell)?).abs()));
                 Errors::of(sync, law, &errors.collect::<Vec<_>>())
@@ -188,13 +189,13 @@ impl Judged {
             let spreads: Vec<f64> = self.arm(sync).map(|cell| cell.spread).collect();
             LAWS.into_iter().map(of_law).chain([Errors::of(sync, REPETITIONS, &spreads)]).collect::<Vec<_>>()
         };
-        Sync::ALL.into_iter().flat_map(of_arm).flatten().collect()
+        Arm::ALL.into_iter().flat_map(of_arm).flatten().collect()
     }
 }
 
 impl Errors {
     /// None without errors.
-    fn of(sync: Sync, law: &'static str, errors: &[f64]) -> Option<Errors> {
+    fn of(sync: Arm, law: &'static str, errors: &[f64]) -> Option<Errors> {
         Some(Errors {
             sync,
             law,
@@ -212,13 +213,13 @@ pub fn error(cell: &Cell, predicted: f64) -> f64 {
 }
 
 /// The document's second model of so many blocks, in its arms.
-fn model_2(fit: &Fit, blocks: f64, sync: Sync) -> Option<f64> {
+fn model_2(fit: &Fit, blocks: f64, sync: Arm) -> Option<f64> {
     let [intercept, block, arm, block_of_arm] = &fit.coefficients[..] else { return None };
     let plain = intercept.estimate + block.estimate * blocks;
     match sync {
-        Sync::None => Some(plain),
-        Sync::OSync => Some(plain + arm.estimate + block_of_arm.estimate * blocks),
-        Sync::ODsync | Sync::Fsync => None,
+        Arm::None => Some(plain),
+        Arm::OSync => Some(plain + arm.estimate + block_of_arm.estimate * blocks),
+        Arm::ODsync | Arm::Fsync => None,
     }
 }
 
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     /// Runs that take exactly this, in seconds.
-    fn judged(wall: impl Fn(Sizes, Sync) -> f64) -> Judged {
+    fn judged(wall: impl Fn(Sizes, Arm) -> f64) -> Judged {
         let grid = Grid::new(true, None);
         let made = grid.runs().into_iter().map(|run| {
             let wall = wall(run.sizes, run.sync);
@@ -250,34 +251,34 @@ mod tests {
     #[test]
     fn eq_4s_form_is_found_again() {
         let judged = judged(|sizes, sync| match sync {
-            Sync::OSync | Sync::ODsync => 223e-6 * sizes.blocks() as f64 + 3.18e-9 * sizes.file.as_f64(),
+            Arm::OSync | Arm::ODsync => 223e-6 * sizes.blocks() as f64 + 3.18e-9 * sizes.file.as_f64(),
             _ => 1e-6 * sizes.blocks() as f64 + 1e-3,
         });
         let [call, byte] = &judged.eq4_form.coefficients[..] else { panic!("{:?}", judged.eq4_form) };
         assert!((call.estimate / 223e-6 - 1.0).abs() < 1e-4, "{call:?}");
         assert!((byte.estimate / 3.18e-9 - 1.0).abs() < 1e-4, "{byte:?}");
-        let form = judged.errors_of(Sync::OSync, "Eq. 4's form, fitted here").unwrap();
+        let form = judged.errors_of(Arm::OSync, "Eq. 4's form, fitted here").unwrap();
         assert!(form.within == 9 && form.worst < 1e-3, "{form:?}");
         // Blocks alone do not tell it.
-        let model = judged.errors_of(Sync::OSync, "model 2, fitted here").unwrap();
+        let model = judged.errors_of(Arm::OSync, "model 2, fitted here").unwrap();
         assert!(model.worst > GOAL, "{model:?}");
-        assert_eq!(judged.errors_of(Sync::Fsync, "Eq. 4"), None);
-        assert_eq!(judged.arm(Sync::OSync).count(), 9);
+        assert_eq!(judged.errors_of(Arm::Fsync, "Eq. 4"), None);
+        assert_eq!(judged.arm(Arm::OSync).count(), 9);
     }
 
     #[test]
     fn model_2_is_found_again() {
         let judged = judged(|sizes, sync| match sync {
-            Sync::OSync => 0.07 + 200e-6 * sizes.blocks() as f64,
+            Arm::OSync => 0.07 + 200e-6 * sizes.blocks() as f64,
             _ => 0.001 + 1e-6 * sizes.blocks() as f64,
         });
         let names: Vec<&str> = judged.sys.coefficients.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["(Intercept)", "blocks", "synco_sync", "blocks:synco_sync"]);
-        for sync in [Sync::None, Sync::OSync] {
+        for sync in [Arm::None, Arm::OSync] {
             let model = judged.errors_of(sync, "model 2, fitted here").unwrap();
             assert!(model.worst < 1e-3, "{model:?}");
         }
-        let sys = judged.per_block(Sync::OSync, |cell| cell.taken.sys);
+        let sys = judged.per_block(Arm::OSync, |cell| cell.taken.sys);
         assert!(sys > 50e-6 && sys < 100e-6, "{sys}");
     }
 
@@ -286,7 +287,7 @@ mod tests {
         let taken = Taken { wall: 0.5, user: 0.0, sys: 0.25 };
         let run = Made {
             block_size: Bytes::kib(4).0,
-            sync: Sync::ODsync,
+            sync: Arm::ODsync,
             num_bytes: Bytes::mib(1).0,
             taken,
             unaccounted: taken.unaccounted(),

@@ -11,7 +11,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
 
-use super::grid::{Run, Sizes, Sync};
+use super::grid::{Arm, Run, Sizes};
 use crate::interrupt::Interrupted;
 use crate::scratch::Scratch;
 
@@ -44,7 +44,7 @@ pub struct Made {
     /// Bytes that each call writes.
     pub block_size: u64,
     /// The arm.
-    pub sync: Sync,
+    pub sync: Arm,
     /// Bytes of the file.
     pub num_bytes: u64,
     /// Times, in seconds.
@@ -86,7 +86,7 @@ fn write(scratch: &Scratch, run: &Run, signal: &AtomicUsize) -> anyhow::Result<T
         Interrupted::by(signal)?;
         file.write_all(&block)?;
     }
-    if run.sync == Sync::Fsync {
+    if run.sync == Arm::Fsync {
         file.sync_all()?;
     }
     drop(file);
@@ -102,7 +102,7 @@ fn write(scratch: &Scratch, run: &Run, signal: &AtomicUsize) -> anyhow::Result<T
 /// What a small synchronous write takes here: the median of a few files of some calls.
 pub fn probe(scratch: &Scratch, signal: &AtomicUsize) -> anyhow::Result<Nanos> {
     let block = Bytes(512);
-    let run = Run { sizes: Sizes { block, file: Bytes(block.0 * PROBE) }, sync: Sync::OSync, repeat: 0 };
+    let run = Run { sizes: Sizes { block, file: Bytes(block.0 * PROBE) }, sync: Arm::OSync, repeat: 0 };
     let mut times = Vec::new();
     for _ in 0..3 {
         times.push(made(scratch, &run, signal)?.taken.wall / PROBE as f64);

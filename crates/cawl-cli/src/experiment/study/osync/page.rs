@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::chart::{Group, Scale, Series, boxes, scatter};
 use super::super::{Finding, Section, Table, Verdict, fitted};
-use super::grid::Sync;
+use super::grid::Arm;
 use super::judge::{Cell, Errors, GOAL, Judged, LAWS, REPETITIONS, error};
 use super::measure::Made;
 use crate::regress::{Fit, Form};
@@ -72,20 +72,20 @@ fn tables(judged: &Judged) -> Vec<Table> {
 /// What a block takes by its size, medians over the files.
 fn per_block(judged: &Judged) -> Table {
     let row = |block: &u64| {
-        let of = |sync: Sync, pick: fn(&Cell) -> Option<f64>| {
+        let of = |sync: Arm, pick: fn(&Cell) -> Option<f64>| {
             let cells = judged.arm(sync).filter(|cell| cell.block_size == *block);
             let each: Vec<f64> = cells.filter_map(|cell| Some(pick(cell)? / cell.blocks as f64)).collect();
             median(&each).map_or("-".to_owned(), time)
         };
         let wall = |cell: &Cell| Some(cell.taken.wall);
         let kernel = |cell: &Cell| Some(cell.predicted.kernel);
-        let arm = |sync: Sync| [of(sync, wall), of(sync, |cell| Some(cell.taken.sys)), of(sync, kernel)];
+        let arm = |sync: Arm| [of(sync, wall), of(sync, |cell| Some(cell.taken.sys)), of(sync, kernel)];
         let mut cells = vec![Bytes(*block).to_string()];
-        cells.extend(arm(Sync::None));
-        cells.extend(arm(Sync::OSync));
-        cells.push(of(Sync::OSync, |cell| cell.predicted.eq4));
-        cells.extend([of(Sync::ODsync, wall), of(Sync::ODsync, kernel)]);
-        cells.extend([of(Sync::Fsync, wall), of(Sync::Fsync, kernel)]);
+        cells.extend(arm(Arm::None));
+        cells.extend(arm(Arm::OSync));
+        cells.push(of(Arm::OSync, |cell| cell.predicted.eq4));
+        cells.extend([of(Arm::ODsync, wall), of(Arm::ODsync, kernel)]);
+        cells.extend([of(Arm::Fsync, wall), of(Arm::Fsync, kernel)]);
         cells
     };
     let header = [
@@ -101,16 +101,16 @@ fn per_block(judged: &Judged) -> Table {
 
 fn errors(judged: &Judged) -> Table {
     let row = |law: &'static str| {
-        let of_arm = |sync: Sync| {
+        let of_arm = |sync: Arm| {
             let of = |one: &Errors| {
                 let errors = [one.median, one.worst].map(|error| percent(Some(error))).join(", ");
                 format!("{errors}, {} of {}", one.within, one.cells)
             };
             judged.errors_of(sync, law).map_or("-".to_owned(), of)
         };
-        [law.to_owned()].into_iter().chain(Sync::ALL.map(of_arm)).collect()
+        [law.to_owned()].into_iter().chain(Arm::ALL.map(of_arm)).collect()
     };
-    let header = ["law"].into_iter().chain(Sync::ALL.map(Sync::name));
+    let header = ["law"].into_iter().chain(Arm::ALL.map(Arm::name));
     Table {
         caption: "Errors of the cells' wall times: median, worst, and cells within 10 %".to_owned(),
         header: header.map(str::to_owned).collect(),
@@ -123,7 +123,7 @@ fn misses(judged: &Judged, law: &str, says: fn(&Cell) -> Option<f64>) -> Table {
     let files = sizes(judged, |cell| cell.num_bytes);
     let row = |block: &u64| {
         let of_file = |file: &u64| {
-            let mut arm = judged.arm(Sync::OSync);
+            let mut arm = judged.arm(Arm::OSync);
             let cell = arm.find(|cell| (cell.block_size, cell.num_bytes) == (*block, *file));
             cell.and_then(|cell| Some(signed(error(cell, says(cell)?)))).unwrap_or_default()
         };
@@ -143,14 +143,14 @@ fn signed(error: f64) -> String {
 }
 
 fn pictures(judged: &Judged, made: &[Made]) -> anyhow::Result<Vec<String>> {
-    let by_arm = Sync::ALL.map(|sync| {
+    let by_arm = Arm::ALL.map(|sync| {
         let runs = made.iter().filter(|one| one.sync == sync);
         let point = |one: &Made| ((one.num_bytes / one.block_size) as f64, one.taken.wall);
         Series { name: sync.name(), points: runs.map(point).collect() }
     });
     let by_law = LAWS[..5].iter().map(|(name, says)| {
         let point = |cell: &Cell| Some((cell.taken.wall, says(cell)?));
-        Series { name, points: judged.arm(Sync::OSync).filter_map(point).collect() }
+        Series { name, points: judged.arm(Arm::OSync).filter_map(point).collect() }
     });
     let group = |name: String, runs: &dyn Fn(&Made) -> bool| Group {
         name,
@@ -160,7 +160,7 @@ fn pictures(judged: &Judged, made: &[Made]) -> anyhow::Result<Vec<String>> {
         .into_iter()
         .map(|size| group(Bytes(size).to_string(), &|one| one.block_size == size))
         .collect();
-    let of_arm = Sync::ALL.map(|sync| group(sync.name().to_owned(), &|one| one.sync == sync));
+    let of_arm = Arm::ALL.map(|sync| group(sync.name().to_owned(), &|one| one.sync == sync));
     Ok(vec![
         scatter("Wall time against blocks written, each run", BLOCKS, WALL, &by_arm, false)?,
         scatter(
@@ -190,16 +190,16 @@ fn findings(judged: &Judged) -> Vec<Finding> {
     };
     let here = |holds: bool| if holds { Verdict::Holds } else { Verdict::Differs };
     let near = |found: f64, theirs: f64| here((found / theirs - 1.0).abs() <= GOAL);
-    let sums = |sync: Sync| {
+    let sums = |sync: Arm| {
         let wall = judged.per_block(sync, |cell| cell.taken.wall);
         let sys = judged.per_block(sync, |cell| cell.taken.sys);
         let kernel = judged.per_block(sync, |cell| cell.predicted.kernel);
         (wall, format!("wall {}, system {}", time(wall), time(sys)), format!("kernel {}", time(kernel)))
     };
-    let (synchronous, observed, predicted) = sums(Sync::OSync);
+    let (synchronous, observed, predicted) = sums(Arm::OSync);
     let mut findings =
         vec![finding("004, a block with O_SYNC", "200 µs", observed, predicted, near(synchronous, 200e-6))];
-    let (plain, observed, predicted) = sums(Sync::None);
+    let (plain, observed, predicted) = sums(Arm::None);
     findings.push(finding("004, a block without it", "1 µs", observed, predicted, near(plain, 1e-6)));
     let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
     let overhead = |fit: &Fit| fit.coefficients.iter().find(|one| one.name == "synco_sync").cloned();
@@ -220,8 +220,8 @@ fn findings(judged: &Judged) -> Vec<Finding> {
             here(inside),
         ));
     }
-    let wall: f64 = judged.arm(Sync::OSync).map(|cell| cell.taken.wall).sum();
-    let unaccounted = judged.arm(Sync::OSync).map(|cell| cell.taken.unaccounted()).sum::<f64>() / wall;
+    let wall: f64 = judged.arm(Arm::OSync).map(|cell| cell.taken.wall).sum();
+    let unaccounted = judged.arm(Arm::OSync).map(|cell| cell.taken.unaccounted()).sum::<f64>() / wall;
     findings.push(finding(
         "004, unaccounted time with O_SYNC",
         "can be ignored",
@@ -245,7 +245,7 @@ fn findings(judged: &Judged) -> Vec<Finding> {
         ));
     }
     for (item, law) in [("000, Eq. 4 on 004's grid, O_SYNC", "Eq. 4"), ("kernel on the same", "kernel")] {
-        let Some(one) = judged.errors_of(Sync::OSync, law) else { continue };
+        let Some(one) = judged.errors_of(Arm::OSync, law) else { continue };
         let errors = [one.median, one.worst].map(|error| percent(Some(error)));
         let predicted =
             format!("{} of {} cells; median {}, worst {}", one.within, one.cells, errors[0], errors[1]);

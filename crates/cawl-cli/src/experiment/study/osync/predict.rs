@@ -5,7 +5,7 @@ use cawl_core::{Bytes, HostProfile, Nanos, Time, build};
 use cawl_wire::{Event, FileKind, Op, flag};
 use serde::Serialize;
 
-use super::grid::{Sizes, Sync};
+use super::grid::{Arm, Sizes};
 
 /// What one run should take, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -22,7 +22,7 @@ pub struct Predicted {
 
 impl Predicted {
     /// Of a run on device `dev` of a machine with this profile.
-    pub fn of(sizes: Sizes, sync: Sync, profile: &HostProfile, dev: u64) -> anyhow::Result<Predicted> {
+    pub fn of(sizes: Sizes, sync: Arm, profile: &HostProfile, dev: u64) -> anyhow::Result<Predicted> {
         let calls = calls(sizes, sync, dev);
         let model = |name: &str| -> anyhow::Result<f64> {
             let mut model = build(name, profile).with_context(|| format!("there is no model {name}"))?;
@@ -54,7 +54,7 @@ pub fn eq4(profile: &HostProfile, dev: u64, size: Bytes) -> Nanos {
 }
 
 /// The calls of a run: a new file, its writes, the fsync if there is one, and the close.
-fn calls(sizes: Sizes, sync: Sync, dev: u64) -> Vec<Event> {
+fn calls(sizes: Sizes, sync: Arm, dev: u64) -> Vec<Event> {
     let of_open = flag::WRITABLE | sync.of_event();
     let call = |op| Event {
         dev,
@@ -69,7 +69,7 @@ fn calls(sizes: Sizes, sync: Sync, dev: u64) -> Vec<Event> {
     let size = sizes.block.0;
     let write = |at| Event { offset: at * size, requested: size, returned: size as i64, ..call(Op::Write) };
     let opened = Event { flags: of_open | flag::TRUNC, returned: 3, ..call(Op::Open) };
-    let fsync = (sync == Sync::Fsync).then(|| call(Op::Fsync));
+    let fsync = (sync == Arm::Fsync).then(|| call(Op::Fsync));
     let writes = (0..sizes.blocks()).map(write);
     [opened].into_iter().chain(writes).chain(fsync).chain([call(Op::Close)]).collect()
 }
@@ -78,7 +78,7 @@ fn calls(sizes: Sizes, sync: Sync, dev: u64) -> Vec<Event> {
 mod tests {
     use super::*;
 
-    fn predicted(sync: Sync) -> Predicted {
+    fn predicted(sync: Arm) -> Predicted {
         let sizes = Sizes { block: Bytes::kib(4), file: Bytes::mib(1) };
         Predicted::of(sizes, sync, &HostProfile::uncalibrated(), 1).unwrap()
     }
@@ -88,21 +88,17 @@ mod tests {
         // 100 µs, and 4096 bytes at 2 GB/s and at 500 MB/s.
         let cost = eq4(&HostProfile::uncalibrated(), 1, Bytes(4096));
         assert!((cost.get() - (100e3 + 2048.0 + 8192.0)).abs() < 1e-6, "{cost}");
-        let eq4 = predicted(Sync::OSync).eq4.unwrap();
+        let eq4 = predicted(Arm::OSync).eq4.unwrap();
         assert!((eq4 - 256.0 * cost.as_seconds()).abs() < 1e-12);
-        assert_eq!((predicted(Sync::None).eq4, predicted(Sync::Fsync).eq4), (None, None));
+        assert_eq!((predicted(Arm::None).eq4, predicted(Arm::Fsync).eq4), (None, None));
     }
 
     #[test]
     fn waiting_for_the_device_costs_more_than_not_and_each_time_more_than_once() {
         let of = |sync| predicted(sync).kernel;
-        assert!(
-            of(Sync::None) < of(Sync::Fsync) && of(Sync::Fsync) < of(Sync::ODsync),
-            "{:?}",
-            Sync::ALL.map(of)
-        );
-        assert!(of(Sync::ODsync) <= of(Sync::OSync), "{:?}", Sync::ALL.map(of));
-        let cawl = predicted(Sync::OSync);
+        assert!(of(Arm::None) < of(Arm::Fsync) && of(Arm::Fsync) < of(Arm::ODsync), "{:?}", Arm::ALL.map(of));
+        assert!(of(Arm::ODsync) <= of(Arm::OSync), "{:?}", Arm::ALL.map(of));
+        let cawl = predicted(Arm::OSync);
         // A whole number of its blocks: the paper's Eq. 3 is its Eq. 4 then, but for the first seek.
         assert!((cawl.cawl / cawl.eq4.unwrap() - 1.0).abs() < 0.05, "{cawl:?}");
     }
