@@ -17,6 +17,7 @@
 //! - `storms`: hundreds of short processes, started and killed by several threads
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `report_page`: the report as a page, in headless Chromium
+//! - `direct`: the study of direct and buffered writes
 //! - `experiment`: the documents' studies leave a page, all runs and nothing else
 //! - `explain`: causes of real programs' calls, and the questions about a trace
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
@@ -52,6 +53,7 @@ mod copies;
 mod cpython;
 mod crash;
 mod daemon;
+mod direct;
 mod doctor;
 mod ending;
 mod experiment;

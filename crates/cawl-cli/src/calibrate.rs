@@ -350,6 +350,7 @@ fn profile(
     put(&mut profile.device.direct, time(device.latency).map(Some));
     let allocation = time(device.allocation);
     put(&mut profile.device.allocation, allocation.map(Some));
+    put(&mut profile.device.partial, time(device.partial).map(Some));
     let delayed = delayed_allocation(&profile, device);
     put(&mut profile.device.delayed_allocation, delayed.map(Some));
     // Measured by direct writes into new blocks.

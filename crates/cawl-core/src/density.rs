@@ -85,6 +85,17 @@ impl Histogram {
     }
 }
 
+impl Density {
+    /// The density of what calls took, of which no cause is known; None without calls.
+    pub fn of(times: impl IntoIterator<Item = Nanos>) -> Option<Density> {
+        let mut histogram = Histogram::default();
+        for time in times.into_iter().filter(|time| *time > Nanos::ZERO) {
+            histogram.add(time.get() as f32, time.get() as u64, Cause::Unexpected);
+        }
+        histogram.density()
+    }
+}
+
 /// Costs of the calls of an operation.
 #[derive(Clone, Debug, Default)]
 struct OfOp {

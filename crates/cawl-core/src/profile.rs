@@ -183,6 +183,12 @@ pub struct DeviceConstants {
     /// (`ext4_iomap_alloc`, `ext4_handle_inode_extension`, 6.18). None: it is a part of `sync_call`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Measured<Nanos>>,
+    /// What a direct write takes longer that extends its file, or fills a hole of it, by a part of a block of
+    /// the filesystem: it has the inode for itself (`ext4_dio_write_checks`, `ext4_unaligned_io`), and the
+    /// rest of a new block is zeroed (`iomap_dio_zero`, 6.18). None: nothing, and it is taken to allocate a
+    /// block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Measured<Nanos>>,
     /// What a synchronous write through the page cache takes longer into new blocks than a direct one would
     /// that need not allocate them: delayed allocation, and handing over its pages (`ext4_writepages`, 6.18).
     /// None: it is a part of `sync_call`.

@@ -139,6 +139,8 @@ pub enum Study {
     Seeds,
     /// Writes with and without O_SYNC, O_DSYNC and fsync: sizes of block and file, observed and predicted
     Osync,
+    /// Direct and buffered writes, with and without syncs: 512 B to 64 KiB, appended and at random
+    Direct,
 }
 
 /// One of the paper's figures, or the recordings that profiles are derived from.

@@ -39,6 +39,8 @@ pub struct Device {
     pub latency: Option<Estimate>,
     /// What a direct write takes longer into new blocks than over allocated ones.
     pub allocation: Option<Estimate>,
+    /// What a direct write takes longer that extends its file by a part of a block of the filesystem.
+    pub partial: Option<Estimate>,
     /// What a synchronous write through the page cache takes longer than a direct one, both into new blocks.
     pub through_cache: Option<Estimate>,
     /// Of a jump.
@@ -80,8 +82,10 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     bench.repeat(|bench, index| {
         let synchronous_bytes: usize = SYNCHRONOUS.iter().map(|(size, count)| size * count).sum();
         let extending_bytes: usize = EXTENDING.iter().map(|(size, count)| 2 * size * (count + 1)).sum();
-        let needed =
-            (round_bytes + synchronous_bytes + extending_bytes + SMALL * (40 + 2 * (PAIRS.0 + 1))) as u64;
+        let needed = (round_bytes
+            + synchronous_bytes
+            + extending_bytes
+            + SMALL * (40 + 2 * (PAIRS.0 + 1) + 6 * (PARTED + 1))) as u64;
         if !bench.spend(needed) {
             bench.note(
                 "the bytes allowed were used up before the last repeat; give a higher --max-bytes for more",
@@ -120,7 +124,9 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
         seek_and_flush(bench, &file, &synchronous, span, index, &mut samples)?;
         synchronous_calls(bench, index, &mut samples)?;
         // Last, since the time of a brief calibration may be over before.
-        samples.allocation.push(allocation(bench)?);
+        let allocation = allocation(bench)?;
+        samples.allocation.push(allocation);
+        samples.partial.extend(partial(bench, allocation)?);
         samples.through_cache.push(through_cache_longer(bench)?);
         Ok(())
     })?;
@@ -139,6 +145,7 @@ struct Samples {
     transfer: Vec<Line>,
     latency: Vec<f64>,
     allocation: Vec<f64>,
+    partial: Vec<f64>,
     read: Vec<Line>,
     seek: Vec<f64>,
     one_after_another: Vec<f64>,
@@ -172,6 +179,7 @@ impl Samples {
             read: slope(&self.read),
             latency: Estimate::of(&self.latency),
             allocation: Estimate::of(&self.allocation),
+            partial: Estimate::of(&self.partial),
             seek,
             flush: Estimate::of(&self.flush),
             sync_call: Estimate::of(&self.sync_call),
@@ -205,6 +213,40 @@ fn allocation(bench: &mut Bench) -> anyhow::Result<f64> {
         bench.scratch.remove("extending");
     }
     Ok(longer.max(0.0))
+}
+
+/// Blocks of the filesystem that are filled in parts, for each size of part.
+const PARTED: usize = 6;
+
+/// What direct writes of a half, a quarter and an eighth of the filesystem's block take longer that extend a
+/// file than the same over its blocks, beyond the `allocation` of those that begin a block, in the mean; None
+/// if the device's block is not smaller than the filesystem's.
+fn partial(bench: &Bench, allocation: f64) -> anyhow::Result<Option<f64>> {
+    let block = bench.place.stream_buffer.0.min(SMALL as u64) as usize;
+    let logical = bench.place.block.map_or(512, |block| block.0 as usize);
+    let sizes: Vec<usize> =
+        [2, 4, 8].map(|parts| block / parts).into_iter().filter(|size| *size >= logical).collect();
+    let mut longer = 0.0;
+    for size in &sizes {
+        let file = bench.scratch.direct_file("parted", OFlag::empty())?.context("no direct I/O any more")?;
+        let data = &bench.data.bytes()[..*size];
+        let pass = || {
+            bench.go_on()?;
+            let mut times = [Vec::new(), Vec::new()];
+            // The first block seeks.
+            for at in (0..(PARTED + 1) * block).step_by(*size) {
+                let time = timed(|| file.write_all_at(data, at as u64).with_context(no_space))?;
+                times[usize::from(at % block != 0)].extend((at >= block).then_some(time));
+            }
+            let [begin, within] = times.map(|times| quantile(&times, 0.25).unwrap_or(f64::NAN));
+            let begins = *size as f64 / block as f64;
+            anyhow::Ok(begins * begin + (1.0 - begins) * within)
+        };
+        let (new, over) = (pass()?, pass()?);
+        longer += new - over - allocation * *size as f64 / block as f64;
+        bench.scratch.remove("parted");
+    }
+    Ok((!sizes.is_empty()).then(|| (longer / sizes.len() as f64).max(0.0)))
 }
 
 /// Pairs of synchronous writes, through the page cache and direct, and the time after which no further one

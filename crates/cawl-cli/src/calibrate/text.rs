@@ -64,6 +64,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("base rate of throttling", device.base_rate.map(rate)),
         ("latency of a wait", device.latency.map(time)),
         ("allocation, direct write", device.allocation.map(time)),
+        ("part of a block, direct write", device.partial.map(time)),
         ("allocation, synchronous write", device.delayed_allocation.map(time)),
         ("synchronous call", Some(time(device.sync_call))),
         ("fsync", Some(time(device.fsync))),

@@ -4,6 +4,7 @@
 //! the rows of the summary.
 
 mod chart;
+mod direct;
 mod fitted;
 mod osync;
 mod seeds;
@@ -143,7 +144,9 @@ impl Study {
     /// The time that it takes at most, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds | Study::Osync => osync::longest(quick),
+            Study::Seeds => osync::longest(quick) + direct::expected(true),
+            Study::Osync => osync::longest(quick),
+            Study::Direct => direct::expected(quick),
         }
     }
 
@@ -152,9 +155,11 @@ impl Study {
             Study::Seeds => {
                 let mut sections = seeds::sections(bench)?;
                 sections.push(osync::section(bench)?);
+                sections.push(direct::section(bench, true)?);
                 Ok(sections)
             }
             Study::Osync => Ok(vec![osync::section(bench)?]),
+            Study::Direct => Ok(vec![direct::section(bench, bench.quick)?]),
         }
     }
 }

@@ -70,8 +70,8 @@ pub fn differences(before: &HostProfile, after: &HostProfile) -> Vec<Difference>
 const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, near B/s, \
                       flush_factor 1, cached_flush_factor 1, folio B/s, hot_size B";
 const DEVICE: &str = "write B/s, read B/s, writeback B/s, latency ns, direct ns, allocation ns, \
-                      delayed_allocation ns, sync_call ns, fsync ns, flush ns, idle ns, request ns, folio ns, \
-                      seek ns, block B, queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, \
+                      partial ns, delayed_allocation ns, sync_call ns, fsync ns, flush ns, idle ns, request ns, \
+                      folio ns, seek ns, block B, queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, \
                       strict_limit 1, syncs_stamps 1";
 const CALLS: &str = "write ns, empty ns, odd ns, folio ns, inode ns, clean ns, away ns, jump ns, stream ns";
 const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \

@@ -165,3 +165,15 @@ fn a_bin_is_a_sixteenth_of_an_octave_and_extremes_have_one() {
         assert!(density.from.is_finite() && density.modes.len() == 1, "{density:?}");
     }
 }
+
+#[test]
+fn the_density_of_times_alone() {
+    let mut noise = noise(1);
+    let times: Vec<Nanos> = (0..1000)
+        .map(|at| Nanos::new(if at % 4 == 0 { 90e3 } else { 4e3 } * (0.1 * normal(&mut noise)).exp()))
+        .collect();
+    let density = Density::of(times.into_iter().chain([Nanos::ZERO])).expect("there are calls");
+    let shares: Vec<f64> = density.modes.iter().map(|mode| (mode.share * 100.0).round()).collect();
+    assert_eq!((density.calls, shares), (1000, vec![75.0, 25.0]));
+    assert_eq!(Density::of([]), None);
+}

@@ -184,6 +184,23 @@ fn stores_dirty_pages_at_their_faults() {
     assert!(waited > (8 << 20) as f64 / profile.device.write.value.get());
 }
 
+/// Reading a page for a part of it takes a request, which a direct write tells.
+#[test]
+fn a_page_that_is_read_first_takes_a_request() {
+    let read = |direct: Option<f64>| {
+        let mut profile = profile();
+        profile.device.direct = direct.map(|time| Measured::assumed(Nanos::new(time)));
+        let mut program = Program::on(&profile);
+        program.call(write(0, 0, 1 << 20));
+        program.waits_at(Op::Fsync);
+        program.call(range(Op::Advise, 0, 0, ADVICE_DONTNEED));
+        let part = program.call(write(0, 4096, 512)).expect("a cost");
+        part.parts[Cause::PartialPage].get()
+    };
+    assert!((read(Some(30e3)) - read(None) - 30e3).abs() < 1.0);
+    assert!(read(None) > 0.0);
+}
+
 /// What DONTNEED drops is new memory when it is written again, or read if only a part of a page is.
 #[test]
 fn advised_pages_are_dropped_as_far_as_they_are_on_the_device() {

@@ -162,6 +162,35 @@ fn a_direct_write_into_new_blocks_takes_longer() {
     assert_eq!(more(flag::DSYNC), [0.0; 4], "has a constant of its own");
 }
 
+/// Parts of blocks take longer where the file grows or has a hole, and allocate once for each block.
+#[test]
+fn a_direct_write_of_a_part_of_a_block_takes_longer_where_the_file_grows() {
+    let costs = |partial: Option<f64>, flags, calls: &[(u64, u64)]| {
+        let mut profile = profile();
+        let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
+        profile.device.allocation = Some(micros(20.0));
+        profile.device.partial = partial.map(micros);
+        profile.device.write.value = Rate::mb_per_second(1e9);
+        let mut program = Program::on(&profile);
+        program.call(range(Op::Allocate, 0, 8192, 0));
+        let cost =
+            |(at, bytes): &(u64, u64)| program.call(with(flags, *at, *bytes)).expect("a cost").cost.get();
+        let costs: Vec<f64> = calls.iter().map(cost).collect();
+        costs.iter().map(|cost| ((cost - costs[0]) / 1e3).round()).collect::<Vec<f64>>()
+    };
+    // A whole block into space set aside; a part of one there; over both; behind the end, and on there.
+    let calls =
+        [(0, 4096), (4096, 512), (4608, 512), (512, 1024), (8192, 2048), (10_240, 2048), (10_240, 2048)];
+    let direct = |partial| costs(partial, flag::DIRECT, &calls);
+    assert_eq!(direct(Some(300.0)), [0.0, 300.0, -20.0, -20.0, 300.0, 280.0, -20.0]);
+    assert_eq!(direct(None), [0.0, 0.0, -20.0, -20.0, 0.0, 0.0, -20.0], "as without the constant");
+    // Sizes of whole blocks that do not begin at one, and more than one block.
+    let odd = [(0, 4096), (8704, 4096), (12_800, 8192)];
+    assert_eq!(costs(Some(300.0), flag::DIRECT, &odd), [0.0, 300.0, 300.0]);
+    let through = |partial| costs(partial, flag::DSYNC, &calls);
+    assert_eq!(through(Some(300.0)), through(None), "the page cache has whole pages");
+}
+
 /// Through the page cache, blocks are allocated as its pages are handed over.
 #[test]
 fn a_synchronous_write_into_new_blocks_takes_longer() {

@@ -10,6 +10,8 @@ pub(super) struct Constants {
     /// Binary logarithm of the page.
     pub(super) page_bits: u32,
     pub(super) folio: u64,
+    /// The filesystem's block, in bytes, so far as is known: `st_blksize`, a page at most.
+    pub(super) block: u64,
     pub(super) call: f64,
     pub(super) stream_call: f64,
     pub(super) stream_byte: f64,
@@ -47,6 +49,7 @@ impl Constants {
             page,
             page_bits: page.ilog2(),
             folio: (kernel.folio.0 / page).max(1),
+            block: kernel.stream_buffer.0.clamp(1, page),
             call: profile.calls.write.value.as_seconds(),
             stream_call: profile.calls.stream.value.as_seconds(),
             stream_byte: 1.0 / memory.stream.value.get(),

@@ -71,6 +71,8 @@ impl Kernel {
         let filled = self.machine.cache.fill(call.file, offset / page, last.div_ceil(page));
         let inode = self.machine.cache.file_mut(call.file);
         let grows = filled || last > inode.size;
+        let block = self.constants.block;
+        let allocates = filled || last.div_ceil(block) > inode.size.div_ceil(block);
         inode.size = inode.size.max(last);
         self.machine.change(call.file, call.at, grows);
         let is_synchronous = event.has(flag::SYNC | flag::DSYNC);
@@ -86,7 +88,11 @@ impl Kernel {
             }
             None => self.latency(call),
         };
-        let allocation = known(&of.allocation.filter(|_| grows));
+        let in_blocks = offset.is_multiple_of(block) && bytes.is_multiple_of(block);
+        let partial = of.partial.filter(|_| !in_blocks && grows);
+        // The rest of a block that the call before has begun is there already.
+        let allocates = if partial.is_some() { allocates } else { grows };
+        let allocation = known(&of.allocation.filter(|_| allocates)) + known(&partial);
         call.spent[Cause::Transfer] += allocation;
         self.occupy(call, transfer, latency + allocation + fixed + seek);
     }

@@ -11,6 +11,7 @@ use std::mem;
 use super::super::cache::Found;
 use super::super::folios::Folios;
 use super::intervals::Cold;
+use super::sync::known;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
 use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
@@ -304,7 +305,8 @@ impl Kernel {
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
         if self.machine.cache.is_elsewhere(call.file, edge) {
             let of = self.profile.device_of(self.machine.devices[call.device].id);
-            let cost = of.seek.value.as_seconds() + self.constants.page as f64 / of.read.value.get();
+            let request = known(&of.direct) + of.seek.value.as_seconds();
+            let cost = request + self.constants.page as f64 / of.read.value.get();
             call.pass(cost);
             call.spent[Cause::PartialPage] += cost;
             call.work.seeks += 1.0;
