@@ -60,7 +60,8 @@ pub fn dirtyable(installed: Bytes) -> Bytes {
     let low = LOW_ZONES[0].min(managed);
     let middle = (LOW_ZONES[1] - LOW_ZONES[1] * DESCRIPTION / PAGE).min(managed - low);
     let zones = [low, middle, managed - low - middle];
-    // For huge pages: two blocks of 512 pages in each zone, and nine for the types of pages that are kept apart.
+    // For huge pages: two blocks of 512 pages in each zone, and nine for the types of pages that are kept
+    // apart.
     let populated = zones.iter().filter(|zone| **zone > 0).count() as u64;
     let for_huge = (512 * populated * (2 + 9)).min(managed / 20);
     let least = ((managed * PAGE / 1024 * 16).isqrt().clamp(128, 262_144) * 1024 / PAGE).max(for_huge);
@@ -79,12 +80,12 @@ mod tests {
 
     #[test]
     fn the_limits_of_a_machine_follow_from_its_memory() {
-        // 24 GiB of a virtual machine with 6.18: `MemFree` and the file pages less 5 772 765 dirtyable pages are
-        // 40 812 pages; 24 684 092 KiB are managed.
+        // 24 GiB of a virtual machine with 6.18: `MemFree` and the file pages less 5 772 765 dirtyable pages
+        // are 40 812 pages; 24 684 092 KiB are managed.
         let pages = dirtyable(Bytes(24 << 30)).0 / PAGE;
         assert!((6_100_000..6_171_023).contains(&pages), "{pages}");
-        // The first host of the CAWL paper, 384 GiB and 10 %: its model has the flusher begin between the 37th
-        // and the 38th GiB.
+        // The first host of the CAWL paper, 384 GiB and 10 %: its model has the flusher begin between the
+        // 37th and the 38th GiB.
         let limits = DirtyLimits::of([0.1, 0.4], dirtyable(Bytes(384 << 30)));
         assert!((37 << 30..=38 << 30).contains(&limits.background.0), "{limits:?}");
         assert_eq!(limits.hard.0 / limits.background.0, 4);

@@ -1,7 +1,7 @@
 //! Studies: the experiments and data of the documents beside the paper, each a section of one page.
 //!
-//! A section tells what was measured here, what the models predict, and what the document says; its findings are
-//! the rows of the summary.
+//! A section tells what was measured here, what the models predict, and what the document says; its findings
+//! are the rows of the summary.
 
 mod chart;
 mod direct;
