@@ -34,8 +34,8 @@
 //! - `tune`: which setting suits which pattern of writing
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
-//! - `whatif`: what a trace's calls would cost with changes; `advise`: which changes are worth it; `rerun`: the
-//!   same for real
+//! - `whatif`: what a trace's calls would cost with changes; `advise`: which changes are worth it; `rerun`:
+//!   the same for real
 //!
 //! A test that needs something missing on this machine prints a line that begins with `SKIPPED:` to stderr
 //! (past the test harness, so it is seen without `--nocapture`) and passes:

@@ -9,6 +9,7 @@ mod cmd;
 mod descendants;
 mod experiment;
 mod export;
+mod group;
 mod interrupt;
 mod meet;
 mod offline;

@@ -68,6 +68,10 @@ impl Devices {
         devices
     }
 
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
     pub fn profile(&self) -> Chosen {
         profiles::choose_for(&self.places)
     }

@@ -117,7 +117,7 @@ impl Analysis {
         }
         let track = |name: &String, mode| {
             build(name, profile)
-                .map(|m| Track::new(m, mode, profile.kernel.page))
+                .map(|m| Track::new(m, mode, &profile.kernel))
                 .ok_or_else(|| ModelsError::Unknown(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;

@@ -1,5 +1,7 @@
 //! Reads the *text* of files under /proc and /sys; fetching the text is the daemon's business.
 
+pub mod cgroup;
+
 use std::borrow::Cow;
 
 use crate::record::{DeviceCounters, Filesystem, Sample};

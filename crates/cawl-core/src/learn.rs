@@ -236,7 +236,8 @@ impl Learner {
 
     /// Writers may be held back by now, whatever the model says.
     fn pressed(&self) -> bool {
-        let freerun = self.profile.kernel.limits.freerun();
+        let kernel = &self.profile.kernel;
+        let freerun = kernel.limits.tighter(kernel.cgroup).freerun();
         self.level.is_some_and(|level| level + self.since > freerun)
     }
 

@@ -25,6 +25,11 @@ impl DirtyLimits {
         Bytes(self.background.0.midpoint(self.hard.0))
     }
 
+    /// Those of the two domains that throttle first; `group` are the limits of a memory cgroup.
+    pub fn tighter(self, group: Option<DirtyLimits>) -> DirtyLimits {
+        group.filter(|group| group.freerun() < self.freerun()).unwrap_or(self)
+    }
+
     /// The limits of so much dirtyable memory, with the ratios as fractions of 1: `domain_dirty_limits` in
     /// mm/page-writeback.c.
     pub fn of([background, hard]: [f64; 2], dirtyable: Bytes) -> DirtyLimits {
@@ -55,7 +60,8 @@ pub fn dirtyable(installed: Bytes) -> Bytes {
     let low = LOW_ZONES[0].min(managed);
     let middle = (LOW_ZONES[1] - LOW_ZONES[1] * DESCRIPTION / PAGE).min(managed - low);
     let zones = [low, middle, managed - low - middle];
-    // For huge pages: two blocks of 512 pages in each zone, and nine for the types of pages that are kept apart.
+    // For huge pages: two blocks of 512 pages in each zone, and nine for the types of pages that are kept
+    // apart.
     let populated = zones.iter().filter(|zone| **zone > 0).count() as u64;
     let for_huge = (512 * populated * (2 + 9)).min(managed / 20);
     let least = ((managed * PAGE / 1024 * 16).isqrt().clamp(128, 262_144) * 1024 / PAGE).max(for_huge);
@@ -74,15 +80,18 @@ mod tests {
 
     #[test]
     fn the_limits_of_a_machine_follow_from_its_memory() {
-        // 24 GiB of a virtual machine with 6.18: `MemFree` and the file pages less 5 772 765 dirtyable pages are
-        // 40 812 pages; 24 684 092 KiB are managed.
+        // 24 GiB of a virtual machine with 6.18: `MemFree` and the file pages less 5 772 765 dirtyable pages
+        // are 40 812 pages; 24 684 092 KiB are managed.
         let pages = dirtyable(Bytes(24 << 30)).0 / PAGE;
         assert!((6_100_000..6_171_023).contains(&pages), "{pages}");
-        // The first host of the CAWL paper, 384 GiB and 10 %: its model has the flusher begin between the 37th
-        // and the 38th GiB.
+        // The first host of the CAWL paper, 384 GiB and 10 %: its model has the flusher begin between the
+        // 37th and the 38th GiB.
         let limits = DirtyLimits::of([0.1, 0.4], dirtyable(Bytes(384 << 30)));
         assert!((37 << 30..=38 << 30).contains(&limits.background.0), "{limits:?}");
         assert_eq!(limits.hard.0 / limits.background.0, 4);
+        let group = DirtyLimits::of([0.1, 0.4], Bytes(1 << 30));
+        assert_eq!((limits.tighter(Some(group)), limits.tighter(None)), (group, limits));
+        assert_eq!(group.tighter(Some(limits)), group);
         // No room between the two; hardly any memory.
         let limits = DirtyLimits::of([0.3, 0.2], Bytes(1000));
         assert_eq!((limits.background, limits.hard), (Bytes(100), Bytes(200)));

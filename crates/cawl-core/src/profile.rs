@@ -207,8 +207,8 @@ pub struct DeviceConstants {
     /// thread that serves it, must wake up. It grows as [`CallConstants::away`] does. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Measured<Nanos>>,
-    /// What each request of a wait takes beyond the first, without seek and transfer: pages that lie scattered
-    /// need several. None: nothing.
+    /// What each request of a wait takes beyond the first, without seek and transfer: pages that lie
+    /// scattered need several. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Measured<Nanos>>,
     /// What each folio of the page cache takes beyond the first that a wait hands to the device, without the

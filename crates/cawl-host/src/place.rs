@@ -110,6 +110,13 @@ impl Place {
         host_text::device_counters(&stat, Time(0), 0)
     }
 
+    /// Number of the whole disk, as io.max names it; that of a logical volume is its own.
+    pub fn disk(&self) -> Option<u64> {
+        let device = self.sysfs.as_ref()?;
+        let disk = if device.join("partition").exists() { device.parent()? } else { device };
+        host_text::cgroup::device(&read(disk.join("dev").to_str()?))
+    }
+
     /// A setting of the device's writeback, such as `min_ratio`.
     pub fn writeback_setting(&self, name: &str) -> Option<u64> {
         // A partition's writeback is that of its disk.
@@ -155,6 +162,7 @@ mod tests {
         let place = Place::of(dir.path()).unwrap();
         assert!(!place.device.is_empty() && place.stream_buffer > Bytes::ZERO);
         assert!(place.folder.starts_with(&place.mount));
+        assert_eq!(place.disk().is_some(), place.sysfs.is_some());
         let error = Place::of(&dir.path().join("missing")).unwrap_err();
         assert!(format!("{error:#}").contains("existing folder"));
         assert_eq!(Place::of(Path::new("/dev/shm")).map(|place| place.backing).ok(), Some(Backing::Memory));

@@ -7,6 +7,7 @@
 
 mod calibrate;
 pub mod causes;
+pub mod cgroup;
 mod disk;
 mod tune;
 pub mod writers;
@@ -91,6 +92,8 @@ const CHECKS: &[Check] = &[
     check("writers-one-file", false, |bench| writers::share_a_disk(bench, 4, true)),
     check("two-disks", false, writers::two_disks),
     check("strict-disk", false, writers::strict_disk),
+    check("cgroup-one", false, cgroup::one),
+    check("cgroup-two", false, cgroup::two),
     check("causes-throttle-dd", false, |bench| causes::check(bench, "causes-throttle-dd")),
     check("causes-throttle-threads", false, |bench| causes::check(bench, "causes-throttle-threads")),
     check("causes-throttle-small", false, |bench| causes::check(bench, "causes-throttle-small")),

@@ -2,9 +2,9 @@
 //!
 //! A round writes a new file in calls of each size, then the same bytes again, and fits lines through the
 //! costs. Small calls: the slope is the copy from the processor's cache. Large calls: the slope is the copy
-//! from memory, and that from the processor's cache where they have the same data each time. A file that stays
-//! in that cache is written over in small calls: the intercept is the call, the slope the copy within it. The
-//! files are removed before the flusher writes them, so nothing reaches the device.
+//! from memory, and that from the processor's cache where they have the same data each time. A file that
+//! stays in that cache is written over in small calls: the intercept is the call, the slope the copy within
+//! it. The files are removed before the flusher writes them, so nothing reaches the device.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -230,8 +230,8 @@ const NEAR: usize = 128 << 10;
 /// Times that it is written over in calls of each size.
 const REWRITES: usize = 16;
 
-/// What a call costs over cached pages in the processor's cache: of each size, of no bytes, and of one byte more
-/// than a page.
+/// What a call costs over cached pages in the processor's cache: of each size, of no bytes, and of one byte
+/// more than a page.
 fn near(bench: &mut Bench, round: &mut Round) -> anyhow::Result<()> {
     let file = bench.scratch.file("near")?;
     bench.write_run(&file, 0, NEAR, SINGLE)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cawl_client::address;
+use cawl_host::cgroup::{Group, Version};
 use cawl_host::{inspect, profiles};
 use serde::Serialize;
 
@@ -96,7 +97,9 @@ fn text(findings: &Findings, terminal: bool) -> String {
 fn machine() -> Vec<Check> {
     let mut checks = vec![sockets(), library()];
     checks.extend(preloads());
-    checks.extend([kernel(), coverage(), limits(), profile()]);
+    checks.extend([kernel(), coverage(), limits()]);
+    checks.extend(group());
+    checks.push(profile());
     checks
 }
 
@@ -185,6 +188,24 @@ fn limits() -> Check {
     let limits = sample.limits(cawl_host::page());
     let (background, hard) = (limits.background.0 >> 20, limits.hard.0 >> 20);
     check("dirty limits", State::Fine, format_args!("background {background} MiB, hard {hard} MiB"))
+}
+
+/// What the control group of a program started here means for its dirty pages, if memory is limited there.
+fn group() -> Option<Check> {
+    let group = Group::of(None)?;
+    let (name, most) = group.limit()?;
+    let machine = cawl_host::sample().map(|sample| sample.limits(cawl_host::page()));
+    let limits = machine.and_then(|machine| group.dirty_limits(machine));
+    let meaning = match limits {
+        Some(limits) => {
+            format!("dirty limits {} and {} MiB", limits.background.0 >> 20, limits.hard.0 >> 20)
+        }
+        None if group.version == Version::One => {
+            "version 1, in which writeback does not know groups: the machine's dirty limits hold".to_owned()
+        }
+        None => "the machine's dirty limits hold".to_owned(),
+    };
+    Some(check("cgroup", State::Fine, format_args!("{}: {name} {} MiB, {meaning}", group.path, most.0 >> 20)))
 }
 
 fn profile() -> Check {

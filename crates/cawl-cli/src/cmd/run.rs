@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Running};
 use cawl_client::{address, query};
-use cawl_core::{HostProfile, MODELS, Outcome, Report};
+use cawl_core::{GroupBounds, HostProfile, MODELS, Outcome, Report};
 use cawl_host::inspect::{self, Verdict};
 use cawl_host::profiles::{Chosen, Keeper};
 use cawld::{Daemon, EngineOptions, socket};
@@ -27,7 +27,7 @@ use crate::args::{RunArgs, Try};
 use crate::descendants::Family;
 use crate::interrupt::Stop;
 use crate::meet::Devices;
-use crate::{exit, render, start, tracer};
+use crate::{exit, group, render, start, tracer};
 
 /// Time limit for the report: the daemon first reads all calls that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
@@ -55,7 +55,7 @@ enum Ended {
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     apart(args.trace.as_deref(), args.report.as_deref())?;
     let library = tracer::install()?;
-    let spec = spec(args)?;
+    let mut spec = spec(args)?;
     let path = inspect::find(&args.command[0]);
     let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
     let mut notes = notes(args, &verdict);
@@ -63,7 +63,11 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         render::tell(format_args!("cawl-cli: {note}"));
         notes.push(note);
     }
-    let chosen = profile(args, &mut notes);
+    let devices = Devices::of(&args.command);
+    let chosen = profile(args, &devices, &mut notes);
+    let (group, said) = group::bounds(devices.places(), chosen.profile.kernel.limits);
+    spec.group = group;
+    notes.extend(said);
     // What is learned of a changed program does not hold for another.
     let keeper = chosen.keeper.filter(|_| !args.no_save && args.tries.is_empty());
     let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;
@@ -144,8 +148,7 @@ fn forward(signals: Vec<(SignalKind, Signals)>, pid: Pid) -> JoinSet<()> {
 }
 
 /// The profile of the devices that the program may write to; devices without one are calibrated.
-fn profile(args: &RunArgs, notes: &mut Vec<String>) -> Chosen {
-    let devices = Devices::of(&args.command);
+fn profile(args: &RunArgs, devices: &Devices, notes: &mut Vec<String>) -> Chosen {
     let mut chosen = devices.profile();
     // A named daemon has a profile of its own.
     if args.model.profile.is_some() || args.socket.is_some() {
@@ -174,6 +177,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
         profile: profile.map(|profile| profile.to_toml()),
         trace,
         classes: args.classes.bounds.clone(),
+        group: GroupBounds::default(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Studies: the experiments and data of the documents beside the paper, each a section of one page.
 //!
-//! A section tells what was measured here, what the models predict, and what the document says; its findings are
-//! the rows of the summary.
+//! A section tells what was measured here, what the models predict, and what the document says; its findings
+//! are the rows of the summary.
 
 mod chart;
 mod direct;
@@ -136,7 +136,12 @@ pub struct Studied {
 }
 
 impl Study {
-    /// The time that it takes, about.
+    /// Fewer runs are enough.
+    fn is_quick(self, options: &ExperimentArgs) -> bool {
+        options.quick || (self == Study::Seeds && options.repeats.is_none())
+    }
+
+    /// The time that it takes at most, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
             Study::Seeds => osync::longest(quick) + direct::expected(true),
@@ -148,7 +153,6 @@ impl Study {
     fn sections(self, bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
         match self {
             Study::Seeds => {
-                bench.quick |= bench.repeats.is_none();
                 let mut sections = seeds::sections(bench)?;
                 sections.push(osync::section(bench)?);
                 sections.push(direct::section(bench, true)?);
@@ -171,12 +175,13 @@ pub fn run(
     let mut out = OutFolder::create(&options.out)?;
     let ground = Ground::prepare(options, profile, signal)?;
     let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
-    let mut progress = Progress::new(study.expected(options.quick));
+    let quick = study.is_quick(options);
+    let mut progress = Progress::new(study.expected(quick));
     let mut bench = Bench {
         scratch: &scratch,
         place: &ground.place,
         profile: &ground.profile,
-        quick: options.quick,
+        quick,
         repeats: options.repeats,
         out: &out.path,
         notes: ground.notes.clone(),

@@ -86,8 +86,8 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// The errors of one form. `predicted`: the row of the table and the response, from a row of the design and
-    /// its sum of coefficients times columns.
+    /// The errors of one form. `predicted`: the row of the table and the response, from a row of the design
+    /// and its sum of coefficients times columns.
     fn errors(
         &self,
         form: &'static str,

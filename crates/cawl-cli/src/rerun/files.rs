@@ -1,8 +1,8 @@
 //! Where each file of a trace lies in the folder of a rerun.
 //!
-//! A path of the trace is a name in the folder, so that a file which was removed and made again, or renamed to
-//! another's name, finds that name as it did. A name that another file still has, which went unseen, is not
-//! used again.
+//! A path of the trace is a name in the folder, so that a file which was removed and made again, or renamed
+//! to another's name, finds that name as it did. A name that another file still has, which went unseen, is
+//! not used again.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! What the player (player.c) is told to do: steps of threads of processes, names of files, and what files are
-//! filled with. The layout is that of its structures, in the machine's byte order.
+//! What the player (player.c) is told to do: steps of threads of processes, names of files, and what files
+//! are filled with. The layout is that of its structures, in the machine's byte order.
 
 use std::io::{self, Write};
 

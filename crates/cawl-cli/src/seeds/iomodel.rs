@@ -1,8 +1,8 @@
-//! The data behind the figures of the CAWL paper: bytes, observed cost and the authors' prediction of each call
-//! (gongotar/iomodel, results/*.dat), beside what the models here predict of the same calls.
+//! The data behind the figures of the CAWL paper: bytes, observed cost and the authors' prediction of each
+//! call (gongotar/iomodel, results/*.dat), beside what the models here predict of the same calls.
 //!
-//! `iomodel.csv.gz` holds them as published, without the copies that were drawn twice and without two series of
-//! more than 6000 rows. The constants of both hosts are recovered from the authors' predictions.
+//! `iomodel.csv.gz` holds them as published, without the copies that were drawn twice and without two series
+//! of more than 6000 rows. The constants of both hosts are recovered from the authors' predictions.
 
 use std::io::Read;
 
@@ -101,8 +101,8 @@ impl Series {
         Nanos::seconds(seconds.and_then(|text| text.replace('_', ".").parse().ok()).unwrap_or(0.0))
     }
 
-    /// How far each call seeks back first, as the authors' predictions of the random runs say: 4 MiB, and so far
-    /// that 100 calls stay below the background limit.
+    /// How far each call seeks back first, as the authors' predictions of the random runs say: 4 MiB, and so
+    /// far that 100 calls stay below the background limit.
     fn back(&self) -> u64 {
         match self.name.as_str() {
             "random_test_nv1" => 4 << 20,
@@ -128,8 +128,8 @@ impl Series {
         Ok(recorded_run(&self.name, args, &text, "")?.events)
     }
 
-    /// The host for the kernel's law, whose constants are not those of the authors' model: rates from the calls
-    /// that were observed in `base`, by which of the authors' regimes each is in.
+    /// The host for the kernel's law, whose constants are not those of the authors' model: rates from the
+    /// calls that were observed in `base`, by which of the authors' regimes each is in.
     fn refitted(&self, base: &Series) -> anyhow::Result<HostProfile> {
         let mut profile = self.host()?;
         let cost = |pick: &dyn Fn(usize, f64) -> bool| {
@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn the_kernels_law_is_nearer_to_what_was_observed_than_the_papers() {
-        // Its constants are from the first run of each host, so these are not judged by what they were fitted to.
+        // Its constants are from the first run of each host, so these are not judged by what they were fitted
+        // to.
         for name in
             ["lib_cost_1", "lib_cost_2", "random_test_nv1", "async_comp_0_1s_cost_2", "lib_comp_0_2s_cost_2"]
         {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::{Nanos, Outcome};
+use cawl_core::{GroupBounds, Nanos, Outcome};
 use serde::{Deserialize, Serialize};
 
 /// The options of a `cawl-cli run`.
@@ -20,6 +20,9 @@ pub struct RunSpec {
     /// Bounds of the observed time that part calls into classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<Nanos>,
+    /// How the control group bounds the program.
+    #[serde(default, skip_serializing_if = "GroupBounds::is_empty")]
+    pub group: GroupBounds,
 }
 
 /// A recording of all programs that report to the daemon.

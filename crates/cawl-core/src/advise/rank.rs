@@ -103,8 +103,8 @@ impl Sure {
 }
 
 impl Candidate {
-    /// A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps, or
-    /// on the journal: no percentile of a constant tells how often.
+    /// A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps,
+    /// or on the journal: no percentile of a constant tells how often.
     fn most_sure(&self) -> Sure {
         let depends =
             |change: &Change| matches!(change.rewrite, Rewrite::Preallocate | Rewrite::Flags(_, true));

@@ -12,7 +12,7 @@ use crate::forecast::Scene;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::{CostModel, Map, ModelState, Prediction};
-use crate::profile::HostProfile;
+use crate::profile::{HostProfile, KernelSettings};
 use crate::record::Record;
 use crate::units::{Bytes, Nanos, Time};
 
@@ -29,6 +29,8 @@ pub(super) struct Track {
     /// The dirty level after the latest record that changed it.
     level: Bytes,
     limits: Option<DirtyLimits>,
+    /// The limits of the programs' cgroup.
+    group: Option<DirtyLimits>,
     /// Corrects the level, if the mode says so.
     filter: Option<Filter>,
     /// The filter's offset when the latest call was taken: what the call's two levels were told with.
@@ -66,16 +68,17 @@ struct Span {
 }
 
 impl Track {
-    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode, page: Bytes) -> Track {
+    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode, kernel: &KernelSettings) -> Track {
         Track {
             model,
             mode,
-            counters: Counters::new(page),
+            counters: Counters::new(kernel.page),
             accuracy: Accuracy::default(),
             threads: Map::default(),
             last: Span::default(),
             level: Bytes::default(),
             limits: None,
+            group: kernel.cgroup,
             told_memory: false,
             settled: 0.0,
             filter: (mode == Mode::Assimilated).then(Filter::default),
@@ -188,12 +191,13 @@ impl Track {
     /// from it. Returns the cost predicted.
     fn compare(&mut self, event: &Event, start: Time, prediction: &mut Prediction, observed: Nanos) -> Nanos {
         let by_model = prediction.cost;
-        let pause = match (&mut self.hold, self.limits) {
+        let limits = self.limits.map(|limits| limits.tighter(self.group));
+        let pause = match (&mut self.hold, limits) {
             (Some(hold), Some(limits)) => hold.correct(start, prediction, limits),
             _ => None,
         };
         if let Some(pace) = &mut self.pace
-            && let Some(factor) = pace.call(observed, by_model, prediction, self.limits)
+            && let Some(factor) = pace.call(observed, by_model, prediction, limits)
         {
             self.model.correct_throttle(event.dev, factor);
         }

@@ -109,8 +109,8 @@ fn a_pause_that_was_possible_is_throttling() {
     assert_eq!((times[Cause::Throttle], times.main()), (200_000_000, Cause::Unexpected));
 }
 
-/// A commit begins with the first change from 5 s after the transaction's begin on (`jbd2_journal_stop`, 6.18),
-/// or without one when jbd2's timer fires, up to a second later (`round_jiffies_up`).
+/// A commit begins with the first change from 5 s after the transaction's begin on (`jbd2_journal_stop`,
+/// 6.18), or without one when jbd2's timer fires, up to a second later (`round_jiffies_up`).
 #[test]
 fn a_long_rest_while_a_commit_is_due_is_the_journals() {
     let mut profile = HostProfile::uncalibrated();

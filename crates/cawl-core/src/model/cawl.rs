@@ -14,10 +14,11 @@
 //!
 //! # Where it deviates, and why
 //!
-//! - *Throttled rate.* The time that the flusher takes from a writer is added to that at the throttled rate, as
-//!   in the authors' data, where Alg. 1 takes the lower of the two rates. Beyond the hard limit the formula is negative, and just below it nearly zero. A call
-//!   is never held longer than the device needs to clean what exceeds the setpoint and as much again as the
-//!   call adds; so the cost stays positive and finite.
+//! - *Throttled rate.* The time that the flusher takes from a writer is added to that at the throttled rate,
+//!   as in the authors' data, where Alg. 1 takes the lower of the two rates. Beyond the hard limit the
+//!   formula is negative, and just below it nearly zero. A call is never held longer than the device needs to
+//!   clean what exceeds the setpoint and as much again as the call adds; so the cost stays positive and
+//!   finite.
 //! - *Extents.* Kept in order instead of sorted at every write. What is written within 1/256 of the expiry
 //!   age is of one age: it expires with its first byte, so no byte expires more than that fraction early, and
 //!   the order within an age is that of files and offsets. Of more than two million extents the oldest count

@@ -265,8 +265,8 @@ impl Machine {
         device.logged = Some((device.transaction, now, until));
         device.held_until = Some(until);
         device.transaction += 1;
-        // What is written back from now on belongs to the next transaction: not before the device goes on, if it
-        // was seen to stand still.
+        // What is written back from now on belongs to the next transaction: not before the device goes on, if
+        // it was seen to stand still.
         let stands = (-device.carry).max(0.0) / device.speed();
         device.commit_at = (device.in_flight > 0).then_some(now + stands + commit);
         device.schedule();

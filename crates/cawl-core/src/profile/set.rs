@@ -20,8 +20,8 @@ impl HostProfile {
         tables.flat_map(of).collect()
     }
 
-    /// The profile with another value in the place of one, by its name in the file (`device.writeback`). Sizes
-    /// and rates may be written as `2G`, times as `200us`. A measured constant is taken as certain.
+    /// The profile with another value in the place of one, by its name in the file (`device.writeback`).
+    /// Sizes and rates may be written as `2G`, times as `200us`. A measured constant is taken as certain.
     ///
     /// The error is a sentence for people.
     pub fn with(&self, name: &str, text: &str) -> Result<HostProfile, String> {

@@ -251,7 +251,8 @@ impl Stage {
         }
     }
 
-    /// As the C library does it: what fits waits; else all that was waiting and all whole buffers are written.
+    /// As the C library does it: what fits waits; else all that was waiting and all whole buffers are
+    /// written.
     fn buffer(&mut self, step: Step, event: Event, size: u32, next: &mut Next<'_>) {
         if !event.has(flag::STREAM_KNOWN) {
             return next(step);
@@ -389,7 +390,8 @@ impl Stage {
         }
     }
 
-    /// The part of its file that a call completes, from and to: as many bytes were written since the last one.
+    /// The part of its file that a call completes, from and to: as many bytes were written since the last
+    /// one.
     fn part(&mut self, event: &Event, bytes: u64) -> Option<(u64, u64)> {
         let written = kernel_bytes(event);
         let file = self.files.entry(event.file()).or_default();

@@ -272,8 +272,8 @@ fn syncs_of_directories_are_syncs() {
     assert_eq!(calls(&trace.with_changes(&of(Rewrite::Fdatasync)), Op::Fdatasync), 4);
 }
 
-/// Balasubramanian, random 4 KiB over a file of 1 GiB: 24.6 ms with fsync, 26.6 with O_DIRECT and O_SYNC. What
-/// is 1000 times faster is not durable.
+/// Balasubramanian, random 4 KiB over a file of 1 GiB: 24.6 ms with fsync, 26.6 with O_DIRECT and O_SYNC.
+/// What is 1000 times faster is not durable.
 #[test]
 fn durable_against_durable_is_a_near_tie() {
     let mut trace = Trace::default();

@@ -19,8 +19,8 @@ fn deleted_files_are_not_written() {
     assert_eq!((model.state().dirty, model.conservation().cancelled), (Bytes::ZERO, Bytes::mib(8)));
 }
 
-/// Pages beside the latest ones cost less than pages elsewhere, upwards and downwards; cached ones cost the same
-/// anywhere.
+/// Pages beside the latest ones cost less than pages elsewhere, upwards and downwards; cached ones cost the
+/// same anywhere.
 #[test]
 fn new_pages_apart_from_the_latest_take_longer() {
     let page = 4096;

@@ -1,6 +1,6 @@
-//! Larger buffers for streams (`buffer`): of those that the program opens for writing only, on a regular file.
-//! It gets them when it opens them; whatever it sets itself afterwards comes in their place. Standard output
-//! and error are left as they are: the program did not open them, and may have set them already.
+//! Larger buffers for streams (`buffer`): of those that the program opens for writing only, on a regular
+//! file. It gets them when it opens them; whatever it sets itself afterwards comes in their place. Standard
+//! output and error are left as they are: the program did not open them, and may have set them already.
 
 use super::{BUFFER, BUFFER_SIZE, has};
 use crate::base::{guard, real, sys};

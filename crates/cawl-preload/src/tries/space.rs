@@ -1,9 +1,9 @@
 //! Before the writer: space beyond the end of a growing file (`preallocate`), which the close gives back.
 //!
-//! To give it back is to truncate the file to its own length, which would cut off what another writer added in
-//! the same moment. So there must be none: the file was empty when it was opened, the descriptor is
-//! write-only, does not append, was opened here, has no duplicate, no other descriptor of the process leads to
-//! the file, and no process was started since. Where that ceases to hold, what is allocated stays.
+//! To give it back is to truncate the file to its own length, which would cut off what another writer added
+//! in the same moment. So there must be none: the file was empty when it was opened, the descriptor is
+//! write-only, does not append, was opened here, has no duplicate, no other descriptor of the process leads
+//! to the file, and no process was started since. Where that ceases to hold, what is allocated stays.
 
 use super::parts::{self, FOLLOWED};
 use super::{PREALLOCATE, has};
@@ -18,8 +18,8 @@ use core::sync::atomic::Ordering::Relaxed;
 const AHEAD: u64 = 16 << 20;
 /// Nothing is taken of a filesystem with less room than this, in bytes: the program's own writes come first.
 const LEAST_ROOM: u64 = 1 << 30;
-/// `Progress::reserved` of a file that is left alone, and of one that was empty when it was opened. Otherwise it
-/// is the end of what was allocated.
+/// `Progress::reserved` of a file that is left alone, and of one that was empty when it was opened. Otherwise
+/// it is the end of what was allocated.
 const NEVER: u64 = 0;
 const EMPTY: u64 = 1;
 
@@ -59,8 +59,8 @@ pub fn allocated(fd: c_int) {
     }
 }
 
-/// Gives back what was allocated beyond the end of a file, and leaves it the time of its latest change. Not to
-/// be called in a vfork child.
+/// Gives back what was allocated beyond the end of a file, and leaves it the time of its latest change. Not
+/// to be called in a vfork child.
 #[cold]
 #[inline(never)]
 pub fn release(fd: c_int, file: &Descriptor) {

@@ -58,10 +58,11 @@ impl Engine {
         trace: Option<TraceFile>,
         owner: Option<u32>,
     ) -> Result<u64, String> {
-        let profile = match &spec.profile {
+        let mut profile = match &spec.profile {
             Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
             None => self.profile.clone(),
         };
+        spec.group.apply(&mut profile);
         let options = AnalysisOptions {
             models: spec.models.clone(),
             mode: Mode::Assimilated,
@@ -73,7 +74,8 @@ impl Engine {
         };
         let lane =
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
-        let keeps = spec.learn && spec.profile.is_none();
+        // What a device does under io.max it does not do elsewhere.
+        let keeps = spec.learn && spec.profile.is_none() && spec.group.rates.is_empty();
         let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
         // Settings may have changed, of which the kernel sends no notification.
         self.stale.notify_one();

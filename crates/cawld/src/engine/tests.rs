@@ -1,5 +1,5 @@
 use cawl_client::protocol::{RunProcess, RunSpec};
-use cawl_core::Outcome;
+use cawl_core::{DirtyLimits, GroupBounds, Outcome};
 use cawl_wire::{Event, Op};
 
 use super::*;
@@ -187,6 +187,31 @@ async fn more_calls_than_may_be_held_are_released_before_their_time() {
     let ((held, taken), ()) = tokio::join!(ask, work);
     assert!(held <= MOST_HELD && held > MOST_HELD - PIECE, "{held}");
     assert_eq!(held + taken, MOST_HELD + 1000);
+}
+
+#[test]
+fn what_a_group_allows_is_in_the_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    let mut engine = engine();
+    let limits = DirtyLimits { background: Bytes::mib(12), hard: Bytes::mib(25) };
+    let rates = vec![(7, cawl_core::Rate::mb_per_second(1.0))];
+    let group = GroupBounds { limits: Some(limits), rates };
+    let spec = RunSpec { group: group.clone(), ..RunSpec::default() };
+    let run = engine.begin_run(&spec, Some(create_trace(&path).unwrap()), None).unwrap();
+    finished(&mut engine, run);
+    let mut records = cawl_host::trace::TraceReader::open(&path).unwrap().map(Result::unwrap);
+    let profile = records.find_map(|record| match record {
+        Record::Profile(profile) => Some(*profile),
+        _ => None,
+    });
+    let mut wanted = engine.profile.clone();
+    group.apply(&mut wanted);
+    assert_eq!(profile.as_ref(), Some(&wanted));
+    assert_eq!(wanted.kernel.cgroup, Some(limits));
+    // The spec of a client that knows of no groups, and one that does, as they are sent.
+    let spec: RunSpec = serde_json::from_str(r#"{"models":[],"profile":null,"trace":null}"#).unwrap();
+    assert_eq!(spec, RunSpec::default());
 }
 
 #[test]

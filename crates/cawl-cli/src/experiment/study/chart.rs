@@ -69,8 +69,8 @@ pub fn scatter(title: &str, x: Scale, y: Scale, series: &[Series], same: bool) -
     })
 }
 
-/// A box for each group on a logarithmic axis: quartiles and median, lines to the least and the largest value,
-/// and the number of zeros in the band.
+/// A box for each group on a logarithmic axis: quartiles and median, lines to the least and the largest
+/// value, and the number of zeros in the band.
 pub fn boxes(title: &str, x: &'static str, y: Scale, groups: &[Group]) -> anyhow::Result<String> {
     let ys = Banded::of(groups.iter().flat_map(|group| &group.values).copied());
     let middles: Vec<f64> = (0..groups.len()).map(|at| at as f64 + 0.5).collect();

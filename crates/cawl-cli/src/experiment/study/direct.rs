@@ -1,5 +1,5 @@
-//! Direct and buffered writes: figures 1, 3, 5 and 6 of "No such thing as a bad workload; only unsuitable system
-//! calls?" (002), observed and predicted.
+//! Direct and buffered writes: figures 1, 3, 5 and 6 of "No such thing as a bad workload; only unsuitable
+//! system calls?" (002), observed and predicted.
 //!
 //! The law: **durable is compared with durable.** A direct write without O_SYNC may be in the device's cache
 //! only, a buffered one without fsync in the machine's.

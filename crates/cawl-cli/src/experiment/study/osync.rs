@@ -1,5 +1,5 @@
-//! The O_SYNC study (Hawthorne, O_SYNC and Blocksize Effects on IO Performance) on the disk at hand: writes of
-//! files in blocks, without and with O_SYNC, and two arms more, observed, predicted and fitted.
+//! The O_SYNC study (Hawthorne, O_SYNC and Blocksize Effects on IO Performance) on the disk at hand: writes
+//! of files in blocks, without and with O_SYNC, and two arms more, observed, predicted and fitted.
 //!
 //! The document times runs with `clock()`, which is the processor's time. Here wall, user and system time are
 //! told apart, and the order of runs is random.

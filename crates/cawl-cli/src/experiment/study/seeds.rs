@@ -1,4 +1,5 @@
-//! The documents' own data: what the models here make of the CAWL paper's runs, and the O_SYNC study's regression.
+//! The documents' own data: what the models here make of the CAWL paper's runs, and the O_SYNC study's
+//! regression.
 
 use anyhow::Context;
 use serde_json::json;

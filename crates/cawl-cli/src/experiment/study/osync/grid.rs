@@ -1,4 +1,5 @@
-//! The grid of the O_SYNC study: sizes of block and file, the ways to make data durable, and the order of runs.
+//! The grid of the O_SYNC study: sizes of block and file, the ways to make data durable, and the order of
+//! runs.
 
 use std::collections::BTreeMap;
 
