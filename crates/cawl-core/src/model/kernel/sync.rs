@@ -74,7 +74,10 @@ impl Kernel {
         let block = self.constants.block;
         let allocates = filled || last.div_ceil(block) > inode.size.div_ceil(block);
         inode.size = inode.size.max(last);
-        self.machine.change(call.file, call.at, grows);
+        if grows {
+            self.machine.change(call.file, call.at, true);
+        }
+        self.stamp(call);
         let is_synchronous = event.has(flag::SYNC | flag::DSYNC);
         let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);

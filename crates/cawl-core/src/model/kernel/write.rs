@@ -134,7 +134,7 @@ impl Kernel {
 
     /// The file's time stamps change, if the kernel's clock has ticked since they last did, or if a program
     /// has read them since (`file_update_time`).
-    fn stamp(&mut self, call: &Call) {
+    pub(super) fn stamp(&mut self, call: &Call) {
         if self.stamp_is_due(call) {
             self.machine.cache.file_mut(call.file).stamped = self.tick_of(call);
             self.machine.change(call.file, call.at, false);
