@@ -123,8 +123,8 @@ fn an_idle_device_wakes_up() {
     }
 }
 
-/// What a direct write takes by itself is not what a wait for cached pages does: on a disk with heads that wait
-/// seeks.
+/// What a direct write takes by itself is not what a wait for cached pages does: on a disk with heads that
+/// wait seeks.
 #[test]
 fn a_direct_write_has_a_fixed_part_of_its_own() {
     let mut profile = profile();

@@ -277,10 +277,10 @@ impl Kernel {
     }
 
     /// Handing the dirty pages of the call's file from `first` up to `end` to the device takes the caller
-    /// time for each folio and for each request (`mpage_prepare_extent_to_map`, `mpage_map_and_submit_extent`,
-    /// 6.18); that for the first of each is part of the latency. If it waits afterwards, the device begins
-    /// with the first full request of a run of pages, and what is handed over meanwhile takes no time of its
-    /// own.
+    /// time for each folio and for each request (`mpage_prepare_extent_to_map`,
+    /// `mpage_map_and_submit_extent`, 6.18); that for the first of each is part of the latency. If it waits
+    /// afterwards, the device begins with the first full request of a run of pages, and what is handed over
+    /// meanwhile takes no time of its own.
     fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());

@@ -34,8 +34,8 @@ fn quota(task: &Task, exceeded: bool) -> u64 {
     if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause }
 }
 
-/// Seconds it takes to copy a page, into a new one and over a cached one, and what it would if nothing were in
-/// the processor's cache.
+/// Seconds it takes to copy a page, into a new one and over a cached one, and what it would if nothing were
+/// in the processor's cache.
 #[derive(Clone, Copy)]
 struct Copying {
     fresh: f64,
