@@ -1,6 +1,5 @@
 //! A linear model fitted by least squares.
 
-use nalgebra::{DMatrix, DVector};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 
@@ -94,37 +93,62 @@ pub struct Solution {
 }
 
 /// Least squares by QR decomposition, on columns scaled to length 1, since bytes and flags may stand side by
-/// side.
+/// side: Gram and Schmidt's, each column made orthogonal twice (Björck, Numerical Methods for Least Squares
+/// Problems, 2.4.5).
 pub fn solve(design: &Design) -> Result<Solution, FitError> {
     let (rows, count) = (design.response.len(), design.columns.len());
     if rows < count || count == 0 {
         return Err(FitError::TooFewRows { rows, coefficients: count });
     }
-    let matrix = DMatrix::from_fn(rows, count, |row, column| design.columns[column][row]);
-    let lengths: Vec<f64> = matrix.column_iter().map(|column| column.norm()).collect();
-    let mut scaled = matrix.clone();
-    for (mut column, length) in scaled.column_iter_mut().zip(&lengths) {
-        if *length > 0.0 {
-            column /= *length;
+    let mut orthogonal: Vec<Vec<f64>> = Vec::with_capacity(count);
+    let mut lengths = Vec::with_capacity(count);
+    let mut r = vec![vec![0.0; count]; count];
+    for (at, column) in design.columns.iter().enumerate() {
+        let length = dot(column, column).sqrt();
+        let mut left: Vec<f64> = column.iter().map(|value| value / length.max(f64::MIN_POSITIVE)).collect();
+        for (before, unit) in (0..at).chain(0..at).map(|before| (before, &orthogonal[before])) {
+            let part = dot(unit, &left);
+            r[before][at] += part;
+            left.iter_mut().zip(unit).for_each(|(value, unit)| *value -= part * unit);
         }
+        let rest = dot(&left, &left).sqrt();
+        if rest < DEPENDENT {
+            return Err(FitError::Dependent(design.names[at].0.clone()));
+        }
+        left.iter_mut().for_each(|value| *value /= rest);
+        r[at][at] = rest;
+        orthogonal.push(left);
+        lengths.push(length);
     }
-    let response = DVector::from_column_slice(&design.response);
-    let (q, r) = scaled.qr().unpack();
-    if let Some(at) = (0..count).find(|at| r[(*at, *at)].abs() < DEPENDENT) {
-        return Err(FitError::Dependent(design.names[at].0.clone()));
+    let parts: Vec<f64> = orthogonal.iter().map(|unit| dot(unit, &design.response)).collect();
+    let scaled = upper_solved(&r, parts);
+    let coefficients: Vec<f64> = scaled.iter().zip(&lengths).map(|(found, length)| found / length).collect();
+    let mut variances = vec![0.0; count];
+    for at in 0..count {
+        let unit = (0..count).map(|other| f64::from(u8::from(other == at))).collect();
+        let inverse = upper_solved(&r, unit);
+        variances.iter_mut().zip(inverse).for_each(|(sum, value)| *sum += value * value);
     }
-    let dependent = || FitError::Dependent(design.names[count - 1].0.clone());
-    let found = r.solve_upper_triangular(&(q.transpose() * &response)).ok_or_else(dependent)?;
-    let inverse = r.solve_upper_triangular(&DMatrix::identity(count, count)).ok_or_else(dependent)?;
-    let coefficients: Vec<f64> = found.iter().zip(&lengths).map(|(found, length)| found / length).collect();
-    let residuals = response - matrix * DVector::from_column_slice(&coefficients);
-    Ok(Solution {
-        variances: (0..count)
-            .map(|at| inverse.row(at).norm_squared() / (lengths[at] * lengths[at]))
-            .collect(),
-        coefficients,
-        deviance: residuals.norm_squared(),
-    })
+    variances.iter_mut().zip(&lengths).for_each(|(sum, length)| *sum /= length * length);
+    let residual = |row: usize| {
+        let fitted = design.columns.iter().zip(&coefficients).map(|(column, part)| column[row] * part);
+        design.response[row] - fitted.sum::<f64>()
+    };
+    let deviance = (0..rows).map(|row| residual(row).powi(2)).sum();
+    Ok(Solution { coefficients, variances, deviance })
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+/// Solves an upper triangular system from below.
+fn upper_solved(r: &[Vec<f64>], mut right: Vec<f64>) -> Vec<f64> {
+    for at in (0..right.len()).rev() {
+        let known: f64 = (at + 1..right.len()).map(|other| r[at][other] * right[other]).sum();
+        right[at] = (right[at] - known) / r[at][at];
+    }
+    right
 }
 
 impl Fit {
