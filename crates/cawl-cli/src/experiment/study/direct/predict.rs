@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    /// A device of 1 GB/s with requests of 30 µs, new blocks of 6, parts of them of 300, and commits of 2 ms;
-    /// reads at 100 MB/s.
+    /// A device of 1 GB/s with requests of 30 µs, new blocks of 6, parts of them of 300, and commits of
+    /// 2 ms; reads at 100 MB/s.
     fn profile() -> HostProfile {
         let mut profile = HostProfile::uncalibrated();
         let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));

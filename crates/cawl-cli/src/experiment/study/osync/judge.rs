@@ -236,14 +236,7 @@ mod tests {
             let wall = wall(run.sizes, run.sync);
             // No two repetitions are the same.
             let taken = Taken { wall: wall * (1.0 + 1e-6 * run.repeat as f64), user: 0.0, sys: wall / 4.0 };
-            Made {
-                block_size: run.sizes.block.0,
-                sync: run.sync,
-                num_bytes: run.sizes.file.0,
-                taken,
-                unaccounted: taken.unaccounted(),
-                repeat: run.repeat,
-            }
+            Made::of(&run, taken)
         });
         Judged::of(&made.collect::<Vec<_>>(), &grid, &HostProfile::uncalibrated(), 1).unwrap()
     }

@@ -65,14 +65,21 @@ pub fn made(scratch: &Scratch, run: &Run, signal: &AtomicUsize) -> anyhow::Resul
         let Run { sizes, sync, .. } = run;
         format!("writing {} in blocks of {} ({}) failed", sizes.file, sizes.block, sync.name())
     })?;
-    Ok(Made {
-        block_size: run.sizes.block.0,
-        sync: run.sync,
-        num_bytes: run.sizes.file.0,
-        taken,
-        unaccounted: taken.unaccounted(),
-        repeat: run.repeat,
-    })
+    Ok(Made::of(run, taken))
+}
+
+impl Made {
+    /// A run that took so long.
+    pub fn of(run: &Run, taken: Taken) -> Made {
+        Made {
+            block_size: run.sizes.block.0,
+            sync: run.sync,
+            num_bytes: run.sizes.file.0,
+            taken,
+            unaccounted: taken.unaccounted(),
+            repeat: run.repeat,
+        }
+    }
 }
 
 fn write(scratch: &Scratch, run: &Run, signal: &AtomicUsize) -> anyhow::Result<Taken> {
