@@ -25,7 +25,7 @@ use super::results::OutFolder;
 use super::{Ground, Interrupted};
 use crate::args::{ExperimentArgs, Study};
 use crate::progress::Progress;
-use crate::render::{bold, headed, shown, table, warn};
+use crate::render::{bold, headed, line, shown, table, warn};
 use crate::scratch::{self, Scratch};
 
 /// What a study works with.
@@ -285,9 +285,15 @@ impl Studied {
                 headed(&mut text, &table(&header, [0], one.rows.clone()), terminal);
             }
         }
-        let rows: Vec<Vec<String>> = self.findings().map(Finding::cells).collect();
-        if !rows.is_empty() {
-            headed(&mut text, &table(&SUMMARY, 0..SUMMARY.len(), rows), terminal);
+        for finding in self.findings() {
+            text +=
+                &format!("\n{}\n", bold(&format!("{}: {}", finding.item, finding.verdict.name()), terminal));
+            // Side by side these are too wide for a terminal.
+            let [theirs, observed, predicted] = [&finding.theirs, &finding.observed, &finding.predicted];
+            let told = [("theirs", theirs), ("observed", observed), ("predicted", predicted)];
+            for (name, value) in told.into_iter().filter(|(_, value)| !value.is_empty()) {
+                line(&mut text, name, value, false);
+            }
         }
         for note in &self.notes {
             text += &format!("{} {note}\n", warn("note:", terminal));
