@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::tables::tables;
 use super::{Errors, Evaluation, ModelErrors};
 use crate::args::Experiment;
 use crate::render::percent;
@@ -13,6 +14,11 @@ pub const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em a
  table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}\
  td:first-child,th:first-child{text-align:left}caption{text-align:left;font-weight:bold}tr.median td{font-weight:bold}svg{max-width:100%;height:auto}\
  .note{color:#8a4b00}";
+
+/// A table of names and values.
+pub fn named(values: &[(String, String)]) -> Markup {
+    html! { table { @for (name, value) in values { tr { td { (name) } td { (value) } } } } }
+}
 
 /// Writes index.html with the figures of the same folder.
 pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
@@ -37,6 +43,7 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
                 h1 { "Write costs, observed and modelled" }
                 (facts(evaluation))
                 (table(evaluation))
+                @for table in tables(evaluation) { (table.markup()) }
                 @for (experiment, picture) in figures {
                     h2 id=(experiment.name()) { (experiment.name()) ": " (experiment.title()) }
                     (picture)
@@ -48,11 +55,11 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
 }
 
 fn facts(evaluation: &Evaluation) -> Markup {
-    let Evaluation { device, filesystem, kernel, limits, profile, repeats, scale, .. } = evaluation;
+    let Evaluation { machine, repeats, scale, .. } = evaluation;
     html! {
+        (named(machine))
         p {
-            (device) " (" (filesystem) "), Linux " (kernel) ". Dirty limits " (limits.background) " / " (limits.hard)
-            ". Profile " (profile) ". Each run " (repeats) " times, scale " (scale)
+            "Each run " (repeats) " times, scale " (scale)
             ". Open loop: the models see the calls, the times between them and the profile."
         }
         @if !evaluation.missing.is_empty() {
@@ -116,9 +123,15 @@ mod tests {
     fn names_are_text_and_what_is_missing_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let errors = Errors { total: Some(0.25), ..Errors::default() };
-        let kernel =
-            ModelErrors { model: "kernel".into(), predicted_s: 1.0, errors, improvement: Some(-0.031) };
+        let kernel = ModelErrors {
+            model: "kernel".into(),
+            predicted_s: 1.0,
+            errors,
+            improvement: Some(-0.031),
+            simulation_s: 0.0,
+        };
         let evaluation = Evaluation {
+            machine: vec![("drive".into(), "<b>disk</b> & co".into())],
             device: "<b>disk</b>".into(),
             filesystem: "ext4".into(),
             kernel: "6.18".into(),
@@ -138,7 +151,8 @@ mod tests {
         let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
         for part in [
             "<title>cawl: &lt;b&gt;disk&lt;/b&gt;</title>",
-            "Dirty limits 1 MiB / 2 MiB. Profile p &amp; q. Each run 2 times, scale 0.5. Open loop",
+            "<tr><td>drive</td><td>&lt;b&gt;disk&lt;/b&gt; &amp; co</td></tr>",
+            "Each run 2 times, scale 0.5. Open loop",
             "<p class=\"note\">Not complete. Missing: fig6-A, fig6-B.</p>",
             "<th>kernel, windowed</th>",
             "<tr class=\"median\"><td>median</td><td></td><td></td><td>25.0 %</td><td>-</td><td>-3.1</td><td>-</td>",

@@ -20,8 +20,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page::STYLE;
+use super::page::{STYLE, named};
 use super::results::OutFolder;
+use super::tables::Table;
 use super::{Ground, Interrupted};
 use crate::args::{ExperimentArgs, Study};
 use crate::progress::Progress;
@@ -68,17 +69,6 @@ pub struct Section {
     pub findings: Vec<Finding>,
     /// What was measured, for programs.
     pub data: Value,
-}
-
-/// A table.
-#[derive(Debug, Default, Serialize)]
-pub struct Table {
-    /// What it shows.
-    pub caption: String,
-    /// Heads of the columns; the first is aligned left.
-    pub header: Vec<String>,
-    /// Cells.
-    pub rows: Vec<Vec<String>>,
 }
 
 /// A figure or table of a document, and what became of it here.
@@ -193,7 +183,7 @@ pub fn run(
     Interrupted::by(signal)?;
     let studied = Studied {
         schema: 1,
-        machine: machine(&ground),
+        machine: ground.machine(),
         sections,
         notes,
         seconds: cawl_host::now().since(started).as_seconds(),
@@ -202,29 +192,6 @@ pub fn run(
     studied.write(&out.path)?;
     out.keep();
     Ok(studied)
-}
-
-/// Processor, memory, drive, kernel and filesystem.
-fn machine(ground: &Ground) -> Vec<(String, String)> {
-    let facts = cawl_host::facts();
-    let processor = cawl_host::processor().unwrap_or_else(|| "not known".to_owned());
-    let limits = ground.profile.kernel.limits;
-    let place = &ground.place;
-    let kind = match place.rotational {
-        Some(true) => ", a hard disk",
-        Some(false) => ", without a moving part",
-        None => "",
-    };
-    let named = |name: &str, value: String| (name.to_owned(), value);
-    vec![
-        named("processor", format!("{} × {processor}", facts.cpus)),
-        named("memory", facts.memory.to_string()),
-        named("drive", format!("{}{kind}", ground.device)),
-        named("kernel", format!("Linux {}", facts.kernel)),
-        named("filesystem", place.filesystem.clone()),
-        named("dirty limits", format!("{} and {}", limits.background, limits.hard)),
-        named("profile", ground.profile.name.clone()),
-    ]
 }
 
 impl Studied {
@@ -257,7 +224,7 @@ impl Studied {
                 }
                 body {
                     h1 { "The documents' experiments, observed and predicted" }
-                    table { @for (name, value) in &self.machine { tr { td { (name) } td { (value) } } } }
+                    (named(&self.machine))
                     @for note in &self.notes { p.note { (note) } }
                     @if !summary.rows.is_empty() { (summary.markup()) }
                     @for section in &self.sections {
@@ -312,17 +279,5 @@ impl Finding {
             .into_iter()
             .chain([verdict.name().to_owned()])
             .collect()
-    }
-}
-
-impl Table {
-    fn markup(&self) -> Markup {
-        html! {
-            table {
-                caption { (self.caption) }
-                tr { @for head in &self.header { th { (head) } } }
-                @for row in &self.rows { tr { @for cell in row { td { (cell) } } } }
-            }
-        }
     }
 }

@@ -2,8 +2,9 @@
 
 use cawl_core::Bytes;
 
+use super::tables::tables;
 use super::{Errors, Evaluation, ModelErrors};
-use crate::render::{bold, percent, shown, table, warn};
+use crate::render::{bold, headed, percent, shown, table, warn};
 
 const COLUMNS: [&str; 11] = [
     "RUN",
@@ -43,6 +44,11 @@ pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
         add(["median", "", "", ""].map(str::to_owned), &evaluation.median, evaluation.floor);
     }
     out += &table(&COLUMNS, [0], rows);
+    for found in tables(evaluation) {
+        let header: Vec<&str> = found.header.iter().map(String::as_str).collect();
+        out.extend(["\n", &found.caption]);
+        headed(&mut out, &table(&header, [0], found.rows), terminal);
+    }
     for note in &evaluation.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));
     }

@@ -4,11 +4,12 @@
 use anyhow::Context;
 use serde_json::json;
 
+use super::super::period;
 use super::{Bench, Finding, Section, Table, Verdict, fitted};
 use crate::interrupt::Interrupted;
 use crate::regress::{Fit, Form, Formula, Measurements, compare};
 use crate::render::percent;
-use crate::seeds::iomodel::{self, Judged};
+use crate::seeds::iomodel::{self, Judged, Series};
 
 /// The O_SYNC study's 640 runs.
 const OSYNC: &[u8] = include_bytes!("../../seeds/osync.csv");
@@ -51,6 +52,7 @@ fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
             verdict: if one.farthest < 0.01 { Verdict::Holds } else { Verdict::Differs },
         });
     }
+    findings.extend(patterns(&all)?);
     let random = of("random_test_nv1")?;
     findings.push(Finding {
         item: "000, abstract: SimGrid to CAWL".to_owned(),
@@ -88,6 +90,29 @@ fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
         data: serde_json::to_value(&judged)?,
         ..Section::default()
     })
+}
+
+/// The pattern of the paper's synchronous calls of 1 KiB, which it ascribes to limits of the request queue.
+fn patterns(all: &[Series]) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for (item, name) in [("000, Fig 4-a, host 1", "direct_cost_1"), ("000, Fig 4-a, host 2", "direct_cost_2")]
+    {
+        let series = all.iter().find(|one| one.name == name).context("the paper's data lack a run")?;
+        let costs = series.rows.iter().map(|(observed, _)| *observed).collect();
+        let periods = period::periods(&[costs]);
+        let told: Vec<String> = periods.iter().map(|calls| format!("{calls:.1} KiB")).collect();
+        findings.push(Finding {
+            item: item.to_owned(),
+            theirs: "a pattern by nr_requests, max_segments and the like".to_owned(),
+            observed: String::new(),
+            predicted: format!(
+                "periods of {}; each call is one request of one segment, and waited for",
+                told.join(" and ")
+            ),
+            verdict: Verdict::Wrong,
+        });
+    }
+    Ok(findings)
 }
 
 /// The O_SYNC study's regression.
@@ -140,4 +165,17 @@ fn osync() -> anyhow::Result<Section> {
         data: json!({ "first": first, "second": second, "forms": forms }),
         ..Section::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_small_calls_repeat_by_place() {
+        let all = iomodel::all().unwrap();
+        let found = patterns(&all).unwrap();
+        let told: Vec<&str> = found.iter().map(|one| one.predicted.split(';').next().unwrap()).collect();
+        assert_eq!(told, ["periods of 85.3 KiB and 4.0 KiB", "periods of 4.0 KiB"]);
+    }
 }
