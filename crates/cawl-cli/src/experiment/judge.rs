@@ -7,7 +7,6 @@ use cawl_core::{
 };
 use cawl_host::place::Place;
 use cawl_import::run_args;
-use cawl_wire::Op;
 use serde::Serialize;
 
 use super::Repeated;
@@ -131,14 +130,12 @@ pub struct Series {
 }
 
 /// A call as observed and as predicted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Call {
     /// Its size.
     pub size: Bytes,
     /// Its observed cost.
     pub observed: Nanos,
-    /// It is a stream's, and empties its buffer.
-    pub empties: bool,
     /// Sampled dirty level at its end.
     pub dirty: Option<Bytes>,
     /// Highest sampled dirty level up to its end.
@@ -240,10 +237,12 @@ fn simulation(profile: &HostProfile, model: &str, records: &[Record]) -> anyhow:
     Ok(cawl_host::now().since(start).as_seconds())
 }
 
-/// The calls that empty a stream's buffer; None if all do, as those larger than it, or none.
+/// The calls that empty a stream's buffer; None if all do, as those larger than it, or there is none.
 fn emptying(series: &Series) -> Option<Emptying> {
+    let empties =
+        |call: &Call| call.predicted.first().is_some_and(|kernel| kernel.state != CallState::Buffered);
     let (calls, others): (Vec<_>, Vec<_>) =
-        series.calls.iter().enumerate().partition(|(_, call)| call.empties);
+        series.calls.iter().enumerate().partition(|(_, call)| empties(call));
     if others.is_empty() {
         return None;
     }
@@ -282,8 +281,7 @@ fn series(profile: &HostProfile, runs: &[RecordedRun]) -> anyhow::Result<Series>
         if let Some(predicted) = predicted {
             let observed = Nanos::new(event.duration as f64);
             let dirty = level(&first.samples, end, page);
-            let empties = event.op == Op::StreamWrite && event.flushed() > Some(0);
-            calls.push(Call { size: Bytes(event.requested), observed, empties, dirty, peak, predicted });
+            calls.push(Call { size: Bytes(event.requested), observed, dirty, peak, predicted });
         }
     }
     let costs = |run: &RecordedRun| {

@@ -5,7 +5,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 /// Fewest calls that can show a period, and fewest repetitions of it.
 const LEAST: usize = 64;
-const CYCLES: usize = 4;
+const CYCLES: usize = 8;
 /// Frequencies between two whole numbers of cycles in a series, so that a period keeps its phase.
 const BETWEEN: usize = 8;
 /// Parts of a period that are told apart.
@@ -14,6 +14,8 @@ const PHASES: f64 = 64.0;
 const BESIDE: usize = 16;
 /// The probability that a series without periods has one.
 const CHANCE: f64 = 1e-4;
+/// Least correlation of the phases' means in both halves of a series.
+const AGREEMENT: f64 = 0.5;
 /// Most periods of a series.
 const MOST: usize = 3;
 
@@ -21,7 +23,8 @@ const MOST: usize = 3;
 ///
 /// Each frequency folds the series: calls of the same phase of its period are a group, and the groups' ranks
 /// are compared (Kruskal and Wallis 1952). The statistic is divided by that of frequencies nearby, so that slow
-/// changes do not count. What a period explains is removed before the next one is sought.
+/// changes do not count, and both halves of the series must agree. What a period explains is removed before the
+/// next one is sought.
 pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
     let length = series.iter().map(Vec::len).min().unwrap_or(0);
     if length < LEAST {
@@ -29,14 +32,15 @@ pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
     }
     let mut ranks: Vec<Vec<f64>> = series.iter().map(|costs| ranks(&costs[..length])).collect();
     let mut found: Vec<f64> = Vec::new();
-    for _ in 0..MOST {
+    for _ in 0..2 * MOST {
         let Some(fold) = strongest(&ranks, length) else { break };
+        let agrees = fold.agreement(&ranks) >= AGREEMENT;
         fold.remove(&mut ranks);
-        if !is_remainder(fold.cycles, &found) {
+        if agrees && !is_remainder(fold.cycles, &found) {
             found.push(fold.cycles);
         }
     }
-    found.into_iter().map(|cycles| length as f64 / cycles).collect()
+    found.into_iter().take(MOST).map(|cycles| length as f64 / cycles).collect()
 }
 
 /// Whether a frequency is what removed ones leave: within a cycle, since costs change during the series, it is
@@ -88,6 +92,23 @@ impl Fold {
         let turn = (call as f64 * self.cycles / self.length as f64).fract();
         // Turns of whole calls are inexact.
         ((turn * self.means.len() as f64 + 1e-9) as usize).min(self.means.len() - 1)
+    }
+
+    /// The correlation of the phases' means in both halves of the series.
+    fn agreement(&self, ranks: &[Vec<f64>]) -> f64 {
+        let half = |from: usize, to: usize| {
+            let mut sums = vec![(0.0, 0.0); self.means.len()];
+            for (call, rank) in ranks.iter().flat_map(|ranks| (from..to).zip(&ranks[from..to])) {
+                let (sum, count) = &mut sums[self.phase(call)];
+                (*sum, *count) = (*sum + rank, *count + 1.0);
+            }
+            let means: Vec<f64> = sums.iter().map(|(sum, count)| sum / f64::max(*count, 1.0)).collect();
+            let mean = means.iter().sum::<f64>() / means.len() as f64;
+            means.into_iter().map(|one| one - mean).collect::<Vec<_>>()
+        };
+        let (first, second) = (half(0, self.length / 2), half(self.length / 2, self.length));
+        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        product(&first, &second) / (product(&first, &first) * product(&second, &second)).sqrt()
     }
 
     fn remove(&self, ranks: &mut [Vec<f64>]) {

@@ -219,7 +219,6 @@ mod tests {
             Call {
                 size: Bytes::mib(index + 1),
                 observed: cost,
-                empties: false,
                 dirty: Some(dirty),
                 peak: dirty,
                 predicted: predicted.collect(),

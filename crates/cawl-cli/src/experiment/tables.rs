@@ -44,7 +44,7 @@ pub fn tables(evaluation: &Evaluation) -> Vec<Table> {
     let all = [
         table(
             "What repeats in synchronous calls",
-            &["run", "requests a call", "calls", "bytes", "what has this period"],
+            &["run", "requests a call", "every … calls", "every", "what has this period"],
             runs().flat_map(periods).collect(),
         ),
         table(
