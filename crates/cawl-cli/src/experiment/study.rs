@@ -125,6 +125,9 @@ pub struct Studied {
     pub out: PathBuf,
 }
 
+/// Makes a section.
+type Part = fn(&mut Bench) -> anyhow::Result<Section>;
+
 impl Study {
     /// Fewer runs are enough.
     fn is_quick(self, options: &ExperimentArgs) -> bool {
@@ -140,16 +143,14 @@ impl Study {
         }
     }
 
-    fn sections(self, bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
+    /// What makes its sections, in their order.
+    fn parts(self) -> &'static [Part] {
         match self {
             Study::Seeds => {
-                let mut sections = seeds::sections(bench)?;
-                sections.push(osync::section(bench)?);
-                sections.push(direct::section(bench, true)?);
-                Ok(sections)
+                &[seeds::paper, seeds::osync, osync::section, |bench| direct::section(bench, true)]
             }
-            Study::Osync => Ok(vec![osync::section(bench)?]),
-            Study::Direct => Ok(vec![direct::section(bench, bench.quick)?]),
+            Study::Osync => &[osync::section],
+            Study::Direct => &[|bench| direct::section(bench, bench.quick)],
         }
     }
 }
@@ -165,7 +166,7 @@ pub fn run(
     let mut out = OutFolder::create(&options.out)?;
     let ground = Ground::prepare(options, profile, signal)?;
     let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
-    let quick = study.is_quick(options);
+    let (quick, folder) = (study.is_quick(options), out.path.clone());
     let mut progress = Progress::new(study.expected(quick));
     let mut bench = Bench {
         scratch: &scratch,
@@ -173,24 +174,33 @@ pub fn run(
         profile: &ground.profile,
         quick,
         repeats: options.repeats,
-        out: &out.path,
+        out: &folder,
         notes: ground.notes.clone(),
         signal,
         progress: &mut progress,
     };
-    let sections = study.sections(&mut bench)?;
-    let notes = bench.notes;
-    Interrupted::by(signal)?;
-    let studied = Studied {
+    let mut studied = Studied {
         schema: 1,
         machine: ground.machine(),
-        sections,
-        notes,
-        seconds: cawl_host::now().since(started).as_seconds(),
+        sections: Vec::new(),
+        notes: Vec::new(),
+        seconds: 0.0,
         out: options.out.clone(),
     };
-    studied.write(&out.path)?;
-    out.keep();
+    for (made, part) in study.parts().iter().enumerate() {
+        let section = Interrupted::by(signal).map_err(anyhow::Error::from).and_then(|()| part(&mut bench));
+        let missing = format!(
+            "the study is incomplete: {made} of {} parts are in {}",
+            study.parts().len(),
+            options.out.join("index.html").display()
+        );
+        let section = if made > 0 { section.context(missing)? } else { section? };
+        studied.sections.push(section);
+        studied.notes.clone_from(&bench.notes);
+        studied.seconds = cawl_host::now().since(started).as_seconds();
+        studied.write(&folder)?;
+        out.keep();
+    }
     Ok(studied)
 }
 

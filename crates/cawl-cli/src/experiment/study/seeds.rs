@@ -14,13 +14,8 @@ use crate::seeds::iomodel::{self, Judged, Series};
 /// The O_SYNC study's 640 runs.
 const OSYNC: &[u8] = include_bytes!("../../seeds/osync.csv");
 
-/// The sections of all data.
-pub fn sections(bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
-    Ok(vec![paper(bench)?, osync()?])
-}
-
 /// The CAWL paper's data.
-fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
+pub fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
     let all = iomodel::all()?;
     let mut judged = Vec::with_capacity(all.len());
     for series in &all {
@@ -116,7 +111,7 @@ fn patterns(all: &[Series]) -> anyhow::Result<Vec<Finding>> {
 }
 
 /// The O_SYNC study's regression.
-fn osync() -> anyhow::Result<Section> {
+pub fn osync(_: &mut Bench) -> anyhow::Result<Section> {
     let measurements = Measurements::read(OSYNC)?;
     let fitted = |formula: &str| Fit::of(&Formula::parse(formula)?, &measurements);
     let (first, second) = (fitted("sys ~ block_size + blocks * sync")?, fitted("sys ~ blocks * sync")?);
