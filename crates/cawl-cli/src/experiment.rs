@@ -34,7 +34,6 @@ use crate::interrupt::Interrupted;
 use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
-use judge::{Errors, ModelErrors};
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 pub use results::Evaluation;

@@ -20,13 +20,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page::{STYLE, named};
+use super::page::{STYLE, facts};
 use super::results::OutFolder;
 use super::tables::Table;
 use super::{Ground, Interrupted};
 use crate::args::{ExperimentArgs, Study};
 use crate::progress::Progress;
-use crate::render::{bold, headed, line, shown, table, warn};
+use crate::render::{bold, headed, line, named, shown, table, warn};
 use crate::scratch::{self, Scratch};
 
 /// What a study works with.
@@ -234,7 +234,7 @@ impl Studied {
                 }
                 body {
                     h1 { "The documents' experiments, observed and predicted" }
-                    (named(&self.machine))
+                    (facts(&self.machine))
                     @for note in &self.notes { p.note { (note) } }
                     @if !summary.rows.is_empty() { (summary.markup()) }
                     @for section in &self.sections {
@@ -252,7 +252,7 @@ impl Studied {
     pub fn text(&self, terminal: bool) -> String {
         let mut text = String::new();
         for (name, value) in &self.machine {
-            text += &format!("{:13}{}\n", bold(name, false), shown(value));
+            text += &named(name, 13, &shown(value), terminal);
         }
         for section in &self.sections {
             text += &format!("\n{}\n", bold(&section.title, terminal));
