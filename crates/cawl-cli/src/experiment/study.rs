@@ -3,9 +3,11 @@
 //! A section tells what was measured here, what the models predict, and what the document says; its findings
 //! are the rows of the summary.
 
+mod calls;
 mod chart;
 mod direct;
 mod fitted;
+mod locks;
 mod osync;
 mod seeds;
 
@@ -144,9 +146,10 @@ impl Study {
     /// The time that it takes at most, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => osync::longest(quick) + direct::expected(true),
+            Study::Seeds => osync::longest(quick) + direct::expected(true) + locks::expected(true),
             Study::Osync => osync::longest(quick),
             Study::Direct => direct::expected(quick),
+            Study::Locks => locks::expected(quick),
         }
     }
 
@@ -156,10 +159,12 @@ impl Study {
                 let mut sections = seeds::sections(bench)?;
                 sections.push(osync::section(bench)?);
                 sections.push(direct::section(bench, true)?);
+                sections.extend(locks::sections(bench, true)?);
                 Ok(sections)
             }
             Study::Osync => Ok(vec![osync::section(bench)?]),
             Study::Direct => Ok(vec![direct::section(bench, bench.quick)?]),
+            Study::Locks => locks::sections(bench, bench.quick),
         }
     }
 }
