@@ -8,7 +8,7 @@ use crate::model::{CostModel, build};
 use crate::profile::{HostProfile, Origin};
 use crate::record::{FileFacts, Record, Session};
 use crate::units::{Bytes, Nanos};
-use crate::whatif::{FileSizes, Machine, WhatIf};
+use crate::whatif::{TraceFacts, Machine, WhatIf};
 
 const KIB: u64 = 1024;
 
@@ -51,17 +51,15 @@ impl Program {
         let models = vec!["kernel".to_owned()];
         let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };
         let mut analysis = Analysis::with(&self.profile, &options).expect("it is there");
-        let mut sizes = FileSizes::default();
+        let mut facts = TraceFacts::default();
         for record in &self.records {
             analysis.take(record);
-            if let Record::Event(event) = record {
-                sizes.take(event);
-            }
+            facts.take(record);
         }
         let machine = Machine { profile: self.profile.clone(), limits: None, warm: false };
         let run = |changes: &[Change], machine: Machine| {
             let model = build("kernel", &machine.profile).expect("a model");
-            let mut whatif = WhatIf::new(model, &machine, changes, &sizes);
+            let mut whatif = WhatIf::new(model, &machine, changes, &facts);
             self.records.iter().for_each(|record| whatif.take(record));
             whatif.finish()
         };

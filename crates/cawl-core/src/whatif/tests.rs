@@ -84,10 +84,9 @@ impl Trace {
     }
 
     fn on(&self, machine: &Machine, changes: &[Change]) -> Ledger {
-        let mut sizes = FileSizes::default();
-        self.events().for_each(|event| sizes.take(event));
+        let facts = self.facts();
         let model = build("kernel", &machine.profile).expect("there is one");
-        let mut whatif = WhatIf::new(model, machine, changes, &sizes);
+        let mut whatif = WhatIf::new(model, machine, changes, &facts);
         self.records.iter().for_each(|record| whatif.take(record));
         whatif.finish()
     }
@@ -99,9 +98,15 @@ impl Trace {
         })
     }
 
+    fn facts(&self) -> TraceFacts {
+        let mut facts = TraceFacts::default();
+        self.records.iter().for_each(|record| facts.take(record));
+        facts
+    }
+
     /// The calls as a change makes them.
     fn rewritten(&self, rewrite: Rewrite) -> Vec<Event> {
-        let mut stage = Stage::new(&Change { rewrite, on: None }, &FileSizes::default());
+        let mut stage = Stage::new(&Change { rewrite, on: None }, &self.facts());
         let mut threads = Threads::default();
         let mut calls = Vec::new();
         for record in &self.records {
