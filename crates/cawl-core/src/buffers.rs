@@ -9,7 +9,7 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use serde::{Deserialize, Serialize};
 
 /// Full buffers that tell of one.
-const LEAST: u64 = 4;
+const LEAST: u32 = 4;
 /// Buffers that are looked for: powers of two from 1 KiB to 1 MiB.
 const POWERS: std::ops::RangeInclusive<u32> = 10..=20;
 /// Writes of a full buffer lack at most this part of it, where pieces were put into it whole.
@@ -17,8 +17,10 @@ const LACKS: u64 = 4;
 /// They exceed it by at most this part: libstdc++ writes pieces of 1 KiB and more at once, with what is in
 /// its buffer of 8 KiB.
 const EXCEEDS: u64 = 8;
+/// A part of a buffer by which writes of a full one hardly differ where nearly all are the same.
+const MUCH: u32 = 32;
 /// Of so many writes one may be another than the rule says.
-const FEW: u64 = 8;
+const FEW: u32 = 8;
 
 /// A language whose library buffers what a program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +72,7 @@ impl Language {
 struct Chosen {
     language: Language,
     class: &'static str,
-    bytes: u64,
+    bytes: u32,
 }
 
 /// Sizes that libraries choose. Python's BufferedWriter besides has that of the file's blocks
@@ -104,18 +106,21 @@ pub struct ProgramBuffer {
     pub certain: bool,
     /// Writes of the full buffer.
     pub writes: u64,
-    /// The least of them; where nearly all have the same size, that.
+    /// The least of them.
     pub least: u64,
     /// The largest of them.
     pub most: u64,
     /// Other writes: flushes of the program, and pieces larger than the buffer.
     pub others: u64,
+    /// A write of fewer bytes was flushed by the program.
+    #[serde(skip)]
+    full_from: u64,
 }
 
 impl ProgramBuffer {
     /// True if a write of so many bytes was made because the buffer was full; else the program flushed it.
     pub(crate) fn is_full(&self, bytes: u64) -> bool {
-        power(bytes).is_some_and(|power| self.bytes == 1 << power) && bytes >= self.least
+        power(bytes).is_some_and(|power| self.bytes == 1 << power) && bytes >= self.full_from
     }
 
     /// True if a write is a piece of the program's that has no room in the buffer.
@@ -130,63 +135,64 @@ impl ProgramBuffer {
     }
 }
 
-/// The sizes of the plain writes of a process to a file.
+/// The sizes of the plain writes of a process to a file, from the first one on that may be of a full buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fill {
     pub(crate) pid: u32,
+    fd: i32,
     /// When the first of them began, in ns.
     pub(crate) since: u64,
-    fd: i32,
-    /// Where the latest one ended; None before the first of a descriptor.
-    end: Option<u64>,
-    calls: u64,
+    /// Where the latest one ended.
+    end: u64,
     /// The buffer of most of them, if there is one, as a power of two, and by how many calls (Boyer and
     /// Moore's majority).
     power: u32,
-    lead: u64,
+    lead: u32,
     full: Full,
 }
 
-/// Writes of a full buffer.
+/// Writes of a full buffer. Sizes in bytes.
 #[derive(Clone, Debug, Default)]
 struct Full {
-    calls: u64,
-    least: u64,
-    most: u64,
-    /// More than the buffer, and a shape of libstdc++'s: writev of what is in the buffer and a piece, or
-    /// write of the full buffer.
-    over: u64,
-    vectored: u64,
-    shaped: u64,
+    calls: u32,
+    least: u32,
+    most: u32,
+    /// More than the buffer.
+    over: u32,
+    vectored: u32,
+    /// A shape of libstdc++'s: writev of what is in the buffer and a piece, or write of the full buffer.
+    shaped: u32,
     /// The most frequent size, and by how many calls.
-    size: u64,
-    lead: u64,
+    size: u32,
+    lead: u32,
 }
 
 impl Fill {
-    /// A call on the file that handed so many bytes to the kernel. True if it is the first of its process.
+    /// A call on the file that handed so many bytes to the kernel. True if the sizes are those of another
+    /// process from now on.
     #[inline]
-    pub(crate) fn take(&mut self, event: &Event, bytes: u64) -> bool {
-        let is_new = self.pid != event.pid || self.calls == 0;
-        if is_new {
-            *self = Fill { pid: event.pid, since: event.start, fd: event.fd, ..Fill::default() };
+    pub(crate) fn take(fill: &mut Option<Box<Fill>>, event: &Event, bytes: u64) -> bool {
+        let is_plain = matches!(event.op, Op::Write | Op::Writev);
+        let power = if is_plain { power(bytes) } else { None };
+        let known = fill.as_ref().is_some_and(|fill| fill.pid == event.pid);
+        if !known && power.is_none() {
+            return false;
         }
-        self.calls += 1;
-        let offset = event.offset;
-        let end = std::mem::replace(&mut self.end, offset.checked_add(bytes));
-        let goes_on = event.fd != self.fd || end.is_none_or(|end| end == offset);
-        self.fd = event.fd;
-        let is_sequential = goes_on || offset == UNKNOWN_OFFSET && event.has(flag::APPEND);
-        if is_sequential
-            && matches!(event.op, Op::Write | Op::Writev)
-            && let Some(power) = power(bytes)
-        {
-            self.near(event.op, bytes, power);
+        let fill = fill.get_or_insert_default();
+        let is_new = !known || event.fd != fill.fd;
+        if !known {
+            **fill = Fill { pid: event.pid, since: event.start, ..Fill::default() };
         }
-        is_new
+        let is_appended = event.offset == UNKNOWN_OFFSET && event.has(flag::APPEND);
+        let is_sequential = is_new || is_appended || event.offset == fill.end;
+        (fill.fd, fill.end) = (event.fd, event.offset.saturating_add(bytes));
+        if let Some(power) = power.filter(|_| is_sequential) {
+            fill.near(event.op, bytes as u32, power);
+        }
+        !known
     }
 
-    fn near(&mut self, op: Op, bytes: u64, power: u32) {
+    fn near(&mut self, op: Op, bytes: u32, power: u32) {
         if power != self.power {
             if self.lead > 0 {
                 self.lead -= 1;
@@ -194,62 +200,65 @@ impl Fill {
             }
             (self.power, self.full) = (power, Full::default());
         }
-        self.lead += 1;
+        self.lead = self.lead.saturating_add(1);
         self.full.add(op, bytes, 1 << power);
     }
 
     /// The buffer that these writes tell of, in a program of this language, if that is known. `block`: the
-    /// file's (`st_blksize`), in bytes.
-    pub(crate) fn buffer(&self, language: Option<Language>, block: u32) -> Option<ProgramBuffer> {
-        let Full { calls, size, lead, over, .. } = self.full;
-        if calls < LEAST || calls * 2 <= self.calls {
+    /// file's (`st_blksize`), in bytes; `all`: calls that wrote to the file.
+    pub(crate) fn buffer(&self, language: Option<Language>, block: u32, all: u64) -> Option<ProgramBuffer> {
+        let Full { calls, least, most, over, vectored, size, lead, .. } = self.full;
+        if calls < LEAST || u64::from(calls) <= all / 2 {
             return None;
         }
-        let (bytes, is_few) = (1 << self.power, |other: u64| other * FEW <= calls);
-        // A copy's last block is another one, too.
-        let varies = calls - lead > 2 && !is_few(calls - lead);
+        let bytes = 1 << self.power;
+        let is_few = |other: u32| other <= calls / FEW;
         let language = language.or_else(|| self.full.is_of_libstdcxx().then_some(Language::Cpp))?;
         let default = DEFAULTS.iter().find(|one| one.language == language && one.bytes == bytes);
         let class = match (language, default) {
-            (Language::Python, _) if bytes == u64::from(block) => Some(BINARY),
+            (Language::Python, _) if bytes == block => Some(BINARY),
             (_, default) => default.map(|one| one.class),
         };
         let fits = match language {
             Language::Cpp => self.full.is_of_libstdcxx(),
             // It is always filled to the end.
             Language::Go => size == bytes && is_few(calls - lead),
-            Language::Python => is_few(self.full.vectored) && (class == Some(TEXT) || is_few(over)),
-            Language::Java => is_few(self.full.vectored + over),
+            Language::Python => is_few(vectored) && (class == Some(TEXT) || is_few(over)),
+            Language::Java => is_few(vectored.max(over)),
         };
+        // A copy's last block is another one, too.
+        let varies = calls - lead > 2 && !is_few(calls - lead);
         if !fits || class.is_none() && !varies {
             return None;
         }
         let own = DEFAULTS.iter().rfind(|one| one.language == language)?.class;
-        // Of nearly always the same size: less is a flush.
-        let least = if varies { self.full.least } else { size };
         Some(ProgramBuffer {
             language,
             class: class.unwrap_or(own).to_owned(),
-            bytes,
-            certain: class.is_some() && varies && language != Language::Go,
-            writes: calls,
-            least,
-            most: self.full.most,
-            others: self.calls - calls,
+            bytes: bytes.into(),
+            certain: class.is_some() && varies,
+            writes: calls.into(),
+            least: least.into(),
+            most: most.into(),
+            others: all.saturating_sub(calls.into()),
+            // Where nearly all have one size, what lacks much more is a flush.
+            full_from: if varies { least } else { size - bytes / MUCH }.into(),
         })
     }
 }
 
 impl Full {
-    fn add(&mut self, op: Op, bytes: u64, buffer: u64) {
-        self.calls += 1;
-        self.least = if self.calls == 1 { bytes } else { self.least.min(bytes) };
+    fn add(&mut self, op: Op, bytes: u32, buffer: u32) {
+        let count = |count: &mut u32, is: bool| *count = count.saturating_add(is.into());
+        self.least = if self.calls == 0 { bytes } else { self.least.min(bytes) };
         self.most = self.most.max(bytes);
-        self.over += u64::from(bytes > buffer);
-        self.vectored += u64::from(op == Op::Writev);
-        self.shaped += u64::from(if op == Op::Writev { bytes + 1 >= buffer } else { bytes == buffer });
+        count(&mut self.calls, true);
+        count(&mut self.over, bytes > buffer);
+        count(&mut self.vectored, op == Op::Writev);
+        count(&mut self.shaped, if op == Op::Writev { bytes + 1 >= buffer } else { bytes == buffer });
         if bytes == self.size || self.lead == 0 {
-            (self.size, self.lead) = (bytes, self.lead + 1);
+            self.size = bytes;
+            count(&mut self.lead, true);
         } else {
             self.lead -= 1;
         }
@@ -257,7 +266,7 @@ impl Full {
 
     /// libstdc++'s filebuf writes what is in its buffer together with the piece that has no room in it.
     fn is_of_libstdcxx(&self) -> bool {
-        self.vectored * 2 > self.calls && (self.calls - self.shaped) * FEW <= self.calls
+        self.vectored > self.calls / 2 && self.calls - self.shaped <= self.calls / FEW
     }
 }
 

@@ -59,7 +59,7 @@ struct FilePattern {
     ops: Vec<(Op, OpPattern)>,
     actors: Actors,
     written: Written,
-    fill: Fill,
+    fill: Option<Box<Fill>>,
     /// The ends of what was written ever.
     span: Option<(u64, u64)>,
     /// Holes made, and their bytes.
@@ -238,7 +238,7 @@ impl Patterns {
         };
         let at = pattern.place(event, bytes, offset, u64::from(known.block));
         pattern.beside(event, bytes);
-        pattern.fill.take(event, bytes);
+        Fill::take(&mut pattern.fill, event, bytes);
         let (_, of) = &mut pattern.ops[at];
         let met = prediction.map_or(Met::default(), |prediction| prediction.work.met);
         of.met.0 += u64::from(met.fresh);

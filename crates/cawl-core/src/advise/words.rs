@@ -67,8 +67,10 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
             "setvbuf(f, malloc(1 << {shift}), _IOFBF, 1 << {shift}) right after fopen (without memory of its own glibc ignores the size)"
         ),
         Kind::Merge if scope.is_by("dd") => format!("dd bs={}", short(size)),
-        Kind::Merge if let Some(language) = scope.buffered => language.resize(size),
-        Kind::Merge => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
+        Kind::Merge => match scope.buffered {
+            Some(language) => language.resize(size),
+            None => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
+        },
         Kind::Fdatasync => "call fdatasync(fd) where the program calls fsync(fd)".to_owned(),
         Kind::Dsync => "open with O_DSYNC and leave out the fsync after each write".to_owned(),
         Kind::Preallocate => {

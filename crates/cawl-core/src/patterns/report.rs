@@ -4,7 +4,7 @@ use cawl_wire::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, FilePattern, Known, OpPattern, PAGE, Patterns};
-use crate::buffers::{Language, ProgramBuffer};
+use crate::buffers::{Fill, Language, ProgramBuffer};
 use crate::units::is_zero;
 
 /// Files shorter than this are small.
@@ -170,11 +170,10 @@ impl Patterns {
     ) -> Option<FilePatterns> {
         let Known { pattern, block, .. } = self.files.get(row)?;
         let pattern = pattern.as_ref()?;
-        let fill = &pattern.fill;
-        Some(FilePatterns {
-            buffer: fill.buffer(language(fill.pid, fill.since), *block),
-            ..pattern.report()
-        })
+        let is_write = |op: &Op| !matches!(op, Op::Read | Op::Pread);
+        let calls = pattern.ops.iter().filter(|(op, _)| is_write(op)).map(|(_, of)| of.calls).sum();
+        let buffer = |fill: &Fill| fill.buffer(language(fill.pid, fill.since), *block, calls);
+        Some(FilePatterns { buffer: pattern.fill.as_deref().and_then(buffer), ..pattern.report() })
     }
 
     /// The sums over all files; `seconds` tells the observed time of all calls on the file of a row.

@@ -260,7 +260,7 @@ fn what_cannot_be_remembered_is_said_and_memory_stays_bounded() {
         patterns.call(0, &write(1, at * (2 << 20)), 4096, None);
     }
     assert!(patterns.blocks <= BLOCKS, "{}", patterns.blocks);
-    let file = patterns.file(0).expect("it was written");
+    let file = patterns.file(0, |_, _| None).expect("it was written");
     assert_eq!((file.gap_bytes, file.ops[0].calls), (None, BLOCKS as u64 + 1000));
     // What is gone makes room.
     patterns.effect(0, &Event { offset: 0, ..Event::new(Op::Truncate) });

@@ -25,7 +25,9 @@ struct File {
     block: u32,
     /// That of the process whose writes the sizes are of.
     language: Option<Language>,
-    fill: Fill,
+    fill: Option<Box<Fill>>,
+    /// Calls that wrote to it.
+    calls: u64,
 }
 
 impl TraceFacts {
@@ -48,7 +50,8 @@ impl TraceFacts {
                 if let Some(end) = event.offset.checked_add(bytes) {
                     file.size = end.max(file.size);
                 }
-                if file.fill.take(event, bytes) {
+                file.calls += 1;
+                if Fill::take(&mut file.fill, event, bytes) {
                     file.language = self.languages.get(&event.pid).copied();
                 }
             }
@@ -63,7 +66,10 @@ impl TraceFacts {
 
     /// The files that are written through a buffer of the program, with its process.
     pub(super) fn buffers(&self) -> HashMap<FileId, (u32, ProgramBuffer)> {
-        let buffer = |file: &File| Some((file.fill.pid, file.fill.buffer(file.language, file.block)?));
+        let buffer = |file: &File| {
+            let fill = file.fill.as_ref()?;
+            Some((fill.pid, fill.buffer(file.language, file.block, file.calls)?))
+        };
         self.files.iter().filter_map(|(id, file)| Some((*id, buffer(file)?))).collect()
     }
 }

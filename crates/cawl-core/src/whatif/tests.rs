@@ -1,10 +1,13 @@
+mod buffers;
+
 use super::stage::Stage;
 use super::threads::Threads;
 use super::*;
-use cawl_wire::{FileKind, Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
 
 use crate::analysis::Analysis;
+use crate::call::kernel_bytes;
 use crate::glob::Glob;
 use crate::mode::Mode;
 use crate::model::build;
