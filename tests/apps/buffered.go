@@ -18,7 +18,7 @@ func main() {
 	if size > 0 {
 		out = bufio.NewWriterSize(file, size)
 	}
-	for n := 0; n < 20000; n++ {
+	for n := 0; n < 19000; n++ {
 		fmt.Fprintf(out, "line %d\n", n)
 	}
 	out.Flush()

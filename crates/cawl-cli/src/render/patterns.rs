@@ -128,7 +128,7 @@ pub(super) fn remarks_of_op(op: &OpPatterns) -> Vec<String> {
 
 /// The buffer of the program's library, as sure as it is.
 fn buffered(buffer: &ProgramBuffer) -> String {
-    let ProgramBuffer { language, class, bytes, certain, writes, least, most, others } = buffer;
+    let ProgramBuffer { language, class, bytes, certain, writes, least, most, others, .. } = buffer;
     let sizes = if least == most { format!("{least} B") } else { format!("{least} to {most} B") };
     let (bytes, language) = (Bytes(*bytes), language.name());
     let others = if *others > 0 { format!(", and {others} other ones") } else { String::new() };
