@@ -158,13 +158,13 @@ fn of_python() {
     fs::write(&script, PYTHON).expect("a new file");
     let [python, script] = [&python, &script].map(|path| path.to_str().expect("a readable path"));
     let mut asked = dir.command(python);
-    let asks = "import io, os; print(io.DEFAULT_BUFFER_SIZE if io.DEFAULT_BUFFER_SIZE > 8192 else os.stat('.').st_blksize)";
+    let asks = "import io, os; n = io.DEFAULT_BUFFER_SIZE; print(n if n > 8192 else os.stat('.').st_blksize)";
     asked.args(["-c", asks]);
     let default = Running::start(asked).finish().success().stdout.trim().parse().expect("a size");
     let (text, binary) = ("TextIOWrapper", "BufferedWriter");
     let all = [
         Told { file: "lines", class: text, bytes: 8192, certain: true, exact: true },
-        Told { file: "records", class: binary, bytes: default, certain: false, exact: true },
+        Told { file: "records", class: binary, bytes: default, certain: true, exact: true },
         Told { file: "pieces", class: binary, bytes: default, certain: true, exact: false },
     ];
     is_told_and_changed(&dir, &[python, "-B", script], "Python", &all);

@@ -57,12 +57,12 @@ impl Language {
         }
     }
 
-    /// How a program gives a buffer another size, of `bytes`.
+    /// How a program gives a buffer a size of `bytes`.
     pub(crate) fn resize(self, bytes: u64) -> String {
         match self {
-            Language::Cpp => format!("call rdbuf()->pubsetbuf(memory, {bytes}) before open"),
-            Language::Python => format!("open(…, buffering={bytes})"),
-            Language::Java => format!("put a BufferedOutputStream(…, {bytes}) before the FileOutputStream"),
+            Language::Cpp => format!("call file.rdbuf()->pubsetbuf(memory, {bytes}) before file.open"),
+            Language::Python => format!("open(path, mode, buffering={bytes})"),
+            Language::Java => format!("new BufferedOutputStream(file, {bytes}), below a Writer too"),
             Language::Go => format!("bufio.NewWriterSize(file, {bytes})"),
         }
     }
@@ -135,6 +135,19 @@ impl ProgramBuffer {
     }
 }
 
+/// What else is known of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// The language of the program that writes it, if that is known.
+    pub(crate) language: Option<Language>,
+    /// `st_blksize`, in bytes.
+    pub(crate) block: u32,
+    /// Calls that wrote to it.
+    pub(crate) calls: u64,
+    /// lseek came before the first write. Python's BufferedWriter asks for its position so; os.write does not.
+    pub(crate) sought: bool,
+}
+
 /// The sizes of the plain writes of a process to a file, from the first one on that may be of a full buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fill {
@@ -204,9 +217,9 @@ impl Fill {
         self.full.add(op, bytes, 1 << power);
     }
 
-    /// The buffer that these writes tell of, in a program of this language, if that is known. `block`: the
-    /// file's (`st_blksize`), in bytes; `all`: calls that wrote to the file.
-    pub(crate) fn buffer(&self, language: Option<Language>, block: u32, all: u64) -> Option<ProgramBuffer> {
+    /// The buffer that these writes to a file tell of.
+    pub(crate) fn buffer(&self, file: Seen) -> Option<ProgramBuffer> {
+        let Seen { language, block, calls: all, sought } = file;
         let Full { calls, least, most, over, vectored, size, lead, .. } = self.full;
         if calls < LEAST || u64::from(calls) <= all / 2 {
             return None;
@@ -236,7 +249,7 @@ impl Fill {
             language,
             class: class.unwrap_or(own).to_owned(),
             bytes: bytes.into(),
-            certain: class.is_some() && varies,
+            certain: class.is_some() && (varies || language == Language::Python && sought),
             writes: calls.into(),
             least: least.into(),
             most: most.into(),

@@ -50,6 +50,8 @@ struct Known {
     size: u64,
     /// Preferred I/O size, in bytes; 0 if not told.
     block: u32,
+    /// lseek came before the first write.
+    sought: bool,
     pattern: Option<Box<FilePattern>>,
 }
 
@@ -149,10 +151,10 @@ impl Patterns {
     /// A file goes on in the row of one that was deleted.
     pub(crate) fn succeed(&mut self, row: usize, before: usize) {
         if row != before {
-            let Known { size, block, pattern } = std::mem::take(self.known(row));
+            let Known { size, block, sought, pattern } = std::mem::take(self.known(row));
             self.kept -= usize::from(pattern.is_some());
             let known = self.known(before);
-            (known.size, known.block) = (size, block);
+            (known.size, known.block, known.sought) = (size, block, sought);
             self.cut(before, 0);
         }
     }
@@ -166,6 +168,10 @@ impl Patterns {
                 }
                 let known = self.known(row);
                 known.size = known.size.max(event.requested);
+            }
+            Op::Seek if event.errno == 0 => {
+                let known = self.known(row);
+                known.sought |= known.pattern.is_none();
             }
             Op::Truncate if event.errno == 0 => {
                 self.cut(row, event.offset);

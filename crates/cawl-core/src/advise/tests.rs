@@ -8,7 +8,7 @@ use crate::model::{CostModel, build};
 use crate::profile::{HostProfile, Origin};
 use crate::record::{FileFacts, Record, Session};
 use crate::units::{Bytes, Nanos};
-use crate::whatif::{TraceFacts, Machine, WhatIf};
+use crate::whatif::{Machine, TraceFacts, WhatIf};
 
 const KIB: u64 = 1024;
 
@@ -85,6 +85,22 @@ fn measured() -> HostProfile {
     let mut profile = HostProfile { origin: Origin::Calibrated, ..HostProfile::uncalibrated() };
     profile.device.sync_call.value = profile.device.fsync.value;
     profile
+}
+
+/// The buffer of a program's library is made larger in its own way.
+#[test]
+fn a_larger_buffer_is_told_in_the_program_s_language() {
+    let mut program = Program::new(measured(), "/data/out");
+    let session = Session { id: 2, pid: 7, program: "java".to_owned(), ..Session::default() };
+    program.records.push(Record::Session(session));
+    let mut offset = 0;
+    for bytes in [1024, 1016, 1020].into_iter().cycle().take(6000) {
+        program.write(offset, bytes, 0);
+        offset += bytes;
+    }
+    let (advice, _) = program.advised();
+    let how: Vec<&str> = advice.iter().map(|one| one.how.as_str()).collect();
+    assert!(how.iter().any(|how| how.contains("BufferedOutputStream(file, ")), "{how:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn fill(op: Op, sizes: impl IntoIterator<Item = u64>) -> Written {
 struct Written {
     fill: Option<Box<Fill>>,
     calls: u64,
+    sought: bool,
 }
 
 impl Written {
@@ -30,7 +31,7 @@ impl Written {
     }
 
     fn buffer(&self, language: Option<Language>, block: u32) -> Option<ProgramBuffer> {
-        self.fill.as_ref()?.buffer(language, block, self.calls)
+        self.fill.as_ref()?.buffer(Seen { language, block, calls: self.calls, sought: self.sought })
     }
 }
 
@@ -80,6 +81,11 @@ fn what_a_program_can_do_itself_is_not_certain() {
         let buffer = blocks.buffer(Some(language), PAGE).expect("it has the size of a buffer");
         assert!(!buffer.certain && buffer.writes == 30 && buffer.others == 1, "{buffer:?}");
     }
+    // A BufferedWriter asks for its position before it writes.
+    for (language, certain) in [(Language::Python, true), (Language::Java, false)] {
+        let records = Written { sought: true, ..fill(Op::Write, repeated(8190, 30, 600)) };
+        assert!(records.buffer(Some(language), PAGE).is_some_and(|buffer| buffer.certain == certain));
+    }
     // The last block of a copy is another one, and no more certain for that.
     let copy = fill(Op::Write, repeated(8192, 5, 7000));
     assert!(copy.buffer(Some(Language::Java), PAGE).is_some_and(|buffer| !buffer.certain));
@@ -121,8 +127,8 @@ fn flushes_are_told_from_full_buffers() {
     assert!(buffer.is_full(4000) && buffer.is_full(3990) && !buffer.is_full(3500), "{buffer:?}");
 }
 
-/// The sizes are those of one process: another one that fills a buffer begins anew, and most writes to the file
-/// must be of it.
+/// The sizes are those of one process: another one that fills a buffer begins anew, and most writes to the
+/// file must be of it.
 #[test]
 fn processes_are_told_apart() {
     let mut shared = fill(Op::Write, repeated(8192, 30, 600));

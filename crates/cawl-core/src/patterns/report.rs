@@ -4,7 +4,7 @@ use cawl_wire::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, FilePattern, Known, OpPattern, PAGE, Patterns};
-use crate::buffers::{Fill, Language, ProgramBuffer};
+use crate::buffers::{Fill, Language, ProgramBuffer, Seen};
 use crate::units::is_zero;
 
 /// Files shorter than this are small.
@@ -168,11 +168,14 @@ impl Patterns {
         row: usize,
         language: impl Fn(u32, u64) -> Option<Language>,
     ) -> Option<FilePatterns> {
-        let Known { pattern, block, .. } = self.files.get(row)?;
+        let &Known { ref pattern, block, sought, .. } = self.files.get(row)?;
         let pattern = pattern.as_ref()?;
         let is_write = |op: &Op| !matches!(op, Op::Read | Op::Pread);
         let calls = pattern.ops.iter().filter(|(op, _)| is_write(op)).map(|(_, of)| of.calls).sum();
-        let buffer = |fill: &Fill| fill.buffer(language(fill.pid, fill.since), *block, calls);
+        let buffer = |fill: &Fill| {
+            let language = language(fill.pid, fill.since);
+            fill.buffer(Seen { language, block, calls, sought })
+        };
         Some(FilePatterns { buffer: pattern.fill.as_deref().and_then(buffer), ..pattern.report() })
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use cawl_wire::FileId;
 
-use crate::buffers::{Fill, Language, ProgramBuffer};
+use crate::buffers::{Fill, Language, ProgramBuffer, Seen};
 use crate::call::kernel_bytes;
 use crate::record::Record;
 
@@ -68,7 +68,8 @@ impl TraceFacts {
     pub(super) fn buffers(&self) -> HashMap<FileId, (u32, ProgramBuffer)> {
         let buffer = |file: &File| {
             let fill = file.fill.as_ref()?;
-            Some((fill.pid, fill.buffer(file.language, file.block, file.calls)?))
+            let File { language, block, calls, .. } = *file;
+            Some((fill.pid, fill.buffer(Seen { language, block, calls, sought: false })?))
         };
         self.files.iter().filter_map(|(id, file)| Some((*id, buffer(file)?))).collect()
     }
