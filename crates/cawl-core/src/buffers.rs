@@ -69,25 +69,29 @@ impl Language {
 }
 
 /// A library's buffer where the program does not choose its size.
-struct Chosen {
-    language: Language,
-    class: &'static str,
-    bytes: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LibraryBuffer {
+    /// Language of the library.
+    pub language: Language,
+    /// Its class.
+    pub class: &'static str,
+    /// Size in bytes.
+    pub bytes: u32,
 }
 
-/// Sizes that libraries choose. Python's BufferedWriter besides has that of the file's blocks
-/// (`st_blksize`), up to 3.13.
-const DEFAULTS: [Chosen; 5] = [
-    // bits/fstream.tcc: BUFSIZ, of which one byte stays free; GCC 12.
-    Chosen { language: Language::Cpp, class: "filebuf of libstdc++", bytes: 8192 },
-    // Modules/_io/textio.c, chunk_size; CPython 3.6 to 3.14.
-    Chosen { language: Language::Python, class: TEXT, bytes: 8192 },
-    // Modules/_io/_iomodule.c, DEFAULT_BUFFER_SIZE; CPython 3.14.
-    Chosen { language: Language::Python, class: BINARY, bytes: 131_072 },
+/// Sizes that libraries choose. Python's BufferedWriter besides has that of the file's blocks (`st_blksize`),
+/// up to CPython 3.13.
+pub const LIBRARY_BUFFERS: [LibraryBuffer; 5] = [
+    // libstdc++'s bits/fstream.tcc: BUFSIZ, of which a byte stays free; GCC 12.
+    LibraryBuffer { language: Language::Cpp, class: "filebuf of libstdc++", bytes: 8192 },
+    // Modules/_io/textio.c, chunk_size; CPython 3.6 to 3.13.
+    LibraryBuffer { language: Language::Python, class: TEXT, bytes: 8192 },
+    // Lib/_pyio.py and Modules/_io, DEFAULT_BUFFER_SIZE; CPython 3.14.
+    LibraryBuffer { language: Language::Python, class: BINARY, bytes: 131_072 },
     // java.io.BufferedOutputStream, sun.nio.cs.StreamEncoder; OpenJDK 17.
-    Chosen { language: Language::Java, class: "BufferedOutputStream or Writer", bytes: 8192 },
-    // bufio.go, defaultBufSize; Go 1.26.
-    Chosen { language: Language::Go, class: "bufio.Writer", bytes: 4096 },
+    LibraryBuffer { language: Language::Java, class: "BufferedOutputStream or Writer", bytes: 8192 },
+    // bufio's defaultBufSize; Go 1.26.
+    LibraryBuffer { language: Language::Go, class: "bufio.Writer", bytes: 4096 },
 ];
 const TEXT: &str = "TextIOWrapper";
 const BINARY: &str = "BufferedWriter";
@@ -157,6 +161,10 @@ pub(crate) struct Fill {
     pub(crate) since: u64,
     /// Where the latest one ended.
     end: u64,
+    /// The latest one's operation and size, if it may be of a full buffer, and how many like it followed that
+    /// are not counted yet.
+    latest: Option<(Op, u32)>,
+    repeated: u32,
     /// The buffer of most of them, if there is one, as a power of two, and by how many calls (Boyer and
     /// Moore's majority).
     power: u32,
@@ -185,6 +193,9 @@ impl Fill {
     /// process from now on.
     #[inline]
     pub(crate) fn take(fill: &mut Option<Box<Fill>>, event: &Event, bytes: u64) -> bool {
+        if fill.as_mut().is_some_and(|fill| fill.repeats(event, bytes)) {
+            return false;
+        }
         let is_plain = matches!(event.op, Op::Write | Op::Writev);
         let power = if is_plain { power(bytes) } else { None };
         let known = fill.as_ref().is_some_and(|fill| fill.pid == event.pid);
@@ -196,44 +207,62 @@ impl Fill {
         if !known {
             **fill = Fill { pid: event.pid, since: event.start, ..Fill::default() };
         }
+        fill.count_repeated();
         let is_appended = event.offset == UNKNOWN_OFFSET && event.has(flag::APPEND);
         let is_sequential = is_new || is_appended || event.offset == fill.end;
         (fill.fd, fill.end) = (event.fd, event.offset.saturating_add(bytes));
-        if let Some(power) = power.filter(|_| is_sequential) {
-            fill.near(event.op, bytes as u32, power);
-        }
+        fill.latest = power.filter(|_| is_sequential).map(|_| (event.op, bytes as u32));
+        fill.repeated = u32::from(fill.latest.is_some());
         !known
     }
 
-    fn near(&mut self, op: Op, bytes: u32, power: u32) {
-        if power != self.power {
-            if self.lead > 0 {
-                self.lead -= 1;
-                return;
-            }
-            (self.power, self.full) = (power, Full::default());
+    /// Most writes are like the one before, and only counted.
+    #[inline]
+    fn repeats(&mut self, event: &Event, bytes: u64) -> bool {
+        let is_same = self.latest.is_some_and(|(op, size)| op == event.op && u64::from(size) == bytes)
+            && (self.end, self.fd, self.pid) == (event.offset, event.fd, event.pid);
+        if is_same {
+            self.repeated = self.repeated.saturating_add(1);
+            self.end = self.end.saturating_add(bytes);
         }
-        self.lead = self.lead.saturating_add(1);
-        self.full.add(op, bytes, 1 << power);
+        is_same
+    }
+
+    fn count_repeated(&mut self) {
+        let count = std::mem::take(&mut self.repeated);
+        let Some((op, bytes)) = self.latest else { return };
+        let Some(power) = power(bytes.into()).filter(|_| count > 0) else { return };
+        if power == self.power {
+            self.lead = self.lead.saturating_add(count);
+        } else if self.lead >= count {
+            self.lead -= count;
+            return;
+        } else {
+            (self.power, self.lead, self.full) = (power, count - self.lead, Full::default());
+        }
+        self.full.add(op, bytes, 1 << power, count);
     }
 
     /// The buffer that these writes to a file tell of.
     pub(crate) fn buffer(&self, file: Seen) -> Option<ProgramBuffer> {
+        let mut counted = self.clone();
+        counted.count_repeated();
+        let Fill { power, full, .. } = counted;
         let Seen { language, block, calls: all, sought } = file;
-        let Full { calls, least, most, over, vectored, size, lead, .. } = self.full;
+        let Full { calls, least, most, over, vectored, size, lead, .. } = full;
         if calls < LEAST || u64::from(calls) <= all / 2 {
             return None;
         }
-        let bytes = 1 << self.power;
+        let bytes = 1 << power;
         let is_few = |other: u32| other <= calls / FEW;
-        let language = language.or_else(|| self.full.is_of_libstdcxx().then_some(Language::Cpp))?;
-        let default = DEFAULTS.iter().find(|one| one.language == language && one.bytes == bytes);
+        let language = language.or_else(|| full.is_of_libstdcxx().then_some(Language::Cpp))?;
+        let default = LIBRARY_BUFFERS.iter().find(|one| one.language == language && one.bytes == bytes);
         let class = match (language, default) {
             (Language::Python, _) if bytes == block => Some(BINARY),
             (_, default) => default.map(|one| one.class),
         };
         let fits = match language {
-            Language::Cpp => self.full.is_of_libstdcxx(),
+            Language::Cpp => full.is_of_libstdcxx(),
             // It is always filled to the end.
             Language::Go => size == bytes && is_few(calls - lead),
             Language::Python => is_few(vectored) && (class == Some(TEXT) || is_few(over)),
@@ -244,7 +273,7 @@ impl Fill {
         if !fits || class.is_none() && !varies {
             return None;
         }
-        let own = DEFAULTS.iter().rfind(|one| one.language == language)?.class;
+        let own = LIBRARY_BUFFERS.iter().rfind(|one| one.language == language)?.class;
         Some(ProgramBuffer {
             language,
             class: class.unwrap_or(own).to_owned(),
@@ -261,19 +290,25 @@ impl Fill {
 }
 
 impl Full {
-    fn add(&mut self, op: Op, bytes: u32, buffer: u32) {
-        let count = |count: &mut u32, is: bool| *count = count.saturating_add(is.into());
+    /// Adds so many writes of this size.
+    fn add(&mut self, op: Op, bytes: u32, buffer: u32, count: u32) {
         self.least = if self.calls == 0 { bytes } else { self.least.min(bytes) };
         self.most = self.most.max(bytes);
-        count(&mut self.calls, true);
-        count(&mut self.over, bytes > buffer);
-        count(&mut self.vectored, op == Op::Writev);
-        count(&mut self.shaped, if op == Op::Writev { bytes + 1 >= buffer } else { bytes == buffer });
-        if bytes == self.size || self.lead == 0 {
-            self.size = bytes;
-            count(&mut self.lead, true);
+        let is_shaped = if op == Op::Writev { bytes + 1 >= buffer } else { bytes == buffer };
+        for (sum, is_so) in [
+            (&mut self.calls, true),
+            (&mut self.over, bytes > buffer),
+            (&mut self.vectored, op == Op::Writev),
+            (&mut self.shaped, is_shaped),
+        ] {
+            *sum = sum.saturating_add(if is_so { count } else { 0 });
+        }
+        if bytes == self.size {
+            self.lead = self.lead.saturating_add(count);
+        } else if self.lead >= count {
+            self.lead -= count;
         } else {
-            self.lead -= 1;
+            (self.size, self.lead) = (bytes, count - self.lead);
         }
     }
 

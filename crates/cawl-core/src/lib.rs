@@ -105,7 +105,7 @@ pub use analysis::{
     Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept, Shown,
 };
 pub use births::{Births, Told};
-pub use buffers::{Language, ProgramBuffer};
+pub use buffers::{LIBRARY_BUFFERS, Language, LibraryBuffer, ProgramBuffer};
 pub use by_name::ByName;
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};

@@ -11,7 +11,9 @@ use anyhow::Context;
 use cawl_client::protocol::{Recorded, Recording, Request};
 use cawl_client::query::{PATIENCE, ask_within};
 use cawl_core::advise::{Candidate, Case, Tried, rank};
-use cawl_core::{Analysis, AnalysisOptions, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts};
+use cawl_core::{
+    Analysis, AnalysisOptions, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts,
+};
 
 use super::on_paper::{Scenario, learning, run_all};
 use super::saved::SavedTrace;

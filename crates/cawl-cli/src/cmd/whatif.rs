@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, Bytes, Change, DirtyLimits, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
-    Ratio, Record, Rewrite, TraceFacts, WhatIf, dirtyable,
+    Analysis, Bytes, Change, DirtyLimits, HostFacts, HostProfile, Ledger, Machine, OtherDevice, Ratio,
+    Record, Rewrite, TraceFacts, WhatIf, dirtyable,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 

@@ -1,7 +1,9 @@
 //! Patterns as text: a table of files and operations, those with most time first, and a line for each thing
 //! that is out of the ordinary.
 
-use cawl_core::{Bytes, FilePatterns, FileReport, OpPatterns, PatternSums, ProgramBuffer, Report, SmallFiles, renamed_path};
+use cawl_core::{
+    Bytes, FilePatterns, FileReport, OpPatterns, PatternSums, ProgramBuffer, Report, SmallFiles, renamed_path,
+};
 
 use super::{WIDTH, bold, compact, counted, short, shown, table, wrapped};
 

@@ -3,8 +3,8 @@
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
 //! descriptor that cannot write changes what is known and becomes no event.
 
-use cawl_core::{EndKind, Language};
 use cawl_core::host_text::unescape;
+use cawl_core::{EndKind, Language};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::calls::{CallKind, Caller, Closing, Pending, Target, pointed};
