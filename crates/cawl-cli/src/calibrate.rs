@@ -342,6 +342,9 @@ fn profile(
     put(&mut profile.calls.clean, time(durable.clean.mean()).map(Some));
     put(&mut profile.calls.away, time(durable.away.mean()).map(Some));
     put(&mut profile.memory.folio, rate(durable.folio.mean()).map(Some));
+    put(&mut profile.calls.block, time(durable.block.difference()).map(Some));
+    put(&mut profile.calls.block_far, time(durable.block_far.difference()).map(Some));
+    put(&mut profile.memory.block_cache, durable.block_cache().map(Some));
     put(&mut profile.device.write, rate(device.write));
     put(&mut profile.device.read, rate(device.read));
     put(&mut profile.device.seek, time(device.seek));

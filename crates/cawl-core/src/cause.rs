@@ -22,6 +22,8 @@ named! {
         Stream = "stream",
         /// Copying into the page cache, from the processor's cache or from memory.
         Copy = "copy",
+        /// Going through the blocks of a large folio of which the call writes a part.
+        LargeFolio = "large folio",
         /// Allocating pages and entering them into the page cache.
         NewPages = "new pages",
         /// Memory that the host of a virtual machine has to supply first.
@@ -65,7 +67,16 @@ impl Cause {
         use Cause::*;
         matches!(
             self,
-            Call | Stream | Copy | NewPages | PartialPage | Journal | Transfer | Seek | DeviceFlush | Discard
+            Call | Stream
+                | Copy
+                | LargeFolio
+                | NewPages
+                | PartialPage
+                | Journal
+                | Transfer
+                | Seek
+                | DeviceFlush
+                | Discard
         )
     }
 }

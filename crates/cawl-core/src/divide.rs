@@ -96,6 +96,7 @@ impl Widths {
                 Cause::Call => times(&calls.write),
                 Cause::Stream => rates(&memory.stream),
                 Cause::Copy => rates(&memory.cached),
+                Cause::LargeFolio => calls.block_far.as_ref().map_or(unmeasured, times),
                 Cause::NewPages => rates(&memory.fresh),
                 Cause::ColdMemory => memory.cold.as_ref().map_or(unmeasured, rates),
                 Cause::PartialPage => rates(&device.read),

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use cawl_core::{Estimate, Nanos, quantile};
+use cawl_core::{Bytes, Estimate, Nanos, median, quantile};
 
 use super::bench::{Bench, since, timed};
 
@@ -21,6 +21,8 @@ const CALLS: usize = 16;
 const FOLIO: usize = 1 << 20;
 const FOLIOS: usize = 48;
 const VISITS: usize = 6;
+/// Folios of a file the descriptions of whose blocks are more than a processor's cache may hold.
+const MANY_FOLIOS: usize = 256;
 /// Times of other work between calls, and calls after each.
 const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
 /// Pages of a wait for many folios, and requests of one for scattered pages; calls of each kind in a round.
@@ -49,6 +51,12 @@ pub struct Durable {
     pub idle: Rounds,
     /// Per byte of a large folio that a small write makes dirty as a whole.
     pub folio: Rounds,
+    /// Of each block of a large folio that a small write passes, with its description in the processor's cache
+    /// or in memory.
+    pub block: Rounds,
+    pub block_far: Rounds,
+    /// The same of blocks at random places of [`MANY_FOLIOS`] folios.
+    pub block_random: Vec<f64>,
     /// Of each folio beyond the first that a wait hands over.
     pub handed: Rounds,
     /// Of each request beyond the first of a wait.
@@ -58,6 +66,17 @@ pub struct Durable {
 /// A sample of each round.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds(Vec<f64>);
+
+impl Durable {
+    /// Bytes of a file of which every second block's description is in the processor's cache.
+    pub fn block_cache(&self) -> Option<Bytes> {
+        let value = |rounds: &Rounds| rounds.difference().map(|found| found.value);
+        let (near, far, random) = (value(&self.block)?, value(&self.block_far)?, median(&self.block_random)?);
+        // Beyond these parts it is a guess.
+        let out = ((random - near) / (far - near)).clamp(0.02, 0.98);
+        out.is_finite().then(|| Bytes::from_f64(cawl_core::block_cache((MANY_FOLIOS * FOLIO) as f64, out)))
+    }
+}
 
 impl Rounds {
     fn push(&mut self, sample: f64) {
@@ -83,6 +102,7 @@ impl Rounds {
 pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Durable> {
     let mut samples = Durable::default();
     let folios = large_folios(bench)?;
+    blocks(bench, &mut samples)?;
     bench.repeat(|bench, index| {
         if !bench.spend((10 * CALLS * PAGE) as u64) {
             return Ok(());
@@ -98,11 +118,70 @@ pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Du
             bench.write_run(folios, place as u64, PAGE, PAGE)
         };
         let first = undisturbed(&(0..VISITS).map(visit).collect::<anyhow::Result<Vec<f64>>>()?);
-        samples.folio.push((first - plain) / (FOLIO - PAGE) as f64);
+        let passed = samples.block.mean().map_or(0.0, |block| block.value / PAGE as f64);
+        samples.folio.push((first - plain) / (FOLIO - PAGE) as f64 - passed);
         Ok(folios.sync_data()?)
     })?;
     bench.scratch.remove("folios");
     Ok(samples)
+}
+
+/// Writes of a page into the dirty folios of a large file: again and again into the same one, into all of them
+/// at random, and after the processor's caches were swept.
+fn blocks(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
+    let length = MANY_FOLIOS * FOLIO;
+    let limits = cawl_host::uncalibrated_profile().kernel.limits;
+    // Nothing of it is to be written back meanwhile.
+    if length as u64 > limits.background.0 / 2 || bench.space < length as u64 || !bench.spend(length as u64) {
+        return Ok(());
+    }
+    let (file, single) = (bench.scratch.file("blocks")?, bench.scratch.file("single")?);
+    bench.write_run(&file, 0, length, FOLIO)?;
+    bench.write_run(&single, 0, PAGE, PAGE)?;
+    let data = bench.data.bytes();
+    let sweep = || {
+        let swept = data.iter().step_by(64).map(|byte| u64::from(*byte)).sum::<u64>();
+        std::hint::black_box(swept);
+    };
+    let write =
+        |file: &File, at: usize| plainly(|| Ok(file.write_all_at(&data[..PAGE], (at * PAGE) as u64)?));
+    let middle = |times: Vec<f64>| quantile(&times, 0.5).unwrap_or(f64::NAN);
+    let pages = FOLIO / PAGE;
+    let mut place = 0;
+    for round in 0..REPEATS {
+        bench.go_on()?;
+        let [mut same, mut alone, mut cold] = [const { Vec::new() }; 3];
+        for at in 0..CALLS {
+            same.push(write(&file, round * pages + at)?);
+            alone.push(write(&single, 0)?);
+        }
+        let (same, alone) = (middle(same), middle(alone));
+        // The first visits bring their blocks' descriptions into the cache.
+        let mut visit = || {
+            // Far apart, and each folio as often as the others.
+            place = (place + MANY_FOLIOS * 5 / 13 | 1) % MANY_FOLIOS;
+            write(&file, place * pages + round)
+        };
+        for _ in 0..MANY_FOLIOS {
+            visit()?;
+        }
+        let random = middle((0..MANY_FOLIOS).map(|_| visit()).collect::<anyhow::Result<Vec<f64>>>()?);
+        let mut cold_alone = Vec::new();
+        for at in 0..VISITS {
+            sweep();
+            cold.push(write(&file, (round * VISITS + at) * pages)?);
+            sweep();
+            cold_alone.push(write(&single, 0)?);
+        }
+        let others = (pages - 1) as f64;
+        let [near, random, far] =
+            [same - alone, random - alone, middle(cold) - middle(cold_alone)].map(|more| more / others);
+        samples.block.0.push(near);
+        samples.block_far.0.push(far);
+        samples.block_random.push(random);
+    }
+    ["blocks", "single"].iter().for_each(|name| bench.scratch.remove(name));
+    Ok(())
 }
 
 /// A clean file of large folios; None if the budget does not allow it.

@@ -46,6 +46,8 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("new folio", calls.folio.map(time)),
         ("clean inode", calls.inode.map(time)),
         ("clean folio", calls.clean.map(time)),
+        ("block of a large folio", calls.block.map(time)),
+        ("the same, from memory", calls.block_far.map(time)),
         ("after 1 ms elsewhere", calls.away.map(time)),
         ("new pages apart", calls.jump.map(time)),
         ("fresh pages", Some(rate(memory.fresh))),

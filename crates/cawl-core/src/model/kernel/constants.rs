@@ -31,6 +31,11 @@ pub(super) struct Constants {
     /// Of each way through the kernel that a call takes after a millisecond elsewhere.
     pub(super) away: f64,
     pub(super) jump: f64,
+    /// Of a block that a write passes in a folio, with its description in the processor's cache or not, and
+    /// the pages of a file for whose blocks that cache has room.
+    pub(super) block_near: f64,
+    pub(super) block_far: f64,
+    pub(super) block_cache: f64,
     /// Ticks a second.
     pub(super) hz: f64,
     pub(super) padding_page: f64,
@@ -70,6 +75,9 @@ impl Constants {
             clean_folio: known(&profile.calls.clean),
             away: known(&profile.calls.away),
             jump: known(&profile.calls.jump),
+            block_near: known(&profile.calls.block),
+            block_far: known(&profile.calls.block_far.or(profile.calls.block)),
+            block_cache: memory.block_cache.map_or(f64::INFINITY, |bytes| bytes.as_f64() / page as f64),
             hz: f64::from(kernel.hz.max(1)),
             cold_page: page as f64 * memory.cold_byte(),
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),

@@ -16,6 +16,7 @@ use super::tasks::Task;
 use super::{Call, Kernel, Op};
 use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::cause::Cause;
+use crate::profile::blocks_out;
 use cawl_wire::Event;
 
 /// Cached pages of files up to this size are in the processor's cache, too, and those of the smaller ones
@@ -59,6 +60,7 @@ impl Kernel {
         self.stamp(call);
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
+        let passed = self.blocks_passed(call.file, first, end, latest.0);
         call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
         let constants = &self.constants;
         let size = self.machine.cache.size(call.file);
@@ -79,6 +81,7 @@ impl Kernel {
         let largest =
             self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let mut at = first;
+        let mut fresh_pages = 0;
         while at < end {
             let often = self.check_interval;
             let task = &mut self.tasks.current;
@@ -110,12 +113,37 @@ impl Kernel {
                 0
             };
             self.spend_copy(call, until, found, copying, folios);
+            fresh_pages += found.fresh;
             at += until;
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
         }
+        if fresh_pages == 0 && passed > 0.0 {
+            call.pass(passed);
+            call.spent[Cause::LargeFolio] += passed;
+            self.pass_to(call.at);
+        }
         self.unlock(call);
+    }
+
+    /// What a write of the pages from `first` up to `end` takes for the other blocks of the folios that it
+    /// covers in part, if they are cached, in seconds: `ext4_block_write_begin` and `block_commit_write` go
+    /// through the list of a folio's blocks. It is in the processor's cache if the write before, at page
+    /// `latest`, was to the same folio, else as likely as the file's blocks are.
+    fn blocks_passed(&mut self, file: u32, first: u64, end: u64, latest: u64) -> f64 {
+        let (near, far) = (self.constants.block_near, self.constants.block_far);
+        let inode = self.machine.cache.file(file);
+        if far <= 0.0 || inode.folios.are_single() {
+            return 0.0;
+        }
+        let folio = inode.folios.around(first);
+        let (_, last) = inode.folios.around(end - 1);
+        let blocks = ((first - folio.0) + last.saturating_sub(end)) as f64;
+        let cached = (inode.clean.pages() + inode.dirty.pages()) as f64;
+        let is_latest = (folio.0..last).contains(&latest) && last == folio.1;
+        let away = if is_latest { 0.0 } else { blocks_out(cached, self.constants.block_cache) };
+        blocks * (near + away * (far - near))
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.
