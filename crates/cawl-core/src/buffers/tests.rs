@@ -42,7 +42,7 @@ fn write(op: Op, offset: u64, bytes: u64) -> Event {
 
 /// Class, size in bytes, and whether that is certain.
 fn told(fill: &Written, language: Option<Language>) -> Option<(String, u64, bool)> {
-    fill.buffer(language, PAGE).map(|buffer| (buffer.class, buffer.bytes, buffer.certain))
+    fill.buffer(language, PAGE).map(|buffer| (buffer.class.into_owned(), buffer.bytes, buffer.certain))
 }
 
 fn repeated(size: u64, count: usize, last: u64) -> impl Iterator<Item = u64> {
