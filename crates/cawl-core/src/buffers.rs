@@ -265,7 +265,8 @@ impl Fill {
             (_, default) => default.map(|one| one.class),
         };
         let fits = match language {
-            Language::Cpp => full.is_of_libstdcxx(),
+            // Others have this shape with other sizes: streams of musl, of node.
+            Language::Cpp => class.is_some() && full.is_of_libstdcxx(),
             // It is always filled to the end.
             Language::Go => size == bytes && is_few(calls - lead),
             Language::Python => is_few(vectored) && (class == Some(TEXT) || is_few(over)),
