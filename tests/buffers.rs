@@ -2,7 +2,7 @@
 //! programs change them themselves. Programs that write blocks of their own have none.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cawl_kit::{Dir, Report, Running, calls, find, python, skipped};
@@ -11,60 +11,10 @@ use serde_json::Value;
 /// A buffer's size in the place of the default, in bytes and as an argument.
 const LARGER: (&str, &str) = ("65536", "64K");
 
-const PYTHON: &str = r#"
-import os, random, sys
-size = int(sys.argv[1]) or -1
-with open("lines", "w", buffering=size if size > 0 else 4096) as f:
-    for n in range(20000):
-        f.write(f"line {n * n} {'x' * (n % 7)}\n")
-with open("records", "wb", buffering=size) as f:
-    for n in range(1, 40001):
-        f.write(b"r" * 64)
-        if n % 20000 == 0:
-            f.flush()
-with open("pieces", "wb", buffering=size) as f:
-    for n in range(40000):
-        f.write(b"p" * (1 + n * 31 % 97))
-with open("large", "wb") as f:
-    for n in range(20):
-        f.write(b"x" * 1000000)
-mixed, random = os.open("mixed", os.O_WRONLY | os.O_CREAT), random.Random(1)
-for n in range(200):
-    os.write(mixed, b"x" * random.randint(1, 20000))
-"#;
-
-const JAVA: &str = r#"
-import java.io.*;
-public class W {
-    static OutputStream open(String name, int size) throws IOException {
-        OutputStream file = new FileOutputStream(name);
-        return size > 0 ? new BufferedOutputStream(file, size) : new BufferedOutputStream(file);
-    }
-    public static void main(String[] arguments) throws IOException {
-        int size = Integer.parseInt(arguments[0]);
-        OutputStream file = new FileOutputStream("lines");
-        try (Writer out = new OutputStreamWriter(size > 0 ? new BufferedOutputStream(file, size) : file)) {
-            for (int n = 0; n < 40000; n++) out.write("line " + n + "\n");
-        }
-        try (OutputStream out = open("records", size)) {
-            byte[] record = new byte[128];
-            for (int n = 0; n < 20000; n++) {
-                out.write(record);
-                if (n == 10000) out.flush();
-            }
-        }
-        try (DataOutputStream out = new DataOutputStream(open("pieces", size))) {
-            for (int n = 0; n < 40000; n++) {
-                out.writeInt(n);
-                out.writeLong(n);
-            }
-        }
-        try (OutputStream out = new FileOutputStream("large")) {
-            for (int n = 0; n < 20; n++) out.write(new byte[100000]);
-        }
-    }
+/// A program's source in tests/apps.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("apps").join(name)
 }
-"#;
 
 /// What is told of a file.
 struct Told {
@@ -94,7 +44,7 @@ fn sizes(dir: &Dir, trace: &Path, file: &str) -> Vec<u64> {
 }
 
 /// The trace with the larger buffer, on paper.
-fn enlarged(dir: &Dir) -> std::path::PathBuf {
+fn enlarged(dir: &Dir) -> PathBuf {
     let changed = dir.path().join("changed.trace");
     let mut whatif = dir.cawl(&["whatif", "--buffer", LARGER.1]);
     whatif.arg(dir.trace()).arg("-o").arg(&changed);
@@ -154,8 +104,7 @@ fn of_cpp_streams() {
 fn of_python() {
     let Some(python) = python() else { return };
     let dir = Dir::new();
-    let script = dir.path().join("script.py");
-    fs::write(&script, PYTHON).expect("a new file");
+    let script = source("buffered.py");
     let [python, script] = [&python, &script].map(|path| path.to_str().expect("a readable path"));
     let mut asked = dir.command(python);
     let asks = "import io, os; n = io.DEFAULT_BUFFER_SIZE; print(n if n > 8192 else os.stat('.').st_blksize)";
@@ -178,16 +127,15 @@ fn of_java() {
         return;
     }
     let dir = Dir::new();
-    fs::write(dir.work().join("W.java"), JAVA).expect("a new file");
     let mut compile = dir.command("javac");
-    compile.arg("W.java");
+    compile.args(["-d", "."]).arg(source("Buffered.java"));
     Running::start(compile).finish().success();
     let of = |file, certain, exact| {
         let class = "BufferedOutputStream or Writer";
         Told { file, class, bytes: 8192, certain, exact }
     };
     let all = [of("lines", false, true), of("records", false, true), of("pieces", true, false)];
-    let words = ["java", "-Xshare:off", "-XX:-UsePerfData", "-cp", ".", "W"];
+    let words = ["java", "-Xshare:off", "-XX:-UsePerfData", "-cp", ".", "Buffered"];
     is_told_and_changed(&dir, &words, "Java", &all);
 }
 
@@ -228,11 +176,10 @@ fn of_go() {
         return;
     }
     let dir = Dir::new();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/buffered.go");
     let mut build = dir.command("go");
-    build.args(["build", "-o", "program"]).arg(source).env("GOCACHE", dir.path().join("go"));
+    build.args(["build", "-o", "program"]).arg(source("buffered.go")).env("GOCACHE", dir.path().join("go"));
     Running::start(build).finish().success();
-    let strace = |size: &str| -> Option<std::path::PathBuf> {
+    let strace = |size: &str| -> Option<PathBuf> {
         let out = dir.path().join(size);
         let mut strace: Command = dir.command("strace");
         strace.args(["-f", "-ttt", "-T", "-y", "-s", "64", "-o"]).arg(&out);

@@ -2,8 +2,12 @@
 //!
 //! The law: **sizes alone tell no library.** A program's own blocks have the size of a buffer, too. So a
 //! buffer is told only where the process is known to run its language, or where the writes have the shape
-//! that libstdc++ gives them; and it is certain only where the sizes vary as they do when pieces of the
-//! program fill a buffer. docs/REPORT.md, "Buffers of the program", has the rule and the libraries' figures.
+//! that libstdc++ gives them; and it is certain only where something tells that blocks of the program's own
+//! would not, as sizes that vary when pieces of the program fill a buffer. docs/REPORT.md, "Buffers of the
+//! program", has the rule and the libraries' figures.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use serde::{Deserialize, Serialize};
@@ -11,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// Full buffers that tell of one.
 const LEAST: u32 = 4;
 /// Buffers that are looked for: powers of two from 1 KiB to 1 MiB.
-const POWERS: std::ops::RangeInclusive<u32> = 10..=20;
+const POWERS: RangeInclusive<u32> = 10..=20;
 /// Writes of a full buffer lack at most this part of it, where pieces were put into it whole.
 const LACKS: u64 = 4;
 /// They exceed it by at most this part: libstdc++ writes pieces of 1 KiB and more at once, with what is in
@@ -102,11 +106,11 @@ pub struct ProgramBuffer {
     /// Language of the program.
     pub language: Language,
     /// Class of its library.
-    pub class: String,
+    pub class: Cow<'static, str>,
     /// Size of the buffer.
     pub bytes: u64,
-    /// The sizes vary as pieces of the program fill this buffer; else blocks of the program's own would look
-    /// the same, or the size is none that the library chooses.
+    /// The library chooses this size, and the sizes of the writes vary as pieces of the program fill it, or a
+    /// program of Python asked for its position first; else blocks of the program's own would look the same.
     pub certain: bool,
     /// Writes of the full buffer.
     pub writes: u64,
@@ -148,7 +152,7 @@ pub(crate) struct Seen {
     pub(crate) block: u32,
     /// Calls that wrote to it.
     pub(crate) calls: u64,
-    /// lseek came before the first write. Python's BufferedWriter asks for its position so; os.write does not.
+    /// lseek came before the first write: Python's BufferedWriter asks for its position; os.write does not.
     pub(crate) sought: bool,
 }
 
@@ -262,7 +266,8 @@ impl Fill {
             (_, default) => default.map(|one| one.class),
         };
         let fits = match language {
-            Language::Cpp => full.is_of_libstdcxx(),
+            // Others have this shape with other sizes: streams of musl, of node.
+            Language::Cpp => class.is_some() && full.is_of_libstdcxx(),
             // It is always filled to the end.
             Language::Go => size == bytes && is_few(calls - lead),
             Language::Python => is_few(vectored) && (class == Some(TEXT) || is_few(over)),
@@ -276,7 +281,7 @@ impl Fill {
         let own = LIBRARY_BUFFERS.iter().rfind(|one| one.language == language)?.class;
         Some(ProgramBuffer {
             language,
-            class: class.unwrap_or(own).to_owned(),
+            class: class.unwrap_or(own).into(),
             bytes: bytes.into(),
             certain: class.is_some() && (varies || language == Language::Python && sought),
             writes: calls.into(),
@@ -321,7 +326,10 @@ impl Full {
 /// The buffer that a write of so many bytes may have filled, as a power of two.
 #[inline]
 fn power(bytes: u64) -> Option<u32> {
-    let above = bytes.max(1).next_power_of_two();
+    if bytes <= 1 << (POWERS.start() - 1) {
+        return None;
+    }
+    let above = bytes.next_power_of_two();
     let below = above / 2;
     let power = match above - bytes {
         lacks if lacks < above / LACKS => above.ilog2(),

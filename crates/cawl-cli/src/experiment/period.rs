@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn short_and_equal_series_have_none() {
         assert!(periods(&[]).is_empty());
-        assert!(periods(&[vec![1.0, 2.0].repeat(20)]).is_empty());
+        assert!(periods(&[[1.0, 2.0].repeat(20)]).is_empty());
         assert!(periods(&[vec![1.0; 200], vec![2.0; 200]]).is_empty());
     }
 }

@@ -42,7 +42,7 @@ impl Table {
 pub fn tables(evaluation: &Evaluation) -> Vec<Table> {
     let Evaluation { figures, median, floor, .. } = evaluation;
     let runs = || figures.iter().flat_map(|figure| &figure.runs);
-    let with_models = |head: &[&'static str]| [head, &MODELS].concat();
+    let with_models = |head: &[&'static str]| [head, MODELS].concat();
     let errors = |caption: &str, of: fn(&Errors) -> Option<f64>| {
         let row = |name: &str, models: &[ModelErrors], floor: Option<Errors>| {
             let models = models.iter().map(|model| Some(model.errors));

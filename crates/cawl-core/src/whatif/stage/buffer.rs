@@ -8,6 +8,7 @@ use crate::buffers::ProgramBuffer;
 use crate::call::kernel_bytes;
 
 impl Stage {
+    /// Streams and programs' own buffers have this size, in bytes.
     pub(super) fn buffer(
         &mut self,
         step: Step,
@@ -17,6 +18,7 @@ impl Stage {
         next: &mut Next<'_>,
     ) {
         if selected && event.has(flag::STREAM_KNOWN) {
+            self.release_file(event.file(), next);
             return self.stream(step, *event, size, next);
         }
         let is_write = matches!(event.op, Op::Write | Op::Writev) && event.returned > 0;
