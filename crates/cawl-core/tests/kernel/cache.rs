@@ -39,6 +39,44 @@ fn new_pages_apart_from_the_latest_take_longer() {
     assert!((more(&[0, 1, 2, 3, 0, 2, 1]) - 0.0).abs() < 0.01);
 }
 
+/// `block_write_begin` goes through all blocks of a folio, whatever part of it is written.
+#[test]
+fn a_small_write_passes_the_other_blocks_of_a_large_folio() {
+    let (page, mib) = (4096, 1 << 20);
+    // A file of 16 MiB in calls of this size, then a page at each of these places: what passing blocks took.
+    let passed = |chunk: u64, cache: u64, pages: &[u64]| {
+        let mut profile = profile();
+        profile.calls.block = Some(Measured::assumed(Nanos::new(2.0)));
+        profile.calls.block_far = Some(Measured::assumed(Nanos::new(100.0)));
+        profile.memory.block_cache = Some(Bytes(cache));
+        let mut program = Program::on(&profile);
+        let mut part = |event| {
+            let told = program.call(event).expect("a cost");
+            assert!((told.parts.total() / told.cost - 1.0).abs() < 1e-9);
+            told.parts[Cause::LargeFolio].get()
+        };
+        let made: f64 = (0..16 * mib / chunk).map(|at| part(write(0, at * chunk, chunk))).sum();
+        assert_eq!(made, 0.0, "new pages pass none");
+        pages.iter().map(|at| part(write(0, at * page, page)).round()).collect::<Vec<_>>()
+    };
+    // Folios of 256 pages. In the cache, the second write to a folio is nothing special.
+    assert_eq!(passed(mib, 1 << 40, &[256, 300, 700]), [510.0, 510.0, 510.0]);
+    // None of it in the cache, but for the folio of the write before.
+    assert_eq!(passed(mib, 1, &[256, 300, 700]), [25_500.0, 510.0, 25_500.0]);
+    // Half of it.
+    assert_eq!(passed(mib, 16 * mib, &[256, 300]), [13_005.0, 510.0]);
+    assert_eq!(passed(page, 1, &[256, 300]), [0.0, 0.0]);
+    // Over the end of one folio and the begin of the next, and over whole ones.
+    let mut program = |bytes: u64, at: u64| {
+        let mut profile = profile();
+        profile.calls.block = Some(Measured::assumed(Nanos::new(2.0)));
+        let mut program = Program::on(&profile);
+        (0..4).for_each(|at| drop(program.call(write(0, at * mib, mib))));
+        program.call(write(0, at, bytes)).expect("a cost").parts[Cause::LargeFolio].get().round()
+    };
+    assert_eq!((program(2 * page, mib - page), program(2 * mib, mib)), (1020.0, 0.0));
+}
+
 /// A file written in calls of a mebibyte is clean, and then rewritten in a few places.
 #[test]
 fn a_folio_counts_as_dirty_as_a_whole() {

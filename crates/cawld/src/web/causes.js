@@ -2,12 +2,12 @@
 
 /** All causes, in the order of reports; colours and stripes are in causes.css. */
 const CAUSES = [
-  "call", "stream", "copy", "new pages", "cold memory", "partial page read", "flusher beside", "throttle", "journal",
-  "queue", "transfer", "seek", "device flush", "lock", "preempted", "discard", "unexpected",
+  "call", "stream", "copy", "large folio", "new pages", "cold memory", "partial page read", "flusher beside",
+  "throttle", "journal", "queue", "transfer", "seek", "device flush", "lock", "preempted", "discard", "unexpected",
 ];
 
 /** Causes that share the colour of another one are striped. */
-const STRIPED = new Set(["stream", "partial page read", "queue", "seek", "preempted", "discard"]);
+const STRIPED = new Set(["stream", "large folio", "partial page read", "queue", "seek", "preempted", "discard"]);
 
 /** Marks differ by shape as well as by colour: lines through these corners, closed if there are more than two; a disk without. */
 const SHAPES = {

@@ -122,6 +122,7 @@ impl Kernel {
         if fresh_pages == 0 && passed > 0.0 {
             call.pass(passed);
             call.spent[Cause::LargeFolio] += passed;
+            call.work.believed[usize::from(call.flushing)] += passed;
             self.pass_to(call.at);
         }
         self.unlock(call);
