@@ -67,11 +67,13 @@ fn a_small_write_passes_the_other_blocks_of_a_large_folio() {
     assert_eq!(passed(mib, 16 * mib, &[256, 300]), [13_005.0, 510.0]);
     assert_eq!(passed(page, 1, &[256, 300]), [0.0, 0.0]);
     // Over the end of one folio and the begin of the next, and over whole ones.
-    let mut program = |bytes: u64, at: u64| {
+    let program = |bytes: u64, at: u64| {
         let mut profile = profile();
         profile.calls.block = Some(Measured::assumed(Nanos::new(2.0)));
         let mut program = Program::on(&profile);
-        (0..4).for_each(|at| drop(program.call(write(0, at * mib, mib))));
+        for at in 0..4 {
+            program.call(write(0, at * mib, mib)).expect("a cost");
+        }
         program.call(write(0, at, bytes)).expect("a cost").parts[Cause::LargeFolio].get().round()
     };
     assert_eq!((program(2 * page, mib - page), program(2 * mib, mib)), (1020.0, 0.0));
