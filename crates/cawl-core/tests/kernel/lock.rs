@@ -1,6 +1,6 @@
 //! The lock of an inode: who waits for whom, in open loop and in lockstep.
 
-use cawl_core::{Cause, CostModel, Kernel, Measured, Nanos, Rate, Time};
+use cawl_core::{Cause, CostModel, Kernel, Measured, Nanos, Prediction, Rate, Time, median};
 use cawl_wire::{Event, Op, flag};
 
 use super::{profile, roomy, write};
@@ -164,4 +164,48 @@ fn in_lockstep_the_sum_is_right_whoever_gets_it_next() {
         observed += (end - event.start) as f64;
     }
     assert!((predicted / observed - 1.0).abs() < 0.15, "{predicted} ns predicted, {observed} observed");
+}
+
+/// Two threads that wrote to one file, and to files of their own (tests/data/inode-lock.txt).
+const RECORDED: &str = include_str!("../data/inode-lock.txt");
+
+/// The calls to `one` file, or to their `own`.
+fn recorded(files: &str) -> Vec<Event> {
+    let lines = RECORDED.lines().filter_map(|line| line.strip_prefix(files));
+    let event = |line: &str| {
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let [thread, offset, start, duration] = numbers[..] else { panic!("{line}") };
+        let ino = if files == "one" { 1 } else { 1 + thread };
+        Event { offset, duration, ..call(thread as u32 + 1, ino, 1_000_000_000 + start) }
+    };
+    lines.map(event).collect()
+}
+
+/// What is predicted of these calls in lockstep, all of whose pages are cached.
+fn followed(events: &[Event], profile: &cawl_core::HostProfile) -> Vec<Prediction> {
+    let mut model = Kernel::new(profile);
+    for (at, mib) in (0..16).enumerate() {
+        for ino in [1, 2] {
+            model.step(&Event { offset: mib * MIB, ..call(9, ino, at as u64 * MILLI) });
+        }
+    }
+    events.iter().map(|event| model.follow(event, Time(event.end())).unwrap()).collect()
+}
+
+#[test]
+fn a_recorded_run_waits_as_long_as_predicted() {
+    let (one, own) = (recorded("one"), recorded("own"));
+    assert_eq!((one.len(), own.len()), (40, 40));
+    // What a call takes alone is known from the files of their own.
+    let alone: Vec<f64> = own.iter().map(|event| event.duration as f64).collect();
+    let rate = Rate::per_second(MIB as f64 / (median(&alone).unwrap() * 1e-9));
+    let mut profile = roomy();
+    (profile.memory.cached, profile.memory.hot) = (Measured::assumed(rate), Some(Measured::assumed(rate)));
+    assert!(followed(&own, &profile).iter().all(|told| told.parts[Cause::Lock] == Nanos::ZERO));
+    let told = followed(&one, &profile);
+    let sum = |of: &dyn Fn(&Prediction) -> f64| told.iter().map(of).sum::<f64>();
+    let observed = one.iter().map(|event| event.duration as f64).sum::<f64>();
+    let (with, lock) = (sum(&|told| told.cost.get()), sum(&|told| told.parts[Cause::Lock].get()));
+    assert!((with / observed - 1.0).abs() < 0.1, "{with} ns predicted, {observed} observed");
+    assert!(with - lock < 0.6 * observed, "{} ns without the lock, {observed} observed", with - lock);
 }

@@ -273,7 +273,7 @@ fn table(outcomes: &[Outcome]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use cawl_core::median;
+    use cawl_core::{Rate, median};
 
     use super::*;
 
@@ -303,7 +303,8 @@ mod tests {
     #[test]
     fn the_wait_for_others_is_predicted_and_told() {
         let mut profile = HostProfile::uncalibrated();
-        profile.memory.cached.value = cawl_core::Rate::per_second(1_048_576.0 / 0.001);
+        profile.memory.cached.value = Rate::per_second(1_048_576.0 / 0.001);
+        profile.memory.hot = Some(profile.memory.cached);
         let cell = Cell { kind: KINDS[0], writers: 4, one_file: true };
         let all = predicted(&profile, Mode::Lockstep, cell, &in_turn(4)).unwrap();
         let of =
