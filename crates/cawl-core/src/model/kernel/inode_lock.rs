@@ -8,9 +8,9 @@
 //!
 //! In open loop a call has released the lock when the model says so. In lockstep the observed ends are known:
 //! when one is over, the next has the lock from that moment on, and a call that has begun and is not over has
-//! the lock or waits for it. If by the model it should have released it, it was delayed, and will take as long
-//! as its whole time with the lock. So a call waits for the work of those before it, as far as that is not
-//! done, and never beyond their observed ends; not for what delays them or overtakes them.
+//! the lock or waits for it. If by the model it should have released it, something delayed it, and it will
+//! take as long as its whole time with the lock. So a call waits for the work of those before it, as far as
+//! that is not done, and never beyond their observed ends; not for what delays or overtakes them.
 
 use super::tasks::Key;
 use super::{Call, Kernel};

@@ -1,5 +1,5 @@
-//! What the document says of locks, and what became of it here. It has no figures in its text, and its authors
-//! published none.
+//! What the document says of locks, and what became of it here. It has no figures in its text, and its
+//! authors published none.
 
 use super::super::{Finding, Verdict};
 use super::grid::{Cell, Io, Lock, T1, Work};
