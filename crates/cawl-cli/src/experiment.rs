@@ -8,11 +8,14 @@
 mod disk;
 mod judge;
 mod page;
+mod pattern;
+mod period;
 mod plan;
 mod plot;
 mod record;
 mod results;
 pub mod study;
+mod tables;
 mod text;
 
 use std::sync::Arc;
@@ -22,7 +25,7 @@ use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
 use cawl_host::emulated::Lab;
 use cawl_host::limits::LoweredLimits;
-use cawl_host::place::{Backing, Place};
+use cawl_host::place::{Backing, Place, Queue};
 use cawl_host::profiles;
 
 use crate::args::{Calibration, Experiment, ExperimentArgs};
@@ -31,7 +34,6 @@ use crate::interrupt::Interrupted;
 use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
-use judge::{Errors, ModelErrors};
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 pub use results::Evaluation;
@@ -45,6 +47,8 @@ pub struct Repeated {
     pub panel: Panel,
     /// The recordings.
     pub runs: Vec<RecordedRun>,
+    /// Write requests of the device in each.
+    pub requests: Vec<u64>,
 }
 
 /// Records and judges the experiments. `profile`: that for the models, if one was named; `signal` holds the
@@ -57,10 +61,8 @@ pub fn run(
     let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
     let mut ground = Ground::prepare(options, profile, signal)?;
-    let Ground { place, profile, before, notes, .. } = &ground;
-    let (before, notes, profile) = (*before, notes.clone(), profile.clone());
-    let figures = planned(options, &profile);
-    let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
+    let figures = planned(options, &ground);
+    let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
     require_room(&scratch, &figures)?;
 
     // Needs root, as lowering limits does: memory that a run frees would otherwise lie in lists for folios of
@@ -68,8 +70,8 @@ pub fn run(
     if let Some(lowered) = &mut ground.lowered {
         lowered.shorten_page_lists()?;
     }
-    let mut results = Results::new(options, &ground.place, profile, figures, notes, out, started)?;
-    let recorded = record_all(options, &scratch, before, &mut results, signal);
+    let mut results = Results::new(options, &ground, figures, out, started)?;
+    let recorded = record_all(options, &scratch, &ground, &mut results, signal);
     // Recorded runs are judged also after an error.
     let kept = results.write_all()?;
     match recorded {
@@ -132,16 +134,46 @@ impl Ground {
     }
 }
 
+impl Ground {
+    /// Processor, memory, drive, kernel and filesystem, in names and values.
+    fn machine(&self) -> Vec<(String, String)> {
+        let facts = cawl_host::facts();
+        let Ground { place, profile, .. } = self;
+        let processor = cawl_host::processor().unwrap_or_else(|| "not known".to_owned());
+        let limits = profile.kernel.limits;
+        let kind = match place.rotational {
+            Some(true) => ", a hard disk",
+            Some(false) => ", without a moving part",
+            None => "",
+        };
+        let queue = place.queue().map(|Queue { requests, segments, sectors }| {
+            format!("{requests} requests of at most {segments} segments and {sectors}")
+        });
+        let named = |name: &str, value: String| (name.to_owned(), value);
+        vec![
+            named("processor", format!("{} × {processor}", facts.cpus)),
+            named("memory", facts.memory.to_string()),
+            named("drive", format!("{}{kind}", self.device)),
+            named("queue", queue.unwrap_or_else(|| "not known".to_owned())),
+            named("kernel", format!("Linux {}", facts.kernel)),
+            named("filesystem", place.filesystem.clone()),
+            named("dirty limits", format!("{} and {}", limits.background, limits.hard)),
+            named("profile", profile.name.clone()),
+        ]
+    }
+}
+
 /// Records all runs with their repetitions, and draws each figure when it is complete.
 fn record_all(
     options: &ExperimentArgs,
     scratch: &Scratch,
-    before: Bytes,
+    ground: &Ground,
     results: &mut Results,
     signal: &AtomicUsize,
 ) -> anyhow::Result<()> {
     let profile = results.profile.clone();
     let recorder = Recorder {
+        place: &ground.place,
         scratch,
         profile: &profile,
         hold: options.lowered().is_some() && options.settle > Nanos::ZERO,
@@ -162,13 +194,15 @@ fn record_all(
                 // Earlier runs may have changed the kernel's estimate of the device.
                 if panel.dirty && !std::mem::replace(&mut followed, true) {
                     let budget = Budget::of_time(options.settle);
-                    let outcome = slow_limit::follow(scratch, before, budget, &mut progress, signal)?;
+                    let outcome = slow_limit::follow(scratch, ground.before, budget, &mut progress, signal)?;
                     results.note(outcome.note);
                     results.held_to(outcome.base_rate)?;
                 }
                 progress.begin(format!("repeat {repeat} of {repeats}: {}", scenario.name));
                 let recording = suite.add(&recorder, &scenario)?;
-                results.figures[figure].1[run].runs.push(recording.run);
+                let repeated = &mut results.figures[figure].1[run];
+                repeated.runs.push(recording.run);
+                repeated.requests.extend(recording.requests);
                 results.note(recording.notes);
             }
             results.write(figure)?;
@@ -178,9 +212,9 @@ fn record_all(
 }
 
 /// The runs to record.
-fn planned(options: &ExperimentArgs, profile: &HostProfile) -> Vec<(Experiment, Vec<Repeated>)> {
-    let sizes = Sizes::new(profile, options.scale);
-    let repeated = |panel: Panel| Repeated { panel, runs: Vec::new() };
+fn planned(options: &ExperimentArgs, ground: &Ground) -> Vec<(Experiment, Vec<Repeated>)> {
+    let sizes = Sizes::new(&ground.profile, ground.place.block, options.scale);
+    let repeated = |panel: Panel| Repeated { panel, runs: Vec::new(), requests: Vec::new() };
     let runs = |experiment: Experiment| experiment.panels(&sizes).into_iter().map(repeated).collect();
     let wanted = Experiment::resolve(&options.figures()).into_iter();
     wanted.map(|experiment| (experiment, runs(experiment))).collect()

@@ -260,10 +260,14 @@ pub(crate) fn sysfs_folder(device: u64) -> Option<PathBuf> {
     fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
 }
 
+/// The folder of a device's queue. A partition has none of its own; its disk has.
+pub(crate) fn queue_folder(device: &Path) -> Option<PathBuf> {
+    [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir())
+}
+
 /// Adds what sysfs has in the device's folder; returns the folder of its queue.
 pub(crate) fn complete(mount: &mut Filesystem, device: &Path) -> Option<PathBuf> {
-    // A partition has no queue of its own; its disk has.
-    let queue = [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir())?;
+    let queue = queue_folder(device)?;
     let fact = |name: &str| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned());
     mount.block = fact("logical_block_size").and_then(|size| size.parse().ok());
     mount.rotational = fact("rotational").map(|flag| flag != "0");

@@ -8,7 +8,7 @@ use anyhow::Context;
 use cawl_core::{Bytes, DeviceCounters, Filesystem, Nanos, Time, host_text};
 use serde::Serialize;
 
-use crate::machine::{complete, number, read, sysfs_folder};
+use crate::machine::{complete, number, queue_folder, read, sysfs_folder};
 
 /// The storage of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -24,6 +24,17 @@ pub enum Backing {
     Memory,
     /// Another filesystem: overlay, FUSE.
     Stacked,
+}
+
+/// Limits of a device's request queue (/sys/block/DEVICE/queue).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// Requests that it holds (`nr_requests`).
+    pub requests: u64,
+    /// Pieces of memory in a request (`max_segments`).
+    pub segments: u64,
+    /// Bytes of a request (`max_sectors_kb`).
+    pub sectors: Bytes,
 }
 
 /// A folder's filesystem and device.
@@ -104,6 +115,17 @@ impl Place {
         })
     }
 
+    /// Limits of the queue of its disk; None without one.
+    pub fn queue(&self) -> Option<Queue> {
+        let folder = queue_folder(self.sysfs.as_ref()?)?;
+        let limit = |name: &str| number(folder.join(name).to_str()?);
+        Some(Queue {
+            requests: limit("nr_requests")?,
+            segments: limit("max_segments")?,
+            sectors: Bytes(limit("max_sectors_kb")?.saturating_mul(1 << 10)),
+        })
+    }
+
     /// What the device has done since boot.
     pub fn device_counters(&self) -> Option<DeviceCounters> {
         let stat = read(self.sysfs.as_ref()?.join("stat").to_str()?);
@@ -163,6 +185,7 @@ mod tests {
         assert!(!place.device.is_empty() && place.stream_buffer > Bytes::ZERO);
         assert!(place.folder.starts_with(&place.mount));
         assert_eq!(place.disk().is_some(), place.sysfs.is_some());
+        assert!(place.queue().is_none_or(|queue| queue.requests > 0 && queue.sectors >= Bytes(4096)));
         let error = Place::of(&dir.path().join("missing")).unwrap_err();
         assert!(format!("{error:#}").contains("existing folder"));
         assert_eq!(Place::of(Path::new("/dev/shm")).map(|place| place.backing).ok(), Some(Backing::Memory));

@@ -1,13 +1,17 @@
 //! Judges recorded runs: predictions of each call for the figures, errors of the sums for the table.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use cawl_core::{
     Analysis, Bytes, CallState, Class, ComparedRun, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Record,
     RecordedRun, Sample, Time, classify, median,
 };
+use cawl_host::place::Place;
+use cawl_import::run_args;
 use serde::Serialize;
 
 use super::Repeated;
+use super::pattern::{self, Period};
+use super::record::Scenario;
 use crate::args::Experiment;
 
 /// A judged figure.
@@ -38,6 +42,12 @@ pub struct JudgedRun {
     pub observed_s: f64,
     /// Errors of each model, in the order of reports; medians of the repeats.
     pub models: Vec<ModelErrors>,
+    /// Write requests of the device per call, those of other programs among them; median of the repeats.
+    pub requests: Option<f64>,
+    /// Periods of synchronous calls, the strongest first.
+    pub periods: Vec<Period>,
+    /// The calls that empty a stream's buffer, where others do not.
+    pub emptying: Option<Emptying>,
     /// The noise floor: the error of each repetition as a prediction of another; None without repetitions.
     pub floor: Option<Errors>,
     /// The series to plot.
@@ -57,6 +67,19 @@ pub struct ModelErrors {
     pub errors: Errors,
     /// Difference of its total error to that of `naive`, as fractions.
     pub improvement: Option<f64>,
+    /// Time that the model alone took for the run, in seconds.
+    pub simulation_s: f64,
+}
+
+/// Median costs of the calls that empty a stream's buffer, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Emptying {
+    /// How many there are in a run.
+    pub calls: usize,
+    /// As observed, of all repeats.
+    pub observed_s: f64,
+    /// As each model predicts it, in the order of reports.
+    pub predicted_s: Vec<f64>,
 }
 
 /// The metrics of docs/REPORT.md, as fractions.
@@ -133,13 +156,19 @@ pub struct Predicted {
 }
 
 /// Replays a figure's runs through all models, in open loop.
-pub fn judge(profile: &HostProfile, experiment: Experiment, runs: &[&Repeated]) -> anyhow::Result<Judged> {
-    let runs = runs.iter().map(|repeated| judge_run(profile, repeated)).collect::<anyhow::Result<_>>()?;
+pub fn judge(
+    profile: &HostProfile,
+    place: &Place,
+    experiment: Experiment,
+    runs: &[&Repeated],
+) -> anyhow::Result<Judged> {
+    let judged = runs.iter().map(|repeated| judge_run(profile, place, repeated));
+    let runs = judged.collect::<anyhow::Result<_>>()?;
     Ok(Judged { experiment, runs })
 }
 
-fn judge_run(profile: &HostProfile, repeated: &Repeated) -> anyhow::Result<JudgedRun> {
-    let Repeated { panel, runs } = repeated;
+fn judge_run(profile: &HostProfile, place: &Place, repeated: &Repeated) -> anyhow::Result<JudgedRun> {
+    let Repeated { panel, runs, requests } = repeated;
     let mut rows = Vec::new();
     for (index, run) in runs.iter().enumerate() {
         let other = &runs[(index + 1) % runs.len()];
@@ -152,28 +181,79 @@ fn judge_run(profile: &HostProfile, repeated: &Repeated) -> anyhow::Result<Judge
             .unwrap_or_default()
     };
     let naive = errors("naive").total;
+    let recorded: Vec<Record> = runs.first().map(|run| run.records().collect()).unwrap_or_default();
     let models = MODELS.iter().map(|model| {
         let errors = errors(model);
         let improvement = naive.zip(errors.total).map(|(naive, own)| naive - own);
-        ModelErrors {
+        Ok(ModelErrors {
             model: (*model).to_owned(),
             predicted_s: sums(model, |row| row.predicted_s),
             errors,
             improvement,
-        }
+            simulation_s: simulation(profile, model, &recorded)?,
+        })
     });
+    let models = models.collect::<anyhow::Result<_>>()?;
     let series = series(profile, runs)?;
+    let Scenario { name, args, env, .. } = &panel.scenario;
+    let read = run_args(args, env).map_err(|argument| anyhow!("{name} has a wrong argument {argument}"))?;
+    let calls = series.calls.len();
+    let per_call = requests.iter().map(|requests| *requests as f64 / calls as f64).collect::<Vec<_>>();
     Ok(JudgedRun {
-        name: panel.scenario.name.clone(),
+        name: name.clone(),
         title: panel.title.clone(),
-        args: panel.scenario.args.clone(),
-        env: panel.scenario.env.clone(),
-        calls: series.calls.len() as u64,
+        args: args.clone(),
+        env: env.clone(),
+        calls: calls as u64,
         bytes: Bytes(series.calls.iter().map(|call| call.size.0).sum()),
         observed_s: sums(MODELS[0], |row| row.observed_s),
-        models: models.collect(),
+        models,
+        requests: median(&per_call),
+        periods: if read.direct || read.sync {
+            periods(&series, place, profile.kernel.page)
+        } else {
+            Vec::new()
+        },
+        emptying: emptying(&series),
         floor: (runs.len() > 1).then(|| errors("floor")),
         series,
+    })
+}
+
+fn periods(series: &Series, place: &Place, page: Bytes) -> Vec<Period> {
+    let sizes: Vec<Bytes> = series.calls.iter().map(|call| call.size).collect();
+    let own = series.calls.iter().map(|call| call.observed.get()).collect();
+    let again = series.again.iter().map(|run| run.iter().map(|cost| cost.get()).collect());
+    pattern::periods(&sizes, &[own].into_iter().chain(again).collect::<Vec<_>>(), place, page)
+}
+
+/// Time that one model takes for a run, in seconds.
+fn simulation(profile: &HostProfile, model: &str, records: &[Record]) -> anyhow::Result<f64> {
+    let mut analysis = Analysis::new(profile, &[model.to_owned()], Mode::OpenLoop)?;
+    let start = cawl_host::now();
+    for record in records {
+        std::hint::black_box(analysis.take(record));
+    }
+    Ok(cawl_host::now().since(start).as_seconds())
+}
+
+/// The calls that empty a stream's buffer; None if all do, as those larger than it, or there is none.
+fn emptying(series: &Series) -> Option<Emptying> {
+    let empties =
+        |call: &Call| call.predicted.first().is_some_and(|kernel| kernel.state != CallState::Buffered);
+    let (calls, others): (Vec<_>, Vec<_>) =
+        series.calls.iter().enumerate().partition(|(_, call)| empties(call));
+    if others.is_empty() {
+        return None;
+    }
+    let own = calls.iter().map(|(_, call)| call.observed);
+    let again = series.again.iter().flat_map(|run| calls.iter().filter_map(|(index, _)| run.get(*index)));
+    let middle = |costs: Vec<Nanos>| median(&Vec::from_iter(costs.iter().map(|cost| cost.as_seconds())));
+    let of = |model: usize| middle(calls.iter().map(|(_, call)| call.predicted[model].cost).collect());
+    Some(Emptying {
+        calls: calls.len(),
+        observed_s: middle(own.chain(again.copied()).collect())?,
+        predicted_s: (0..MODELS.len()).map(of).collect::<Option<_>>()?,
     })
 }
 
@@ -230,6 +310,7 @@ pub fn medians(figures: &[Judged]) -> (Vec<ModelErrors>, Option<Errors>) {
             model: (*model).to_owned(),
             predicted_s: own().map(|errors| errors.predicted_s).sum(),
             errors: Errors::medians(own().map(|errors| errors.errors)),
+            simulation_s: own().map(|errors| errors.simulation_s).sum(),
             improvement: median(&own().filter_map(|errors| errors.improvement).collect::<Vec<_>>()),
         }
     });

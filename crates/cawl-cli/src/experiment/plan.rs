@@ -89,6 +89,8 @@ pub struct Sizes {
     limits: f64,
     /// Factor for the numbers of calls.
     scale: f64,
+    /// The paper's smallest chunk, 1 KiB, if the device takes it.
+    small: u64,
     /// The device's time per byte, in ns.
     per_byte: f64,
     /// Time per byte and fixed cost of a synchronous call, in ns.
@@ -99,13 +101,14 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 impl Sizes {
-    /// The sizes for a machine with this profile; `scale` multiplies the bytes written.
-    pub fn new(profile: &HostProfile, scale: f64) -> Sizes {
+    /// The sizes for a machine with this profile and logical block size; `scale` multiplies the bytes written.
+    pub fn new(profile: &HostProfile, block: Option<Bytes>, scale: f64) -> Sizes {
         Sizes {
             // In whole MiB, since chunks are parts of it in whole pages.
             hard: (profile.kernel.limits.hard.0 / MIB).max(16) * MIB,
             limits: 4.0 * scale,
             scale,
+            small: block.map_or(0, |block| block.0).max(KIB),
             per_byte: 1e9 / profile.device.writeback.value.get(),
             synchronous: (1e9 / profile.device.write.value.get(), profile.device.sync_call.value.get()),
         }
@@ -219,20 +222,48 @@ fn synchronous_range(sizes: &Sizes, name: &str, flags: &'static str, from: u64, 
     stepped(name, flags, from, step / times, sizes.count(calls * times))
 }
 
+/// The paper's 1024 synchronous calls of 1 KiB; fewer where they take longer than some seconds.
+fn synchronous_small(sizes: &Sizes, name: &str, flags: &'static str) -> WorkloadArgs {
+    let calls = (4e9 / sizes.synchronous.1) as u64;
+    synchronous(name.to_owned(), flags, sizes.small, sizes.count(calls.clamp(256, 1024)))
+}
+
+/// Five synchronous calls, the largest of 2000 MiB at most, as in the paper; with a scale of 1 half as large,
+/// and at most as large that all together take ten seconds.
+fn synchronous_large(sizes: &Sizes, name: &str, flags: &'static str) -> WorkloadArgs {
+    const COUNT: u64 = 5;
+    const MOST: u64 = 2000 * MIB;
+    let in_time = 10e9 * sizes.scale / sizes.synchronous.0 / 3.0;
+    let largest = (sizes.scale / 2.0).min(1.0) * MOST as f64;
+    let step = (largest.min(in_time) as u64 / COUNT / MIB).max(1) * MIB;
+    stepped(name, flags, step, step, COUNT)
+}
+
 fn fig4(sizes: &Sizes) -> Vec<Panel> {
     let one = synchronous_second(sizes, "fig4-direct-64K", "ds");
     let range = synchronous_range(sizes, "fig4-direct-range", "ds", 64 * KIB, 64 * KIB);
-    vec![one.series("(a) chunks of 64 KiB".into()), range.range("(b) a range of sizes".into())]
+    let small = synchronous_small(sizes, "fig4-direct-small", "ds");
+    let large = synchronous_large(sizes, "fig4-direct-large", "ds");
+    vec![
+        one.series("(a) chunks of 64 KiB".into()),
+        range.range("(b) a range of sizes".into()),
+        small.series(format!("(c) chunks of {}", Bytes(small.chunk))),
+        large.range("(d) large sizes".into()),
+    ]
 }
 
 fn fig5(sizes: &Sizes) -> Vec<Panel> {
     let one = synchronous_second(sizes, "fig5-sync-64K", "s");
     let range = synchronous_range(sizes, "fig5-sync-range", "s", 64 * KIB, 64 * KIB);
     let odd = synchronous_range(sizes, "fig5-sync-odd", "s", 5000, 33_333);
+    let small = synchronous_small(sizes, "fig5-sync-small", "s");
+    let large = synchronous_large(sizes, "fig5-sync-large", "s");
     vec![
         one.series("(a) chunks of 64 KiB".into()),
         range.range("(b) a range of sizes".into()),
         odd.range("(c) sizes that do not fit a block".into()),
+        small.series(format!("(d) chunks of {}", Bytes(small.chunk))),
+        large.range("(e) large sizes".into()),
     ]
 }
 
@@ -280,18 +311,14 @@ fn fig8(sizes: &Sizes) -> Vec<Panel> {
 fn fig9(sizes: &Sizes) -> Vec<Panel> {
     // An eighth of the hard limit, so that nothing is flushed.
     let calls = (sizes.hard / 8 / 1000).clamp(4096, 65_536);
-    let run = WorkloadArgs {
-        name: "fig9-stream-1000B".into(),
-        chunk: 1000,
-        total: sizes.count(calls) * 1000,
-        stream: true,
-        ..WorkloadArgs::default()
+    let panel = |letter: char, chunk: u64| {
+        let name = format!("fig9-stream-{}", short(chunk));
+        let total = sizes.count(calls) * chunk;
+        let run = WorkloadArgs { name, chunk, total, stream: true, ..WorkloadArgs::default() };
+        let title = format!("({letter}) fwrite of {chunk} bytes, the first 64 calls");
+        Panel { first: Some(64), dirty: false, ..run.series(title) }
     };
-    vec![Panel {
-        first: Some(64),
-        dirty: false,
-        ..run.series("fwrite of 1000 bytes, the first 64 calls".into())
-    }]
+    vec![panel('A', 1000), panel('B', 512)]
 }
 
 fn computing(think: Option<Nanos>) -> String {
@@ -386,7 +413,7 @@ mod tests {
         let mut profile = HostProfile::uncalibrated();
         profile.kernel.limits.hard = Bytes(hard);
         profile.device.writeback = Measured::assumed(Rate::mb_per_second(100.0));
-        Sizes::new(&profile, scale)
+        Sizes::new(&profile, None, scale)
     }
 
     #[test]
@@ -399,7 +426,7 @@ mod tests {
                         let Scenario { name, args, env, length } = panel.scenario;
                         let read = run_args(&args, &env).unwrap();
                         assert!(read.total >= read.chunk && length.0 >= read.chunk, "{name}");
-                        assert!(!read.direct || read.chunk.is_multiple_of(4096), "{name} is not aligned");
+                        assert!(!read.direct || read.chunk.is_multiple_of(512), "{name} is not aligned");
                         assert!(names.insert(name.clone()), "{name} twice");
                     }
                 }
@@ -425,7 +452,7 @@ mod tests {
             profile.device.sync_call = Measured::assumed(Nanos::millis(call_ms));
             profile.device.write = Measured::assumed(Rate::mb_per_second(mb_per_second));
             let plans = [Experiment::Fig4, Experiment::Fig5];
-            let panels = plans.map(|plan| plan.panels(&Sizes::new(&profile, 1.0))).concat();
+            let panels = plans.map(|plan| plan.panels(&Sizes::new(&profile, None, 1.0))).concat();
             let planned = |Scenario { args, env, .. }: Scenario| {
                 let step = env.strip_prefix("STEP=").map_or(0, |step| step.parse().unwrap());
                 (step, run_args(&args, &env).unwrap().total)
@@ -436,7 +463,12 @@ mod tests {
         assert_eq!(slow[..2], [(0, 8 * MIB), (64 * KIB, 130 * MIB)]);
         // 128 calls of 0.33 ms take 1/23 s, 64 calls of 1.4 ms 1/11 s.
         assert_eq!((fast[0], fast[1].0), ((0, 16 * 8 * MIB), 8 * KIB));
-        for (slow, fast) in slow.iter().zip(&fast) {
+        // The paper's smallest chunks and its largest take seconds.
+        let (small, large) = (slow[2], slow[3]);
+        assert_eq!((small, fast[2]), ((0, 256 * KIB), (0, MIB)));
+        assert_eq!((large, fast[3]), ((95 * MIB, 1425 * MIB), (200 * MIB, 3000 * MIB)));
+        for run in [0, 1, 4, 5, 6] {
+            let (slow, fast) = (slow[run], fast[run]);
             assert!(fast.1 > 7 * slow.1, "{slow:?} {fast:?}");
         }
     }

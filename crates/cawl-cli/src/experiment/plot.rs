@@ -229,6 +229,7 @@ mod tests {
             predicted_s: 1.0,
             errors: Errors::default(),
             improvement: None,
+            simulation_s: 0.0,
         };
         JudgedRun {
             name: "run".to_owned(),
@@ -239,6 +240,9 @@ mod tests {
             bytes: Bytes::mib(40),
             observed_s: 1.0,
             models: MODELS.iter().map(model).collect(),
+            requests: None,
+            periods: Vec::new(),
+            emptying: None,
             floor: None,
             series: Series {
                 calls: (0..40).map(call).collect(),
@@ -249,7 +253,7 @@ mod tests {
     }
 
     fn drawn(experiment: Experiment, run: impl Fn(&str) -> JudgedRun) -> (String, Vec<u8>, (u32, u32)) {
-        let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), 1.0));
+        let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), None, 1.0));
         let runs = panels.iter().map(|panel| run(&panel.title)).collect();
         let folder = tempfile::tempdir().unwrap();
         draw(&Judged { experiment, runs }, &panels, folder.path()).unwrap();
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn pictures_are_whole_and_contain_their_series() {
         let whole = |experiment: Experiment| {
-            let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), 1.0)).len();
+            let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), None, 1.0)).len();
             let (svg, pixels, (width, height)) = drawn(experiment, run);
             let document = roxmltree::Document::parse(&svg).unwrap();
             let texts: Vec<&str> =

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
+use cawl_host::place::Place;
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
 use cawl_import::{CsvImporter, CsvOptions, Importer, flags_of, recorded_run, run_args};
@@ -56,12 +57,16 @@ pub struct Scenario {
 pub struct Recording {
     /// The run, as parsed from its texts.
     pub run: RecordedRun,
+    /// Write requests that the device did meanwhile, those of other programs among them.
+    pub requests: Option<u64>,
     /// Remarks for the user.
     pub notes: Vec<String>,
 }
 
 /// Records runs.
 pub struct Recorder<'a> {
+    /// The disk.
+    pub place: &'a Place,
     /// The folder of the written files, which are removed after each run.
     pub scratch: &'a Scratch,
     /// The profile for the traces.
@@ -100,7 +105,7 @@ impl Recorder<'_> {
         let run = recorded_run(&scenario.name, args.clone(), &texts.csv, &texts.dirty)?;
         self.save(scenario, &args, &run.samples, &texts, folder)
             .with_context(|| format!("cannot write the recordings into {}", folder.display()))?;
-        Ok(Recording { run, notes })
+        Ok(Recording { run, requests: texts.requests, notes })
     }
 
     /// Has dirty data written, so that a run does not wait for older data, and the journal committed, so that
@@ -149,9 +154,11 @@ impl Recorder<'_> {
         let mut child = self.start(scenario, &out)?;
         let mut samples = Vec::new();
         let mut zero = None;
+        let mut before = None;
         let status = loop {
             if zero.is_none() && out.metadata()?.len() >= READY.len() as u64 {
                 zero = Some(cawl_host::now());
+                before = self.place.device_counters();
             }
             if zero.is_some() {
                 samples.extend(cawl_host::sample());
@@ -163,6 +170,7 @@ impl Recorder<'_> {
             std::thread::sleep(PERIOD);
         };
         check(&mut child, status)?;
+        let after = self.place.device_counters();
         let zero = zero.context("the program that writes said nothing")?;
         let mut said = String::new();
         out.rewind()?;
@@ -171,6 +179,7 @@ impl Recorder<'_> {
         Ok(Texts {
             csv: calls(text, zero, makes)?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
+            requests: after.zip(before).map(|(after, before)| after.writes.saturating_sub(before.writes)),
             kernel: trace.as_ref().map(Instance::take).transpose()?,
         })
     }
@@ -221,6 +230,7 @@ impl Recorder<'_> {
 struct Texts {
     csv: String,
     dirty: String,
+    requests: Option<u64>,
     kernel: Option<String>,
 }
 

@@ -13,12 +13,14 @@ use cawl_host::place::Place;
 use serde::Serialize;
 
 use super::judge::{self, Errors, Judged, ModelErrors};
-use super::{Repeated, page, plot};
+use super::{Ground, Repeated, page, plot};
 use crate::args::{Experiment, ExperimentArgs};
 
 /// The results.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
+    /// The machine, in names and values.
+    pub machine: Vec<(String, String)>,
     /// The emulated disk, or the device.
     pub device: String,
     /// Type of the filesystem.
@@ -53,6 +55,8 @@ pub struct Evaluation {
 pub struct Results {
     /// Their folder.
     pub out: OutFolder,
+    /// The disk.
+    place: Place,
     /// The models' profile.
     pub profile: HostProfile,
     /// Planned and recorded runs.
@@ -67,16 +71,17 @@ impl Results {
     /// Empty results of an experiment that began at `started`.
     pub fn new(
         options: &ExperimentArgs,
-        place: &Place,
-        profile: HostProfile,
+        ground: &Ground,
         figures: Vec<(Experiment, Vec<Repeated>)>,
-        notes: Vec<String>,
         out: OutFolder,
         started: Time,
     ) -> anyhow::Result<Results> {
+        let Ground { place, profile, notes, device, .. } = ground;
+        let (place, profile, notes, device) = (place.clone(), profile.clone(), notes.clone(), device.clone());
         write_profile(&out, &profile)?;
         let evaluation = Evaluation {
-            device: options.disk.clone().unwrap_or_else(|| place.device.clone()),
+            machine: ground.machine(),
+            device,
             filesystem: place.filesystem.clone(),
             kernel: cawl_host::facts().kernel,
             limits: profile.kernel.limits,
@@ -91,7 +96,7 @@ impl Results {
             seconds: 0.0,
             out: options.out.clone(),
         };
-        Ok(Results { out, profile, figures, base_rates: Vec::new(), started, evaluation })
+        Ok(Results { out, place, profile, figures, base_rates: Vec::new(), started, evaluation })
     }
 
     /// Adds remarks, each once.
@@ -142,7 +147,7 @@ impl Results {
         if made.is_empty() {
             return Ok(());
         }
-        let judged = judge::judge(&self.profile, *experiment, &made)?;
+        let judged = judge::judge(&self.profile, &self.place, *experiment, &made)?;
         if *experiment != Experiment::Suite {
             let panels: Vec<_> = made.iter().map(|repeated| repeated.panel.clone()).collect();
             plot::draw(&judged, &panels, &self.out.path)?;

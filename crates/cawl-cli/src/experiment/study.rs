@@ -22,12 +22,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page::STYLE;
+use super::page::{STYLE, facts};
 use super::results::OutFolder;
+use super::tables::Table;
 use super::{Ground, Interrupted};
 use crate::args::{ExperimentArgs, Study};
 use crate::progress::Progress;
-use crate::render::{bold, headed, line, shown, table, warn};
+use crate::render::{bold, headed, line, named, shown, table, warn};
 use crate::scratch::{self, Scratch};
 
 /// What a study works with.
@@ -70,17 +71,6 @@ pub struct Section {
     pub findings: Vec<Finding>,
     /// What was measured, for programs.
     pub data: Value,
-}
-
-/// A table.
-#[derive(Debug, Default, Serialize)]
-pub struct Table {
-    /// What it shows.
-    pub caption: String,
-    /// Heads of the columns; the first is aligned left.
-    pub header: Vec<String>,
-    /// Cells.
-    pub rows: Vec<Vec<String>>,
 }
 
 /// A figure or table of a document, and what became of it here.
@@ -137,6 +127,9 @@ pub struct Studied {
     pub out: PathBuf,
 }
 
+/// Makes a section.
+type Part = fn(&mut Bench) -> anyhow::Result<Section>;
+
 impl Study {
     /// Fewer runs are enough.
     fn is_quick(self, options: &ExperimentArgs) -> bool {
@@ -153,18 +146,23 @@ impl Study {
         }
     }
 
-    fn sections(self, bench: &mut Bench) -> anyhow::Result<Vec<Section>> {
+    /// What makes its sections, in their order.
+    fn parts(self) -> &'static [Part] {
         match self {
-            Study::Seeds => {
-                let mut sections = seeds::sections(bench)?;
-                sections.push(osync::section(bench)?);
-                sections.push(direct::section(bench, true)?);
-                sections.extend(locks::sections(bench, true)?);
-                Ok(sections)
-            }
-            Study::Osync => Ok(vec![osync::section(bench)?]),
-            Study::Direct => Ok(vec![direct::section(bench, bench.quick)?]),
-            Study::Locks => locks::sections(bench, bench.quick),
+            Study::Seeds => &[
+                seeds::paper,
+                seeds::osync,
+                osync::section,
+                |bench| direct::section(bench, true),
+                |bench| locks::section(bench, true),
+                |bench| locks::inode::section(bench, true),
+            ],
+            Study::Osync => &[osync::section],
+            Study::Direct => &[|bench| direct::section(bench, bench.quick)],
+            Study::Locks => &[
+                |bench| locks::section(bench, bench.quick),
+                |bench| locks::inode::section(bench, bench.quick),
+            ],
         }
     }
 }
@@ -180,7 +178,7 @@ pub fn run(
     let mut out = OutFolder::create(&options.out)?;
     let ground = Ground::prepare(options, profile, signal)?;
     let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
-    let quick = study.is_quick(options);
+    let (quick, folder) = (study.is_quick(options), out.path.clone());
     let mut progress = Progress::new(study.expected(quick));
     let mut bench = Bench {
         scratch: &scratch,
@@ -188,48 +186,34 @@ pub fn run(
         profile: &ground.profile,
         quick,
         repeats: options.repeats,
-        out: &out.path,
+        out: &folder,
         notes: ground.notes.clone(),
         signal,
         progress: &mut progress,
     };
-    let sections = study.sections(&mut bench)?;
-    let notes = bench.notes;
-    Interrupted::by(signal)?;
-    let studied = Studied {
+    let mut studied = Studied {
         schema: 1,
-        machine: machine(&ground),
-        sections,
-        notes,
-        seconds: cawl_host::now().since(started).as_seconds(),
+        machine: ground.machine(),
+        sections: Vec::new(),
+        notes: Vec::new(),
+        seconds: 0.0,
         out: options.out.clone(),
     };
-    studied.write(&out.path)?;
-    out.keep();
+    for (made, part) in study.parts().iter().enumerate() {
+        let section = Interrupted::by(signal).map_err(anyhow::Error::from).and_then(|()| part(&mut bench));
+        let missing = format!(
+            "the study is incomplete: {made} of {} parts are in {}",
+            study.parts().len(),
+            options.out.join("index.html").display()
+        );
+        let section = if made > 0 { section.context(missing)? } else { section? };
+        studied.sections.push(section);
+        studied.notes.clone_from(&bench.notes);
+        studied.seconds = cawl_host::now().since(started).as_seconds();
+        studied.write(&folder)?;
+        out.keep();
+    }
     Ok(studied)
-}
-
-/// Processor, memory, drive, kernel and filesystem.
-fn machine(ground: &Ground) -> Vec<(String, String)> {
-    let facts = cawl_host::facts();
-    let processor = cawl_host::processor().unwrap_or_else(|| "not known".to_owned());
-    let limits = ground.profile.kernel.limits;
-    let place = &ground.place;
-    let kind = match place.rotational {
-        Some(true) => ", a hard disk",
-        Some(false) => ", without a moving part",
-        None => "",
-    };
-    let named = |name: &str, value: String| (name.to_owned(), value);
-    vec![
-        named("processor", format!("{} × {processor}", facts.cpus)),
-        named("memory", facts.memory.to_string()),
-        named("drive", format!("{}{kind}", ground.device)),
-        named("kernel", format!("Linux {}", facts.kernel)),
-        named("filesystem", place.filesystem.clone()),
-        named("dirty limits", format!("{} and {}", limits.background, limits.hard)),
-        named("profile", ground.profile.name.clone()),
-    ]
 }
 
 impl Studied {
@@ -262,7 +246,7 @@ impl Studied {
                 }
                 body {
                     h1 { "The documents' experiments, observed and predicted" }
-                    table { @for (name, value) in &self.machine { tr { td { (name) } td { (value) } } } }
+                    (facts(&self.machine))
                     @for note in &self.notes { p.note { (note) } }
                     @if !summary.rows.is_empty() { (summary.markup()) }
                     @for section in &self.sections {
@@ -280,7 +264,7 @@ impl Studied {
     pub fn text(&self, terminal: bool) -> String {
         let mut text = String::new();
         for (name, value) in &self.machine {
-            text += &format!("{:13}{}\n", bold(name, false), shown(value));
+            text += &named(name, 13, &shown(value), terminal);
         }
         for section in &self.sections {
             text += &format!("\n{}\n", bold(&section.title, terminal));
@@ -317,17 +301,5 @@ impl Finding {
             .into_iter()
             .chain([verdict.name().to_owned()])
             .collect()
-    }
-}
-
-impl Table {
-    fn markup(&self) -> Markup {
-        html! {
-            table {
-                caption { (self.caption) }
-                tr { @for head in &self.header { th { (head) } } }
-                @for row in &self.rows { tr { @for cell in row { td { (cell) } } } }
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@
 
 mod findings;
 mod grid;
-mod inode;
+pub(super) mod inode;
 mod measure;
 mod tables;
 
@@ -68,12 +68,8 @@ pub(super) fn expected(quick: bool) -> Nanos {
     Nanos::seconds(if quick { 20.0 } else { 170.0 })
 }
 
-/// The sections; fewer conditions if `quick`.
-pub(super) fn sections(bench: &mut Bench, quick: bool) -> anyhow::Result<Vec<Section>> {
-    Ok(vec![of_locks(bench, quick)?, inode::section(bench, quick)?])
-}
-
-fn of_locks(bench: &mut Bench, quick: bool) -> anyhow::Result<Section> {
+/// Its section; fewer conditions if `quick`.
+pub(super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section> {
     if !Path::new("/proc/thread-self/schedstat").exists() {
         let note = "locks: the kernel counts no run delay (CONFIG_SCHED_INFO), so it is told as lock";
         bench.notes.push(note.to_owned());

@@ -82,7 +82,7 @@ struct Outcome {
     told: f64,
 }
 
-pub(super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section> {
+pub(in super::super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section> {
     let writers: &[u32] = if quick { &[2, 4] } else { &[2, 4, 8] };
     let calls = if quick { 80 } else { 240 };
     let repeats = bench.repeats.unwrap_or(if quick { 1 } else { REPEATS });
