@@ -5,19 +5,21 @@
  * THREADS threads take LOCK (mutex, spin, adaptive), hold it for SECTION µs, release it and stay outside for
  * TIME µs, for LENGTH ms. WORK and OUTSIDE: `computes` for so long, `sleeps` once for so long, or `naps`:
  * usleep(1) so many times. IO: `inside` or `outside` the section each writes BYTES to a file of its own in
- * FOLDER, over and over 1 MiB; or `none`. Prints for each thread `thread SECTIONS WALL IO LOCK PROCESSOR COMPUTING SLEEPING`, in ns: the time
- * in writes, for the lock, ready but without a processor, computing and asleep; and at the end `all WALL
- * PROCESSOR`, where PROCESSOR is the time that all were on one.
+ * FOLDER, over and over 1 MiB; or `none`.
+ *
+ * Prints for each thread `thread SECTIONS WALL IO LOCK PROCESSOR COMPUTING SLEEPING`, in ns: the time in
+ * writes, for the lock, ready but without a processor, computing and asleep. At the end `all WALL PROCESSOR`,
+ * where PROCESSOR is the time that all of them were on one.
  *
  *   writes THREADS CALLS BYTES over|append FLAGS FILE…
  *
- * THREADS threads make CALLS writes of BYTES in all, each thread to the file of its number, modulo their
- * number; `over` a part of it that is the thread's own, or behind its end. FLAGS: `cached`, `direct`. Prints
- * for each call `THREAD FILE OFFSET START DURATION RAN DELAYED`, in ns: its time on a processor and its run
- * delay.
+ * THREADS threads make CALLS writes of BYTES in all, each thread to the file of its number, modulo the number
+ * of files: `over` a part of it that is the thread's own, or behind its end. FLAGS: `cached` or `direct`.
+ * Prints for each call `THREAD FILE OFFSET START DURATION RAN DELAYED`, in ns: its time on a processor and
+ * its run delay.
  *
- * Times are of CLOCK_MONOTONIC, run delay of /proc/thread-self/schedstat. Each thread has the processor of its
- * number, modulo their number. It ends with its parent. */
+ * Times are of CLOCK_MONOTONIC, run delay is that of /proc/thread-self/schedstat. Each thread has the
+ * processor of its number, modulo the number of processors. The program ends with its parent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +70,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* The run delay of the calling thread. Its time on a processor, which is the first number, is as of the latest
+/* The run delay of the calling thread. The first number, its time on a processor, is as of the latest
  * tick. */
 static uint64_t run_delay(const struct thread *me) {
     char text[96], *rest = text;

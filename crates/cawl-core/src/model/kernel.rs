@@ -356,11 +356,10 @@ impl Kernel {
         }
     }
 
-    /// Lives through a call that has begun, as the model thinks it goes; what it costs.
-    fn foresee(&mut self, call: &mut Call, event: &Event) -> Prediction {
-        self.run(call, event, f64::INFINITY);
-        let state = if waits(event) { CallState::Sync } else { call.state() };
-        self.predict(call, state)
+    /// What a call costs that the model has lived through. Always something: an option, since that is what it
+    /// is returned as, and copying it takes time.
+    fn told(&mut self, call: &Call, event: &Event) -> Option<Prediction> {
+        Some(self.predict(call, if waits(event) { CallState::Sync } else { call.state() }))
     }
 
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
@@ -399,9 +398,9 @@ impl CostModel for Kernel {
             }
         }
         let mut call = self.begin(event);
-        let prediction = self.foresee(&mut call, event);
+        self.run(&mut call, event, f64::INFINITY);
         self.over(&call, call.at);
-        Some(prediction)
+        self.told(&call, event)
     }
 
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {

@@ -1,6 +1,6 @@
 //! The lock of an inode: who waits for whom, in open loop and in lockstep.
 
-use cawl_core::{Cause, CostModel, Kernel, Measured, Nanos, Rate, Time};
+use cawl_core::{Cause, CostModel, HostProfile, Kernel, Measured, Nanos, Prediction, Rate, Time, median};
 use cawl_wire::{Event, Op, flag};
 
 use super::{profile, roomy, write};
@@ -13,10 +13,19 @@ fn call(tid: u32, ino: u64, start: u64) -> Event {
     Event { pid: 1, tid, ino, ..write(start, 0, MIB) }
 }
 
+/// A model that has seen two threads.
+fn of_threads(profile: &HostProfile) -> Kernel {
+    let mut model = Kernel::new(profile);
+    for tid in [8, 9] {
+        model.step(&call(tid, 5, 0));
+    }
+    model
+}
+
 /// A model in which files 1 to 4 are cached, and what writing one over takes, in ns.
 fn warm() -> (Kernel, u64) {
-    let mut model = Kernel::new(&roomy());
-    let mut now = 0;
+    let mut model = of_threads(&roomy());
+    let mut now = model.state().time.0;
     for ino in [1, 2, 3, 4, 1] {
         now = (Time(now) + model.step(&call(1, ino, now)).unwrap().cost).0;
     }
@@ -86,11 +95,11 @@ fn a_thread_does_not_wait_for_itself() {
 fn direct_writes_share_it_unless_the_file_grows() {
     let mut profile = roomy();
     profile.device.write = Measured::assumed(Rate::mb_per_second(100.0));
-    let mut model = Kernel::new(&profile);
+    let mut model = of_threads(&profile);
     let direct = |tid, start, at: u64| Event { flags: flag::DIRECT, offset: at * MIB, ..call(tid, 1, start) };
-    let first = model.step(&direct(1, 0, 0)).unwrap().cost.get() as u64;
-    assert!(first > 10 * MILLI);
-    assert!(lock(&mut model, direct(2, MILLI, 1)) > 8e6, "the file grows");
+    let first = 100 * MILLI;
+    assert!(model.step(&direct(1, first, 0)).unwrap().cost > Nanos::millis(10.0));
+    assert!(lock(&mut model, direct(2, first + MILLI, 1)) > 8e6, "the file grows");
     let later = 1_000_000_000;
     assert_eq!(lock(&mut model, direct(1, later, 0)), 0.0);
     assert_eq!(lock(&mut model, direct(2, later + MILLI, 1)), 0.0);
@@ -105,14 +114,15 @@ fn direct_writes_share_it_unless_the_file_grows() {
 fn waiting_for_the_device_is_no_part_of_it() {
     let mut profile = profile();
     profile.device.sync_call = Measured::assumed(Nanos::millis(40.0));
-    let mut model = Kernel::new(&profile);
+    let mut model = of_threads(&profile);
+    let first = 100 * MILLI;
     let synchronous = |tid: u32, start: u64| Event { flags: flag::SYNC, ..call(tid, 1, start) };
-    let cost = model.step(&synchronous(1, 0)).unwrap();
+    let cost = model.step(&synchronous(1, first)).unwrap();
     assert!(cost.parts.device() > Nanos::millis(40.0));
     let copied = cost.cost.get() - cost.parts.device().get();
-    let waited = lock(&mut model, synchronous(2, 1));
+    let waited = lock(&mut model, synchronous(2, first + 1));
     assert!((waited / copied - 1.0).abs() < 0.1, "{waited} ns, of {copied} that the other copied");
-    let fsync = Event { op: Op::Fsync, returned: 0, ..call(3, 1, 2) };
+    let fsync = Event { op: Op::Fsync, returned: 0, ..call(3, 1, first + 2) };
     assert_eq!(lock(&mut model, fsync), 0.0);
 }
 
@@ -164,4 +174,48 @@ fn in_lockstep_the_sum_is_right_whoever_gets_it_next() {
         observed += (end - event.start) as f64;
     }
     assert!((predicted / observed - 1.0).abs() < 0.15, "{predicted} ns predicted, {observed} observed");
+}
+
+/// Two threads that wrote to one file, and to files of their own (tests/data/inode-lock.txt).
+const RECORDED: &str = include_str!("../data/inode-lock.txt");
+
+/// The calls to `one` file, or to their `own`.
+fn recorded(files: &str) -> Vec<Event> {
+    let lines = RECORDED.lines().filter_map(|line| line.strip_prefix(files));
+    let event = |line: &str| {
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let [thread, offset, start, duration] = numbers[..] else { panic!("{line}") };
+        let ino = if files == "one" { 1 } else { 1 + thread };
+        Event { offset, duration, ..call(thread as u32 + 1, ino, 1_000_000_000 + start) }
+    };
+    lines.map(event).collect()
+}
+
+/// What is predicted of these calls in lockstep, all of whose pages are cached.
+fn followed(events: &[Event], profile: &HostProfile) -> Vec<Prediction> {
+    let mut model = of_threads(profile);
+    for (at, mib) in (0..16).enumerate() {
+        for ino in [1, 2] {
+            model.step(&Event { offset: mib * MIB, ..call(9, ino, at as u64 * MILLI) });
+        }
+    }
+    events.iter().map(|event| model.follow(event, Time(event.end())).unwrap()).collect()
+}
+
+#[test]
+fn a_recorded_run_waits_as_long_as_predicted() {
+    let (one, own) = (recorded("one"), recorded("own"));
+    assert_eq!((one.len(), own.len()), (40, 40));
+    // What a call takes alone is known from the files of their own.
+    let alone: Vec<f64> = own.iter().map(|event| event.duration as f64).collect();
+    let rate = Rate::per_second(MIB as f64 / (median(&alone).unwrap() * 1e-9));
+    let mut profile = roomy();
+    (profile.memory.cached, profile.memory.hot) = (Measured::assumed(rate), Some(Measured::assumed(rate)));
+    assert!(followed(&own, &profile).iter().all(|told| told.parts[Cause::Lock] == Nanos::ZERO));
+    let told = followed(&one, &profile);
+    let sum = |of: &dyn Fn(&Prediction) -> f64| told.iter().map(of).sum::<f64>();
+    let observed = one.iter().map(|event| event.duration as f64).sum::<f64>();
+    let (with, lock) = (sum(&|told| told.cost.get()), sum(&|told| told.parts[Cause::Lock].get()));
+    assert!((with / observed - 1.0).abs() < 0.1, "{with} ns predicted, {observed} observed");
+    assert!(with - lock < 0.6 * observed, "{} ns without the lock, {observed} observed", with - lock);
 }

@@ -1,5 +1,5 @@
-//! Locks: figures 9 to 14 of "No such thing as a bad workload; only unsuitable system calls?" (002), observed,
-//! with writes inside and outside the section, and with what each thread's time went to.
+//! Locks: figures 9 to 14 of "No such thing as a bad workload; only unsuitable system calls?" (002),
+//! observed, with writes inside and outside the section, and with what each thread's time went to.
 //!
 //! The law: **a section computes.** The document's program sleeps where it says that it keeps the processor
 //! busy: a section of 1 µs is a `usleep(1)`, which takes some 50 µs and no processor. Both are run here.

@@ -46,17 +46,20 @@ impl Kernel {
     fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let before = self.machine.now.max(start);
         let mut call = self.begin(event);
-        let prediction = self.foresee(&mut call, event);
+        self.run(&mut call, event, f64::INFINITY);
         self.over(&call, until);
+        let prediction = self.told(&call, event);
         self.machine.rewind(until.max(before));
-        if !prediction.work.stays_in_stream() {
+        if !call.work.stays_in_stream() {
             self.tasks.current.left = until;
         }
-        self.judge_copy(event, &prediction, until - start);
-        if prediction.parts[Cause::Lock] == Nanos::ZERO {
-            self.judge_rest(event, until - start - prediction.cost.as_seconds());
+        if let Some(prediction) = &prediction {
+            self.judge_copy(event, prediction, until - start);
+            if prediction.parts[Cause::Lock] == Nanos::ZERO {
+                self.judge_rest(event, until - start - prediction.cost.as_seconds());
+            }
         }
-        Some(prediction)
+        prediction
     }
 
     /// The same of a call that the device or the throttling may hold back.

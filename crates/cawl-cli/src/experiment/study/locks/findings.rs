@@ -1,9 +1,9 @@
-//! What the document says of locks, and what became of it here. It has no figures in its text, and its authors
-//! published none.
+//! What the document says of locks, and what became of it here. It has no figures in its text, and its
+//! authors published none.
 
 use super::super::{Finding, Verdict};
 use super::grid::{Cell, Io, Lock, T1, Work};
-use super::tables::{micros, rate};
+use super::tables::micros;
 use super::{NOTHING, Outcome, Outcomes, plain};
 use crate::render::compact;
 
@@ -21,8 +21,7 @@ const COMMON: u64 = 30;
 /// The rows of the summary; none for what was not measured.
 pub(super) fn all(outcomes: &Outcomes) -> Vec<Finding> {
     let alone = [2, 8, 16].into_iter().filter(|threads| *threads <= outcomes.processors).max();
-    let contending = 16 > outcomes.processors;
-    let many = |outside| contending.then(|| plain(16, COMMON, outside));
+    let many = (16 > outcomes.processors).then_some(16);
     let naps = Cell { work: Work::Naps, outside: Work::Naps, ..plain(2, COMMON, NOTHING) };
     [
         processor(outcomes, "Fig 9: spin takes more processor, 1 ms", plain(2, 1000, NOTHING)),
@@ -31,16 +30,19 @@ pub(super) fn all(outcomes: &Outcomes) -> Vec<Finding> {
         naps_are_no_work(outcomes, naps),
         alone.and_then(|threads| {
             let item = format!("Fig 11: {threads} threads, a processor each: spin faster");
-            faster(outcomes, item, plain(threads, COMMON, (Work::Computes, T1)), Lock::Spin, SAME)
+            faster(outcomes, item, (threads, (Work::Computes, T1)), Lock::Spin, SAME)
         }),
-        many((Work::Computes, T1)).and_then(|cell| {
-            faster(outcomes, "Fig 12: 16 threads contend: mutex faster".to_owned(), cell, Lock::Mutex, SAME)
+        many.and_then(|threads| {
+            let item = "Fig 12: 16 threads contend: mutex faster".to_owned();
+            faster(outcomes, item, (threads, (Work::Computes, T1)), Lock::Mutex, SAME)
         }),
-        many((Work::Sleeps, 1)).and_then(|cell| {
-            faster(outcomes, "Fig 13: 1 µs asleep: spin a lot slower".to_owned(), cell, Lock::Mutex, MUCH)
+        many.and_then(|threads| {
+            let item = "Fig 13: 16 threads, 1 µs asleep: spin a lot slower".to_owned();
+            faster(outcomes, item, (threads, (Work::Sleeps, 1)), Lock::Mutex, MUCH)
         }),
-        many((Work::Sleeps, T1)).and_then(|cell| {
-            faster(outcomes, "Fig 14: 1 ms asleep: spin a lot slower".to_owned(), cell, Lock::Mutex, MUCH)
+        many.and_then(|threads| {
+            let item = "Fig 14: 16 threads, 1 ms asleep: spin a lot slower".to_owned();
+            faster(outcomes, item, (threads, (Work::Sleeps, T1)), Lock::Mutex, MUCH)
         }),
         t1_hardly_matters(outcomes),
         contention(outcomes),
@@ -83,22 +85,28 @@ fn processor(outcomes: &Outcomes, item: &str, cell: Cell) -> Option<Finding> {
     ))
 }
 
+/// Throughput of a spin lock over that of a mutex, by the length of the section in µs; nothing is written.
+fn ratios(outcomes: &Outcomes, threads: u32, outside: (Work, u64)) -> Vec<(u64, f64)> {
+    let sections =
+        outcomes.all.iter().map(|one| one.cell).filter(|cell| *cell == plain(threads, cell.section, outside));
+    sections.filter_map(|cell| Some((cell.section, ratio(outcomes, cell)?))).collect()
+}
+
+fn listed(ratios: &[(u64, f64)]) -> String {
+    let each = ratios.iter().map(|(section, ratio)| format!("{section} µs {}", times(*ratio)));
+    format!("spin over mutex: {}", each.collect::<Vec<_>>().join(", "))
+}
+
 /// Below some µs a spin lock is faster, and not above.
 fn crossing(outcomes: &Outcomes) -> Option<Finding> {
-    let sections = [1, 2, 4, CROSSING, 10, COMMON, 100, 1000];
-    let told: Vec<(u64, f64)> = sections
-        .into_iter()
-        .filter_map(|section| Some((section, ratio(outcomes, plain(2, section, NOTHING))?)))
-        .collect();
-    let short = |(section, _): &&(u64, f64)| *section < CROSSING;
-    let holds = told.iter().filter(short).all(|(_, ratio)| *ratio > SAME)
-        && told.iter().filter(|one| !short(one)).all(|(_, ratio)| *ratio < SAME);
-    let list = told.iter().map(|(section, ratio)| format!("{section} µs {}", times(*ratio)));
+    let told = ratios(outcomes, 2, NOTHING);
+    let (short, long): (Vec<_>, Vec<_>) = told.iter().partition(|(section, _)| *section < CROSSING);
+    let holds = short.iter().all(|(_, ratio)| *ratio > SAME) && long.iter().all(|(_, ratio)| *ratio < SAME);
     (!told.is_empty()).then(|| {
         finding(
             "Fig 10: spin faster in sections of less than 6 µs".to_owned(),
             "without figures",
-            format!("spin over mutex: {}", list.collect::<Vec<_>>().join(", ")),
+            listed(&told),
             String::new(),
             if_so(holds),
         )
@@ -120,17 +128,21 @@ fn naps_are_no_work(outcomes: &Outcomes, cell: Cell) -> Option<Finding> {
     ))
 }
 
-/// One lock has more throughput than the other, at least so many times.
-fn faster(outcomes: &Outcomes, item: String, cell: Cell, faster: Lock, least: f64) -> Option<Finding> {
-    let [mutex, spin, _] = outcomes.each(cell)?;
-    let more = if faster == Lock::Spin { spin.rate / mutex.rate } else { mutex.rate / spin.rate };
-    Some(finding(
-        item,
-        "without figures",
-        format!("mutex {}, spin {} sections/s", rate(mutex.rate), rate(spin.rate)),
-        String::new(),
-        if_so(more > least),
-    ))
+/// One lock has more throughput than the other, at least so many times, in the geometric mean over the
+/// lengths of sections.
+fn faster(
+    outcomes: &Outcomes,
+    item: String,
+    (threads, outside): (u32, (Work, u64)),
+    faster: Lock,
+    least: f64,
+) -> Option<Finding> {
+    let told = ratios(outcomes, threads, outside);
+    let logarithms = told.iter().map(|(_, ratio)| ratio.ln()).sum::<f64>();
+    let spin = (logarithms / told.len() as f64).exp();
+    let more = if faster == Lock::Spin { spin } else { 1.0 / spin };
+    (!told.is_empty())
+        .then(|| finding(item, "without figures", listed(&told), String::new(), if_so(more > least)))
 }
 
 fn t1_hardly_matters(outcomes: &Outcomes) -> Option<Finding> {

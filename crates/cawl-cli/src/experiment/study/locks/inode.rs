@@ -1,5 +1,5 @@
-//! The lock of an inode: threads that write to one file, and to files of their own, observed, and predicted by
-//! `kernel` with the lock and without it.
+//! The lock of an inode: threads that write to one file, and to files of their own, observed, and predicted
+//! by `kernel` with the lock and without it.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -134,6 +134,8 @@ pub(in super::super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Resul
 /// A run of writers: the calls that made the files, and theirs.
 #[derive(Clone, Debug)]
 struct Recording {
+    /// Device of the files (`st_dev`).
+    dev: u64,
     before: Vec<Event>,
     calls: Vec<Call>,
 }
@@ -147,7 +149,7 @@ fn record(bench: &Bench, cell: Cell, calls: u64) -> anyhow::Result<Recording> {
     let recorded = before.and_then(|before| {
         let mut calls = measure::write(cell.writers, calls, bytes, appends, direct, &paths)?;
         calls.sort_by_key(|call| call.start);
-        Ok(Recording { before, calls })
+        Ok(Recording { dev: bench.place.number, before, calls })
     });
     names.iter().for_each(|name| bench.scratch.remove(name));
     recorded
@@ -168,7 +170,9 @@ fn make(bench: &Bench, cell: Cell, number: u32, name: &str) -> anyhow::Result<Ve
     for at in (0..cell.length()).step_by(PIECE as usize) {
         timed(write(at, PIECE, 0), &|| file.write_all_at(&data, at))?;
     }
-    timed(call(Op::Fsync), &|| file.sync_all())?;
+    if cell.length() > 0 {
+        timed(call(Op::Fsync), &|| file.sync_all())?;
+    }
     Ok(calls)
 }
 
@@ -220,14 +224,13 @@ fn predicted(
 ) -> anyhow::Result<Vec<Predicted>> {
     let options = AnalysisOptions { models: vec!["kernel".to_owned()], mode, ..AnalysisOptions::default() };
     let mut analysis = Analysis::with(profile, &options)?;
-    let dev = recording.before.first().map_or(1, |event| event.dev);
     recording.before.iter().for_each(|event| _ = analysis.take(&Record::Event(*event)));
     let flags = if cell.kind.direct { flag::DIRECT } else { 0 };
     let mut all = Vec::with_capacity(recording.calls.len());
     for one in &recording.calls {
         let (tid, start, duration) = (FIRST + one.thread, one.start, one.duration);
         let event = write(one.offset, cell.kind.bytes, flags);
-        let event = shown(dev, one.file as u32, Event { tid, start, duration, ..event });
+        let event = shown(recording.dev, one.file as u32, Event { tid, start, duration, ..event });
         let (from, to) = (Time(event.start), Time(event.end()));
         let (ran, delayed) = (Nanos::new(one.ran as f64), Nanos::new(one.delayed as f64));
         analysis.take(&Record::RunDelay(RunDelay { pid: event.pid, tid, from, to, ran, delayed }));
@@ -273,7 +276,7 @@ fn table(outcomes: &[Outcome]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use cawl_core::median;
+    use cawl_core::{Rate, median};
 
     use super::*;
 
@@ -297,13 +300,14 @@ mod tests {
                 delayed: 0,
             }
         };
-        Recording { before, calls: (0..40).map(turn).collect() }
+        Recording { dev: 1, before, calls: (0..40).map(turn).collect() }
     }
 
     #[test]
     fn the_wait_for_others_is_predicted_and_told() {
         let mut profile = HostProfile::uncalibrated();
-        profile.memory.cached.value = cawl_core::Rate::per_second(1_048_576.0 / 0.001);
+        profile.memory.cached.value = Rate::per_second(1_048_576.0 / 0.001);
+        profile.memory.hot = Some(profile.memory.cached);
         let cell = Cell { kind: KINDS[0], writers: 4, one_file: true };
         let all = predicted(&profile, Mode::Lockstep, cell, &in_turn(4)).unwrap();
         let of =

@@ -108,7 +108,7 @@ pub(super) fn pictures(outcomes: &Outcomes) -> anyhow::Result<Vec<String>> {
 }
 
 /// Sections a second.
-pub(super) fn rate(rate: f64) -> String {
+fn rate(rate: f64) -> String {
     if rate < 1e6 { compact::three(rate) } else { format!("{} M", compact::three(rate / 1e6)) }
 }
 
