@@ -265,6 +265,8 @@ impl Sharing {
             }
             Action::Lock { file, range, exclusive, flock } => {
                 self.clock += 1;
+                // An exclusive lock may end as a shared one.
+                self.writers[writer as usize].unlocked = self.clock;
                 self.locks.lock(writer, (file, flock), range, exclusive, self.clock);
                 self.acquire(writer, file, None);
             }

@@ -260,8 +260,8 @@ impl FileState {
                         // does not come back.
                         let alone = match flushed {
                             true if direct => pages,
-                            true => clip(whole, pages),
-                            false => clip(clip(whole, (start.div_ceil(PAGE), end / PAGE)), pages),
+                            true => within(pages, &[whole]),
+                            false => within(pages, &[whole, (start.div_ceil(PAGE), end / PAGE)]),
                         };
                         if !flushed {
                             find(Level::WholePage, alone.0, alone.1);
@@ -287,8 +287,8 @@ impl FileState {
     }
 }
 
-/// What of a range lies within another one: empty at its begin if nothing does.
-fn clip(range: (u64, u64), within: (u64, u64)) -> (u64, u64) {
-    let begin = range.0.clamp(within.0, within.1);
-    (begin, range.1.clamp(begin, within.1))
+/// What of a range lies within all of these: if nothing does, none at its begin.
+fn within(range: (u64, u64), others: &[(u64, u64)]) -> (u64, u64) {
+    let common = others.iter().fold(range, |one, other| (one.0.max(other.0), one.1.min(other.1)));
+    if common.0 < common.1 { common } else { (range.0, range.0) }
 }

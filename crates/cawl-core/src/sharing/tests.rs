@@ -333,7 +333,7 @@ impl Naive<'_> {
         let mut locks: Vec<(bool, (u64, u64), bool, usize, Option<usize>, bool)> = Vec::new();
         for (at, step) in self.by(pid, 0, until) {
             let (file, range, ends_all) = match step {
-                Lock(file, range, exclusive) => (file, range, exclusive.then_some(()).is_none() && true),
+                Lock(file, range, exclusive) => (file, range, !exclusive),
                 Unlock(file, range) => (file, range, true),
                 _ => continue,
             };
