@@ -64,7 +64,7 @@ impl Answer {
             headed(&mut out, &listed(told), terminal);
             let more = told.len().saturating_sub(LISTED) as u64 + report.more_files;
             if more > 0 {
-                out.push_str(&format!("and {} more\n", counted(more, "file")));
+                out.push_str(&format!("and {more} more\n"));
             }
         }
         out
@@ -107,11 +107,8 @@ impl Answer {
             sum(|file| file.partial.map_or(0, |partial| partial.reads)),
         );
         if partial > 0 {
-            let text = format!(
-                "{} begin or end within a page; a client reads {} first",
-                counted(partial, "write"),
-                counted(reads, "page")
-            );
+            let calls = if partial == 1 { "1 write begins or ends".to_owned() } else { format!("{partial} writes begin or end") };
+            let text = format!("{calls} within a page; a client reads {} first", counted(reads, "page"));
             line(out, "partial", &text, terminal);
         }
         let elsewhere = sum(|file| file.in_order_by_other_files);
@@ -211,9 +208,9 @@ fn remedy(file: &FileSharing) -> String {
         Some(record) if record.bytes > PAGE => {
             format!("pad records to {} B", record.bytes.next_multiple_of(PAGE))
         }
-        _ => format!("give each process whole pages (multiples of {PAGE} B)"),
+        _ => format!("let each process write whole pages (multiples of {PAGE} B)"),
     };
-    format!("{pages}, or its own file; else lock before each write, then fsync and unlock")
+    format!("{pages}, or give each its own file; else lock before each write, then fsync and unlock")
 }
 
 fn listed(files: &[FileSharing]) -> String {
