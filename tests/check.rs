@@ -1,9 +1,10 @@
 //! Whether pages would keep what several processes write: planted cases, sqlite and PostgreSQL.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use cawl_core::{HostFacts, Record, Time};
+use cawl_core::Record;
 use cawl_host::trace::{TraceFile, TraceReader, WhenFull};
 use cawl_kit::{Dir, Finished, Running, find, skipped};
 use nix::unistd::geteuid;
@@ -90,7 +91,7 @@ fn files_pages_and_threads_of_ones_own_are_safe() {
     let (dir, answer) = planted("files");
     assert_eq!((&answer["verdict"], &answer["processes"]), (&"one process".into(), &2.into()), "{answer:#}");
     assert!(text(&dir).contains("file per process: safe"));
-    assert_eq!(verdict("pages"), "own pages");
+    assert_eq!((verdict("pages"), verdict("whole")), ("own pages".to_owned(), "whole pages".to_owned()));
     let (_, threads) = planted("threads");
     assert_eq!((&threads["verdict"], &threads["processes"]), (&"one process".into(), &1.into()));
 }
@@ -190,6 +191,38 @@ fn what_cannot_be_read_is_told() {
     check(&dir, &["empty"]).code(1).says("the trace empty is empty");
     check(&dir, &["missing"]).code(1).says("cannot read the trace missing");
     check(&dir, &[]).code(2);
+}
+
+/// Keys of an answer, at any depth, but for those of files by verdict.
+fn keys(answer: &Value, found: &mut BTreeSet<String>) {
+    match answer {
+        Value::Object(object) => object.iter().for_each(|(key, value)| {
+            found.insert(key.clone());
+            if key != "verdicts" {
+                keys(value, found);
+            }
+        }),
+        Value::Array(list) => list.iter().for_each(|value| keys(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn each_key_is_documented() {
+    let page = include_str!("../docs/CHECK.md");
+    let mut found = BTreeSet::new();
+    for way in ["records", "same", "whole"] {
+        let (_, answer) = planted(way);
+        keys(&answer, &mut found);
+        for verdict in answer["verdicts"].as_object().expect("verdicts").keys() {
+            assert!(page.contains(&format!("| `{verdict}` |")), "{verdict} is not explained");
+        }
+    }
+    for key in ["overlap", "shared", "whole", "partial", "record"] {
+        assert!(found.contains(key), "{key} is in no answer");
+    }
+    let missing: Vec<&String> = found.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/CHECK.md lacks {missing:?}");
 }
 
 /// Files of a database that are not safe.

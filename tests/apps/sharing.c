@@ -39,6 +39,8 @@ static void turn(int which) {
         put(PAGE / 2, which * PAGE / 2);
     else if (is("pages"))
         put(PAGE, which * PAGE);
+    else if (is("whole"))
+        put(PAGE, 0);
     else if (is("same"))
         put(100, 50);
     else if (is("records"))

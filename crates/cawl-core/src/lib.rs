@@ -90,7 +90,7 @@ mod report;
 mod rolling_error;
 mod run_delay;
 mod selection;
-mod sharing;
+pub mod sharing;
 mod statistics;
 mod timeline;
 pub mod tune;
@@ -148,10 +148,6 @@ pub use report::{
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};
 pub use selection::{ProcessName, Selection};
-pub use sharing::{
-    FileSharing, MeetingReport, Missing, PageReport, PartialReport, RecordReport, SHARING_SCHEMA, Sharing,
-    SharingReport, TouchReport, Verdict, WriterReport,
-};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use units::{Bytes, Nanos, Rate, Time};

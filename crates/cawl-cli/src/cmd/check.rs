@@ -5,7 +5,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cawl_core::{HostFacts, Record, Sharing, Time, Verdict};
+use cawl_core::sharing::{Sharing, Verdict};
+use cawl_core::{HostFacts, Record, Time};
 
 use super::are_same;
 use super::saved::SavedTrace;

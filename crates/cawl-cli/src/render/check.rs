@@ -1,8 +1,7 @@
 //! What several processes write to the same pages, as text and as JSON.
 
-use cawl_core::{
-    Bytes, FileSharing, MeetingReport, SharingReport, TouchReport, Verdict, WriterReport, renamed_path,
-};
+use cawl_core::sharing::{FileSharing, MeetingReport, SharingReport, TouchReport, Verdict, WriterReport};
+use cawl_core::{Bytes, renamed_path};
 use serde::Serialize;
 
 use super::{below_paths, bold, compact, counted, headed, line, shown, table, time, warn_if};
@@ -107,7 +106,11 @@ impl Answer {
             sum(|file| file.partial.map_or(0, |partial| partial.reads)),
         );
         if partial > 0 {
-            let calls = if partial == 1 { "1 write begins or ends".to_owned() } else { format!("{partial} writes begin or end") };
+            let calls = if partial == 1 {
+                "1 write begins or ends".to_owned()
+            } else {
+                format!("{partial} writes begin or end")
+            };
             let text = format!("{calls} within a page; a client reads {} first", counted(reads, "page"));
             line(out, "partial", &text, terminal);
         }
