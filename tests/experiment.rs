@@ -11,11 +11,11 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no list `{name}` in {value:#}"))
 }
 
-/// Quick, once, with a profile that is the same on each machine.
-fn osync(dir: &Dir) -> Value {
+/// A study, quick, once, with a profile that is the same on each machine.
+fn study(dir: &Dir, name: &str) -> Value {
     let profile = dir.path().join("profile.toml");
     fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();
-    let mut command = dir.cawl(&["experiment", "osync", "--quick", "--repeats", "1", "--json"]);
+    let mut command = dir.cawl(&["experiment", name, "--quick", "--repeats", "1", "--json"]);
     command.arg("--profile").arg(profile).arg("--out").arg(dir.path().join("results"));
     serde_json::from_str(&Running::start(command).finish().success().stdout).expect("JSON")
 }
@@ -23,7 +23,7 @@ fn osync(dir: &Dir) -> Value {
 #[test]
 fn the_o_sync_study_has_each_run_on_its_page_and_in_a_table_for_regress() {
     let dir = Dir::new();
-    let found = osync(&dir);
+    let found = study(&dir, "osync");
     let text = |name: &str| fs::read_to_string(dir.path().join("results").join(name)).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text("results.json")).unwrap(), found);
     let [section] = list(&found, "sections") else { panic!("{found:#}") };
@@ -46,12 +46,7 @@ fn the_o_sync_study_has_each_run_on_its_page_and_in_a_table_for_regress() {
         let waits = cell["sync"] == "o_sync" || cell["sync"] == "o_dsync";
         assert_eq!(cell["predicted"]["eq4"].is_f64(), waits, "{cell:#}");
     }
-    let verdicts = ["holds", "differs", "wrong"];
-    let findings = list(section, "findings");
-    assert!(findings.len() >= 6, "{findings:#?}");
-    for finding in findings {
-        assert!(verdicts.contains(&finding["verdict"].as_str().unwrap_or("none")), "{finding:#}");
-    }
+    check_findings(section, 6);
 
     let table = text("osync.csv");
     assert_eq!(table.lines().next(), Some("block_size,sync,num_bytes,wall,user,sys,repeat"));
@@ -62,18 +57,7 @@ fn the_o_sync_study_has_each_run_on_its_page_and_in_a_table_for_regress() {
     assert_eq!(fit["rows"].as_u64(), Some(runs.len() as u64));
     assert_eq!(list(&fit, "coefficients").len(), 8);
 
-    // The page is whole, and the pictures are pictures.
-    let page = text("index.html");
-    let pictures: Vec<&str> =
-        page.split("<svg").skip(1).filter_map(|rest| rest.split_once("</svg>").map(|(one, _)| one)).collect();
-    assert_eq!(pictures.len(), 4);
-    for picture in pictures {
-        let svg = format!("<svg{picture}</svg>");
-        assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
-    }
-    for word in ["o_dsync", "Eq. 4", "kernel", "200 µs"] {
-        assert!(page.contains(word), "no {word}");
-    }
+    check_page(&text("index.html"), 4, &["o_dsync", "Eq. 4", "kernel", "200 µs"]);
     // Nothing else is left.
     assert_eq!(fs::read_dir(dir.work()).unwrap().count(), 0);
 }
@@ -97,4 +81,80 @@ fn an_interrupted_study_keeps_the_parts_that_are_complete() {
         serde_json::from_str(&fs::read_to_string(results.join("results.json")).unwrap()).expect("JSON");
     assert_eq!(list(&found, "sections")[0]["name"], "paper");
     assert_eq!(fs::read_dir(dir.work()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_study_of_locks_divides_each_threads_time_and_predicts_the_lock_of_a_file() {
+    let dir = Dir::new();
+    let found = study(&dir, "locks");
+    let text = |name: &str| fs::read_to_string(dir.path().join("results").join(name)).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text("results.json")).unwrap(), found);
+    let [locks, writers] = list(&found, "sections") else { panic!("{found:#}") };
+    assert_eq!((&locks["name"], &writers["name"]), (&"locks".into(), &"inode-lock".into()));
+
+    let of =
+        |value: &Value, name: &str| value[name].as_f64().unwrap_or_else(|| panic!("no {name}: {value:#}"));
+    let (runs, cells) = (list(&locks["data"], "runs"), list(&locks["data"], "outcomes"));
+    assert_eq!(runs.len(), cells.len());
+    for run in runs {
+        let threads = list(run, "threads_told");
+        assert_eq!(threads.len() as f64, of(run, "threads"));
+        for thread in threads {
+            assert!(of(thread, "sections") >= 1.0, "{thread:#}");
+            let parts =
+                ["io", "lock", "processor", "computing", "asleep", "rest"].map(|part| of(thread, part));
+            assert!((parts.iter().sum::<f64>() - of(thread, "wall")).abs() < 1e-6, "{thread:#}");
+            // A thread that got no processor may not have come to its write or its sleep.
+            assert!(parts[0] == 0.0 || run["io"] != "none", "{thread:#}");
+            let sleeps = run["work"] != "computes" || run["outside"] != "computes";
+            assert!(parts[4] == 0.0 || sleeps, "{run:#}");
+        }
+    }
+    for cell in cells {
+        assert!(of(cell, "rate") > 0.0 && of(cell, "processor") > 0.0, "{cell:#}");
+        assert_eq!(cell["write"].is_array(), cell["io"] != "none", "{cell:#}");
+    }
+    check_findings(locks, 10);
+    let header = "threads,lock,work,section_us,outside,outside_us,io,wall_s,sections,processor_s,io_s,lock_s,\
+                  run_delay_s,computing_s,asleep_s,rest_s";
+    let table = text("locks.csv");
+    assert_eq!((table.lines().next(), table.lines().count()), (Some(header), 1 + runs.len()));
+
+    // Who writes to a file of their own does not wait for others; who writes to one file does.
+    let outcomes = list(&writers["data"], "outcomes");
+    assert!(outcomes.len() >= 8, "{outcomes:#?}");
+    for one in outcomes {
+        assert!(of(one, "observed") >= of(one, "undelayed") && of(one, "undelayed") > 0.0, "{one:#}");
+        let waits = one["one_file"] == true && !(one["direct"] == true && one["appends"] == false);
+        if !waits {
+            assert_eq!(of(one, "lock"), 0.0, "{one:#}");
+        }
+        assert!(of(one, "kernel") >= of(one, "lock") && of(one, "open_loop") > 0.0, "{one:#}");
+    }
+    check_page(&text("index.html"), 3, &["adaptive", "run delay", "usleep(1)", "Writers of one file"]);
+    assert_eq!(fs::read_dir(dir.work()).unwrap().count(), 0);
+}
+
+/// At least so many, each with a verdict.
+fn check_findings(section: &Value, least: usize) {
+    let verdicts = ["holds", "differs", "wrong"];
+    let findings = list(section, "findings");
+    assert!(findings.len() >= least, "{findings:#?}");
+    for finding in findings {
+        assert!(verdicts.contains(&finding["verdict"].as_str().unwrap_or("none")), "{finding:#}");
+    }
+}
+
+/// The page is whole and has these words, and the pictures are pictures.
+fn check_page(page: &str, pictures: usize, words: &[&str]) {
+    let all: Vec<&str> =
+        page.split("<svg").skip(1).filter_map(|rest| rest.split_once("</svg>").map(|(one, _)| one)).collect();
+    assert_eq!(all.len(), pictures);
+    for picture in all {
+        let svg = format!("<svg{picture}</svg>");
+        assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
+    }
+    for word in words {
+        assert!(page.contains(word), "no {word}");
+    }
 }

@@ -35,6 +35,7 @@
 //! - `tune`: which setting suits which pattern of writing
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
+//! - `buffers`: the buffers of other languages' libraries, told and changed on paper
 //! - `whatif`: what a trace's calls would cost with changes; `advise`: which changes are worth it; `rerun`:
 //!   the same for real
 //!
@@ -49,6 +50,7 @@
 
 mod advise;
 mod anomalies;
+mod buffers;
 mod check;
 mod clients;
 mod copies;

@@ -11,6 +11,7 @@ fn main() {
     cc::Build::new().file("src/start.c").opt_level(2).warnings(true).compile("cawl_start");
     build_program("src/calibrate/stream.c", "cawl-stream", "CAWL_STREAM");
     build_program("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
+    build_program("src/experiment/locks.c", "cawl-locks", "CAWL_LOCKS");
     build_program("src/rerun/player.c", "cawl-player", "CAWL_PLAYER");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let workspace = manifest.ancestors().nth(2).expect("this crate lies in crates/ of a workspace");

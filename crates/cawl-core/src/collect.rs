@@ -425,7 +425,7 @@ impl Collector {
         });
         let FileId { dev, ino, birth } = totals.identity;
         let (path, first_path) = self.path(totals.identity);
-        let patterns = self.patterns.file(row);
+        let patterns = self.patterns.file(row, |pid, at| self.sessions.language(pid, Time(at)));
         FileReport { path, first_path, dev, ino, birth, ops: ops.collect(), patterns }
     }
 

@@ -104,9 +104,9 @@ impl Widths {
                 Cause::Queue | Cause::Transfer => rates(&device.write),
                 Cause::Seek => times(&device.seek),
                 Cause::DeviceFlush => device.flush.as_ref().map_or(unmeasured, times),
-                // A pause more or less.
-                Cause::Throttle => unmeasured,
-                Cause::Lock | Cause::Preempted | Cause::Discard | Cause::Unexpected => (0.0, 0.0),
+                // A pause more or less, a writer more or less.
+                Cause::Throttle | Cause::Lock => unmeasured,
+                Cause::Preempted | Cause::Discard | Cause::Unexpected => (0.0, 0.0),
             };
             (parts[0][cause], parts[1][cause]) = (down, up);
         }
@@ -250,12 +250,15 @@ impl Divider {
             return Bounds { ran: 0.0, slept: waits + parts[Cause::Throttle] };
         }
         let apart = parts[Cause::Preempted] + parts[Cause::Unexpected];
-        let slept = parts[Cause::Throttle] + parts[Cause::Lock];
-        let ran = parts.sum() - apart - slept;
-        let (awake, asleep) = (ran - bounds.ran, (slept - bounds.slept).min(parts[Cause::Throttle]));
+        let (pause, lock) = (parts[Cause::Throttle], parts[Cause::Lock]);
+        let own = parts.sum() - apart - pause - lock;
+        let (awake, asleep) = (own - bounds.ran, pause - bounds.slept);
+        // While who has the lock is on a processor, those who wait for it are, too (`rwsem_spin_on_owner`).
+        let slept = pause + lock.min((bounds.slept - pause).max(0.0));
+        let ran = own + pause + lock - slept;
         if awake > INTERRUPTS {
             // It slept instead.
-            let factor = 1.0 - awake / ran;
+            let factor = 1.0 - awake / own;
             for (cause, part) in Cause::ALL.map(|cause| (cause, parts[cause])) {
                 if !matches!(cause, Cause::Throttle | Cause::Lock | Cause::Preempted | Cause::Unexpected) {
                     parts[cause] = part * factor;
@@ -316,11 +319,9 @@ impl Divider {
         let squares = squares(parts, widths);
         let mut rest = over;
         if over > INTERRUPTS && over > squares.sqrt() + INTERRUPTS {
-            let held = self.held(event).min(rest);
-            if held > 0.0 {
-                parts[Cause::Lock] = held;
-                rest -= held;
-            }
+            let held = (self.held(event) - parts[Cause::Lock]).clamp(0.0, rest);
+            parts.add_to(Cause::Lock, held);
+            rest -= held;
         }
         let mut left = rest;
         if squares > 0.0 {

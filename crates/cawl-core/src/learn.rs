@@ -206,7 +206,10 @@ impl Learner {
         self.dirtied.on_others += if has_its_own { work.dirtied } else { 0.0 };
         self.dirtied.elsewhere += if counts { 0.0 } else { work.dirtied };
         self.count(counts);
-        if parts.device() > Nanos::ZERO {
+        if parts[Cause::Lock] > Nanos::ZERO {
+            // How long another thread kept it waiting, no constant of its own tells.
+            false
+        } else if parts.device() > Nanos::ZERO {
             let settled = parts[Cause::Throttle] == Nanos::ZERO
                 && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
             settled && self.about(event.dev, |learner| learner.waited(observed, prediction))

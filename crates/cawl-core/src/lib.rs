@@ -54,6 +54,7 @@ mod accuracy;
 pub mod advise;
 mod analysis;
 mod births;
+mod buffers;
 mod by_name;
 mod call;
 mod cause;
@@ -105,6 +106,7 @@ pub use analysis::{
     Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept, Shown,
 };
 pub use births::{Births, Told};
+pub use buffers::{LIBRARY_BUFFERS, Language, LibraryBuffer, ProgramBuffer};
 pub use by_name::ByName;
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
@@ -152,7 +154,7 @@ pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use units::{Bytes, Nanos, Rate, Time};
 pub use whatif::{
-    Base, Change, FileSizes, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread,
+    Base, Change, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread, TraceFacts,
     WhatIf,
 };
 pub use worst_call::{NearCall, WorstCall};

@@ -12,6 +12,7 @@ mod written;
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
+use crate::buffers::Fill;
 use crate::call::{KEEP_SIZE, PUNCH_HOLE};
 use crate::model::{Met, Prediction};
 use crate::record::FileFacts;
@@ -49,6 +50,8 @@ struct Known {
     size: u64,
     /// Preferred I/O size, in bytes; 0 if not told.
     block: u32,
+    /// lseek came before the first write.
+    sought: bool,
     pattern: Option<Box<FilePattern>>,
 }
 
@@ -58,6 +61,7 @@ struct FilePattern {
     ops: Vec<(Op, OpPattern)>,
     actors: Actors,
     written: Written,
+    fill: Option<Box<Fill>>,
     /// The ends of what was written ever.
     span: Option<(u64, u64)>,
     /// Holes made, and their bytes.
@@ -147,10 +151,10 @@ impl Patterns {
     /// A file goes on in the row of one that was deleted.
     pub(crate) fn succeed(&mut self, row: usize, before: usize) {
         if row != before {
-            let Known { size, block, pattern } = std::mem::take(self.known(row));
+            let Known { size, block, sought, pattern } = std::mem::take(self.known(row));
             self.kept -= usize::from(pattern.is_some());
             let known = self.known(before);
-            (known.size, known.block) = (size, block);
+            (known.size, known.block, known.sought) = (size, block, sought);
             self.cut(before, 0);
         }
     }
@@ -164,6 +168,10 @@ impl Patterns {
                 }
                 let known = self.known(row);
                 known.size = known.size.max(event.requested);
+            }
+            Op::Seek if event.errno == 0 => {
+                let known = self.known(row);
+                known.sought |= known.pattern.is_none();
             }
             Op::Truncate if event.errno == 0 => {
                 self.cut(row, event.offset);
@@ -236,6 +244,7 @@ impl Patterns {
         };
         let at = pattern.place(event, bytes, offset, u64::from(known.block));
         pattern.beside(event, bytes);
+        Fill::take(&mut pattern.fill, event, bytes);
         let (_, of) = &mut pattern.ops[at];
         let met = prediction.map_or(Met::default(), |prediction| prediction.work.met);
         of.met.0 += u64::from(met.fresh);

@@ -4,6 +4,7 @@
 use cawl_wire::{Event, FileId, Rank};
 use serde::{Deserialize, Serialize};
 
+use crate::buffers::Language;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
@@ -75,6 +76,16 @@ pub struct Session {
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// The language that it is written in, where something else than its name tells of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<Language>,
+}
+
+impl Session {
+    /// The language that the program is written in, as far as known.
+    pub fn language(&self) -> Option<Language> {
+        Language::of_program(&self.program).or(self.language)
+    }
 }
 
 /// Bytes written as the kernel counts them, `wchar` in /proc; None where that could not be read.

@@ -6,50 +6,25 @@
 //! (Kunkel, "Analyzing and Assessing I/O Performance"), on a model in the place of a disk.
 
 mod change;
+mod facts;
 mod paper;
 mod stage;
 mod steps;
 mod threads;
 
-use std::collections::HashMap;
-
-use cawl_wire::{Event, FileId};
-
 pub use change::{Change, Owner, Rewrite, SyncsKept};
+pub use facts::TraceFacts;
 use paper::Paper;
 pub use paper::{Ledger, OpCost};
 pub use steps::Steps;
 pub use threads::{Base, Step, Thread};
 
-use crate::call::kernel_bytes;
 use crate::cause::Cause;
 use crate::divide::Widths;
 use crate::limits::DirtyLimits;
 use crate::model::CostModel;
 use crate::profile::HostProfile;
 use crate::record::Record;
-
-/// Sizes that files reach in a trace, in bytes.
-#[derive(Clone, Debug, Default)]
-pub struct FileSizes(HashMap<FileId, u64>);
-
-impl FileSizes {
-    /// Takes a call.
-    pub fn take(&mut self, event: &Event) {
-        let bytes = kernel_bytes(event);
-        if bytes > 0
-            && let Some(end) = event.offset.checked_add(bytes)
-        {
-            let size = self.0.entry(event.file()).or_default();
-            *size = end.max(*size);
-        }
-    }
-
-    /// That of a file; 0 if nothing was written to it.
-    pub fn of(&self, file: FileId) -> u64 {
-        self.0.get(&file).copied().unwrap_or(0)
-    }
-}
 
 /// The machine that the calls are made on.
 #[derive(Clone, Debug)]
@@ -69,15 +44,15 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
-    /// The calls with these changes, one after another, by a model of this machine. `sizes`: those of the
-    /// unchanged trace, for changes that need to know what a file becomes.
+    /// The calls with these changes, one after another, by a model of this machine. `facts`: of the unchanged
+    /// trace, for changes that [need](Rewrite::needs_facts) them.
     pub fn new(
         model: Box<dyn CostModel>,
         machine: &Machine,
         changes: &[Change],
-        sizes: &FileSizes,
+        facts: &TraceFacts,
     ) -> WhatIf {
-        WhatIf { steps: Steps::new(changes, sizes), paper: Paper::new(model, machine) }
+        WhatIf { steps: Steps::new(changes, facts), paper: Paper::new(model, machine) }
     }
 
     /// Keeps the changed trace for [`Ledger::records`], which takes memory for each of its records.

@@ -8,12 +8,14 @@
 //! | cache | pages and folios of files: dirty, clean, dropped |
 //! | sync | calls that wait for the device: journal, flush, latency, direct writes |
 //! | copying | what copying costs: cold memory, new folios, inodes, time away, the processor's cache |
+//! | lock | the lock of an inode: who waits for whom |
 //! | copies | copies inside the kernel: copy_file_range, sendfile, splice |
 
 mod cache;
 mod copies;
 mod copying;
 mod invariants;
+mod lock;
 mod sync;
 mod throttle;
 mod writeback;

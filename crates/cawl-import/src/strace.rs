@@ -16,7 +16,7 @@ mod tables;
 
 use std::collections::{HashMap, VecDeque};
 
-use cawl_core::{EndKind, Outcome, Record, Session, SessionEnd, Time};
+use cawl_core::{EndKind, Language, Outcome, Record, Session, SessionEnd, Time};
 use cawl_wire::Op;
 
 use self::calls::{CallKind, Closing, Pending};
@@ -46,6 +46,8 @@ struct Process {
     cwd: String,
     program: String,
     arguments: Vec<String>,
+    /// As the files tell that it reads.
+    language: Option<Language>,
     /// When the process image began, in ns.
     born: u64,
     /// Number of its session; 0 while it was not told.
@@ -336,6 +338,7 @@ impl StraceImporter {
                 started: Time(process.born),
                 program: process.program.clone(),
                 arguments: process.arguments.clone(),
+                language: process.language,
                 ..Session::default()
             };
             self.queue.push(process.born, Record::Session(session));

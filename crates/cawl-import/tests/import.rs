@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Command;
 
-use cawl_core::{EndKind, Outcome, Record, kernel_bytes};
+use cawl_core::{EndKind, Language, Outcome, Record, kernel_bytes};
 use cawl_import::{CsvImporter, CsvOptions, ImportError, ImportSummary, Importer, StraceImporter};
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
@@ -128,6 +128,19 @@ fn stored_strace_output() {
     }
 }
 
+#[test]
+fn programs_of_go_are_told_by_what_their_runtime_reads() {
+    for (name, _) in STORED {
+        let (records, _) = stored(name);
+        let languages = records.iter().filter_map(|record| match record {
+            Record::Session(session) => session.language,
+            _ => None,
+        });
+        let expected = if *name == "go.txt" { &[Language::Go][..] } else { &[] };
+        assert_eq!(languages.collect::<Vec<_>>(), expected, "{name}");
+    }
+}
+
 /// What the stored programs wrote, by file, in bytes.
 const STORED: &[(&str, &[(&str, u64)])] = &[
     ("dd.txt", &[("/tmp/demo/x", 16384)]),
@@ -137,6 +150,7 @@ const STORED: &[(&str, &[(&str, u64)])] = &[
         "python.txt",
         &[("/tmp/demo/s", 6), ("/tmp/demo/t0", 5000), ("/tmp/demo/t1", 10000), ("/tmp/demo/t2", 15000)],
     ),
+    ("go.txt", &[("/data/log", 58_890)]),
     ("sqlite.txt", &[("/tmp/demo/q.db", 16384), ("/tmp/demo/q.db-journal", 9256)]),
     ("terminal.txt", &[("/tmp/demo/y", 2048), ("/tmp/demo/z", 151)]),
     ("tar.txt", &[("/tmp/demo/r.tar", 10240)]),

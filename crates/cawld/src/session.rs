@@ -134,6 +134,7 @@ async fn tracer(
         rank: hello.rank,
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
+        language: None,
     };
     let uring = Uring::new(run, pid, session.program.clone(), &connections.aside);
     tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");

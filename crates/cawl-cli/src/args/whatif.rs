@@ -87,7 +87,7 @@ const PROGRAM: &[Known] = &[
     Known("split", Some("SIZE"), "Split larger writes into such of SIZE", |text| {
         Ok(calls(Rewrite::Split(size_above_zero(text)?)))
     }),
-    Known("buffer", Some("SIZE"), "Give the C library's streams buffers of SIZE (setvbuf)", |text| {
+    Known("buffer", Some("SIZE"), "Give streams of C and buffers of C++, Python, Java and Go SIZE", |text| {
         let size = u32::try_from(size_above_zero(text)?);
         Ok(calls(Rewrite::Buffer(size.map_err(|_| "give less than 4G".to_owned())?)))
     }),

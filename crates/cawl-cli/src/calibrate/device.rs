@@ -21,7 +21,10 @@ const SMALL: usize = 4 << 10;
 /// Sizes of calls, and calls of each size in a round.
 const CALLS: [(usize, usize); 5] = [(16 << 10, 8), (64 << 10, 8), (256 << 10, 5), (1 << 20, 4), (LARGEST, 3)];
 /// The same for synchronous calls, each of which may wait for a journal commit.
-const SYNCHRONOUS: [(usize, usize); 4] = [(SMALL, 3), (64 << 10, 5), (1 << 20, 3), (LARGEST, 3)];
+const SYNCHRONOUS: [(usize, usize); 3] = [(64 << 10, 5), (1 << 20, 3), (LARGEST, 3)];
+/// Fewest and most synchronous calls of the smallest size, and the time after which no further one begins, in
+/// ns.
+const SMALL_CALLS: (usize, usize, f64) = (4, 24, 50e6);
 
 /// From this size on the transfer determines the cost.
 const TRANSFER: usize = 256 << 10;
@@ -80,7 +83,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     let mut buffer = AlignedBuffer::new(LARGEST);
     let mut at = 0;
     bench.repeat(|bench, index| {
-        let synchronous_bytes: usize = SYNCHRONOUS.iter().map(|(size, count)| size * count).sum();
+        let synchronous_bytes: usize =
+            SMALL * SMALL_CALLS.1 + SYNCHRONOUS.iter().map(|(size, count)| size * count).sum::<usize>();
         let extending_bytes: usize = EXTENDING.iter().map(|(size, count)| 2 * size * (count + 1)).sum();
         let needed = (round_bytes
             + synchronous_bytes
@@ -325,19 +329,25 @@ fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyh
         }
     };
     let mut at = 0;
-    let mut points = Vec::new();
     let mut write = |size: usize| {
         bench.go_on()?;
         let time = timed(|| file.write_all_at(&bench.data.bytes()[..size], at).with_context(no_space))?;
         at += size as u64;
         anyhow::Ok(time)
     };
-    // The first call of a file also allocates its first block.
-    write(SMALL)?;
+    let (fewest, most, time) = SMALL_CALLS;
+    let (watch, mut small) = (Stopwatch::start(), Vec::with_capacity(most));
+    while small.len() < fewest || small.len() < most && watch.elapsed() < time {
+        small.push(write(SMALL)?);
+    }
+    // The first call of a file allocates its first block, and a device takes longer for the first calls after
+    // others: it and its host have slept.
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let mut points = vec![(SMALL as f64, mean(&small[small.len() / 3..]))];
     for (size, count) in SYNCHRONOUS {
         let times = (0..count).map(|_| write(size)).collect::<anyhow::Result<Vec<f64>>>()?;
         // The mean, since waits for the journal are part of the cost and vary.
-        points.push((size as f64, times.iter().sum::<f64>() / count as f64));
+        points.push((size as f64, mean(&times)));
     }
     bench.scratch.remove(&name);
     if let Some(line) = Line::through(&points) {

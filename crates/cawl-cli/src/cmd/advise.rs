@@ -11,7 +11,9 @@ use anyhow::Context;
 use cawl_client::protocol::{Recorded, Recording, Request};
 use cawl_client::query::{PATIENCE, ask_within};
 use cawl_core::advise::{Candidate, Case, Tried, rank};
-use cawl_core::{Analysis, AnalysisOptions, Explain, FileSizes, HostProfile, Machine, Nanos, Record, Report};
+use cawl_core::{
+    Analysis, AnalysisOptions, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts,
+};
 
 use super::on_paper::{Scenario, learning, run_all};
 use super::saved::SavedTrace;
@@ -75,7 +77,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let begun = Instant::now();
     let expected = A_BYTE * fs::metadata(path).map_or(0, |meta| meta.len()) as f64;
     let seen = look(&mut trace, args, expected)?;
-    let Seen { report, profile, warm, sizes, left_out } = &seen;
+    let Seen { report, profile, warm, facts, left_out } = &seen;
     if !left_out {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
     }
@@ -84,7 +86,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
         let expected = a_run * scenarios.len() as f64;
         let mut trace = open()?;
-        let whatifs = scenarios.iter().map(|one| one.begin(sizes)).collect();
+        let whatifs = scenarios.iter().map(|one| one.begin(facts)).collect();
         run_all(watched(expected, "trying changes", first(trace.records(), args.calls)), whatifs)
     };
     let case = Case::new(report, profile);
@@ -129,7 +131,7 @@ struct Seen {
     profile: HostProfile,
     /// Its calls tell that memory came warm.
     warm: bool,
-    sizes: FileSizes,
+    facts: TraceFacts,
     /// There are more calls than were to be looked at.
     left_out: bool,
 }
@@ -137,14 +139,12 @@ struct Seen {
 fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<Seen> {
     let options = AnalysisOptions { as_calibrated: true, ..learning(!args.no_learn) };
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let (mut sizes, mut calls) = (FileSizes::default(), 0);
+    let (mut facts, mut calls) = (TraceFacts::default(), 0);
     for record in watched(expected, "looking for patterns", trace.records()) {
         let record = record?;
         analysis.take(&record);
-        if let Record::Event(event) = &record {
-            calls += 1;
-            sizes.take(event);
-        }
+        facts.take(&record);
+        calls += u64::from(matches!(record, Record::Event(_)));
         if args.calls.is_some_and(|most| calls > most) {
             break;
         }
@@ -154,7 +154,7 @@ fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::R
         false => (analysis.learned().0, analysis.came_warm()),
     };
     let left_out = args.calls.is_some_and(|most| calls > most);
-    Ok(Seen { report: analysis.report(), profile, warm, sizes, left_out })
+    Ok(Seen { report: analysis.report(), profile, warm, facts, left_out })
 }
 
 /// Records up to so many calls.

@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use cawl_core::{
-    AnalysisOptions, Change, Class, FileSizes, Ledger, Machine, Mode, Record, WhatIf, build, classify,
+    AnalysisOptions, Change, Class, Ledger, Machine, Mode, Record, TraceFacts, WhatIf, build, classify,
 };
 
 /// The model that calls are run through on paper.
@@ -24,10 +24,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Begins to run it. `sizes`: those of the trace's files.
-    pub fn begin(&self, sizes: &FileSizes) -> WhatIf {
+    /// Begins to run it. `facts`: of the trace.
+    pub fn begin(&self, facts: &TraceFacts) -> WhatIf {
         let model = build(MODEL, &self.machine.profile).expect("it is in the list of models");
-        WhatIf::new(model, &self.machine, &self.changes, sizes)
+        WhatIf::new(model, &self.machine, &self.changes, facts)
     }
 }
 

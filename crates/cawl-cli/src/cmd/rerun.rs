@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use cawl_core::{Change, Class, Record, Steps, classify};
 
 use super::saved::SavedTrace;
-use super::whatif::sizes;
+use super::whatif::facts;
 use crate::args::{ModelArgs, RerunArgs, Word};
 use crate::interrupt::{self, Interrupted};
 use crate::render;
@@ -23,7 +23,7 @@ pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
 fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0.0;
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
-    let sizes = sizes(given, open)?;
+    let facts = facts(given, open)?;
     let changes: Vec<Change> = given
         .iter()
         .filter_map(|one| match &one.word {
@@ -32,7 +32,7 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         })
         .collect();
     let mut trace = open()?;
-    let mut steps = Steps::new(&changes, &sizes);
+    let mut steps = Steps::new(&changes, &facts);
     let mut builder = Builder::new(cawl_host::facts().available);
     let mut recorded = Times::default();
     let mut result = Ok(());

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
-    Owner, Ratio, Record, Rewrite, WhatIf, dirtyable,
+    Analysis, Bytes, Change, DirtyLimits, HostFacts, HostProfile, Ledger, Machine, OtherDevice, Ratio,
+    Record, Rewrite, TraceFacts, WhatIf, dirtyable,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
@@ -41,7 +41,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let mut trace = open()?;
     let host = trace.host().cloned();
     let (profile, warm) = if args.no_learn { (trace.profile.clone(), false) } else { learned(&mut trace)? };
-    let sizes = sizes(given, open)?;
+    let facts = facts(given, open)?;
     let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
     let after = |given: &[Given]| with(&base, given, host.as_ref());
     let mut scenarios = vec![base.clone()];
@@ -71,7 +71,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         scenarios.push(after(given)?);
     }
     let mut trace = open()?;
-    let mut whatifs: Vec<WhatIf> = scenarios.iter().map(|one| one.begin(&sizes)).collect();
+    let mut whatifs: Vec<WhatIf> = scenarios.iter().map(|one| one.begin(&facts)).collect();
     if args.output.is_some() {
         whatifs.iter_mut().skip(1).for_each(WhatIf::keep);
     }
@@ -132,26 +132,19 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
     Ok((analysis.learned().0, analysis.came_warm()))
 }
 
-/// The sizes of the trace's files, if these changes need them.
-pub(super) fn sizes(
+/// What these changes need to know of the trace.
+pub(super) fn facts(
     given: &[Given],
     open: impl FnOnce() -> anyhow::Result<SavedTrace>,
-) -> anyhow::Result<FileSizes> {
-    let rewrites = given.iter().filter_map(|one| match &one.word {
-        Word::Calls(change) => Some(&change.rewrite),
-        _ => None,
-    });
-    let needs = |rewrite: &Rewrite| matches!(rewrite, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All));
-    let mut sizes = FileSizes::default();
-    if !rewrites.into_iter().any(needs) {
-        return Ok(sizes);
-    }
-    for record in open()?.records() {
-        if let Record::Event(event) = record? {
-            sizes.take(&event);
+) -> anyhow::Result<TraceFacts> {
+    let needs = |one: &Given| matches!(&one.word, Word::Calls(change) if change.rewrite.needs_facts());
+    let mut facts = TraceFacts::default();
+    if given.iter().any(needs) {
+        for record in open()?.records() {
+            facts.take(&record?);
         }
     }
-    Ok(sizes)
+    Ok(facts)
 }
 
 /// A scenario with these changes. `host`: the machine that was traced, if that is known.

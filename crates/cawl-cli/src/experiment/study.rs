@@ -3,9 +3,11 @@
 //! A section tells what was measured here, what the models predict, and what the document says; its findings
 //! are the rows of the summary.
 
+mod calls;
 mod chart;
 mod direct;
 mod fitted;
+mod locks;
 mod osync;
 mod seeds;
 
@@ -137,20 +139,30 @@ impl Study {
     /// The time that it takes at most, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => osync::longest(quick) + direct::expected(true),
+            Study::Seeds => osync::longest(quick) + direct::expected(true) + locks::expected(true),
             Study::Osync => osync::longest(quick),
             Study::Direct => direct::expected(quick),
+            Study::Locks => locks::expected(quick),
         }
     }
 
     /// What makes its sections, in their order.
     fn parts(self) -> &'static [Part] {
         match self {
-            Study::Seeds => {
-                &[seeds::paper, seeds::osync, osync::section, |bench| direct::section(bench, true)]
-            }
+            Study::Seeds => &[
+                seeds::paper,
+                seeds::osync,
+                osync::section,
+                |bench| direct::section(bench, true),
+                |bench| locks::section(bench, true),
+                |bench| locks::inode::section(bench, true),
+            ],
             Study::Osync => &[osync::section],
             Study::Direct => &[|bench| direct::section(bench, bench.quick)],
+            Study::Locks => &[
+                |bench| locks::section(bench, bench.quick),
+                |bench| locks::inode::section(bench, bench.quick),
+            ],
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Patterns as text: a table of files and operations, those with most time first, and a line for each thing
 //! that is out of the ordinary.
 
-use cawl_core::{Bytes, FilePatterns, FileReport, OpPatterns, PatternSums, Report, SmallFiles, renamed_path};
+use cawl_core::{
+    Bytes, FilePatterns, FileReport, OpPatterns, PatternSums, ProgramBuffer, Report, SmallFiles, renamed_path,
+};
 
 use super::{WIDTH, bold, compact, counted, short, shown, table, wrapped};
 
@@ -126,9 +128,26 @@ pub(super) fn remarks_of_op(op: &OpPatterns) -> Vec<String> {
     remarks
 }
 
+/// The buffer of the program's library, as sure as it is.
+fn buffered(buffer: &ProgramBuffer) -> String {
+    let ProgramBuffer { language, class, bytes, certain, writes, least, most, others, .. } = buffer;
+    let sizes = if least == most { format!("{least} B") } else { format!("{least} to {most} B") };
+    let (bytes, language) = (Bytes(*bytes), language.name());
+    let others = if *others > 0 { format!(", and {others} other ones") } else { String::new() };
+    if *certain {
+        return format!(
+            "buffered by the program: {writes} writes of {sizes}, a buffer of {bytes} ({language} {class}){others}"
+        );
+    }
+    format!(
+        "{writes} writes of {sizes}, as of a buffer of {bytes} ({language} {class}) or the program's own \
+         blocks{others}"
+    )
+}
+
 /// What is out of the ordinary of a file.
 pub(super) fn remarks(file: &FilePatterns) -> Vec<String> {
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<String> = file.buffer.iter().map(buffered).collect();
     if let Some(syncs) = &file.syncs {
         let mut text = counted(syncs.calls, "fsync");
         if syncs.calls > syncs.idle {

@@ -151,6 +151,7 @@ impl<'a> Case<'a> {
             more: if is_one { 0 } else { files.len().saturating_sub(named.len()) as u64 },
             files: named,
             program: program.map(|session| file_name(&session.program).to_owned()),
+            buffered: first.patterns.buffer.as_ref().map(|buffer| buffer.language),
             bytes,
             seconds: all,
         })

@@ -8,7 +8,7 @@ use crate::model::{CostModel, build};
 use crate::profile::{HostProfile, Origin};
 use crate::record::{FileFacts, Record, Session};
 use crate::units::{Bytes, Nanos};
-use crate::whatif::{FileSizes, Machine, WhatIf};
+use crate::whatif::{Machine, TraceFacts, WhatIf};
 
 const KIB: u64 = 1024;
 
@@ -51,17 +51,15 @@ impl Program {
         let models = vec!["kernel".to_owned()];
         let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };
         let mut analysis = Analysis::with(&self.profile, &options).expect("it is there");
-        let mut sizes = FileSizes::default();
+        let mut facts = TraceFacts::default();
         for record in &self.records {
             analysis.take(record);
-            if let Record::Event(event) = record {
-                sizes.take(event);
-            }
+            facts.take(record);
         }
         let machine = Machine { profile: self.profile.clone(), limits: None, warm: false };
         let run = |changes: &[Change], machine: Machine| {
             let model = build("kernel", &machine.profile).expect("a model");
-            let mut whatif = WhatIf::new(model, &machine, changes, &sizes);
+            let mut whatif = WhatIf::new(model, &machine, changes, &facts);
             self.records.iter().for_each(|record| whatif.take(record));
             whatif.finish()
         };
@@ -87,6 +85,22 @@ fn measured() -> HostProfile {
     let mut profile = HostProfile { origin: Origin::Calibrated, ..HostProfile::uncalibrated() };
     profile.device.sync_call.value = profile.device.fsync.value;
     profile
+}
+
+/// The buffer of a program's library is made larger in its own way.
+#[test]
+fn a_larger_buffer_is_told_in_the_program_s_language() {
+    let mut program = Program::new(measured(), "/data/out");
+    let session = Session { id: 2, pid: 7, program: "java".to_owned(), ..Session::default() };
+    program.records.push(Record::Session(session));
+    let mut offset = 0;
+    for bytes in [1024, 1016, 1020].into_iter().cycle().take(6000) {
+        program.write(offset, bytes, 0);
+        offset += bytes;
+    }
+    let (advice, _) = program.advised();
+    let how: Vec<&str> = advice.iter().map(|one| one.how.as_str()).collect();
+    assert!(how.iter().any(|how| how.contains("BufferedOutputStream(file, ")), "{how:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a change is and how to make it, in a line each.
 
 use super::Kind;
+use crate::buffers::Language;
 use crate::limits::DirtyLimits;
 use crate::quantity::short;
 use crate::units::Bytes;
@@ -16,6 +17,8 @@ pub(super) struct Scope {
     pub more: u64,
     /// What writes the first one.
     pub program: Option<String>,
+    /// The language of the library whose buffer wrote the first one, as far as that is told.
+    pub buffered: Option<Language>,
     /// Bytes written to the first one.
     pub bytes: u64,
     /// The time that it can touch, in seconds.
@@ -64,7 +67,10 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
             "setvbuf(f, malloc(1 << {shift}), _IOFBF, 1 << {shift}) right after fopen (without memory of its own glibc ignores the size)"
         ),
         Kind::Merge if scope.is_by("dd") => format!("dd bs={}", short(size)),
-        Kind::Merge => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
+        Kind::Merge => match scope.buffered {
+            Some(language) => language.resize(size),
+            None => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
+        },
         Kind::Fdatasync => "call fdatasync(fd) where the program calls fsync(fd)".to_owned(),
         Kind::Dsync => "open with O_DSYNC and leave out the fsync after each write".to_owned(),
         Kind::Preallocate => {

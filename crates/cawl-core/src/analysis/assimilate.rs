@@ -12,6 +12,7 @@
 //! It is stable for every `dt`. Its memory `T` is the 200 ms over which the kernel itself takes rates
 //! (`BANDWIDTH_INTERVAL`). The counters are nearly exact, so there is no measurement noise to be weighed.
 
+use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::model::{Disturbance, Prediction};
 use crate::units::{Bytes, Nanos, Time};
@@ -88,8 +89,8 @@ impl Pace {
         limits: Option<DirtyLimits>,
     ) -> Option<f64> {
         let throttled = limits.is_some_and(|limits| prediction.dirty > limits.freerun());
-        if !throttled || prediction.parts.device() > Nanos::ZERO || prediction.parts.copying() == Nanos::ZERO
-        {
+        let waits = prediction.parts.device() + prediction.parts[Cause::Lock];
+        if !throttled || waits > Nanos::ZERO || prediction.parts.copying() == Nanos::ZERO {
             return None;
         }
         self.observed += observed;

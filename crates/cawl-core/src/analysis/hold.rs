@@ -79,7 +79,8 @@ impl Hold {
         limits: DirtyLimits,
     ) -> Option<Pause> {
         let dirtied = prediction.work.dirtied;
-        if dirtied <= 0.0 || prediction.parts.device() > Nanos::ZERO {
+        let waits = prediction.parts.device() + prediction.parts[Cause::Lock];
+        if dirtied <= 0.0 || waits > Nanos::ZERO {
             return None;
         }
         let likely = self.is_likely(at, limits);

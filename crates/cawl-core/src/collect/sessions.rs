@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use cawl_wire::{Event, RankVariable};
 
+use crate::buffers::Language;
 use crate::processes::{ProcessReport, RankReport, ranks};
 use crate::record::{EndKind, RunDelay, Session, SessionEnd};
 use crate::report::{SessionReport, SessionTotals};
@@ -125,11 +126,22 @@ impl Sessions {
         }
         let of_pid = self.by_pid.get(&pid)?;
         let begin = |place: usize| self.list[of_pid[place]].image.started;
-        let place = of_pid.partition_point(|index| self.list[*index].image.started <= at).saturating_sub(1);
+        let place = self.place(of_pid, at);
         let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
         let index = of_pid[place];
         self.latest = Some((pid, begin(place)..end, index));
         Some(index)
+    }
+
+    /// Place of the latest of these images that had begun by then.
+    fn place(&self, of_pid: &[usize], at: Time) -> usize {
+        of_pid.partition_point(|index| self.list[*index].image.started <= at).saturating_sub(1)
+    }
+
+    /// The language of the program that a process ran at a time, as far as known.
+    pub(super) fn language(&self, pid: u32, at: Time) -> Option<Language> {
+        let of_pid = self.by_pid.get(&pid)?;
+        self.list[*of_pid.get(self.place(of_pid, at))?].image.language()
     }
 
     /// Turns all but the latest [`SESSIONS`] of the sessions that ended into sums.

@@ -8,7 +8,8 @@
 //!
 //! Calls of several tasks may overlap. The machine's clock stands at the latest predicted end; a call
 //! that starts earlier finds the level of its own time, kept in a short [`history`], adds to it, and is
-//! held back by what the others were allowed to dirty until then. So N writers share the device.
+//! held back by what the others were allowed to dirty until then. So N writers share the device. Those of one
+//! file take turns ([`inode_lock`]).
 
 mod balance;
 mod call;
@@ -16,6 +17,7 @@ mod constants;
 mod copy;
 mod follow;
 mod history;
+mod inode_lock;
 mod intervals;
 mod sync;
 mod tasks;
@@ -41,6 +43,7 @@ use call::Call;
 use constants::Constants;
 use copy::Copies;
 use history::LevelHistory;
+use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
 use sync::{known, waits};
 use tasks::Tasks;
@@ -63,6 +66,7 @@ pub struct Kernel {
     profile: Arc<HostProfile>,
     streams: Streams,
     tasks: Tasks,
+    locks: InodeLocks,
     history: LevelHistory,
     limits: DirtyLimits,
     /// Pages after which a task is checked, whatever its quota.
@@ -119,6 +123,7 @@ impl Kernel {
             constants: Constants::of(profile),
             streams: Streams::new(kernel.stream_buffer.0),
             tasks: Tasks::default(),
+            locks: InodeLocks::default(),
             history: LevelHistory::default(),
             limits: kernel.limits,
             origin: None,
@@ -202,7 +207,9 @@ impl Kernel {
             self.forget_later_looks(at);
         }
         self.machine.advance(at);
-        self.tasks.switch((event.pid, event.tid));
+        let thread = (event.pid, event.tid);
+        self.tasks.switch(thread);
+        self.locks.begin(thread, at);
         if self.tasks.several {
             self.history.prune(at);
         }
@@ -212,6 +219,8 @@ impl Kernel {
         let (at_work, idle_since) = (of.is_at_work(), of.idle_since.max(of.occupied));
         Call {
             at,
+            began: at,
+            thread,
             until: f64::INFINITY,
             patience: Call::PATIENCE,
             file,
@@ -290,7 +299,7 @@ impl Kernel {
         }
         // While it waited, the processor did something else.
         let device = call.spent.waits();
-        let waited = device + call.spent[Cause::Throttle];
+        let waited = device + call.spent[Cause::Throttle] + call.spent[Cause::Lock];
         if device > 0.0 {
             self.machine.devices[call.device].idle_since = call.at;
         }
@@ -347,6 +356,13 @@ impl Kernel {
         }
     }
 
+    /// Lives through a call that has begun, as the model thinks it goes; what it costs.
+    fn foresee(&mut self, call: &mut Call, event: &Event) -> Prediction {
+        self.run(call, event, f64::INFINITY);
+        let state = if waits(event) { CallState::Sync } else { call.state() };
+        self.predict(call, state)
+    }
+
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
         let parts = call.spent.map(Nanos::seconds);
         self.machine.advance(call.at);
@@ -383,9 +399,9 @@ impl CostModel for Kernel {
             }
         }
         let mut call = self.begin(event);
-        self.run(&mut call, event, f64::INFINITY);
-        let state = if waits(event) { CallState::Sync } else { call.state() };
-        Some(self.predict(&call, state))
+        let prediction = self.foresee(&mut call, event);
+        self.over(&call, call.at);
+        Some(prediction)
     }
 
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {

@@ -4,6 +4,7 @@ use cawl_wire::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Extent, FilePattern, Known, OpPattern, PAGE, Patterns};
+use crate::buffers::{Fill, Language, ProgramBuffer, Seen};
 use crate::units::is_zero;
 
 /// Files shorter than this are small.
@@ -31,6 +32,9 @@ pub struct FilePatterns {
     pub other_writers_calls: u64,
     /// Calls that began before another thread's call had ended.
     pub overlapping_calls: u64,
+    /// The buffer of the program's library that it was written through, where its sizes tell of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<ProgramBuffer>,
 }
 
 /// How an operation was used: calls that gave bytes to the kernel, or took some.
@@ -157,9 +161,22 @@ impl SmallFiles {
 }
 
 impl Patterns {
-    /// The patterns of the file of this row; None if no call gave bytes to it.
-    pub(crate) fn file(&self, row: usize) -> Option<FilePatterns> {
-        self.files.get(row)?.pattern.as_ref().map(|pattern| pattern.report())
+    /// The patterns of the file of this row; None if no call gave bytes to it. `language` tells that of a
+    /// process at a time in ns.
+    pub(crate) fn file(
+        &self,
+        row: usize,
+        language: impl Fn(u32, u64) -> Option<Language>,
+    ) -> Option<FilePatterns> {
+        let &Known { ref pattern, block, sought, .. } = self.files.get(row)?;
+        let pattern = pattern.as_ref()?;
+        let is_write = |op: &Op| !matches!(op, Op::Read | Op::Pread);
+        let calls = pattern.ops.iter().filter(|(op, _)| is_write(op)).map(|(_, of)| of.calls).sum();
+        let buffer = |fill: &Fill| {
+            let language = language(fill.pid, fill.since);
+            fill.buffer(Seen { language, block, calls, sought })
+        };
+        Some(FilePatterns { buffer: pattern.fill.as_deref().and_then(buffer), ..pattern.report() })
     }
 
     /// The sums over all files; `seconds` tells the observed time of all calls on the file of a row.
@@ -249,6 +266,7 @@ impl FilePattern {
             writers: self.actors.writers().into_iter().map(writer).collect(),
             other_writers_calls: self.actors.others.0,
             overlapping_calls: self.overlapping,
+            buffer: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::analysis::Analysis;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
-use crate::record::Record;
+use crate::record::{Record, Session};
 
 /// A run of calls, one after another.
 struct Run {
@@ -260,11 +260,31 @@ fn what_cannot_be_remembered_is_said_and_memory_stays_bounded() {
         patterns.call(0, &write(1, at * (2 << 20)), 4096, None);
     }
     assert!(patterns.blocks <= BLOCKS, "{}", patterns.blocks);
-    let file = patterns.file(0).expect("it was written");
+    let file = patterns.file(0, |_, _| None).expect("it was written");
     assert_eq!((file.gap_bytes, file.ops[0].calls), (None, BLOCKS as u64 + 1000));
     // What is gone makes room.
     patterns.effect(0, &Event { offset: 0, ..Event::new(Op::Truncate) });
     assert_eq!(patterns.blocks, 0);
     // Files that are written once take little.
     assert!(size_of::<FilePattern>() + size_of::<OpPattern>() + 80 <= 512, "{}", size_of::<FilePattern>());
+}
+
+#[test]
+fn the_buffer_of_a_library_is_told_by_the_writing_process() {
+    let written = |program: &str, seeks: bool| {
+        let mut run = Run::new();
+        let program = program.to_owned();
+        let session = Session { id: 1, pid: 1, program, ..Session::default() };
+        run.analysis.take(&Record::Session(session));
+        let file = FileFacts { dev: 1, ino: 1, block: 4096, ..FileFacts::default() };
+        run.analysis.take(&Record::File(file));
+        if seeks {
+            run.does(Op::Seek, 0, 0);
+        }
+        (0..20).for_each(|at| _ = run.does(Op::Write, at * 4000, 4000));
+        run.file().buffer
+    };
+    assert_eq!(written("dd", false), None);
+    let [own, buffered] = [false, true].map(|seeks| written("python3", seeks).expect("a size of Python's"));
+    assert_eq!((own.certain, buffered.certain, buffered.writes), (false, true, 20));
 }

@@ -18,7 +18,7 @@ pub enum Rewrite {
     Merge(u64),
     /// Larger writes become several of this size.
     Split(u64),
-    /// Streams have a buffer of this size.
+    /// Streams, and the buffers of other languages' libraries, have this size.
     Buffer(u32),
     /// Of the fsyncs and fdatasyncs of each file only some are made.
     Syncs(SyncsKept),
@@ -49,6 +49,13 @@ pub enum Rewrite {
     Only,
     /// The files are on the device with this number.
     Move(u64),
+}
+
+impl Rewrite {
+    /// True if it needs [`TraceFacts`](super::TraceFacts).
+    pub fn needs_facts(&self) -> bool {
+        matches!(self, Rewrite::Preallocate | Rewrite::Buffer(_) | Rewrite::Writers(_, Owner::All))
+    }
 }
 
 /// The fsyncs and fdatasyncs of a file that remain.

@@ -1,13 +1,16 @@
 //! One change, applied to the steps of a trace as they come.
 
+mod buffer;
+
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 
 use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
-use super::FileSizes;
 use super::change::{Change, Owner, Rewrite, SyncsKept};
+use super::facts::TraceFacts;
 use super::threads::{Base, Step, Thread};
+use crate::buffers::ProgramBuffer;
 use crate::call::{RANGE_WRITE, kernel_bytes};
 use crate::glob::Glob;
 use crate::record::FileFacts;
@@ -27,8 +30,10 @@ pub(super) struct Stage {
     on: Option<Glob>,
     /// Whether each named file is among those of the change.
     named: HashMap<FileId, bool>,
-    sizes: FileSizes,
+    facts: TraceFacts,
     files: BTreeMap<FileId, File>,
+    /// The buffers of programs, with the process.
+    buffers: HashMap<FileId, (u32, ProgramBuffer)>,
     /// Bytes in the buffers of streams, by process and descriptor.
     streams: HashMap<(u32, i32), u32>,
     /// Calls that were changed, added or left out.
@@ -54,13 +59,15 @@ struct File {
 }
 
 impl Stage {
-    pub(super) fn new(change: &Change, sizes: &FileSizes) -> Stage {
-        let needs_sizes = matches!(change.rewrite, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All));
+    pub(super) fn new(change: &Change, facts: &TraceFacts) -> Stage {
+        let is_of_buffers = matches!(change.rewrite, Rewrite::Buffer(_));
+        let needs_sizes = change.rewrite.needs_facts() && !is_of_buffers;
         Stage {
             rewrite: change.rewrite.clone(),
             on: change.on.clone(),
             named: HashMap::new(),
-            sizes: if needs_sizes { sizes.clone() } else { FileSizes::default() },
+            facts: if needs_sizes { facts.clone() } else { TraceFacts::default() },
+            buffers: if is_of_buffers { facts.buffers() } else { HashMap::new() },
             files: BTreeMap::new(),
             streams: HashMap::new(),
             changed: 0,
@@ -86,13 +93,13 @@ impl Stage {
         let selected = self.has(&event);
         match self.rewrite {
             Rewrite::Merge(most) => self.merge(step, &event, selected, most, next),
+            Rewrite::Buffer(size) => self.buffer(step, &event, selected, size, next),
             Rewrite::Sort => self.sort(step, &event, selected, next),
             Rewrite::Think(_) => next(self.scaled(step)),
             Rewrite::Only if event.kind == FileKind::Regular && !selected => self.leave_out(step, next),
             Rewrite::Drop if selected => self.leave_out(step, next),
             _ if !selected => next(step),
             Rewrite::Split(size) => self.split(step, &event, size, next),
-            Rewrite::Buffer(size) => self.buffer(step, event, size, next),
             Rewrite::Syncs(kept) => self.thin_out(step, &event, kept, next),
             Rewrite::SyncAtClose => self.sync_at_close(step, event, next),
             Rewrite::Fdatasync if event.op == Op::Fsync => {
@@ -251,29 +258,6 @@ impl Stage {
         }
     }
 
-    /// As the C library does it: what fits waits; else all that was waiting and all whole buffers are
-    /// written.
-    fn buffer(&mut self, step: Step, event: Event, size: u32, next: &mut Next<'_>) {
-        if !event.has(flag::STREAM_KNOWN) {
-            return next(step);
-        }
-        let waiting = self.streams.entry((event.pid, event.fd)).or_default();
-        let before = *waiting;
-        let accepted = if event.op == Op::StreamWrite { event.returned.max(0) as u64 } else { 0 };
-        let whole = u64::from(before) + accepted;
-        *waiting = match event.op {
-            Op::StreamWrite if whole <= u64::from(size) => whole as u32,
-            Op::StreamWrite => (whole % u64::from(size.max(1))) as u32,
-            _ => 0,
-        };
-        let flags = event.flags & !(flag::UNBUFFERED | flag::LINE_BUFFERED);
-        let changed = Event { pending_before: before, pending_after: *waiting, buffer: size, flags, ..event };
-        if event.op == Op::StreamClose {
-            self.streams.remove(&(event.pid, event.fd));
-        }
-        self.change(step, changed, next);
-    }
-
     fn thin_out(&mut self, step: Step, event: &Event, kept: SyncsKept, next: &mut Next<'_>) {
         let file = self.files.entry(event.file()).or_default();
         match event.op {
@@ -357,7 +341,7 @@ impl Stage {
     }
 
     fn preallocate(&mut self, step: Step, event: &Event, next: &mut Next<'_>) {
-        let size = self.sizes.of(event.file());
+        let size = self.facts.size_of(event.file());
         let file = self.files.entry(event.file()).or_default();
         if kernel_bytes(event) == 0 || mem::replace(&mut file.begun, true) || size == 0 {
             return next(step);
@@ -431,7 +415,7 @@ impl Stage {
                     _ if event.kind != FileKind::Regular => {}
                     Owner::Each => call.birth ^= copy << 20,
                     Owner::All if event.offset != UNKNOWN_OFFSET => {
-                        call.offset += u64::from(copy) * self.sizes.of(event.file());
+                        call.offset += u64::from(copy) * self.facts.size_of(event.file());
                     }
                     Owner::All => {}
                 }

@@ -1,7 +1,7 @@
 //! The steps of a trace's threads, with changes.
 
-use super::FileSizes;
 use super::change::Change;
+use super::facts::TraceFacts;
 use super::stage::Stage;
 use super::threads::{Step, Threads};
 use crate::record::Record;
@@ -13,10 +13,10 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// With these changes, one after another. `sizes`: those of the unchanged trace, for changes that need to
-    /// know what a file becomes.
-    pub fn new(changes: &[Change], sizes: &FileSizes) -> Steps {
-        let stages = changes.iter().map(|change| Stage::new(change, sizes)).collect();
+    /// With these changes, one after another. `facts`: of the unchanged trace, for changes that
+    /// [need](super::Rewrite::needs_facts) them.
+    pub fn new(changes: &[Change], facts: &TraceFacts) -> Steps {
+        let stages = changes.iter().map(|change| Stage::new(change, facts)).collect();
         Steps { threads: Threads::default(), stages }
     }
 

@@ -1,10 +1,13 @@
+mod buffers;
+
 use super::stage::Stage;
 use super::threads::Threads;
 use super::*;
-use cawl_wire::{FileKind, Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
 
 use crate::analysis::Analysis;
+use crate::call::kernel_bytes;
 use crate::glob::Glob;
 use crate::mode::Mode;
 use crate::model::build;
@@ -84,10 +87,9 @@ impl Trace {
     }
 
     fn on(&self, machine: &Machine, changes: &[Change]) -> Ledger {
-        let mut sizes = FileSizes::default();
-        self.events().for_each(|event| sizes.take(event));
+        let facts = self.facts();
         let model = build("kernel", &machine.profile).expect("there is one");
-        let mut whatif = WhatIf::new(model, machine, changes, &sizes);
+        let mut whatif = WhatIf::new(model, machine, changes, &facts);
         self.records.iter().for_each(|record| whatif.take(record));
         whatif.finish()
     }
@@ -99,9 +101,15 @@ impl Trace {
         })
     }
 
+    fn facts(&self) -> TraceFacts {
+        let mut facts = TraceFacts::default();
+        self.records.iter().for_each(|record| facts.take(record));
+        facts
+    }
+
     /// The calls as a change makes them.
     fn rewritten(&self, rewrite: Rewrite) -> Vec<Event> {
-        let mut stage = Stage::new(&Change { rewrite, on: None }, &FileSizes::default());
+        let mut stage = Stage::new(&Change { rewrite, on: None }, &self.facts());
         let mut threads = Threads::default();
         let mut calls = Vec::new();
         for record in &self.records {

@@ -3,8 +3,8 @@
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
 //! descriptor that cannot write changes what is known and becomes no event.
 
-use cawl_core::EndKind;
 use cawl_core::host_text::unescape;
+use cawl_core::{EndKind, Language};
 use cawl_wire::{Event, FileKind, Op, flag, lock};
 
 use super::calls::{CallKind, Caller, Closing, Pending, Target, pointed};
@@ -13,6 +13,8 @@ use super::tables::{self, Description};
 use super::{StraceImporter, birth, names};
 use crate::{SkipReason, open_bits};
 
+/// What Go's runtime reads before anything else (runtime/os_linux.go, `getHugePageSize`; Go 1.9 to 1.26).
+const READ_BY_GO: &str = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
 /// Sizes of files known from stat alone, at most.
 const MOST_STATS: usize = 64;
 
@@ -34,6 +36,11 @@ impl StraceImporter {
             None => self.path(caller, directory, path),
         };
         let Some(path) = path else { return self.skip(SkipReason::Unreadable) };
+        if path == READ_BY_GO
+            && let Some(process) = self.processes.get_mut(&caller.pid)
+        {
+            process.language = Some(Language::Go);
+        }
         let kind = match tables::kind_of_path(annotation.unwrap_or(&path)) {
             FileKind::Regular if has("O_DIRECTORY") && !has("O_TMPFILE") => FileKind::Directory,
             kind => kind,
@@ -254,7 +261,7 @@ impl StraceImporter {
         }
         let Some(process) = self.processes.get_mut(&caller.pid) else { return };
         process.table = tables::copy(&process.table, |descriptor| !descriptor.close_on_exec);
-        (process.program, process.arguments) = (program, arguments);
+        (process.program, process.arguments, process.language) = (program, arguments, None);
         (process.born, process.session) = (ended, 0);
         // Whatever other threads there were are gone.
         self.threads

@@ -1,5 +1,7 @@
 //! A call under way: where its time goes, and what determines its cost.
 
+use super::inode_lock::Held;
+use super::tasks::Key;
 use crate::cause::{ByCause, Cause};
 use crate::model::{CallState, Work};
 
@@ -8,6 +10,9 @@ use crate::model::{CallState, Work};
 pub(super) struct Call {
     /// The model's time in the call, in seconds.
     pub(super) at: f64,
+    /// When it began, in seconds.
+    pub(super) began: f64,
+    pub(super) thread: Key,
     /// When the call is known to have been over; infinite if that is to be predicted.
     pub(super) until: f64,
     /// The observation contradicts the model: the call went on where the model would not let it.
@@ -42,6 +47,8 @@ pub(super) struct Call {
     /// What of its waiting for the device were pauses, or waits for a log, in seconds.
     pub(super) held: f64,
     pub(super) work: Work,
+    /// Its time with the lock of its file, if it took that.
+    pub(super) locked: Option<Held>,
     /// The flusher was at work when it copied.
     pub(super) flushing: bool,
     /// The flusher was at work when it began.

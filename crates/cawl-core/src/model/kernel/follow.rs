@@ -25,7 +25,7 @@ use super::write::EXCEEDED_CHECK;
 use super::{Call, CostModel, Kernel};
 use crate::call::{Class, classify, kernel_bytes};
 use crate::cause::Cause;
-use crate::units::Time;
+use crate::units::{Nanos, Time};
 
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
@@ -45,16 +45,18 @@ impl Kernel {
     /// The same of a call that nothing holds back.
     fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let before = self.machine.now.max(start);
-        let prediction = self.step(event);
+        let mut call = self.begin(event);
+        let prediction = self.foresee(&mut call, event);
+        self.over(&call, until);
         self.machine.rewind(until.max(before));
-        if !prediction.as_ref().is_some_and(|prediction| prediction.work.stays_in_stream()) {
+        if !prediction.work.stays_in_stream() {
             self.tasks.current.left = until;
         }
-        if let Some(prediction) = &prediction {
-            self.judge_copy(event, prediction, until - start);
+        self.judge_copy(event, &prediction, until - start);
+        if prediction.parts[Cause::Lock] == Nanos::ZERO {
             self.judge_rest(event, until - start - prediction.cost.as_seconds());
         }
-        prediction
+        Some(prediction)
     }
 
     /// The same of a call that the device or the throttling may hold back.
@@ -65,8 +67,11 @@ impl Kernel {
         }
         let mut call = self.begin(event);
         self.run(&mut call, event, until);
+        self.over(&call, until);
         self.machine.advance(call.at);
-        if let Some(prediction) = &prediction {
+        // How long it waits for another thread says nothing of pauses.
+        let alone = |prediction: &&Prediction| prediction.parts[Cause::Lock] == Nanos::ZERO;
+        if let Some(prediction) = prediction.as_ref().filter(alone) {
             let cost = prediction.cost.as_seconds();
             if !waits(event) && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, until - start - cost);

@@ -147,6 +147,7 @@ impl Spreads {
                 doubt,
                 of(slept, self.throttle),
                 pause,
+                spent[Cause::Lock],
                 of(transfer, self.transfer)
                     + waits().map(|(fixed, count)| count * pick(fixed.1)).sum::<f64>(),
             ]

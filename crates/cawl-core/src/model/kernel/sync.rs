@@ -57,7 +57,11 @@ impl Kernel {
     /// O_DIRECT: past the cache, whose pages in the range are written out and dropped.
     pub(super) fn direct_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let page = self.constants.page;
-        let (first, end) = (offset / page, offset.saturating_add(bytes).div_ceil(page));
+        let last = offset.saturating_add(bytes);
+        let (first, end) = (offset / page, last.div_ceil(page));
+        let filled = self.machine.cache.fill(call.file, first, end);
+        let grows = filled || last > self.machine.cache.size(call.file);
+        self.lock(call, !grows);
         let inode = self.machine.cache.file(call.file);
         // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
         let (first, end) = inode.folios.spread(first, end);
@@ -67,10 +71,7 @@ impl Kernel {
             self.wait_for_file(call, submitted);
         }
         self.machine.cache.drop_range(call.file, first, end);
-        let last = offset.saturating_add(bytes);
-        let filled = self.machine.cache.fill(call.file, offset / page, last.div_ceil(page));
         let inode = self.machine.cache.file_mut(call.file);
-        let grows = filled || last > inode.size;
         let block = self.constants.block;
         let allocates = filled || last.div_ceil(block) > inode.size.div_ceil(block);
         inode.size = inode.size.max(last);
@@ -98,6 +99,7 @@ impl Kernel {
         let allocation = known(&of.allocation.filter(|_| allocates)) + known(&partial);
         call.spent[Cause::Transfer] += allocation;
         self.occupy(call, transfer, latency + allocation + fixed + seek);
+        self.unlock(call);
     }
 
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.

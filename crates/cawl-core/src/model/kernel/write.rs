@@ -47,6 +47,7 @@ impl Kernel {
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
     /// from the processor's cache.
     pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
+        self.lock(call, false);
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
@@ -114,6 +115,7 @@ impl Kernel {
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
         }
+        self.unlock(call);
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.

@@ -3,8 +3,9 @@
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Time, build};
-use cawl_wire::{ADVICE_DONTNEED, Event, FileKind, Op, flag};
+use cawl_wire::{ADVICE_DONTNEED, Event, Op, flag};
 
+use super::super::calls::{call, write};
 use super::grid::{Access, Cell, Grid, Mode};
 use super::measure::PIECE;
 
@@ -48,17 +49,6 @@ pub fn predicted(
             }
     };
     Ok(offsets.iter().map(cost).collect())
-}
-
-fn call(op: Op) -> Event {
-    let mut event = Event::new(op);
-    (event.dev, event.ino, event.pid, event.tid) = (1, 1, 1, 1);
-    (event.kind, event.offset) = (FileKind::Regular, 0);
-    event
-}
-
-fn write(offset: u64, bytes: u64, flags: u32) -> Event {
-    Event { offset, requested: bytes, returned: bytes as i64, flags, ..call(Op::Pwrite) }
 }
 
 #[cfg(test)]
