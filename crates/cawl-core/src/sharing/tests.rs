@@ -307,6 +307,22 @@ fn event_of(pid: u32, start: u64, step: Step) -> Event {
     }
 }
 
+/// A range that a process locked, of the file itself (`own`) or of the other one; the steps of the latest lock and
+/// unlock.
+struct Taken {
+    own: bool,
+    range: (u64, u64),
+    exclusive: bool,
+    locked: usize,
+    unlocked: Option<usize>,
+    is_held: bool,
+}
+
+/// Two ranges, by begin and length, have something in common.
+fn meets(one: (u64, u64), other: (u64, u64)) -> bool {
+    one.0 < other.0 + other.1 && other.0 < one.0 + one.1
+}
+
 /// The law again, unit by unit and by looking through all steps before.
 struct Naive<'a> {
     steps: &'a [(u32, Step)],
@@ -327,29 +343,31 @@ impl Naive<'_> {
         self.by(pid, at, until).find(|(_, step)| flushes(*step)).map(|(at, _)| at)
     }
 
-    /// The locks of a process before `until`: file, range, whether exclusive, when locked and unlocked last.
-    fn locks(&self, pid: u32, until: usize) -> Vec<(bool, (u64, u64), bool, usize, Option<usize>)> {
-        let meets = |one: (u64, u64), other: (u64, u64)| one.0 < other.0 + other.1 && other.0 < one.0 + one.1;
-        let mut locks: Vec<(bool, (u64, u64), bool, usize, Option<usize>, bool)> = Vec::new();
+    /// The locks of a process before `until`.
+    fn locks(&self, pid: u32, until: usize) -> Vec<Taken> {
+        let mut locks: Vec<Taken> = Vec::new();
         for (at, step) in self.by(pid, 0, until) {
-            let (file, range, ends_all) = match step {
-                Lock(file, range, exclusive) => (file, range, !exclusive),
-                Unlock(file, range) => (file, range, true),
-                _ => continue,
+            let (Lock(own, range, _) | Unlock(own, range)) = step else { continue };
+            let ends = |held: &Taken| match step {
+                Lock(_, _, exclusive) => held.exclusive && !exclusive,
+                _ => true,
             };
-            for held in locks.iter_mut().filter(|held| held.5 && held.0 == file && meets(held.1, range)) {
-                if matches!(step, Unlock(..)) || ends_all && held.2 {
-                    (held.4, held.5) = (Some(at), false);
+            for held in locks.iter_mut().filter(|held| held.own == own && meets(held.range, range)) {
+                if held.is_held && ends(held) {
+                    (held.unlocked, held.is_held) = (Some(at), false);
                 }
             }
-            if let Lock(file, range, exclusive) = step {
-                match locks.iter_mut().find(|held| (held.0, held.1, held.2) == (file, range, exclusive)) {
-                    Some(held) => (held.3, held.5) = (at, true),
-                    None => locks.push((file, range, exclusive, at, None, true)),
+            if let Lock(own, range, exclusive) = step {
+                let key = (own, range, exclusive);
+                match locks.iter_mut().find(|held| (held.own, held.range, held.exclusive) == key) {
+                    Some(held) => (held.locked, held.is_held) = (at, true),
+                    None => {
+                        locks.push(Taken { own, range, exclusive, locked: at, unlocked: None, is_held: true })
+                    }
                 }
             }
         }
-        locks.into_iter().map(|held| (held.0, held.1, held.2, held.3, held.4)).collect()
+        locks
     }
 
     /// The write at `second` comes in order after that at `first`, in these units.
@@ -367,16 +385,15 @@ impl Naive<'_> {
             looks(step) && (!matches!(step, Drop(..)) || latest_drop.is_some_and(|(latest, _)| latest == at))
         });
         let began = self.by(pid, 0, second + 1).next().is_some_and(|(at, _)| at > flushed);
-        let meets = |one: (u64, u64), other: (u64, u64)| one.0 < other.0 + other.1 && other.0 < one.0 + one.1;
         let theirs = self.locks(self.steps[first].0, second);
         let own = self.locks(pid, second);
         let locked = theirs.iter().any(|left| {
-            left.4.is_some_and(|unlocked| {
+            left.unlocked.is_some_and(|unlocked| {
                 // An unlock of the file itself flushes it first.
                 unlocked >= flushed
                     && own.iter().any(|taken| {
-                        let same = taken.0 == left.0 && meets(taken.1, left.1);
-                        same && taken.3 > unlocked && (taken.2 || left.2)
+                        let same = taken.own == left.own && meets(taken.range, left.range);
+                        same && taken.locked > unlocked && (taken.exclusive || left.exclusive)
                     })
             })
         });

@@ -1,7 +1,7 @@
 //! Calls that open, close, copy, name and look: what they do to tables, and the event some become.
 //!
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
-//! descriptor that cannot write changes what is known and becomes no event.
+//! descriptor that cannot write changes what is known and becomes no event, unless it is about a lock.
 
 use cawl_core::host_text::unescape;
 use cawl_core::{EndKind, Language};
