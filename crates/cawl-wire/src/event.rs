@@ -125,8 +125,8 @@ named_codes! {
     /// posix_fadvise. `offset`, `requested`: the range in bytes, 0 bytes for all that follows; `aux`: the
     /// advice ([`ADVICE_DONTNEED`]). The function returns its error: `returned` is -1 then, `errno` has it.
     Advise = 36, "posix_fadvise";
-    /// fcntl(F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW), lockf and flock. `offset`, `requested`: the range in
-    /// bytes, 0 bytes for all that follows; of a call that failed no range is known. `aux`: see [`lock`].
+    /// fcntl(F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW), lockf and flock. `offset`, `requested`: the range
+    /// in bytes, 0 bytes for all that follows; of a call that failed no range is known. `aux`: see [`lock`].
     Lock = 37, "lock";
     /// fwrite, fputs, putc, printf and all that appends to a stream. `requested`, `returned`: bytes
     /// given to and accepted by the stream; the pending fields tell what left its buffer.

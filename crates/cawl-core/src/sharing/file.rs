@@ -173,8 +173,8 @@ impl FileState {
         }
     }
 
-    /// Takes a write. `since`: as in [`FileState::flush`]. `order`: how the writer comes after another one that
-    /// flushed at this time, as far as other files tell. `room`: there is room for more ranges.
+    /// Takes a write. `since`: as in [`FileState::flush`]. `order`: how the writer comes after another one
+    /// that flushed at this time, as far as other files tell. `room`: there is room for more ranges.
     pub(super) fn write(&mut self, write: &Write, since: u64, room: bool, order: impl Fn(u32, u64) -> Order) {
         let Write { writer, from, to, at, direct, synchronous } = *write;
         self.calls += 1;

@@ -69,8 +69,8 @@ pub struct SharingReport {
     /// Files by verdict, also those that were deleted.
     #[serde(serialize_with = "by_name")]
     pub verdicts: BTreeMap<Verdict, u64>,
-    /// The files, the worst first, then those with most bytes; not those that were deleted, unless they are not
-    /// safe.
+    /// The files, the worst first, then those with most bytes; not those that were deleted, unless they are
+    /// not safe.
     pub files: Vec<FileSharing>,
     /// Further ones.
     pub more_files: u64,

@@ -307,8 +307,8 @@ fn event_of(pid: u32, start: u64, step: Step) -> Event {
     }
 }
 
-/// A range that a process locked, of the file itself (`own`) or of the other one; the steps of the latest lock and
-/// unlock.
+/// A range that a process locked, of the file itself (`own`) or of the other one; the steps of the latest lock
+/// and unlock.
 struct Taken {
     own: bool,
     range: (u64, u64),
@@ -453,9 +453,11 @@ proptest! {
         }
         sharing.arrive(u64::MAX);
         let file = sharing.files.get(&(0, FileId::new(1, DATA)));
-        let found: [Vec<u64>; 3] = [Level::Overlap, Level::Shared, Level::WholePage].map(|level| {
-            (0..8).filter(|page| file.is_some_and(|file| file.found[level as usize].pages.contains(*page))).collect()
-        });
+        let is_found = |level, page| {
+            file.is_some_and(|file| file.found[level as usize].pages.contains(page))
+        };
+        let found: [Vec<u64>; 3] = [Level::Overlap, Level::Shared, Level::WholePage]
+            .map(|level| (0..8).filter(|page| is_found(level, *page)).collect());
         let naive: [Vec<u64>; 3] = Naive { steps: &steps }.pages();
         prop_assert_eq!(found, naive);
         prop_assert_eq!(sharing.extents, sharing.files.values().map(FileState::extents).sum::<usize>());

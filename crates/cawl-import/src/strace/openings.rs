@@ -141,7 +141,8 @@ impl StraceImporter {
         self.skip(SkipReason::ReadOnly);
     }
 
-    /// A lock of fcntl or of flock. A range that is counted from elsewhere than the file's begin is not known.
+    /// A lock of fcntl or of flock. A range that is counted from elsewhere than the file's begin is not
+    /// known.
     pub(super) fn apply_lock(&mut self, caller: &Caller, call: &Call<'_>) {
         let (command, range) = (call.arg(1), call.arg(2));
         let target = self.target(caller, call.arg(0));
