@@ -136,7 +136,7 @@ impl Answer {
             line(out, "missing", &text, terminal);
         }
         if omitted > 0 {
-            let text = format!("{omitted} writes were not looked at: there was no room for more places");
+            let text = format!("no room to remember {omitted} writes: later ones are not compared with them");
             line(out, "omitted", &text, terminal);
         }
         for trace in &self.traces {
