@@ -187,6 +187,8 @@ fn foreign_files_cannot_command_the_terminal() {
     asked(&["import", "--from", "csv", "calls.csv", "-o", "trace"]).success();
     let replayed = asked(&["replay", "trace"]).success();
     assert!(replayed.stdout.contains(r"a\u{1b}[2J\u{9b}\u{202e}"), "{replayed:#?}");
+    let checked = asked(&["check", "trace"]).success();
+    assert!(checked.stdout.contains(r"a\u{1b}[2J\u{9b}\u{202e}"), "{checked:#?}");
     let mut profile = HostProfile::uncalibrated();
     profile.name = NAME.to_owned();
     fs::write(dir.work().join("p.toml"), profile.to_toml() + "bad\x1b = 1\n").expect("a new file");
@@ -228,7 +230,9 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
     // A pipe without a reader; it is opened before the program starts.
     let pipe = |of: u8| format!("mkfifo p; exec 9<>p 8>p; exec 9<&-; rm p; exec \"$@\" {of}>&8 8>&-");
     let full = |of: u8| format!("exec \"$@\" {of}> /dev/full");
-    let printing: [&[&str]; 20] = [
+    let printing: [&[&str]; 22] = [
+        &["check", trace],
+        &["check", "--json", trace],
         &["replay", trace],
         &["replay", "--json", trace],
         &["replay", "--calls", trace],

@@ -8,6 +8,7 @@
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
+//! - `check`: which pages processes share without an order: planted cases, sqlite3, PostgreSQL
 //! - `http`: the same over HTTP: access, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, with a fake one; `top`: the live screen, in tmux
 //! - `doctor`: what cannot be traced is named
@@ -50,6 +51,7 @@
 mod advise;
 mod anomalies;
 mod buffers;
+mod check;
 mod clients;
 mod copies;
 mod cpython;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -129,6 +130,37 @@ static void advice(void) {
     printf("%d %d\n", posix_fadvise(-1, 0, 0, POSIX_FADV_DONTNEED), errno);
     printf("%ld %d\n", syscall(SYS_fadvise64, fd, 0L, 4L, (long)POSIX_FADV_DONTNEED), errno);
     printf("%ld %d\n", syscall(SYS_fadvise64, fd, 0L, 4L, 77L), errno);
+}
+
+/* Results and errno of locks of each kind, got, refused and given back. */
+static void locks(void) {
+    int fd = open("locked", O_RDWR | O_CREAT, 0644), other = open("locked", O_RDONLY), none = -1;
+    check(fd >= 0 && other >= 0, "open");
+    check(write(fd, "0123456789", 10) == 10, "write");
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 100, .l_len = 50};
+    errno = E2BIG;
+    printf("%d %d\n", fcntl(fd, F_SETLK, &lock), errno);
+    lock = (struct flock){.l_type = F_RDLCK, .l_whence = SEEK_CUR, .l_start = 5, .l_len = -3};
+    printf("%d %d\n", fcntl(fd, F_SETLKW, &lock), errno);
+    lock = (struct flock){.l_type = F_UNLCK, .l_whence = SEEK_END, .l_start = 0, .l_len = 0};
+    printf("%d %d\n", fcntl(fd, F_SETLK, &lock), errno);
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1000, .l_len = 1};
+    printf("%d %d\n", fcntl(fd, F_OFD_SETLK, &lock), errno);
+    lock.l_type = F_RDLCK;
+    printf("%d %d\n", fcntl(other, F_OFD_SETLK, &lock), errno);
+    printf("%d %d\n", fcntl(other, F_GETLK, &lock), errno);
+    printf("%d %d\n", lockf(fd, F_TLOCK, 7), errno);
+    printf("%d %d\n", lockf(fd, F_TEST, 7), errno);
+    printf("%d %d\n", lockf(fd, F_ULOCK, 0), errno);
+    printf("%d %d\n", flock(fd, LOCK_EX), errno);
+    printf("%d %d\n", flock(other, LOCK_SH | LOCK_NB), errno);
+    printf("%d %d\n", flock(fd, LOCK_UN), errno);
+    printf("%d %d\n", flock(other, LOCK_SH), errno);
+    printf("%d %d\n", flock(none, LOCK_SH), errno);
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 3};
+    printf("%ld %d\n", syscall(SYS_fcntl, fd, F_SETLK, &lock), errno);
+    printf("%ld %d\n", syscall(SYS_flock, other, LOCK_UN), errno);
+    printf("%ld %d\n", syscall(SYS_fcntl, fd, F_GETFD), errno);
 }
 
 static void pipes(void) {
@@ -276,6 +308,8 @@ int main(int argc, char **argv) {
         raw();
     else if (!strcmp(mode, "advice"))
         advice();
+    else if (!strcmp(mode, "locks"))
+        locks();
     else if (!strcmp(mode, "pipes"))
         pipes();
     else if (!strcmp(mode, "aio"))

@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -264,6 +265,10 @@ static int descriptors(void *function) {
         check(F(int, int, off_t, off_t, unsigned)(fd = file(), 0, 0, 2) == 0 && close(fd) == 0);
     } else if (is("posix_fadvise posix_fadvise64")) {
         check(F(int, int, off_t, off_t, int)(fd = file(), 0, 0, POSIX_FADV_DONTNEED) == 0 && close(fd) == 0);
+    } else if (is("flock")) {
+        check(F(int, int, int)(fd = file(), LOCK_EX) == 0 && close(fd) == 0);
+    } else if (is("lockf lockf64")) {
+        check(F(int, int, int, off_t)(fd = file(), F_LOCK, 10) == 0 && close(fd) == 0);
     } else if (is("unlink remove")) {
         check(close(file()) == 0 && F(int, const char *)(fresh()) == 0);
     } else if (is("unlinkat")) {

@@ -89,6 +89,8 @@ static const struct row {
     {"sem_open", 'p', "S##1", {O_CREAT}},
     {"closedir", 'i', "O"},
     {"fcntl fcntl64 __fcntl", 'i', "d#X", {F_GETLK}},
+    {"fcntl fcntl64 __fcntl", 'i', "d#X", {F_SETLK}},
+    {"fcntl fcntl64 __fcntl", 'i', "d#X", {F_OFD_SETLK}},
     {"fstat fstat64", 'i', "dX"},
     {"__fxstat __fxstat64", 'i', "1dX"},
     {"ioctl", 'i', "d#X", {0x4020940d /* FICLONERANGE */}},
@@ -149,6 +151,7 @@ static const struct row {
     {"syscall", 'l', "#rxdxz", {SYS_copy_file_range}},
     {"syscall", 'l', "#ivc0", {SYS_vmsplice}},
     {"syscall", 'l', "#p7", {SYS_truncate}},
+    {"syscall", 'l', "#d$X", {SYS_fcntl, F_SETLK}},
     {"syscall", 'l', "#Dp0", {SYS_unlinkat}},
     {"syscall", 'l', "#Dp1", {SYS_openat}},
     {"syscall", 'l', "#DpX$", {SYS_openat2, sizeof(struct open_how)}},
@@ -268,7 +271,7 @@ static const struct row {
 static const char *PLAIN =
     "fchdir close __close close_range closefrom dup dup2 __dup2 dup3 lseek lseek64 __lseek llseek eventfd_write ftruncate "
     "ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 fsync fdatasync sync syncfs "
-    "sync_file_range posix_fadvise posix_fadvise64 tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
+    "sync_file_range posix_fadvise posix_fadvise64 flock lockf lockf64 tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
     "fork __fork _Fork login_tty daemon _exit _Exit abort __stack_chk_fail";
 
 static int is(const char *names) {

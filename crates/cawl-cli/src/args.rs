@@ -1,6 +1,7 @@
 //! The command line.
 
 mod advise;
+mod check;
 mod experiment;
 mod explain;
 mod live;
@@ -20,6 +21,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 pub use advise::AdviseArgs;
+pub use check::CheckArgs;
 pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
 pub use explain::ExplainArgs;
 pub use live::{
@@ -55,6 +57,7 @@ pub enum Command {
     #[command(name = "whatif")]
     WhatIf(WhatIfArgs),
     Advise(AdviseArgs),
+    Check(CheckArgs),
     Tune(TuneArgs),
     Rerun(RerunArgs),
     Import(ImportArgs),

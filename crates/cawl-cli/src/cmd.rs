@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod calibrate;
+pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod experiment;

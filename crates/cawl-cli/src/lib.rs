@@ -41,6 +41,7 @@ pub fn main() -> ExitCode {
         Command::Export(args) => cmd::export::export(&args),
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Advise(args) => cmd::advise::advise(&args),
+        Command::Check(args) => cmd::check::check(&args),
         Command::Tune(args) => cmd::tune::tune(&args),
         Command::Rerun(args) => cmd::rerun::rerun(&args),
         Command::Import(args) => cmd::import::import(&args),

@@ -4,6 +4,7 @@ pub mod advise;
 pub mod beside;
 pub mod calls;
 pub mod causes;
+pub mod check;
 pub mod compact;
 pub mod density;
 pub mod explain;

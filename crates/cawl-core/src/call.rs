@@ -46,8 +46,8 @@ fn classify_other(event: &Event) -> Class {
     match event.op {
         Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
         Advise if event.kind == FileKind::Regular && event.aux == ADVICE_DONTNEED => Class::Cost,
-        Advise | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen | Read
-        | Pread | StreamRead | Fork | Spawn | Exec => Class::Effect,
+        Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen
+        | Read | Pread | StreamRead | Fork | Spawn | Exec => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,
         StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,

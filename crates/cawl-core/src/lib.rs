@@ -91,6 +91,7 @@ mod report;
 mod rolling_error;
 mod run_delay;
 mod selection;
+pub mod sharing;
 mod statistics;
 mod timeline;
 pub mod tune;

@@ -24,6 +24,7 @@ use cawl_wire::{Event, FileId};
 pub use lru::LruMap;
 pub(crate) use pages::PageSet;
 use serde::{Deserialize, Serialize};
+pub(crate) use stdio::Streams;
 
 use crate::cause::CostParts;
 use crate::limits::DirtyLimits;

@@ -20,7 +20,7 @@ use order::{Actors, Order};
 pub use report::{
     FilePatterns, OpPatterns, PatternSums, SizeCount, SmallFiles, Spread, SyncPatterns, WriterPatterns,
 };
-use sizes::Sizes;
+pub(crate) use sizes::Sizes;
 use written::Written;
 
 /// Length of a page where no file is told to have another block.

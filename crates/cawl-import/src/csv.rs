@@ -479,7 +479,7 @@ fn not_in_tables(op: Op) -> Option<SkipReason> {
     use Op::*;
     let name = op.name().to_owned();
     match op {
-        Dup | StreamOpen | Fork | Spawn | Exec => Some(SkipReason::Harmless(name)),
+        Dup | StreamOpen | Lock | Fork | Spawn | Exec => Some(SkipReason::Harmless(name)),
         Rename | Allocate | AioWrite | MmapWrite | SyncRange | Advise | StreamSeek | StreamExit => {
             Some(SkipReason::Unmodelled(name))
         }

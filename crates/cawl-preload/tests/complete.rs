@@ -88,6 +88,37 @@ fn advice_is_recorded_with_its_error() {
 }
 
 #[test]
+fn locks_are_recorded_with_their_ranges() {
+    use cawl_wire::lock::{DESCRIPTION, EXCLUSIVE, FLOCK, SHARED, UNLOCK};
+    let session = one("locks");
+    let told: Vec<_> = of(&session, Op::Lock)
+        .iter()
+        .map(|event| (event.aux, event.offset, event.requested, i32::from(event.errno)))
+        .collect();
+    let whole = DESCRIPTION | FLOCK;
+    let unknown = cawl_wire::UNKNOWN_OFFSET;
+    assert_eq!(
+        told,
+        [
+            (EXCLUSIVE, 100, 50, 0),
+            (SHARED, 12, 3, 0),
+            (UNLOCK, 10, 0, 0),
+            (DESCRIPTION | EXCLUSIVE, 1000, 1, 0),
+            (DESCRIPTION, unknown, 0, libc::EAGAIN),
+            (EXCLUSIVE, 10, 7, 0),
+            (UNLOCK, 10, 0, 0),
+            (whole | EXCLUSIVE, 0, 0, 0),
+            (whole | SHARED, 0, 0, libc::EAGAIN),
+            (whole | UNLOCK, 0, 0, 0),
+            (whole | SHARED, 0, 0, 0),
+            (EXCLUSIVE, 2, 3, 0),
+            (whole | UNLOCK, 0, 0, 0),
+        ]
+    );
+    assert!(of(&session, Op::Lock).iter().all(|event| session.path(event).ends_with("/locked")));
+}
+
+#[test]
 fn tee_vmsplice_and_splice_fill_pipes_and_files() {
     let session = one("pipes");
     let moved: Vec<i64> = of(&session, Op::Splice).iter().map(|event| event.returned).collect();

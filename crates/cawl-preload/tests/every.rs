@@ -33,6 +33,7 @@ fn recorded(group: &str, name: &str) -> Option<(Op, usize)> {
         ("durability", "sync_file_range") => Op::SyncRange,
         ("durability", "msync") => Op::Msync,
         ("advice", _) => Op::Advise,
+        ("locks", _) => Op::Lock,
         ("names", _) if name.starts_with("rename") => Op::Rename,
         ("names", _) => Op::Unlink,
         ("mappings", _) => Op::MmapWrite,

@@ -114,6 +114,12 @@ pub const HOOKS: &[Group] = &[
         "complete::advice_is_recorded_with_its_error",
     ),
     hooks(
+        "locks",
+        &["flock", "lockf", "lockf64"],
+        "none; what several processes write is ordered by them, and by those of fcntl",
+        "complete::locks_are_recorded_with_their_ranges",
+    ),
+    hooks(
         "names",
         &["unlink", "unlinkat", "remove", "rename", "renameat", "renameat2"],
         "a file without a name or descriptor loses its dirty pages",
@@ -306,6 +312,10 @@ pub const LEFT: &[Left] = &[
             "catopen", "catclose", "iconv_open", "iconv_close", "setttyent", "endttyent", "getttyent",
         ],
         "makes or ends a descriptor that is looked at when something is written to it",
+    ),
+    left(
+        &["flockfile", "ftrylockfile", "funlockfile"],
+        "locks of a stream among threads, and none of a file",
     ),
     left(&["posix_spawn_file_actions_*", "posix_spawnattr_*"], "prepares a posix_spawn, which is hooked"),
     left(&["shm_unlink", "shmat", "shmdt", "shmget", "shmctl"], "memory without a file on a disk"),

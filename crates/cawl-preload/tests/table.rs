@@ -14,6 +14,8 @@ const SUSPICIOUS: &[&str] = &[
     "print",
     "sync",
     "advise",
+    "flock",
+    "lockf",
     "trunc",
     "falloc",
     "open",

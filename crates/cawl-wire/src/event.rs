@@ -13,6 +13,22 @@ pub const UNKNOWN_OFFSET: u64 = u64::MAX;
 /// The advice to drop pages from the cache (`POSIX_FADV_DONTNEED`). No other one has to do with writing.
 pub const ADVICE_DONTNEED: u32 = 4;
 
+/// [`Event::aux`] of [`Op::Lock`]: what was asked for, and of which locks.
+pub mod lock {
+    /// The bits that say what was asked for. 0: not known, since the call failed.
+    pub const ACTION: u32 = 3;
+    /// A lock that several may hold (F_RDLCK, LOCK_SH).
+    pub const SHARED: u32 = 1;
+    /// A lock that one alone holds (F_WRLCK, LOCK_EX).
+    pub const EXCLUSIVE: u32 = 2;
+    /// The end of a lock (F_UNLCK, LOCK_UN).
+    pub const UNLOCK: u32 = 3;
+    /// The open-file description holds it, not the process (F_OFD_SETLK, flock).
+    pub const DESCRIPTION: u32 = 1 << 2;
+    /// A lock of flock(2), of which those of fcntl(2) know nothing.
+    pub const FLOCK: u32 = 1 << 3;
+}
+
 /// An enum whose numbers are part of the protocol and of the trace format.
 macro_rules! codes {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal,)* }) => {
@@ -109,6 +125,9 @@ named_codes! {
     /// posix_fadvise. `offset`, `requested`: the range in bytes, 0 bytes for all that follows; `aux`: the
     /// advice ([`ADVICE_DONTNEED`]). The function returns its error: `returned` is -1 then, `errno` has it.
     Advise = 36, "posix_fadvise";
+    /// fcntl(F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW), lockf and flock. `offset`, `requested`: the range
+    /// in bytes, 0 bytes for all that follows; of a call that failed no range is known. `aux`: see [`lock`].
+    Lock = 37, "lock";
     /// fwrite, fputs, putc, printf and all that appends to a stream. `requested`, `returned`: bytes
     /// given to and accepted by the stream; the pending fields tell what left its buffer.
     StreamWrite = 40, "fwrite";

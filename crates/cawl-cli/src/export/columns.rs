@@ -168,7 +168,7 @@ fn text(value: Option<&str>) -> Value<'_> {
 fn size(event: &Event) -> Option<u64> {
     match event.op {
         op if op.moves_bytes() => Some(event.returned.max(0) as u64),
-        Op::Open | Op::Allocate | Op::SyncRange | Op::Advise => Some(event.requested),
+        Op::Open | Op::Allocate | Op::SyncRange | Op::Advise | Op::Lock => Some(event.requested),
         _ => None,
     }
 }

@@ -32,9 +32,8 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
     let is_file = matches!(event.kind, FileKind::Regular | FileKind::Directory) && event.fd >= 0;
     match event.op {
         _ if event.returned < 0 || event.errno != 0 => Some(Why::Failed),
-        Read | Pread | StreamRead | MmapWrite | AioWrite | Splice | Msync | Exec | Spawn | StreamExit => {
-            Some(Why::NotRepeatable)
-        }
+        Read | Pread | StreamRead | MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn
+        | StreamExit => Some(Why::NotRepeatable),
         // A reflink copies nothing.
         CopyRange if event.has(flag::ESTIMATED) => Some(Why::NotRepeatable),
         Unlink | Rename | Fork | Sync => None,

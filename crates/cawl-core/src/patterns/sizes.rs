@@ -13,7 +13,7 @@ const FREQUENT: usize = 8;
 const POWERS: usize = 64;
 
 #[derive(Default)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     /// Size and calls, those without calls last.
     few: [(u64, u64); FEW],
     /// Where there are more.
@@ -36,7 +36,7 @@ struct Counted {
 impl Sizes {
     /// Adds a call of this size, which is not zero.
     #[inline]
-    pub(super) fn add(&mut self, size: u64) {
+    pub(crate) fn add(&mut self, size: u64) {
         if let Some(many) = &mut self.many {
             return many.add(size, 1);
         }
@@ -69,7 +69,7 @@ impl Sizes {
     }
 
     /// The most frequent sizes with their calls, as far as certain.
-    pub(super) fn frequent(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn frequent(&self) -> Vec<(u64, u64)> {
         let mut sizes: Vec<(u64, u64)> = match &self.many {
             Some(many) => many.frequent.iter().map(|of| (of.size, of.calls - of.error)).collect(),
             None => self.few.to_vec(),

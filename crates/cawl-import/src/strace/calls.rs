@@ -28,6 +28,7 @@ pub(super) enum CallKind {
     CloseRange,
     Dup,
     Control,
+    Flock,
     Seek,
     Unlink,
     Rename,
@@ -75,6 +76,7 @@ impl CallKind {
             "close_range" => CloseRange,
             "dup" | "dup2" | "dup3" => Dup,
             "fcntl" | "fcntl64" => Control,
+            "flock" => Flock,
             "lseek" | "_llseek" => Seek,
             "unlink" | "unlinkat" => Unlink,
             "rename" | "renameat" | "renameat2" => Rename,
@@ -126,7 +128,7 @@ impl Pending {
         let has = |flag: &str| self.text.contains(flag);
         match self.kind {
             Open => self.name == "creat" || has("O_WRONLY") || has("O_RDWR"),
-            Control => has("F_DUPFD"),
+            Control => has("F_DUPFD") || has("_SETLK"),
             Read | ReadAt | Stat | Directory | Pair(_) | Special(_) | Map | Ioctl | Unmodelled | Link
             | CloseRange => false,
             _ => true,
@@ -239,6 +241,7 @@ impl StraceImporter {
             CallKind::Dup => self.apply_dup(caller, call),
             CallKind::Control if call.arg(1).starts_with("F_DUPFD") => self.apply_dup(caller, call),
             CallKind::Control => self.apply_control(caller, call),
+            CallKind::Flock => self.apply_lock(caller, call),
             CallKind::Seek => self.apply_seek(caller, name, call),
             CallKind::Unlink | CallKind::Rename | CallKind::Link => self.apply_name(caller, name, kind, call),
             CallKind::Exec => self.apply_exec(caller, name, call),

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use cawl_wire::lock;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
@@ -89,6 +90,16 @@ pub(super) const ADVICE: &[(&str, u32)] = &[
     ("POSIX_FADV_WILLNEED", 3),
     ("POSIX_FADV_DONTNEED", 4),
     ("POSIX_FADV_NOREUSE", 5),
+];
+
+/// What is asked of a lock, as the event has it.
+pub(super) const LOCK: &[(&str, u32)] = &[
+    ("F_RDLCK", lock::SHARED),
+    ("F_WRLCK", lock::EXCLUSIVE),
+    ("F_UNLCK", lock::UNLOCK),
+    ("LOCK_SH", lock::SHARED),
+    ("LOCK_EX", lock::EXCLUSIVE),
+    ("LOCK_UN", lock::UNLOCK),
 ];
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Calls that open, close, copy, name and look: what they do to tables, and the event some become.
 //!
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
-//! descriptor that cannot write changes what is known and becomes no event.
+//! descriptor that cannot write changes what is known and becomes no event, unless it is about a lock.
 
 use cawl_core::host_text::unescape;
 use cawl_core::{EndKind, Language};
-use cawl_wire::{Event, FileKind, Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag, lock};
 
 use super::calls::{CallKind, Caller, Closing, Pending, Target, pointed};
 use super::lex::{self, Call, Outcome};
 use super::tables::{self, Description};
-use super::{StraceImporter, birth};
+use super::{StraceImporter, birth, names};
 use crate::{SkipReason, open_bits};
 
 /// What Go's runtime reads before anything else (runtime/os_linux.go, `getHugePageSize`; Go 1.9 to 1.26).
@@ -116,6 +116,9 @@ impl StraceImporter {
     /// fcntl, unless it makes a descriptor.
     pub(super) fn apply_control(&mut self, caller: &Caller, call: &Call<'_>) {
         let command = call.arg(1);
+        if command.contains("_SETLK") {
+            return self.apply_lock(caller, call);
+        }
         let Outcome::Value(_, shown) = call.result else { return };
         let target = self.target(caller, call.arg(0));
         let flags = match command {
@@ -136,6 +139,31 @@ impl StraceImporter {
             *known = *known & !mask | open_bits(flags) & mask;
         }
         self.skip(SkipReason::ReadOnly);
+    }
+
+    /// A lock of fcntl or of flock. A range that is counted from elsewhere than the file's begin is not
+    /// known.
+    pub(super) fn apply_lock(&mut self, caller: &Caller, call: &Call<'_>) {
+        let (command, range) = (call.arg(1), call.arg(2));
+        let target = self.target(caller, call.arg(0));
+        let mut event = self.event(Op::Lock, caller, &target);
+        Self::settle(&mut event, call.result);
+        let field = |name: &str| {
+            let (_, rest) = range.split_once(name)?;
+            Some(&rest[..rest.find([',', '}']).unwrap_or(rest.len())])
+        };
+        let number = |name| field(name).and_then(names::integer).unwrap_or(0) as u64;
+        if range.is_empty() {
+            (event.offset, event.requested) = (0, 0);
+            event.aux = names::bits(command, names::LOCK) | lock::FLOCK | lock::DESCRIPTION;
+        } else {
+            if field("l_whence=") == Some("SEEK_SET") {
+                (event.offset, event.requested) = (number("l_start="), number("l_len="));
+            }
+            let holder = if command.starts_with("F_OFD") { lock::DESCRIPTION } else { 0 };
+            event.aux = names::bits(field("l_type=").unwrap_or(""), names::LOCK) | holder;
+        }
+        self.emit(event);
     }
 
     pub(super) fn apply_dup(&mut self, caller: &Caller, call: &Call<'_>) {

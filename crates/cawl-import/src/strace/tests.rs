@@ -144,6 +144,30 @@ fn ranges_come_with_their_flags_and_advice() {
 }
 
 #[test]
+fn locks_come_with_their_ranges() {
+    use cawl_wire::lock::{DESCRIPTION, EXCLUSIVE, FLOCK, SHARED, UNLOCK};
+    let lines = format!(
+        "{OPEN}7 fcntl(3</tmp/a>, F_SETLK, {{l_type=F_WRLCK, l_whence=SEEK_SET, l_start=100, l_len=50}}) = 0 <0.1>
+        7 fcntl(3</tmp/a>, F_SETLKW, {{l_type=F_UNLCK, l_whence=SEEK_CUR, l_start=1, l_len=2}}) = 0 <0.1>
+        7 fcntl(3</tmp/a>, F_OFD_SETLK, {{l_type=F_RDLCK, l_whence=SEEK_SET, l_start=0, l_len=0}}) = 0 <0.1>
+        7 flock(3</tmp/a>, LOCK_EX|LOCK_NB) = 0 <0.1>
+        7 flock(3</tmp/a>, LOCK_UN) = 0 <0.1>
+        7 fcntl(3</tmp/a>, F_GETLK, {{l_type=F_RDLCK, l_whence=SEEK_SET, l_start=0, l_len=0}}) = 0 <0.1>"
+    );
+    let events = events(&lines).into_iter().filter(|event| event.op == Op::Lock);
+    let told: Vec<_> = events.map(|event| (event.offset, event.requested, event.aux)).collect();
+    let whole = DESCRIPTION | FLOCK;
+    let wanted = [
+        (100, 50, EXCLUSIVE),
+        (cawl_wire::UNKNOWN_OFFSET, 0, UNLOCK),
+        (0, 0, DESCRIPTION | SHARED),
+        (0, 0, whole | EXCLUSIVE),
+        (0, 0, whole | UNLOCK),
+    ];
+    assert_eq!(told, wanted);
+}
+
+#[test]
 fn exec_begins_a_session_and_closes_what_is_marked() {
     let lines = format!(
         "7 execve(\"/bin/sh\", [\"sh\", \"-c\", \"x\"...], 0x7f /* 3 vars */) = 0 <0.1>

@@ -273,6 +273,8 @@ reals! {
     fn syncfs(fd: c_int) -> c_int = -1;
     fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int = -1;
     fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int = libc::ENOSYS;
+    fn flock(fd: c_int, operation: c_int) -> c_int = -1;
+    fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int = -1;
     fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int = -1;
 
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();

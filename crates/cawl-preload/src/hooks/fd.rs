@@ -3,6 +3,7 @@
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
 use crate::hooks::emit::{about, around_moving, closed, did, event, mapping, record};
+use crate::hooks::lock;
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
 use crate::state::mappings;
@@ -265,7 +266,7 @@ hooks! {
                     descriptors::flags_changed(fd);
                 }
             }
-            _ => {}
+            _ => lock::controlled(start, fd, command, argument.cast(), returned),
         }
         returned
     }

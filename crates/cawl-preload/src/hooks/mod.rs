@@ -85,6 +85,7 @@ mod confine;
 mod copy;
 pub mod emit;
 mod fd;
+mod lock;
 mod login;
 mod map;
 mod message;

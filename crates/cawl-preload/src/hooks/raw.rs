@@ -7,6 +7,7 @@ use crate::base::{guard, interrupted, real};
 use crate::hooks::aio::Requests;
 use crate::hooks::copy::{place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote};
+use crate::hooks::lock;
 use crate::hooks::process::ending;
 use crate::hooks::write::{asked, write_flags};
 use crate::session;
@@ -42,6 +43,8 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_sync
         | libc::SYS_sync_file_range
         | libc::SYS_fadvise64
+        | libc::SYS_fcntl
+        | libc::SYS_flock
         | libc::SYS_ftruncate
         | libc::SYS_truncate
         | libc::SYS_fallocate
@@ -190,6 +193,8 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_fadvise64 => did(Op::Advise, start, fd, returned, |event| {
                 (event.offset, event.requested, event.aux) = (b as u64, length, d as u32);
             }),
+            libc::SYS_fcntl => lock::controlled(start, fd, b as c_int, c as *const _, returned as c_int),
+            libc::SYS_flock => lock::of_file(start, fd, b as c_int, returned as c_int),
             libc::SYS_ftruncate => {
                 did(Op::Truncate, start, fd, returned, |event| event.offset = b as u64);
             }
