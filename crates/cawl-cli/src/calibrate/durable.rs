@@ -23,6 +23,8 @@ const FOLIOS: usize = 48;
 const VISITS: usize = 6;
 /// Folios of a file the descriptions of whose blocks are more than a processor's cache may hold.
 const MANY_FOLIOS: usize = 256;
+/// Folios from one visit to the next: odd, so that each has its turn.
+const STRIDE: usize = 99;
 /// Times of other work between calls, and calls after each.
 const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
 /// Pages of a wait for many folios, and requests of one for scattered pages; calls of each kind in a round.
@@ -159,7 +161,7 @@ fn blocks(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
         // The first visits bring their blocks' descriptions into the cache.
         let mut visit = || {
             // Far apart, and each folio as often as the others.
-            place = (place + MANY_FOLIOS * 5 / 13 | 1) % MANY_FOLIOS;
+            place = (place + STRIDE) % MANY_FOLIOS;
             write(&file, place * pages + round)
         };
         for _ in 0..MANY_FOLIOS {
