@@ -301,8 +301,9 @@ pub struct CallConstants {
     /// (`folio_account_dirtied`). None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clean: Option<Measured<Nanos>>,
-    /// What a write costs in addition for each block of a cached folio that it covers in part, beyond its own:
-    /// the filesystem goes through all of them (`ext4_block_write_begin`, `block_commit_write`). None: nothing.
+    /// What a write costs in addition for each block of a cached folio that it covers in part, beyond its
+    /// own: the filesystem goes through all of them (`ext4_block_write_begin`, `block_commit_write`). None:
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Measured<Nanos>>,
     /// The same where the blocks' descriptions (`struct buffer_head`) are not in the processor's cache. None:

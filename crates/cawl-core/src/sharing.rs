@@ -10,8 +10,9 @@
 //! The law: **a write is in order after another process's bytes in the same page if their writer flushed
 //! them, and the writing process then opened, locked or dropped the file, or began.** The writer flushes by
 //! fsync, fdatasync, msync, sync, syncfs, close, the end of a lock or its own end; a synchronous or direct
-//! write is flushed with its return. A lock of another file counts where it makes this one come after the other one
-//! (`locks`). A page that is written as a whole needs the flush only. Each byte counts as its last writer's.
+//! write is flushed with its return. A lock of another file counts where it makes this one come after the
+//! other one (`locks`). A page that is written as a whole needs the flush only. Each byte counts as its last
+//! writer's.
 //!
 //! A flush counts from its end on and a lock from when it was got; all else when the call begins.
 

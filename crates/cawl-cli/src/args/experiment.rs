@@ -33,7 +33,8 @@ pub struct ExperimentArgs {
     /// Folder for the results, new or empty
     #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
     pub out: PathBuf,
-    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` 3); from 2 on the report of figures has a noise floor
+    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` 3); from 2 on the report of figures has
+    /// a noise floor
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
     pub repeats: Option<usize>,
     /// Fewer runs, of the documents' experiments
@@ -141,7 +142,8 @@ pub enum Study {
     Osync,
     /// Direct and buffered writes, with and without syncs: 512 B to 64 KiB, appended and at random
     Direct,
-    /// Mutex, spin lock and adaptive mutex, with writes inside and outside the section; and writers of one file
+    /// Mutex, spin lock and adaptive mutex, with writes inside and outside the section; and writers of one
+    /// file
     Locks,
 }
 

@@ -53,8 +53,8 @@ pub struct Durable {
     pub idle: Rounds,
     /// Per byte of a large folio that a small write makes dirty as a whole.
     pub folio: Rounds,
-    /// Of each block of a large folio that a small write passes, with its description in the processor's cache
-    /// or in memory.
+    /// Of each block of a large folio that a small write passes, with its description in the processor's
+    /// cache or in memory.
     pub block: Rounds,
     pub block_far: Rounds,
     /// The same of blocks at random places of [`MANY_FOLIOS`] folios.
@@ -128,8 +128,8 @@ pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Du
     Ok(samples)
 }
 
-/// Writes of a page into the dirty folios of a large file: again and again into the same one, into all of them
-/// at random, and after the processor's caches were swept.
+/// Writes of a page into the dirty folios of a large file: again and again into the same one, into all of
+/// them at random, and after the processor's caches were swept.
 fn blocks(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
     let length = MANY_FOLIOS * FOLIO;
     let limits = cawl_host::uncalibrated_profile().kernel.limits;

@@ -22,9 +22,9 @@ const MOST: usize = 3;
 /// The periods of repeated series, in calls, the strongest first.
 ///
 /// Each frequency folds the series: calls of the same phase of its period are a group, and the groups' ranks
-/// are compared (Kruskal and Wallis 1952). The statistic is divided by that of frequencies nearby, so that slow
-/// changes do not count, and both halves of the series must agree. What a period explains is removed before the
-/// next one is sought.
+/// are compared (Kruskal and Wallis 1952). The statistic is divided by that of frequencies nearby, so that
+/// slow changes do not count, and both halves of the series must agree. What a period explains is removed
+/// before the next one is sought.
 pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
     let length = series.iter().map(Vec::len).min().unwrap_or(0);
     if length < LEAST {
@@ -43,8 +43,8 @@ pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
     found.into_iter().take(MOST).map(|cycles| length as f64 / cycles).collect()
 }
 
-/// Whether a frequency is what removed ones leave: within a cycle, since costs change during the series, it is
-/// one of these, a multiple, a small part, or the sum or difference of two.
+/// Whether a frequency is what removed ones leave: within a cycle, since costs change during the series, it
+/// is one of these, a multiple, a small part, or the sum or difference of two.
 fn is_remainder(cycles: f64, removed: &[f64]) -> bool {
     const PARTS: usize = 4;
     let is_near = |frequency: f64| (cycles - frequency).abs() <= 1.0;

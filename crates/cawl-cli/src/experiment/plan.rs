@@ -101,7 +101,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 impl Sizes {
-    /// The sizes for a machine with this profile and logical block size; `scale` multiplies the bytes written.
+    /// The sizes for a machine with this profile and logical block size; `scale` multiplies the bytes
+    /// written.
     pub fn new(profile: &HostProfile, block: Option<Bytes>, scale: f64) -> Sizes {
         Sizes {
             // In whole MiB, since chunks are parts of it in whole pages.

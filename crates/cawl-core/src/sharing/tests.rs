@@ -307,8 +307,8 @@ fn event_of(pid: u32, start: u64, step: Step) -> Event {
     }
 }
 
-/// A range that a process locked, of the file itself (`own`) or of the other one; the steps of the latest lock
-/// and unlock.
+/// A range that a process locked, of the file itself (`own`) or of the other one; the steps of the latest
+/// lock and unlock.
 struct Taken {
     own: bool,
     range: (u64, u64),
