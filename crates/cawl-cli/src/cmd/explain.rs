@@ -135,12 +135,13 @@ impl Wanted {
         if self.calls == self.number {
             let before = self.latest.remove(&thread).unwrap_or_default().into();
             let predicted = shown.predictions.first().copied().flatten();
-            let part = |(cause, ns): (Cause, u64)| Part {
+            // A predicted cause may have had no part of the call, as a pause that did not come.
+            let part = |cause: Cause| Part {
                 name: cause.name(),
                 predicted_s: predicted.map_or(0.0, |told| told.parts[cause].as_seconds()),
-                observed_s: ns as f64 / 1e9,
+                observed_s: shown.causes.map_or(0, |times| times[cause]) as f64 / 1e9,
             };
-            let parts = shown.causes.iter().flat_map(|times| times.iter()).map(part);
+            let parts = Cause::ALL.into_iter().map(part);
             self.found = Some(OneCall {
                 schema: cawl_core::EXPLAIN_SCHEMA,
                 pid: event.pid,
