@@ -10,8 +10,8 @@ use super::tables::tables;
 use crate::args::Experiment;
 
 pub const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\
- table{border-collapse:collapse;margin:1em 0}td,th{white-space:nowrap;padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}\
- td:first-child,th:first-child{text-align:left}caption{text-align:left;font-weight:bold}svg{max-width:100%;height:auto}\
+ table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}\
+ td:first-child,th:first-child{text-align:left;white-space:nowrap}caption{text-align:left;font-weight:bold}svg{max-width:100%;height:auto}\
  .note{color:#8a4b00}";
 
 /// A table of names and values.
