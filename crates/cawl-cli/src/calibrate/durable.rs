@@ -160,7 +160,6 @@ fn blocks(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
         let (same, alone) = (middle(same), middle(alone));
         // The first visits bring their blocks' descriptions into the cache.
         let mut visit = || {
-            // Far apart, and each folio as often as the others.
             place = (place + STRIDE) % MANY_FOLIOS;
             write(&file, place * pages + round)
         };

@@ -3,8 +3,11 @@
 use cawl_core::median;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-/// Fewest calls that can show a period, and fewest repetitions of it.
+/// Fewest calls that can show a period, and the most that are searched for one: the time grows with their
+/// square.
 const LEAST: usize = 64;
+pub const MOST_CALLS: usize = 2048;
+/// Fewest repetitions of a period.
 const CYCLES: usize = 8;
 /// Frequencies between two whole numbers of cycles in a series, so that a period keeps its phase.
 const BETWEEN: usize = 8;
@@ -19,14 +22,14 @@ const AGREEMENT: f64 = 0.5;
 /// Most periods of a series.
 const MOST: usize = 3;
 
-/// The periods of repeated series, in calls, the strongest first.
+/// The periods of repeated series, in calls, the strongest first; of their first [`MOST_CALLS`].
 ///
 /// Each frequency folds the series: calls of the same phase of its period are a group, and the groups' ranks
 /// are compared (Kruskal and Wallis 1952). The statistic is divided by that of frequencies nearby, so that
 /// slow changes do not count, and both halves of the series must agree. What a period explains is removed
 /// before the next one is sought.
 pub fn periods(series: &[Vec<f64>]) -> Vec<f64> {
-    let length = series.iter().map(Vec::len).min().unwrap_or(0);
+    let length = series.iter().map(Vec::len).min().unwrap_or(0).min(MOST_CALLS);
     if length < LEAST {
         return Vec::new();
     }
@@ -211,6 +214,13 @@ mod tests {
         found.sort_by(f64::total_cmp);
         let [short, long] = found[..] else { panic!("{found:?}") };
         assert!((short - 4.0).abs() < 0.02 && (long - 61.0).abs() < 2.0, "{found:?}");
+    }
+
+    #[test]
+    fn only_the_first_calls_of_a_long_series_count() {
+        let late = |call: usize| if call >= MOST_CALLS && call % 5 == 0 { 1e3 } else { 0.0 };
+        let costs = noise(20 * MOST_CALLS, 3).into_iter().enumerate().map(|(call, cost)| cost + late(call));
+        assert!(periods(&[costs.collect()]).is_empty());
     }
 
     #[test]

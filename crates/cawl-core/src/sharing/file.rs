@@ -162,8 +162,8 @@ impl FileState {
         self.acquired = now;
     }
 
-    /// A process has flushed what it wrote. Times of flushes between which nobody acquired anything are one,
-    /// `since` or the latest time at which somebody acquired this file.
+    /// A process has flushed what it wrote. Flushes between two acquisitions of the file have the same time:
+    /// that of the earlier acquisition, or `since` if that is later.
     pub(super) fn flush(&mut self, writer: u32, since: u64) {
         let Some(part) = self.parts.get_mut(&writer) else { return };
         part.sorted = 0;
