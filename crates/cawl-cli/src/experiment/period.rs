@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn only_the_first_calls_of_a_long_series_count() {
-        let late = |call: usize| if call >= MOST_CALLS && call % 5 == 0 { 1e3 } else { 0.0 };
+        let late = |call: usize| if call >= MOST_CALLS && call.is_multiple_of(5) { 1e3 } else { 0.0 };
         let costs = noise(20 * MOST_CALLS, 3).into_iter().enumerate().map(|(call, cost)| cost + late(call));
         assert!(periods(&[costs.collect()]).is_empty());
     }
