@@ -46,8 +46,9 @@ fn classify_other(event: &Event) -> Class {
     match event.op {
         Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
         Advise if event.kind == FileKind::Regular && event.aux == ADVICE_DONTNEED => Class::Cost,
+        Read | Pread | StreamRead | Open | StreamOpen | Close if has_cost(event) => Class::Cost,
         Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen
-        | Read | Pread | StreamRead | Fork | Spawn | Exec => Class::Effect,
+        | Read | Pread | StreamRead | Resident | Fork | Spawn | Exec => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,
         StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,
@@ -57,6 +58,17 @@ fn classify_other(event: &Event) -> Class {
         AioWrite => Class::Unmodelled,
         StreamExit => Class::Effect,
     }
+}
+
+/// It is about a file and did what it should: how long reading from a pipe or a terminal takes depends on who
+/// writes to it.
+fn has_cost(event: &Event) -> bool {
+    event.kind == FileKind::Regular && event.errno == 0
+}
+
+/// It reads from a file.
+pub fn is_file_read(event: &Event) -> bool {
+    matches!(event.op, Op::Read | Op::Pread | Op::StreamRead) && event.kind == FileKind::Regular
 }
 
 /// Bytes that the call handed to the kernel to be written. A stream call counts what left its buffer, or

@@ -30,6 +30,8 @@ named! {
         ColdMemory = "cold memory",
         /// Reading a page that is written in part, or the source of a copy.
         PartialPage = "partial page read",
+        /// The device reads what is not cached, the latency of the request included.
+        Read = "read",
         /// What copying takes longer while the flusher works.
         FlusherBeside = "flusher beside",
         /// Pauses in `balance_dirty_pages`.
@@ -59,7 +61,7 @@ impl Cause {
     /// True for waits for the device.
     pub const fn is_device(self) -> bool {
         use Cause::*;
-        matches!(self, PartialPage | Journal | Queue | Transfer | Seek | DeviceFlush)
+        matches!(self, PartialPage | Read | Journal | Queue | Transfer | Seek | DeviceFlush)
     }
 
     /// True for what a call takes by itself: with warm memory, nothing dirty, and the device idle.
@@ -72,6 +74,7 @@ impl Cause {
                 | LargeFolio
                 | NewPages
                 | PartialPage
+                | Read
                 | Journal
                 | Transfer
                 | Seek

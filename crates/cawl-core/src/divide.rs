@@ -100,6 +100,7 @@ impl Widths {
                 Cause::NewPages => rates(&memory.fresh),
                 Cause::ColdMemory => memory.cold.as_ref().map_or(unmeasured, rates),
                 Cause::PartialPage => rates(&device.read),
+                Cause::Read => device.read_latency.as_ref().map_or(rates(&device.read), times),
                 Cause::FlusherBeside => factor(&memory.flush_factor),
                 Cause::Journal => times(&device.fsync),
                 Cause::Queue | Cause::Transfer => rates(&device.write),

@@ -262,6 +262,8 @@ named! {
         Throttle = "throttle",
         /// Waited for the device: O_SYNC, O_DIRECT, fsync and relatives.
         Sync = "sync",
+        /// Waited for the device to read what was not cached.
+        Read = "read",
         /// Only into the stream's buffer in user space.
         Buffered = "buffered",
     }

@@ -147,6 +147,16 @@ pub struct MemoryConstants {
     /// themselves. None: as `hot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Measured<Rate>>,
+    /// Copying out of the page cache what is in memory. None: as `cached`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Measured<Rate>>,
+    /// The same of a file of up to `hot_size` bytes, which is in the processor's cache. None: as `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_hot: Option<Measured<Rate>>,
+    /// Reading what no device has to read (holes of a file) into new pages of the page cache: they are
+    /// allocated, filled and copied out. None: as `fresh`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_fresh: Option<Measured<Rate>>,
     /// Bytes of a cached file of which every second block's description is in the processor's cache
     /// ([`blocks_out`]). None: all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,6 +184,20 @@ pub struct DeviceConstants {
     pub write: Measured<Rate>,
     /// Large direct reads (`bw_rdev`).
     pub read: Measured<Rate>,
+    /// From asking the device for a block until its reader goes on, away from the block before and without
+    /// the transfer (`pread` of 4 KiB with O_DIRECT at random places). None: `seek` and `latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_latency: Option<Measured<Nanos>>,
+    /// `read` and `read_latency` of what is in the device's own cache (a controller's, a storage server's, a
+    /// virtual machine's host's). None: it has none, or that was not found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_read: Option<Measured<Rate>>,
+    /// See `cached_read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_read_latency: Option<Measured<Nanos>>,
+    /// Largest readahead window (`queue/read_ahead_kb`), in bytes; 0: no readahead.
+    #[serde(default = "readahead")]
+    pub readahead: Bytes,
     /// Rate at which the flusher cleans pages (`bw_writeback`); not the direct rate.
     pub writeback: Measured<Rate>,
     /// From handing a request to the device until its writer goes on, without the transfer and what comes
@@ -263,6 +287,11 @@ const fn mib<const N: u64>() -> Bytes {
     Bytes::mib(N)
 }
 
+/// The same: the kernel's default (`VM_READAHEAD_PAGES`, 6.18).
+const fn readahead() -> Bytes {
+    Bytes::kib(128)
+}
+
 /// The same: the interval of ext4's commits.
 const fn commit() -> Nanos {
     Nanos::seconds(5.0)
@@ -318,6 +347,21 @@ pub struct CallConstants {
     /// records of whole pages save. Told, and used by no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub odd: Option<Measured<Nanos>>,
+    /// A read from the page cache, beyond the copy. None: as much as `write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Measured<Nanos>>,
+    /// A read at the end of the file, of no bytes. None: as much as `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty_read: Option<Measured<Nanos>>,
+    /// Opening a file that exists, its name in the kernel's cache. None: as much as `write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Measured<Nanos>>,
+    /// What an open takes longer that creates the file. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create: Option<Measured<Nanos>>,
+    /// Closing a file. None: as much as `empty`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub close: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }

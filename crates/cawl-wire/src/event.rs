@@ -148,6 +148,11 @@ named_codes! {
     Pread = 51, "pread";
     /// fread and relatives.
     StreamRead = 52, "fread";
+    /// What of a file was cached when the program first read from it, as the kernel told (cachestat, mincore);
+    /// no call of the program. `requested`: a bit for each of 64 ranges from the begin of the file on, the
+    /// lowest first, set if more than half of it was cached; `offset`: length of a range in bytes, whole pages;
+    /// `returned`: bytes cached. Sent before the first read of the file.
+    Resident = 53, "resident";
     /// fork as seen by the parent. `returned`: the child's pid.
     Fork = 60, "fork";
     /// posix_spawn, system, popen. `returned`: the child's pid where known.

@@ -244,6 +244,30 @@ impl Cawl {
         bill
     }
 
+    /// Reads: all of it is taken to be cached (ours, after Kunkel's t = m + s/p).
+    fn read(&self, event: &Event) -> Bill {
+        let (calls, memory) = (&self.profile.calls, &self.profile.memory);
+        let call = if event.op == Op::StreamRead {
+            &calls.stream
+        } else {
+            calls.read.as_ref().unwrap_or(&calls.write)
+        };
+        let rate = memory.read.as_ref().unwrap_or(&memory.cached).value;
+        let copy = Bytes(event.returned.max(0) as u64) / rate;
+        let mut bill = Bill::default();
+        bill.add(CostParts::from([(Cause::Call, call.value), (Cause::Copy, copy)]), CallState::Free);
+        bill
+    }
+
+    /// Opening and closing (ours).
+    fn by_name(&self, event: &Event) -> Bill {
+        let calls = &self.profile.calls;
+        let known = if event.op == Op::Close { calls.close.or(calls.empty) } else { calls.open };
+        let mut bill = Bill::default();
+        bill.add(CostParts::from([(Cause::Call, known.unwrap_or(calls.write).value)]), CallState::Free);
+        bill
+    }
+
     /// fsync, fdatasync, msync, sync, syncfs, sync_file_range and posix_fadvise (ours).
     fn sync(&mut self, at: Nanos, event: &Event) -> Bill {
         let file = event.file();
@@ -358,6 +382,11 @@ impl CostModel for Cawl {
                 if class == Class::Cost =>
             {
                 self.sync(at, event)
+            }
+            Op::Read | Op::Pread | Op::StreamRead if class == Class::Cost => self.read(event),
+            Op::Open | Op::StreamOpen | Op::Close if class == Class::Cost => {
+                self.effect(event);
+                self.by_name(event)
             }
             _ => match self.stream_output(event) {
                 Some(output) => self.stdio_cost(at, event, output),

@@ -19,6 +19,7 @@ mod follow;
 mod history;
 mod inode_lock;
 mod intervals;
+mod read;
 mod sync;
 mod tasks;
 mod write;
@@ -295,6 +296,8 @@ impl Kernel {
             Op::Advise => self.drop_behind(call, event),
             Op::Sync => self.sync_all(call, None),
             Op::Syncfs => self.sync_all(call, Some(call.device)),
+            Op::Read | Op::Pread | Op::StreamRead => self.read_call(call, event),
+            Op::Open | Op::StreamOpen | Op::Close => self.open_or_close(call, event),
             _ => {}
         }
         // While it waited, the processor did something else.
@@ -318,18 +321,7 @@ impl Kernel {
         match event.op {
             Op::Open | Op::StreamOpen => {
                 if event.errno == 0 {
-                    if event.has(flag::TRUNC) {
-                        if self.machine.cache.size(file) == 0 {
-                            // It is a new one, most often.
-                            self.machine.change(file, self.machine.now, true);
-                        }
-                        self.truncate(file, 0);
-                    }
-                    let inode = self.machine.cache.file_mut(file);
-                    inode.size = inode.size.max(event.requested);
-                }
-                if event.op == Op::StreamOpen {
-                    self.streams.open(event);
+                    self.opened(file, event);
                 }
             }
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
@@ -340,11 +332,6 @@ impl Kernel {
                     self.truncate(file, 0);
                 }
             }
-            Op::Read | Op::Pread | Op::StreamRead if event.returned > 0 && event.offset != UNKNOWN_OFFSET => {
-                let page = self.constants.page;
-                let end = event.offset.saturating_add(event.returned as u64).div_ceil(page);
-                self.machine.cache.read(file, event.offset / page, end);
-            }
             Op::AioWrite | Op::StreamExit => {
                 let bytes = crate::call::kernel_bytes(event);
                 if bytes > 0 && !event.has(flag::DIRECT) {
@@ -353,6 +340,22 @@ impl Kernel {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A file is open.
+    fn opened(&mut self, file: u32, event: &Event) {
+        if event.has(flag::TRUNC) {
+            if self.machine.cache.size(file) == 0 {
+                // It is a new one, most often.
+                self.machine.change(file, self.machine.now, true);
+            }
+            self.truncate(file, 0);
+        }
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(event.requested);
+        if event.op == Op::StreamOpen {
+            self.streams.open(event);
         }
     }
 

@@ -5,7 +5,7 @@
 use cawl_wire::Event;
 
 use super::{CallState, CostModel, ModelState, Prediction, Regime};
-use crate::call::{Class, classify, is_clone, kernel_bytes};
+use crate::call::{Class, classify, is_clone, is_file_read, kernel_bytes};
 use crate::cause::{Cause, CostParts};
 use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
@@ -15,14 +15,21 @@ use crate::units::{Bytes, Rate, Time};
 #[derive(Clone, Debug)]
 pub struct Naive {
     device: Rate,
+    reads: Rate,
     limits: DirtyLimits,
     now: Time,
 }
 
 impl Naive {
-    /// A disk with the profile's direct write bandwidth.
+    /// A disk with the profile's direct bandwidths.
     pub fn new(profile: &HostProfile) -> Naive {
-        Naive { device: profile.device.write.value, limits: profile.kernel.limits, now: Time(0) }
+        let device = &profile.device;
+        Naive {
+            device: device.write.value,
+            reads: device.read.value,
+            limits: profile.kernel.limits,
+            now: Time(0),
+        }
     }
 }
 
@@ -43,7 +50,10 @@ impl CostModel for Naive {
             _ if is_clone(event) => 0,
             _ => kernel_bytes(event),
         };
-        let cost = Bytes(bytes) / self.device;
+        let cost = match event.op {
+            _ if is_file_read(event) => Bytes(event.returned.max(0) as u64) / self.reads,
+            _ => Bytes(bytes) / self.device,
+        };
         self.advance(Time(event.start) + cost);
         Some(Prediction {
             cost,
@@ -69,7 +79,7 @@ impl CostModel for Naive {
     }
 
     fn recalibrate(&mut self, profile: &HostProfile) {
-        self.device = profile.device.write.value;
+        (self.device, self.reads) = (profile.device.write.value, profile.device.read.value);
     }
 
     fn state(&self) -> ModelState {

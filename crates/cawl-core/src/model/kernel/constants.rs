@@ -23,6 +23,16 @@ pub(super) struct Constants {
     pub(super) fresh_page: f64,
     /// Of a call that writes nothing.
     pub(super) empty_call: f64,
+    /// Of a read from the page cache, and of one at the end of the file.
+    pub(super) read_call: f64,
+    pub(super) empty_read: f64,
+    /// Of a byte read from the page cache: from memory, from the processor's cache, and into a new page.
+    pub(super) read_byte: f64,
+    pub(super) read_hot_byte: f64,
+    pub(super) read_fresh_page: f64,
+    pub(super) open: f64,
+    pub(super) create: f64,
+    pub(super) close: f64,
     pub(super) fresh_folio: f64,
     /// Beyond a warm one.
     pub(super) cold_page: f64,
@@ -50,7 +60,19 @@ impl Constants {
         let page = kernel.page.0.next_power_of_two();
         let copy_byte = 1.0 / memory.cached.value.get();
         let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
+        let calls = &profile.calls;
+        let read = memory.read.unwrap_or(memory.cached).value;
+        let read_fresh = memory.read_fresh.map_or(memory.fresh.value, |fresh| fresh.value);
+        let read_call = calls.read.unwrap_or(calls.write);
         Constants {
+            read_call: read_call.value.as_seconds(),
+            empty_read: calls.empty_read.unwrap_or(read_call).value.as_seconds(),
+            read_byte: 1.0 / read.get(),
+            read_hot_byte: 1.0 / memory.read_hot.map_or(read, |hot| hot.value).get(),
+            read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
+            open: calls.open.unwrap_or(calls.write).value.as_seconds(),
+            create: known(&calls.create),
+            close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
             page,
             page_bits: page.ilog2(),
             folio: (kernel.folio.0 / page).max(1),
