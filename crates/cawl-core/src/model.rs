@@ -13,6 +13,7 @@ mod lru;
 mod memory;
 pub mod naive;
 mod pages;
+mod readahead;
 mod share;
 mod sparse;
 mod stdio;
@@ -210,8 +211,11 @@ pub struct Work {
     pub requests: f64,
     /// Folios that it handed over and waited for, beyond the first.
     pub handed: f64,
-    /// Seconds more that it takes if the source of a copy is not cached.
+    /// Seconds more that it takes if the source of a copy, or what it reads, is not cached.
     pub source: f64,
+    /// Seconds more, or less if negative, that it takes if the device reads at its other speed: that of its
+    /// own cache, or without that.
+    pub other_speed: f64,
     /// Pages that it wrote into the cache, by what it found there.
     pub met: Met,
 }

@@ -218,6 +218,7 @@ impl Patterns {
     #[inline]
     pub(crate) fn call(&mut self, row: usize, event: &Event, bytes: u64, prediction: Option<&Prediction>) {
         if bytes == 0 {
+            self.effect(row, event);
             if matches!(event.op, Op::Fsync | Op::Fdatasync)
                 && let Some(pattern) = self.files.get_mut(row).and_then(|known| known.pattern.as_mut())
             {

@@ -9,6 +9,7 @@
 //! | sync | calls that wait for the device: journal, flush, latency, direct writes |
 //! | copying | what copying costs: cold memory, new folios, inodes, time away, the processor's cache |
 //! | lock | the lock of an inode: who waits for whom |
+//! | reads | what is cached, what is read ahead, and what waits for the device |
 //! | copies | copies inside the kernel: copy_file_range, sendfile, splice |
 
 mod cache;
@@ -16,6 +17,7 @@ mod copies;
 mod copying;
 mod invariants;
 mod lock;
+mod reads;
 mod sync;
 mod throttle;
 mod writeback;

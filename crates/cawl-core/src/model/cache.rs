@@ -67,6 +67,8 @@ pub struct File {
     pub grown: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
+    /// What of it was cached before the first call is known.
+    pub told: bool,
     /// Pages before its end of which nothing is on the device.
     holes: Holes,
     /// When it was last touched, as a count of touches.
@@ -437,7 +439,55 @@ impl Cache {
         self.forget();
     }
 
-    /// Remembers that these pages are cached: they were read.
+    /// Where the pages end that are cached from `start` on, `end` at most, as far as remembered.
+    pub fn cached_until(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        let file = self.file(at);
+        let mut until = start;
+        while until < end {
+            let run = |pages: &PageSet| match pages.runs_between(until, end).next() {
+                Some((first, last)) if first == until => last,
+                _ => until,
+            };
+            let next = run(&file.clean).max(run(&file.dirty));
+            if next == until {
+                break;
+            }
+            until = next;
+        }
+        until
+    }
+
+    /// Where the pages end that are not cached from `start` on, `end` at most.
+    pub fn missing_until(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        let file = self.file(at);
+        let first = |pages: &PageSet| pages.runs_between(start, end).next().map_or(end, |run| run.0);
+        first(&file.clean).min(first(&file.dirty))
+    }
+
+    /// How many pages just before `end` are cached, up to `most`.
+    pub fn cached_before(&mut self, at: u32, end: u64, most: u64) -> u64 {
+        let from = end.saturating_sub(most);
+        let (mut first, mut next) = (end, from);
+        while next < end {
+            let until = self.cached_until(at, next, end);
+            first = if until == end { next } else { end };
+            next = if until == end { end } else { self.missing_until(at, until, end) };
+        }
+        end - first
+    }
+
+    /// Pages from `start` up to `end` of which nothing is on the device.
+    pub fn is_hole(&mut self, at: u32, start: u64, end: u64) -> bool {
+        self.file(at).holes.overlap(start, end)
+    }
+
+    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read.
+    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64) {
+        self.read(at, start, end);
+        self.file_mut(at).folios.allocated(start, end, folio);
+    }
+
+    /// Remembers that these pages are cached.
     pub fn read(&mut self, at: u32, start: u64, end: u64) {
         let file = self.file_mut(at);
         let blocks = file.clean.blocks();
@@ -457,6 +507,21 @@ impl Cache {
         let now = file.clean.blocks();
         self.clean_blocks = self.clean_blocks + now - blocks;
         self.forget();
+    }
+
+    /// A file that was met before.
+    pub fn find(&self, key: FileId) -> Option<u32> {
+        match self.last {
+            Some((last, at)) if last == key => Some(at),
+            _ => self.names.index.get(&key).copied(),
+        }
+    }
+
+    /// Pages from `start` up to `end` that are cached, as far as remembered.
+    pub fn count(&self, at: u32, start: u64, end: u64) -> u64 {
+        // Where it was cleaned only since is one or the other all the same.
+        let file = self.files.at(at as usize);
+        file.clean.count(start, end) + file.dirty.count(start, end)
     }
 
     /// Pages of a file that are cached, as far as remembered.
@@ -542,6 +607,7 @@ impl Cache {
             self.clean_blocks -= file.clean.blocks();
             file.clean.clear();
             file.folios.clear();
+            file.told = false;
         }
     }
 }

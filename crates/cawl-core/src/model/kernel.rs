@@ -46,6 +46,7 @@ use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
+use read::Reads;
 use sync::{known, waits};
 use tasks::Tasks;
 
@@ -74,6 +75,7 @@ pub struct Kernel {
     check_interval: u64,
     origin: Option<u64>,
     copies: Copies,
+    reads: Reads,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
@@ -129,6 +131,7 @@ impl Kernel {
             limits: kernel.limits,
             origin: None,
             copies: Copies::default(),
+            reads: Reads::default(),
             intervals: Spreads::of(profile),
             supply: None,
             memory: None,
@@ -324,6 +327,8 @@ impl Kernel {
                     self.opened(file, event);
                 }
             }
+            Op::Resident => self.resident(file, event),
+            Op::Advise if event.errno == 0 => self.advised(&call, event),
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
             Op::Unlink | Op::Rename if event.takes_last_link() => {
@@ -354,6 +359,8 @@ impl Kernel {
         }
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(event.requested);
+        inode.told |= inode.size == 0;
+        self.reads.opened(event);
         if event.op == Op::StreamOpen {
             self.streams.open(event);
         }

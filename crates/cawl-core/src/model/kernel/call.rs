@@ -83,7 +83,9 @@ impl Call {
 
     pub(super) fn state(&self) -> CallState {
         let (spent, device) = (&self.spent, self.spent.waits());
-        if device > 0.0 && device >= spent[Cause::Throttle] {
+        if spent[Cause::Read] > device / 2.0 {
+            CallState::Read
+        } else if device > 0.0 && device >= spent[Cause::Throttle] {
             CallState::Sync
         } else if spent[Cause::Throttle] > 0.0 {
             CallState::Throttle

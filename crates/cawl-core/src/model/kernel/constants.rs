@@ -26,8 +26,10 @@ pub(super) struct Constants {
     /// Of a read from the page cache, and of one at the end of the file.
     pub(super) read_call: f64,
     pub(super) empty_read: f64,
-    /// Of a byte read from the page cache: from memory, from the processor's cache, and into a new page.
+    /// Of a byte read from the page cache: from memory, from the processor's largest cache, from a nearer one;
+    /// and of a new page to read into.
     pub(super) read_byte: f64,
+    pub(super) read_cached_byte: f64,
     pub(super) read_hot_byte: f64,
     pub(super) read_fresh_page: f64,
     pub(super) open: f64,
@@ -62,13 +64,15 @@ impl Constants {
         let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
         let calls = &profile.calls;
         let read = memory.read.unwrap_or(memory.cached).value;
+        let read_hot = memory.read_hot.map_or(read, |hot| hot.value);
         let read_fresh = memory.read_fresh.map_or(memory.fresh.value, |fresh| fresh.value);
         let read_call = calls.read.unwrap_or(calls.write);
         Constants {
             read_call: read_call.value.as_seconds(),
             empty_read: calls.empty_read.unwrap_or(read_call).value.as_seconds(),
             read_byte: 1.0 / read.get(),
-            read_hot_byte: 1.0 / memory.read_hot.map_or(read, |hot| hot.value).get(),
+            read_cached_byte: (memory.hot_part() / read.get()).max(1.0 / read_hot.get()),
+            read_hot_byte: 1.0 / read_hot.get(),
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),

@@ -23,7 +23,7 @@ use super::super::{Disturbance, LONGEST_PAUSE, Prediction};
 use super::sync::waits;
 use super::write::EXCEEDED_CHECK;
 use super::{Call, CostModel, Kernel};
-use crate::call::{Class, classify, kernel_bytes};
+use crate::call::{Class, classify, is_file_read, kernel_bytes};
 use crate::cause::Cause;
 use crate::units::{Nanos, Time};
 
@@ -55,6 +55,7 @@ impl Kernel {
         }
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
+            self.judge_read(event, prediction, until - start);
             if prediction.parts[Cause::Lock] == Nanos::ZERO {
                 self.judge_rest(event, until - start - prediction.cost.as_seconds());
             }
@@ -76,6 +77,11 @@ impl Kernel {
         let alone = |prediction: &&Prediction| prediction.parts[Cause::Lock] == Nanos::ZERO;
         if let Some(prediction) = prediction.as_ref().filter(alone) {
             let cost = prediction.cost.as_seconds();
+            self.judge_read(event, prediction, until - start);
+            if prediction.parts[Cause::Read] > Nanos::ZERO {
+                self.shift_reads(call.device, until - start - cost);
+                return Some(*prediction);
+            }
             if !waits(event) && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, until - start - cost);
             }
@@ -119,8 +125,11 @@ impl Kernel {
 
     /// The device or the throttling may hold this call back. True where that is not known.
     fn may_wait(&self, event: &Event, start: f64) -> bool {
-        if waits(event) || event.has(flag::SYNC | flag::DSYNC | flag::DIRECT) {
+        if waits(event) || event.has(flag::SYNC | flag::DSYNC | flag::DIRECT) || self.may_read(event, start) {
             return true;
+        }
+        if is_file_read(event) {
+            return false;
         }
         let buffered = match event.op {
             Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {

@@ -65,11 +65,7 @@ impl Kernel {
         let inode = self.machine.cache.file(call.file);
         // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
         let (first, end) = inode.folios.spread(first, end);
-        if inode.dirty.pages() > 0 && inode.dirty.count(first, end) > 0 {
-            self.hand_over(call, first, end, true);
-            let submitted = self.submit_range(call.file, first, end);
-            self.wait_for_file(call, submitted);
-        }
+        self.write_out(call, first, end);
         self.machine.cache.drop_range(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
         let block = self.constants.block;
@@ -100,6 +96,16 @@ impl Kernel {
         call.spent[Cause::Transfer] += allocation;
         self.occupy(call, transfer, latency + allocation + fixed + seek);
         self.unlock(call);
+    }
+
+    /// Writes out the dirty pages of the call's file from `first` up to `end`, and waits for that.
+    pub(super) fn write_out(&mut self, call: &mut Call, first: u64, end: u64) {
+        let dirty = &self.machine.cache.file(call.file).dirty;
+        if dirty.pages() > 0 && dirty.count(first, end) > 0 {
+            self.hand_over(call, first, end, true);
+            let submitted = self.submit_range(call.file, first, end);
+            self.wait_for_file(call, submitted);
+        }
     }
 
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
@@ -260,7 +266,7 @@ impl Kernel {
     }
 
     /// The call waits for the device until then, in seconds.
-    fn wait_until(&mut self, call: &mut Call, until: f64) {
+    pub(super) fn wait_until(&mut self, call: &mut Call, until: f64) {
         call.at = until.max(call.at).min(call.until);
         self.machine.advance(call.at);
     }
@@ -371,7 +377,7 @@ impl Kernel {
     }
 
     /// What the call's first wait takes longer since the device was idle before, in seconds.
-    fn wake(&self, call: &mut Call) -> f64 {
+    pub(super) fn wake(&self, call: &mut Call) -> f64 {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         let idle = std::mem::take(&mut call.idle);
         call.work.idle += idle;

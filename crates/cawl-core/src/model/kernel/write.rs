@@ -23,8 +23,8 @@ use cawl_wire::Event;
 /// near its core. With caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were
 /// rewritten at 46 GB/s in up to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the
 /// fixed cost of a call.
-const HOT_FILE: u64 = 16 << 20;
-const NEAR_FILE: u64 = 1 << 20;
+pub(super) const HOT_FILE: u64 = 16 << 20;
+pub(super) const NEAR_FILE: u64 = 1 << 20;
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
 const HOT_FIRST: u64 = 64 << 10;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
@@ -285,7 +285,7 @@ impl Kernel {
     }
 
     /// What the host takes to supply new pages, in folios of `folio` pages.
-    fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
+    pub(super) fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
         let taken = self.allocate_pages(fresh, folio, now);
         let [least, likely, most] = match (self.supply, taken) {
             (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
@@ -386,7 +386,9 @@ impl Kernel {
             memory.free(freed as f64, self.machine.now);
         }
         self.machine.cancel(file, gone);
-        let before = std::mem::replace(&mut self.machine.cache.file_mut(file).size, size);
+        let inode = self.machine.cache.file_mut(file);
+        inode.told |= size == 0;
+        let before = std::mem::replace(&mut inode.size, size);
         if size != before {
             self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
             self.machine.cache.set_aside(file, before.div_ceil(page), size.div_ceil(page));

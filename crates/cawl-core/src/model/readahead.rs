@@ -1,0 +1,211 @@
+//! Which pages the kernel reads when a reader needs some (mm/readahead.c, 6.18).
+//!
+//! The law: a reader that goes on where it stopped, or begins at the begin of the file, gets a window of four
+//! or two times what it asked for (`get_init_ra_size`); each later one is four or two times the one before
+//! (`get_next_ra_size`), up to the largest. In a window a page is marked: a reader that meets it opens the
+//! next window (`page_cache_async_ra`), which so is on its way before it is needed. Folios become four times
+//! as large with each, and a window ends where one of them may begin. What is read away from the latest read
+//! is read alone, unless enough pages before it are cached to tell a stream.
+
+use super::pages::BLOCK;
+
+/// Pages to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// The first.
+    pub first: u64,
+    /// The one behind the last; the file may end before.
+    pub end: u64,
+    /// Pages of the largest folio, a power of two.
+    pub folio: u64,
+}
+
+/// What was asked for with a descriptor (`generic_fadvise`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing (`POSIX_FADV_NORMAL`).
+    #[default]
+    Normal,
+    /// Nothing is read that was not asked for (`POSIX_FADV_RANDOM`).
+    Random,
+    /// Windows may be twice as large (`POSIX_FADV_SEQUENTIAL`).
+    Sequential,
+}
+
+/// State of a descriptor (`struct file_ra_state`), in pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Readahead {
+    start: u64,
+    size: u64,
+    ahead: u64,
+    order: u32,
+    /// The page that the latest read ended in; None before the first.
+    latest: Option<u64>,
+    /// The marked page.
+    mark: Option<u64>,
+    /// See [`Advice`].
+    pub advice: Advice,
+}
+
+impl Readahead {
+    /// The largest window, where the device's is `most`.
+    fn most(&self, most: u64, wanted: u64, request: u64) -> u64 {
+        let most = if self.advice == Advice::Sequential { 2 * most } else { most };
+        if wanted > most { most.max(request.min(wanted)) } else { most }
+    }
+
+    /// The page `index` is not cached, and `wanted` pages from there are asked for (`page_cache_sync_ra`). The
+    /// device's largest window is `most` and its largest request `request`; `before` tells how many pages just
+    /// before are cached, up to that many, and whether these begin the file.
+    pub fn miss(
+        &mut self,
+        index: u64,
+        wanted: u64,
+        (most, request): (u64, u64),
+        before: impl FnOnce(u64) -> (u64, bool),
+    ) -> Window {
+        let alone = |pages: u64| Window { first: index, end: index + pages, folio: 1 };
+        if most == 0 {
+            return alone(1);
+        }
+        if self.advice == Advice::Random {
+            return alone(wanted);
+        }
+        let most = self.most(most, wanted, request);
+        let goes_on = self.latest.is_some_and(|latest| index.wrapping_sub(latest) <= 1);
+        if index == 0 || wanted > most || goes_on {
+            self.size = first_size(wanted, most);
+            self.ahead = if self.size > wanted { self.size - wanted } else { self.size / 2 };
+        } else {
+            let (cached, whole) = before(most);
+            if cached <= wanted {
+                return alone(wanted);
+            }
+            self.size = (if whole { 2 * cached } else { cached } + wanted).min(most);
+            self.ahead = 1;
+        }
+        (self.start, self.order) = (index, 0);
+        self.open()
+    }
+
+    /// A read of the pages from `first` up to `end`, `wanted` of them not read yet, meets the mark
+    /// (`page_cache_async_ra`). None: there is none among them.
+    pub fn meets(&mut self, first: u64, end: u64, most: u64) -> Option<Window> {
+        self.mark.take_if(|mark| (first..end).contains(mark))?;
+        if most == 0 || self.advice == Advice::Random {
+            return None;
+        }
+        let most = self.most(most, 0, 0);
+        self.start += self.size;
+        self.size = next_size(self.size, most);
+        self.order += 2;
+        let end = (self.start + self.size) >> self.order << self.order;
+        if end > self.start {
+            self.size = end - self.start;
+        }
+        self.ahead = self.size;
+        Some(self.open())
+    }
+
+    /// The page that was to be marked was cached already.
+    pub fn unmark(&mut self) {
+        self.mark = None;
+    }
+
+    /// A read ended in this page.
+    pub fn read(&mut self, page: u64) {
+        self.latest = Some(page);
+    }
+
+    fn open(&mut self) -> Window {
+        self.mark = Some(self.start + self.size - self.ahead);
+        // `page_cache_ra_order`.
+        self.order = self.order.min(self.size.max(1).ilog2()).min(BLOCK.ilog2());
+        Window { first: self.start, end: self.start + self.size, folio: 1 << self.order }
+    }
+}
+
+/// `get_init_ra_size`.
+fn first_size(wanted: u64, most: u64) -> u64 {
+    let size = wanted.next_power_of_two();
+    if size <= most / 32 {
+        4 * size
+    } else if size <= most / 4 {
+        2 * size
+    } else {
+        most
+    }
+}
+
+/// `get_next_ra_size`.
+fn next_size(size: u64, most: u64) -> u64 {
+    if size < most / 16 {
+        4 * size
+    } else if size <= most / 2 {
+        2 * size
+    } else {
+        most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: (u64, u64) = (32, 320);
+
+    /// Ends of the windows that a reader of `step` pages at a time opens up to page `end`.
+    fn windows(step: u64, end: u64, most: u64, advice: Advice) -> Vec<u64> {
+        let mut reader = Readahead { advice, ..Readahead::default() };
+        let (mut opened, mut have) = (Vec::new(), 0);
+        for at in (0..end).step_by(step as usize) {
+            if at + step > have {
+                let from = at.max(have);
+                have = reader.miss(from, at + step - from, (most, 320), |_| (0, false)).end;
+                opened.push(have);
+            }
+            if let Some(window) = reader.meets(at, at + step, most) {
+                assert_eq!(window.first, have);
+                have = window.end;
+                opened.push(have);
+            }
+            reader.read(at + step - 1);
+        }
+        opened
+    }
+
+    #[test]
+    fn windows_of_a_stream_grow_to_the_largest() {
+        // Pages read one by one, as mincore showed them to come on 6.18: with windows of 128 KiB,
+        let usual = windows(1, 100, 32, Advice::Normal);
+        assert_eq!(usual, [4, 12, 16, 24, 32, 48, 64, 96, 128]);
+        // with twice that,
+        let advised = windows(1, 100, 32, Advice::Sequential);
+        assert_eq!(advised, [4, 12, 16, 24, 32, 48, 64, 96, 128, 192]);
+        // and with 8 MiB.
+        let large = windows(1, 3000, 2048, Advice::Normal);
+        assert_eq!(large[..10], [4, 20, 80, 320, 768, 1024, 1536, 2048, 3072, 4096]);
+        assert_eq!(windows(4, 32, 32, Advice::Normal)[..4], [8, 24, 48, 64]);
+        // More than the largest window at a time: as a request of the device.
+        assert_eq!(windows(64, 64, 32, Advice::Normal)[0], 64);
+    }
+
+    #[test]
+    fn what_is_read_elsewhere_is_read_alone() {
+        let mut reader = Readahead::default();
+        let alone = reader.miss(1000, 4, MOST, |_| (0, false));
+        assert_eq!((alone.first, alone.end), (1000, 1004));
+        reader.read(1003);
+        // It goes on: a window.
+        let next = reader.miss(1004, 4, MOST, |_| (0, false));
+        assert_eq!((next.first, next.end), (1004, 1012));
+        assert_eq!(reader.meets(1004, 1008, MOST.0), None);
+        assert!(reader.meets(1008, 1009, MOST.0).is_some(), "the mark is behind what was asked for");
+        // A stream that another descriptor has left is known by the pages that it left cached.
+        let mut other = Readahead::default();
+        assert_eq!(other.miss(500, 2, MOST, |_| (20, false)).end, 522);
+        let mut random = Readahead { advice: Advice::Random, ..Readahead::default() };
+        assert_eq!(random.miss(0, 4, MOST, |_| (0, true)).end, 4);
+        assert_eq!(Readahead::default().miss(7, 4, (0, 320), |_| (0, false)).end, 8);
+    }
+}

@@ -1,0 +1,223 @@
+//! Reads: what is cached, what is read ahead, and what waits for the device.
+
+use cawl_core::{Bytes, CallState, Cause, HostProfile, Measured, Nanos, Prediction, Rate};
+use cawl_wire::{ADVICE_DONTNEED, Event, Op, flag};
+
+use super::{Program, profile, range, write};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// A device that reads 100 MB/s after 1 ms, 10 ms away from the read before; calls of 1 µs and copies of 1 GB/s
+/// whatever they are of.
+fn disk() -> HostProfile {
+    let mut profile = profile();
+    let rate = |rate| Some(Measured::assumed(Rate::mb_per_second(rate)));
+    let micros = |time: f64| Some(Measured::assumed(Nanos::new(time * 1e3)));
+    profile.calls.read = micros(1.0);
+    profile.calls.empty_read = micros(0.2);
+    profile.calls.away = None;
+    (profile.memory.read, profile.memory.read_hot) = (rate(1000.0), rate(1000.0));
+    profile.memory.read_fresh = rate(1000.0);
+    profile.memory.hot = Some(profile.memory.cached);
+    let device = &mut profile.device;
+    device.read = Measured::assumed(Rate::mb_per_second(100.0));
+    device.read_latency = micros(11e3);
+    device.latency = micros(1e3);
+    device.seek = Measured::assumed(Nanos::millis(10.0));
+    device.idle = None;
+    device.readahead = Bytes(128 * KIB);
+    profile
+}
+
+fn read(offset: u64, bytes: u64) -> Event {
+    Event { op: Op::Pread, fd: 3, ..write(0, offset, bytes) }
+}
+
+/// What the kernel tells of a file of 64 ranges of this length, the first `cached` of which are cached.
+fn resident(length: u64, cached: u32) -> Event {
+    let mask = if cached >= 64 { u64::MAX } else { (1 << cached) - 1 };
+    Event { requested: mask, ..range(Op::Resident, length, 0, 0) }
+}
+
+fn opened(size: u64) -> Event {
+    Event { op: Op::Open, requested: size, returned: 3, fd: 3, ..write(0, 0, 0) }
+}
+
+/// A program that has opened a file of 64 MiB of which the first `cached` MiB are cached.
+fn program(profile: &HostProfile, cached: u32) -> Program {
+    let mut program = Program::on(profile);
+    program.call(opened(64 * MIB));
+    program.call(resident(MIB, cached));
+    program
+}
+
+fn micros(told: Prediction, cause: Cause) -> f64 {
+    (told.parts[cause].get() / 1e3).round()
+}
+
+#[test]
+fn what_is_cached_is_copied() {
+    let mut program = program(&disk(), 1);
+    let told = program.call(read(0, MIB)).unwrap();
+    assert_eq!((told.state, micros(told, Cause::Read)), (CallState::Free, 0.0));
+    assert_eq!((micros(told, Cause::Call), micros(told, Cause::Copy)), (1.0, 1049.0));
+    let told = program.call(read(64 * MIB, 0)).unwrap();
+    assert_eq!(told.cost, Nanos::new(200.0));
+    // What was written is.
+    program.call(write(0, 8 * MIB, MIB));
+    assert_eq!(micros(program.call(read(8 * MIB, MIB)).unwrap(), Cause::Read), 0.0);
+}
+
+#[test]
+fn what_is_not_cached_is_read_and_stays() {
+    let mut program = program(&disk(), 0);
+    // 11 ms, and 4 KiB at 100 MB/s; read alone, since nothing was read before it.
+    let told = program.call(read(32 * MIB, 4 * KIB)).unwrap();
+    assert_eq!((told.state, micros(told, Cause::Read)), (CallState::Read, 11_041.0));
+    assert_eq!(program.call(read(32 * MIB, 4 * KIB)).unwrap().state, CallState::Free);
+    // Dropped, it is read again.
+    program.call(range(Op::Advise, 0, 0, ADVICE_DONTNEED));
+    assert_eq!(program.call(read(32 * MIB, 4 * KIB)).unwrap().state, CallState::Read);
+    // A file that was emptied has nothing to be read.
+    program.call(Event { op: Op::Truncate, ..write(0, 0, 0) });
+    program.call(Event { op: Op::Truncate, ..write(0, MIB, 0) });
+    assert_eq!(program.call(read(0, MIB)).unwrap().state, CallState::Free);
+}
+
+#[test]
+fn a_stream_is_read_ahead_at_the_rate_of_the_device() {
+    let mut program = program(&disk(), 0);
+    let begin = program.now;
+    let mut waits = 0;
+    for at in 0..16 * 256 {
+        let told = program.call(read(at * 4 * KIB, 4 * KIB)).unwrap();
+        waits += u32::from(told.parts[Cause::Read] > Nanos::ZERO);
+    }
+    // Begins with a seek, then goes on at 100 MB/s, which is less than what copying takes.
+    let took = (program.now - begin) as f64 / 1e6;
+    let alone = 11.0 + 16.0 * MIB as f64 / 100e3;
+    assert!((took / alone - 1.0).abs() < 0.02, "{took} ms, {alone} by the device's rate");
+    // Windows of 128 KiB: one wait for each, and not for each call.
+    assert!((100..200).contains(&waits), "{waits}");
+    // A program that takes its time does not wait.
+    for at in 16 * 256..20 * 256 {
+        program.now += 200_000;
+        let told = program.call(read(at * 4 * KIB, 4 * KIB)).unwrap();
+        assert!(at < 16 * 256 + 32 || told.parts[Cause::Read] == Nanos::ZERO, "page {at}");
+    }
+}
+
+#[test]
+fn advice_changes_what_is_read_ahead() {
+    let waits = |advice: u32| {
+        let mut program = program(&disk(), 0);
+        program.call(Event { fd: 3, ..range(Op::Advise, 0, 0, advice) });
+        program.now += 1_000_000_000;
+        let told = (0..64).map(|at| program.call(read(at * 4 * KIB, 4 * KIB)).unwrap());
+        told.filter(|told| told.parts[Cause::Read] > Nanos::ZERO).count()
+    };
+    let [normal, random, sequential, will_need] = [0, 1, 2, 3].map(waits);
+    assert_eq!((random, will_need), (64, 0), "1280 KiB were wanted before");
+    assert!(sequential <= normal && normal < 16, "{sequential}, {normal}");
+}
+
+#[test]
+fn direct_reads_write_out_first_and_leave_nothing() {
+    let mut program = program(&disk(), 0);
+    let direct = |offset| Event { flags: flag::DIRECT, ..read(offset, MIB) };
+    let told = program.call(direct(0)).unwrap();
+    assert_eq!(micros(told, Cause::Read), 11_000.0 + 10_486.0);
+    // The next in a row needs no seek.
+    assert_eq!(micros(program.call(direct(MIB)).unwrap(), Cause::Read), 1000.0 + 10_486.0);
+    assert_eq!(program.call(read(0, 4 * KIB)).unwrap().state, CallState::Read);
+    program.call(write(0, 2 * MIB, MIB));
+    let told = program.call(direct(2 * MIB)).unwrap();
+    assert!(told.parts[Cause::Transfer] > Nanos::ZERO, "{told:?}");
+    assert_eq!(program.dirty(), 0);
+}
+
+#[test]
+fn two_readers_share_the_device() {
+    let mut program = program(&disk(), 0);
+    let begin = program.now;
+    let direct =
+        |tid, start| Event { flags: flag::DIRECT, tid, start, ..read(u64::from(tid) * 8 * MIB, MIB) };
+    let first = cawl_core::CostModel::step(&mut program.model, &direct(1, begin)).unwrap();
+    let second = cawl_core::CostModel::step(&mut program.model, &direct(2, begin)).unwrap();
+    assert_eq!(micros(first, Cause::Read), 21_486.0);
+    // It waits for the first one's transfer, then moves.
+    assert_eq!(micros(second, Cause::Read), 21_486.0 + 10_000.0 + 10_486.0);
+}
+
+#[test]
+fn what_the_device_has_in_its_own_cache_comes_faster_while_it_does() {
+    let mut profile = disk();
+    profile.device.cached_read = Some(Measured::assumed(Rate::mb_per_second(1000.0)));
+    profile.device.cached_read_latency = Some(Measured::assumed(Nanos::new(100e3)));
+    let mut program = program(&profile, 0);
+    let mut follow = |offset: u64, took: f64| {
+        let event = Event { start: program.now, ..read(offset * MIB, 4 * KIB) };
+        program.now += took as u64 + 1000;
+        let end = cawl_core::Time(event.start + took as u64);
+        micros(cawl_core::CostModel::follow(&mut program.model, &event, end).unwrap(), Cause::Read)
+    };
+    assert_eq!(follow(2, 110e3), 11_041.0);
+    assert_eq!(follow(5, 110e3), 104.0);
+    assert_eq!(follow(9, 11e6), 104.0);
+    assert_eq!(follow(14, 11e6), 11_041.0);
+}
+
+#[test]
+fn a_file_of_which_nothing_is_known_is_taken_to_be_cached_until_it_is_not() {
+    let mut program = Program::on(&disk());
+    program.call(opened(64 * MIB));
+    let mut follow = |offset: u64, took: f64| {
+        let event = Event { start: program.now, ..read(offset * MIB, 4 * KIB) };
+        program.now += took as u64 + 1000;
+        let end = cawl_core::Time(event.start + took as u64);
+        micros(cawl_core::CostModel::follow(&mut program.model, &event, end).unwrap(), Cause::Read)
+    };
+    assert_eq!(follow(2, 5e3), 0.0);
+    assert_eq!(follow(7, 11e6), 0.0);
+    assert_eq!(follow(11, 5e3), 11_041.0);
+    assert_eq!(follow(17, 5e3), 0.0);
+}
+
+#[test]
+fn a_stream_fills_its_buffer() {
+    let mut program = program(&disk(), 64);
+    let fgets = |before, after| Event {
+        op: Op::StreamRead,
+        flags: flag::STREAM_KNOWN,
+        pending_before: before,
+        pending_after: after,
+        buffer: 4096,
+        ..read(0, 100)
+    };
+    let told = program.call(fgets(0, 3996)).unwrap();
+    assert_eq!((micros(told, Cause::Call), micros(told, Cause::Copy)), (1.0, 4.0));
+    let told = program.call(fgets(3996, 3896)).unwrap();
+    assert_eq!((told.state, told.parts[Cause::Call]), (CallState::Buffered, Nanos::ZERO));
+}
+
+/// While the device reads, it writes nothing back.
+#[test]
+fn a_reader_slows_writeback() {
+    let written = |reads: u64| {
+        let mut program = program(&disk(), 0);
+        for at in 0..24 {
+            program.call(write(0, (128 + at) * MIB, MIB));
+        }
+        let begin = program.now;
+        for at in 0..reads {
+            program.call(Event { flags: flag::DIRECT, ..read(at * MIB, MIB) });
+        }
+        assert!(program.now < begin + 100_000_000);
+        cawl_core::CostModel::advance(&mut program.model, cawl_core::Time(begin + 100_000_000));
+        24.0 - program.dirty() as f64 / 256.0
+    };
+    // 100 ms of 120 MB/s, in extents of 8 MiB; 7 MiB and the first seek take 84 of them.
+    let (alone, beside) = (written(0), written(7));
+    assert_eq!((alone, beside), (8.0, 0.0));
+}
