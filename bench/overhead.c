@@ -18,6 +18,12 @@ static const char *name, *file;
 static int batches = 400;
 static char block[4096];
 
+/* One descriptor or stream of each kind. */
+struct places {
+    int null, fd, pipes[2];
+    FILE *out, *in;
+};
+
 static double now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -36,29 +42,54 @@ static void check(int right) {
     }
 }
 
+static int is(const char *other) { return !strcmp(name, other); }
+
+/* The file of the cases that read: 4 MB, in lines of 40 bytes. */
+static void fill(void) {
+    FILE *stream = fopen(file, "w");
+    check(stream != NULL);
+    for (int line = 0; line < BATCH * 4096 / 40; line++) fprintf(stream, "%039d\n", line);
+    check(fwrite(block, 1, 4096, stream) == 4096 && fclose(stream) == 0);
+}
+
+#define EACH(call) for (int i = 0; i < BATCH; i++) check(call)
+
+/* A batch of the calls; ns each. */
+static double calls(struct places *at) {
+    /* Over the same 4 MB, so that pages are cached and the disk stays idle. */
+    if (at->fd >= 0) check(lseek(at->fd, 0, SEEK_SET) == 0);
+    if (at->in) rewind(at->in);
+    if (is("read-1B-pipe")) check(write(at->pipes[1], block, BATCH) == BATCH);
+    double start = now_ns();
+    if (!strncmp(name, "write-1B", 8)) EACH(write(at->null, block, 1) == 1);
+    else if (is("write-4K-file")) EACH(write(at->fd, block, 4096) == 4096);
+    else if (is("read-4K-file")) EACH(read(at->fd, block, 4096) == 4096);
+    else if (is("pread-1B-file")) EACH(pread(at->fd, block, 1, i * 4000) == 1);
+    else if (is("read-1B-pipe")) EACH(read(at->pipes[0], block, 1) == 1);
+    else if (is("fread-4K-file")) EACH(fread(block, 4096, 1, at->in) == 1);
+    else if (is("fgets-40B-file")) EACH(fgets(block, 100, at->in) == block);
+    else if (is("getc-file")) EACH(getc(at->in) != EOF);
+    else if (is("open-close-file")) EACH(close(open(file, O_RDONLY)) == 0);
+    else if (is("fwrite-16B")) EACH(fwrite(block, 16, 1, at->out) == 1);
+    else EACH(fputc('x', at->out) != EOF);
+    return (now_ns() - start) / BATCH;
+}
+
 /* One thread's batches; their costs go to `cost`. */
 static void *work(void *cost) {
     double *out = cost;
-    int null = open("/dev/null", O_WRONLY), fd = -1;
-    FILE *stream = fopen("/dev/null", "w");
-    check(null >= 0 && stream);
-    if (!strcmp(name, "write-4K-file")) check((fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600)) >= 0);
-    for (int batch = 0; batch < batches; batch++) {
-        double start = now_ns();
-        if (!strncmp(name, "write-1B", 8)) {
-            for (int i = 0; i < BATCH; i++) check(write(null, block, 1) == 1);
-        } else if (fd >= 0) {
-            /* Over the same 4 MB, so that pages are cached and the disk stays idle. */
-            check(lseek(fd, 0, SEEK_SET) == 0);
-            for (int i = 0; i < BATCH; i++) check(write(fd, block, 4096) == 4096);
-        } else if (!strcmp(name, "fwrite-16B")) {
-            for (int i = 0; i < BATCH; i++) check(fwrite(block, 16, 1, stream) == 1);
-        } else {
-            for (int i = 0; i < BATCH; i++) check(fputc('x', stream) != EOF);
-        }
-        out[batch] = (now_ns() - start) / BATCH;
+    struct places at = {.fd = -1};
+    check((at.null = open("/dev/null", O_WRONLY)) >= 0 && (at.out = fopen("/dev/null", "w")));
+    if (is("write-4K-file")) {
+        check((at.fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600)) >= 0);
+    } else if (is("read-1B-pipe")) {
+        check(pipe(at.pipes) == 0);
+    } else if (strstr(name, "-file")) {
+        fill();
+        check((at.fd = open(file, O_RDONLY)) >= 0 && (at.in = fopen(file, "r")));
     }
-    fclose(stream);
+    for (int batch = 0; batch < batches; batch++) out[batch] = calls(&at);
+    fclose(at.out);
     return NULL;
 }
 

@@ -121,7 +121,8 @@ macro() { # CASE TOOL
 } >commits.sql
 mkdir tree && for i in $(seq 3000); do echo "file $i" >"tree/$i"; done
 
-micros=(write-1B-null write-4K-file fwrite-16B fputc write-1B-4-threads)
+# MICROS="CASE…" measures others.
+read -ra micros <<<"${MICROS:-write-1B-null write-4K-file fwrite-16B fputc write-1B-4-threads read-4K-file pread-1B-file read-1B-pipe fread-4K-file fgets-40B-file getc-file open-close-file}"
 macros=(start-up dd-4k dd-64k tar)
 if command -v sqlite3 >/dev/null; then macros+=(sqlite-inserts sqlite-commits); else echo sqlite3 >>skipped; fi
 for round in $(seq "$rounds"); do

@@ -128,9 +128,12 @@ pub struct RunArgs {
     /// Let the program wait when the tracer's ring is full, instead of dropping calls
     #[arg(long)]
     pub lossless: bool,
-    /// Record reads too
+    /// Leave out what only reads: reads, and the opens and closes of files that are not written
+    #[arg(long, conflicts_with = "all_reads")]
+    pub no_reads: bool,
+    /// Record reads of pipes, sockets and terminals too, not only those of files
     #[arg(long)]
-    pub reads: bool,
+    pub all_reads: bool,
     /// Change what the program does: buffer=SIZE, pace=SIZE, dontneed, fsync=none (a crash loses data),
     /// preallocate; docs/WHATIF.md explains them
     #[arg(long = "try", value_name = "CHANGE", value_delimiter = ',', conflicts_with = "socket")]

@@ -22,6 +22,9 @@ struct cawl_thread *cawl_thread_here(void) { return &cawl_thread; }
 /* Layout: struct Layout in state/glibc_file.rs. */
 #define AT(field, place) _Static_assert(offsetof(FILE, field) == (place), "FILE is not laid out as expected: " #field)
 AT(_flags, 0);
+AT(_IO_read_ptr, 1 * sizeof(void *));
+AT(_IO_read_end, 2 * sizeof(void *));
+AT(_IO_read_base, 3 * sizeof(void *));
 AT(_IO_write_base, 4 * sizeof(void *));
 AT(_IO_write_ptr, 5 * sizeof(void *));
 AT(_IO_buf_base, 7 * sizeof(void *));

@@ -18,6 +18,18 @@ extern int cawl_vfprintf_chk(FILE *, int, const char *, va_list);
 extern int cawl_vdprintf_chk(int, int, const char *, va_list);
 extern int cawl_vwprintf_chk(int, const wchar_t *, va_list);
 extern int cawl_vfwprintf_chk(FILE *, int, const wchar_t *, va_list);
+extern int cawl_vscanf(const char *, va_list);
+extern int cawl_vfscanf(FILE *, const char *, va_list);
+extern int cawl_vscanf99(const char *, va_list);
+extern int cawl_vfscanf99(FILE *, const char *, va_list);
+extern int cawl_vscanf23(const char *, va_list);
+extern int cawl_vfscanf23(FILE *, const char *, va_list);
+extern int cawl_vwscanf(const wchar_t *, va_list);
+extern int cawl_vfwscanf(FILE *, const wchar_t *, va_list);
+extern int cawl_vwscanf99(const wchar_t *, va_list);
+extern int cawl_vfwscanf99(FILE *, const wchar_t *, va_list);
+extern int cawl_vwscanf23(const wchar_t *, va_list);
+extern int cawl_vfwscanf23(FILE *, const wchar_t *, va_list);
 extern void cawl_vwarn(const char *, va_list);
 extern void cawl_vwarnx(const char *, va_list);
 extern void cawl_verr(int, const char *, va_list);
@@ -45,6 +57,17 @@ PASS_ON(fprintf_chk, format, (FILE *stream, int level, const char *format, ...),
 PASS_ON(dprintf_chk, format, (int fd, int level, const char *format, ...), fd, level, format)
 PASS_ON(wprintf_chk, format, (int level, const wchar_t *format, ...), level, format)
 PASS_ON(fwprintf_chk, format, (FILE *stream, int level, const wchar_t *format, ...), stream, level, format)
+
+/* The forms of scanf that the header chooses by the C standard asked for. */
+#define SCANS(standard)                                                                                  \
+    PASS_ON(scanf##standard, format, (const char *format, ...), format)                                   \
+    PASS_ON(fscanf##standard, format, (FILE *stream, const char *format, ...), stream, format)            \
+    PASS_ON(wscanf##standard, format, (const wchar_t *format, ...), format)                               \
+    PASS_ON(fwscanf##standard, format, (FILE *stream, const wchar_t *format, ...), stream, format)
+
+SCANS()
+SCANS(99)
+SCANS(23)
 
 #define PASS_ON_VOID(name, parameters, ...)    \
     void cawl_c_##name parameters {            \

@@ -10,6 +10,7 @@ mod hooks;
 mod hostile;
 mod memory;
 mod processes;
+mod reads;
 mod ring;
 mod rules;
 mod stack;

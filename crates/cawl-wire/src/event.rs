@@ -146,7 +146,10 @@ named_codes! {
     Read = 50, "read";
     /// pread.
     Pread = 51, "pread";
-    /// fread and relatives.
+    /// What takes bytes from a stream (fread, getline, getc, fscanf and relatives) and made the C library ask
+    /// the kernel for more; a call that the buffer has all for is not recorded. `requested`: bytes asked for,
+    /// as far as the function says, else those it got; `returned`: bytes it got; the pending fields: bytes
+    /// read ahead, not yet taken. `offset`: where the kernel began to read, see [`Event::refilled`].
     StreamRead = 52, "fread";
     /// What of a file was cached when the program first read from it, as the kernel told (cachestat, mincore);
     /// no call of the program. `requested`: a bit for each of 64 ranges from the begin of the file on, the
@@ -242,6 +245,8 @@ pub mod flag {
     pub const HELD: u32 = 1 << 14;
     /// The program has read the file's time stamps since the previous write through this descriptor.
     pub const STAMPS_READ: u32 = 1 << 15;
+    /// The file did not exist before the call (open).
+    pub const CREATED: u32 = 1 << 16;
 }
 
 /// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not
@@ -368,16 +373,28 @@ impl Event {
     }
 
     /// Bytes a stream call handed to the kernel: what was pending, plus what was accepted, less what
-    /// is still pending. None unless the C library's figures are known.
+    /// is still pending; 0 of one that reads. None unless the C library's figures are known.
     pub const fn flushed(&self) -> Option<u64> {
         if !self.has(flag::STREAM_KNOWN) {
             return None;
         }
         let accepted = match self.op {
+            Op::StreamRead => return Some(0),
             Op::StreamWrite if self.returned > 0 => self.returned as u64,
             _ => 0,
         };
         Some((self.pending_before as u64 + accepted).saturating_sub(self.pending_after as u64))
+    }
+
+    /// Bytes that the kernel gave a stream for a call of [`Op::StreamRead`], from `offset` on: what the
+    /// program got, plus what is read ahead after the call, less what was so before. None of another one,
+    /// and unless the C library's figures are known.
+    pub const fn refilled(&self) -> Option<u64> {
+        if !matches!(self.op, Op::StreamRead) || !self.has(flag::STREAM_KNOWN) {
+            return None;
+        }
+        let got = if self.returned > 0 { self.returned as u64 } else { 0 };
+        Some((got + self.pending_after as u64).saturating_sub(self.pending_before as u64))
     }
 }
 

@@ -312,8 +312,8 @@ fn variables(
         let list = preload(library, &before, verdict.sanitizer.as_deref());
         variables.insert("LD_PRELOAD", list);
     }
-    if args.reads {
-        variables.insert("CAWL_READS", "1".into());
+    if args.no_reads || args.all_reads {
+        variables.insert("CAWL_READS", if args.no_reads { "0" } else { "all" }.into());
     }
     // Inside a run with --try, one without it is not to inherit that.
     if !args.tries.is_empty() || std::env::var_os("CAWL_TRY").is_some() {

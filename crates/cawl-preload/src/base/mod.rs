@@ -8,6 +8,7 @@ pub mod hot;
 pub mod interrupted;
 pub mod memory;
 pub mod notes;
+pub mod page_cache;
 #[cfg_attr(test, allow(dead_code))]
 pub mod real;
 #[cfg_attr(test, allow(dead_code))]

@@ -115,6 +115,14 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
+/// Of libaio, which few programs have, or of a later C library: to find nothing costs dlsym as much as to
+/// find all the others.
+fn is_rare(index: usize) -> bool {
+    [Index::io_submit, Index::__isoc23_vfscanf, Index::__isoc23_vfwscanf]
+        .iter()
+        .any(|rare| *rare as usize == index)
+}
+
 /// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym
 /// allocate.
 pub fn look_up_all() {
@@ -122,8 +130,7 @@ pub fn look_up_all() {
     let find = |name, hash| behind.as_ref().map_or(core::ptr::null_mut(), |behind| behind.find(name, hash));
     for (index, name) in NAMES.iter().enumerate() {
         TABLE[index].store(find(name, HASHES[index]), Relaxed);
-        // libaio's, which few programs have; to find nothing costs dlsym as much as to find all the others.
-        if TABLE[index].load(Relaxed).is_null() && index != Index::io_submit as usize {
+        if TABLE[index].load(Relaxed).is_null() && !is_rare(index) {
             look_up(index);
         }
     }
@@ -232,6 +239,49 @@ reals! {
         data: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE
     ) -> size_t = 0;
 
+    fn fgetc(stream: *mut FILE) -> c_int = libc::EOF;
+    fn getc(stream: *mut FILE) -> c_int = libc::EOF;
+    fn fgetc_unlocked(stream: *mut FILE) -> c_int = libc::EOF;
+    fn getc_unlocked(stream: *mut FILE) -> c_int = libc::EOF;
+    fn getchar() -> c_int = libc::EOF;
+    fn getchar_unlocked() -> c_int = libc::EOF;
+    fn getw(stream: *mut FILE) -> c_int = libc::EOF;
+    fn __uflow(stream: *mut FILE) -> c_int = libc::EOF;
+    fn __underflow(stream: *mut FILE) -> c_int = libc::EOF;
+    fn fgets(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char = core::ptr::null_mut();
+    fn fgets_unlocked(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char = core::ptr::null_mut();
+    fn __fgets_chk(
+        text: *mut c_char, size: size_t, room: c_int, stream: *mut FILE
+    ) -> *mut c_char = core::ptr::null_mut();
+    fn __fgets_unlocked_chk(
+        text: *mut c_char, size: size_t, room: c_int, stream: *mut FILE
+    ) -> *mut c_char = core::ptr::null_mut();
+    fn getline(place: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t = -1;
+    fn getdelim(place: *mut *mut c_char, size: *mut size_t, end: c_int, stream: *mut FILE) -> ssize_t = -1;
+
+    fn vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
+    fn __isoc99_vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
+    fn __isoc23_vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
+    fn vfwscanf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int = libc::EOF;
+    fn __isoc99_vfwscanf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int = libc::EOF;
+    fn __isoc23_vfwscanf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int = libc::EOF;
+    fn fgetwc(stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn getwc(stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn fgetwc_unlocked(stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn getwc_unlocked(stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn __wuflow(stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn __wunderflow(stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn getwchar() -> c_uint = c_uint::MAX;
+    fn getwchar_unlocked() -> c_uint = c_uint::MAX;
+    fn fgetws(text: *mut wchar_t, room: c_int, stream: *mut FILE) -> *mut wchar_t = core::ptr::null_mut();
+    fn fgetws_unlocked(text: *mut wchar_t, room: c_int, stream: *mut FILE) -> *mut wchar_t = core::ptr::null_mut();
+    fn __fgetws_chk(
+        text: *mut wchar_t, size: size_t, room: c_int, stream: *mut FILE
+    ) -> *mut wchar_t = core::ptr::null_mut();
+    fn __fgetws_unlocked_chk(
+        text: *mut wchar_t, size: size_t, room: c_int, stream: *mut FILE
+    ) -> *mut wchar_t = core::ptr::null_mut();
+
     fn error() -> () = ();
     fn error_at_line() -> () = ();
     fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
@@ -273,6 +323,7 @@ reals! {
     fn syncfs(fd: c_int) -> c_int = -1;
     fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int = -1;
     fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int = libc::ENOSYS;
+    fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = -1;
     fn flock(fd: c_int, operation: c_int) -> c_int = -1;
     fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int = -1;
     fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int = -1;
@@ -365,7 +416,7 @@ mod tests {
     fn functions_are_found_as_dlsym_finds_them() {
         let behind = Behind::look().expect("libraries of today");
         let find = |name| behind.find(name, symbols::hash(name));
-        for name in NAMES.iter().filter(|name| **name != c"io_submit") {
+        for (_, name) in NAMES.iter().enumerate().filter(|(index, _)| !is_rare(*index)) {
             // SAFETY: as in `look_up`.
             let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
             assert!(find(name) == wanted && !wanted.is_null(), "{name:?}");

@@ -30,8 +30,10 @@ pub struct Settings {
     pub ticks: bool,
     /// CAWL_CLOCK is "tsc": the kernel keeps time by it.
     pub tsc: bool,
-    /// CAWL_READS
+    /// CAWL_READS is not "0": reads of files are recorded.
     reads: bool,
+    /// CAWL_READS is "all": reads of everything are.
+    all_reads: bool,
     tries: [u8; 128],
     tries_length: usize,
     program: [u8; 256],
@@ -53,11 +55,17 @@ unsafe impl Sync for Shared {}
 static READY: AtomicBool = AtomicBool::new(false);
 static READS: AtomicBool = AtomicBool::new(false);
 
-/// True if reads are to be recorded.
+/// True if reads of files are to be recorded.
 #[inline(always)]
 pub fn reads() -> bool {
     READS.load(Relaxed) && hot::active()
 }
+
+/// True if reads of pipes, sockets and terminals are, too.
+pub fn all_reads() -> bool {
+    settings().is_some_and(|settings| settings.all_reads)
+}
+
 /// True if the user would rather wait than lose an event.
 pub fn lossless() -> bool {
     settings().is_some_and(|settings| settings.lossless)
@@ -84,7 +92,7 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     }
     // SAFETY: the only writer, before READY is set; see `Shared`.
     let settings = unsafe { &mut *SETTINGS.0.get() };
-    (settings.share, settings.ticks) = (true, true);
+    (settings.share, settings.ticks, settings.reads) = (true, true, true);
     // SAFETY: the caller's promise.
     for variable in unsafe { strings(envp) } {
         settings.learn(variable);
@@ -144,6 +152,7 @@ impl Settings {
             ticks: false,
             tsc: false,
             reads: false,
+            all_reads: false,
             tries: [0; 128],
             tries_length: 0,
             program: [0; 256],
@@ -175,8 +184,8 @@ impl Settings {
             }
         } else if let Some(run) = bytes.strip_prefix(b"CAWL_RUN=") {
             self.run = sys::decimal(run).unwrap_or(0);
-        } else if bytes == b"CAWL_READS=1" {
-            self.reads = true;
+        } else if let Some(reads) = bytes.strip_prefix(b"CAWL_READS=") {
+            (self.reads, self.all_reads) = (reads != b"0", reads == b"all");
         } else if let Some(tries) = bytes.strip_prefix(b"CAWL_TRY=") {
             self.tries_length = copy(tries, &mut self.tries);
         } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {

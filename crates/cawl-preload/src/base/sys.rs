@@ -68,6 +68,14 @@ pub fn nanoseconds() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The time of day by the clock from which filesystems take a file's time of birth, in s and ns.
+pub fn coarse_time() -> (i64, u32) {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; the vDSO answers without touching errno.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut time) };
+    (time.tv_sec, time.tv_nsec as u32)
+}
+
 /// The process id, asked of the kernel, so that a vfork child cannot be taken for its parent.
 pub fn getpid() -> u32 {
     // SAFETY: getpid takes no arguments.
@@ -108,6 +116,12 @@ pub fn on_signal_stack() -> bool {
 pub fn getuid() -> u32 {
     // SAFETY: getuid takes no arguments.
     unsafe { call(libc::SYS_getuid, []) as u32 }
+}
+
+/// The effective user id.
+pub fn geteuid() -> u32 {
+    // SAFETY: geteuid takes no arguments.
+    unsafe { call(libc::SYS_geteuid, []) as u32 }
 }
 
 /// close

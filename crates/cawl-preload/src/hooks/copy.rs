@@ -6,6 +6,7 @@ use crate::hooks::emit::{Place, around, around_moving, did, happened, wrote};
 use crate::hooks::names::behind;
 use crate::hooks::write::asked;
 use crate::session;
+use crate::state::descriptors;
 use crate::tries;
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
@@ -25,6 +26,13 @@ pub unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
     }
     // SAFETY: the kernel has just written there.
     unsafe { Place::At((at.read_unaligned() - returned as off_t) as u64) }
+}
+
+/// A copy moved its source, if no offset was given: that is not counted along.
+pub fn left_moved(from: c_int, at: *const off_t) {
+    if at.is_null() {
+        descriptors::moves_unseen(from);
+    }
 }
 
 /// A file was truncated by name.
@@ -61,6 +69,7 @@ hooks! {
         to,
         || real::copy_file_range(from, from_at, to, to_at, length, flags),
         |start, returned| {
+            left_moved(from, from_at);
             wrote(Op::CopyRange, start, to, place(to_at, returned), length as u64, returned as i64, 0);
         },
     );
@@ -69,7 +78,10 @@ hooks! {
         around_moving(
             to,
             || real::sendfile(to, from, at, length),
-            |start, returned| wrote(Op::Sendfile, start, to, Place::Own, length as u64, returned as i64, 0),
+            |start, returned| {
+                left_moved(from, at);
+                wrote(Op::Sendfile, start, to, Place::Own, length as u64, returned as i64, 0);
+            },
         )
     }
 
@@ -79,6 +91,7 @@ hooks! {
         to,
         || real::splice(from, from_at, to, to_at, length, flags),
         |start, returned| {
+            left_moved(from, from_at);
             wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
         },
     );

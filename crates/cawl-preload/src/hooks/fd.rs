@@ -1,5 +1,6 @@
 //! close, dup, fcntl and lseek.
 
+use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
 use crate::hooks::emit::{about, around_moving, closed, did, event, mapping, record};
@@ -13,11 +14,20 @@ use cawl_wire::{Event, FileKind, Op, flag};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::off_t;
 
+/// True if the calls of a descriptor that move no data are recorded, too: it can write, or leads to a file and
+/// its reads are recorded.
+fn is_told(file: &Descriptor) -> bool {
+    file.is_writable() || reads() && file.kind() == FileKind::Regular
+}
+
 /// Looks at a descriptor that is about to be closed: the event to send afterwards, if it matters. The
 /// table forgets the descriptor now, because after the call its number may be another thread's.
 fn closing(fd: c_int) -> Option<Event> {
-    let writable = descriptors::if_known(fd)?.is_writable();
-    let entered = if writable { guard::enter_or_count() } else { guard::enter() };
+    let Some(file) = descriptors::if_known(fd) else {
+        descriptors::forget_reads(fd);
+        return None;
+    };
+    let entered = if is_told(file) { guard::enter_or_count() } else { guard::enter() };
     let Some(inside) = entered else {
         descriptors::forget(fd);
         return None;
@@ -39,8 +49,9 @@ fn closing(fd: c_int) -> Option<Event> {
     if mappings::any() {
         mapping::closing(&inside, event.dev, event.ino);
     }
+    let told = is_told(file);
     descriptors::forget(fd);
-    (event.flags & flag::WRITABLE != 0).then_some(event)
+    told.then_some(event)
 }
 
 /// What the program is told of the tracer's own descriptor.
@@ -70,7 +81,7 @@ fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
         let now = clock::now();
         for (fd, file) in descriptors::told(first, last) {
-            if file.is_writable() {
+            if is_told(file) {
                 record(&inside, Op::Close, (now, now), Some((fd, file)), 0, |_| {});
             }
         }
@@ -80,7 +91,7 @@ fn closing_range(first: c_uint, last: c_uint) {
 
 /// Whether an exec closes this descriptor has changed.
 fn marked(start: u64, fd: c_int, until_exec: bool) {
-    if descriptors::if_known(fd).is_some_and(|file| file.is_writable() && file.kind() == FileKind::Regular) {
+    if descriptors::if_known(fd).is_some_and(|file| is_told(file) && file.kind() == FileKind::Regular) {
         did(Op::Dup, start, fd, i64::from(fd), |event| mark(event, until_exec));
     }
 }
@@ -99,7 +110,7 @@ fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
     {
         let Some(_inside) = guard::enter() else {
             descriptors::forget(to);
-            if descriptors::if_known(from).is_some_and(Descriptor::is_writable) {
+            if descriptors::if_known(from).is_some_and(is_told) {
                 guard::count_unseen();
             }
             return;
@@ -109,7 +120,7 @@ fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
         }
         descriptors::duplicated(from, to);
     }
-    if descriptors::if_known(to).is_some_and(Descriptor::is_writable) {
+    if descriptors::if_known(to).is_some_and(is_told) {
         did(Op::Dup, start, from, i64::from(to), |event| mark(event, until_exec));
     }
 }

@@ -1,10 +1,11 @@
 //! Terminals and handles: calls that put something at descriptors without saying so.
 
-use crate::base::{clock, guard, real};
+use crate::base::{clock, real};
 use crate::hooks::emit::happened;
+use crate::hooks::open::opened_unnamed;
 use crate::hooks::process::{before_fork, in_child};
 use crate::session;
-use crate::state::descriptors::{self, Opening};
+use crate::state::descriptors;
 use cawl_wire::Op;
 use core::ffi::{c_char, c_int, c_void};
 
@@ -41,10 +42,10 @@ hooks! {
     }
 
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int {
+        let start = clock::now();
         let fd = real::open_by_handle_at(mount, handle, flags);
-        if session::active() && fd >= 0 && let Some(_inside) = guard::enter() && session::is_ours() {
-            let opening = (flags & libc::O_ACCMODE != libc::O_RDONLY).then_some(&Opening::UNKNOWN);
-            session::opened(fd, opening);
+        if session::active() {
+            opened_unnamed(start, fd, flags & !libc::O_CREAT);
         }
         fd
     }

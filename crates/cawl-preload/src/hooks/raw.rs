@@ -5,16 +5,18 @@ use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{guard, interrupted, real};
 use crate::hooks::aio::Requests;
-use crate::hooks::copy::{place, truncated};
+use crate::hooks::copy::{left_moved, place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote};
 use crate::hooks::lock;
 use crate::hooks::process::ending;
+use crate::hooks::sync::advised_to_read;
 use crate::hooks::write::{asked, write_flags};
 use crate::session;
 use crate::state::descriptors::Opening;
 use crate::tries;
 use cawl_wire::{Ended, Op};
 use core::ffi::{c_char, c_int, c_long, c_uint};
+use libc::mode_t;
 
 /// What to jump to: the real function, or [`understood`].
 #[cfg(not(test))]
@@ -64,9 +66,12 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_lseek
         | libc::SYS_memfd_create
         | libc::SYS_seccomp
+        | libc::SYS_readahead
         | libc::SYS_exit_group => true,
         libc::SYS_prctl => true,
-        libc::SYS_read | libc::SYS_pread64 => reads(),
+        libc::SYS_read | libc::SYS_pread64 | libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
+            reads()
+        }
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_rename | libc::SYS_open | libc::SYS_creat => true,
         _ => false,
@@ -104,6 +109,25 @@ unsafe extern "C-unwind" fn understood(
             }
             libc::SYS_dup => return c_long::from(super::fd::dup(fd)),
             libc::SYS_dup3 => return c_long::from(super::fd::dup3(fd, b as c_int, c as c_int)),
+            libc::SYS_read => return super::read::read(fd, b as *mut _, c as usize) as c_long,
+            libc::SYS_pread64 => return super::read::pread(fd, b as *mut _, c as usize, d) as c_long,
+            libc::SYS_readv => return super::read::readv(fd, b as *const _, c as c_int) as c_long,
+            libc::SYS_preadv => return super::read::preadv(fd, b as *const _, c as c_int, d) as c_long,
+            libc::SYS_preadv2 => {
+                return super::read::preadv2(fd, b as *const _, c as c_int, d, f as c_int) as c_long;
+            }
+            libc::SYS_openat => {
+                return c_long::from(super::open::openat(fd, b as *const c_char, c as c_int, d as mode_t));
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => {
+                return c_long::from(super::open::open(a as *const c_char, b as c_int, c as mode_t));
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_creat => return c_long::from(super::open::creat(a as *const c_char, b as mode_t)),
+            libc::SYS_memfd_create => {
+                return c_long::from(super::open::memfd_create(a as *const c_char, b as c_uint));
+            }
             libc::SYS_lseek => return super::fd::lseek(fd, b, c as c_int),
             libc::SYS_chdir => return c_long::from(super::names::chdir(a as *const c_char)),
             libc::SYS_fchdir => return c_long::from(super::names::fchdir(fd)),
@@ -162,8 +186,6 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
         match number {
             libc::SYS_write => wrote(Op::Write, start, fd, Place::Own, length, returned, 0),
             libc::SYS_pwrite64 => wrote(Op::Pwrite, start, fd, Place::At(d as u64), length, returned, 0),
-            libc::SYS_read => wrote(Op::Read, start, fd, Place::Own, length, returned, 0),
-            libc::SYS_pread64 => wrote(Op::Pread, start, fd, Place::At(d as u64), length, returned, 0),
             libc::SYS_writev => {
                 let asked = asked(b as *const _, c as c_int, returned as isize);
                 wrote(Op::Writev, start, fd, Place::Own, asked, returned, 0);
@@ -175,10 +197,14 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
                 let flags = if number == libc::SYS_pwritev2 { write_flags(f as c_int) } else { 0 };
                 wrote(Op::Pwritev, start, fd, place, asked, returned, flags);
             }
-            libc::SYS_sendfile => wrote(Op::Sendfile, start, fd, Place::Own, d as u64, returned, 0),
+            libc::SYS_sendfile => {
+                left_moved(b as c_int, c as *const _);
+                wrote(Op::Sendfile, start, fd, Place::Own, d as u64, returned, 0);
+            }
             libc::SYS_vmsplice => wrote(Op::Splice, start, fd, Place::Nowhere, 0, returned, 0),
             libc::SYS_tee => wrote(Op::Splice, start, b as c_int, Place::Nowhere, length, returned, 0),
             libc::SYS_splice | libc::SYS_copy_file_range => {
+                left_moved(fd, b as *const _);
                 let op = if number == libc::SYS_splice { Op::Splice } else { Op::CopyRange };
                 let place = place(d as *mut _, returned as isize);
                 wrote(op, start, c as c_int, place, arguments[4] as u64, returned, 0);
@@ -195,6 +221,7 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             }),
             libc::SYS_fcntl => lock::controlled(start, fd, b as c_int, c as *const _, returned as c_int),
             libc::SYS_flock => lock::of_file(start, fd, b as c_int, returned as c_int),
+            libc::SYS_readahead => advised_to_read(start, fd, b, c as usize, returned),
             libc::SYS_ftruncate => {
                 did(Op::Truncate, start, fd, returned, |event| event.offset = b as u64);
             }
@@ -205,21 +232,9 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
                     (event.offset, event.requested, event.aux) = (c as u64, d as u64, b as u32);
                 });
             }
-            libc::SYS_openat => {
-                super::open::opened(start, returned as c_int, c as c_int, fd, b as *const c_char)
-            }
             // The flags lie behind a pointer; the kernel's own answer about the descriptor will do.
-            libc::SYS_openat2 | libc::SYS_memfd_create => {
+            libc::SYS_openat2 => {
                 super::open::opened_unnamed(start, returned as c_int, libc::O_RDWR);
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => {
-                super::open::opened(start, returned as c_int, b as c_int, libc::AT_FDCWD, a as *const c_char)
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_creat => {
-                let flags = libc::O_WRONLY | libc::O_TRUNC;
-                super::open::opened(start, returned as c_int, flags, libc::AT_FDCWD, a as *const c_char);
             }
             // Sent as a file, by whose name the daemon knows that there are unseen calls.
             libc::SYS_io_uring_setup if returned >= 0 => {

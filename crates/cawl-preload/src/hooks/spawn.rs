@@ -9,6 +9,7 @@ use crate::hooks::emit::stream::{closing, opened};
 use crate::hooks::emit::{closed, happened, mapping, record};
 use crate::session::environment::{parts, take_room};
 use crate::session::{self, target};
+use crate::state::creation::Creation;
 use crate::state::glibc_file::Stream;
 use crate::state::names::{self, Source};
 use crate::state::{birth, stream_table};
@@ -288,7 +289,7 @@ hooks! {
         let stream = real::popen(command, mode);
         spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
         if let Some(stream) = Stream::if_any(stream) {
-            opened(start, stream, true, core::ptr::null(), 0);
+            opened(start, stream, true, core::ptr::null(), (Creation::Never, 0));
         }
         stream
     }

@@ -2,9 +2,11 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, real, sys};
+use crate::hooks::emit::reading;
 use crate::hooks::emit::stream::{after, after_all, closing, opened};
 use crate::hooks::emit::{around, closed, did};
 use crate::session;
+use crate::state::creation::Creation;
 use crate::state::descriptors;
 use crate::state::glibc_file::Stream;
 use crate::state::stream_table::{self, Before, before, peek};
@@ -24,20 +26,21 @@ fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
     returned
 }
 
-/// What a mode means for the opening.
+/// What a mode means for the opening, `then` being the time before it.
 ///
 /// # Safety
 /// `mode` must be null, or what a function took that succeeded.
-unsafe fn mode_flags(mode: *const c_char) -> u32 {
+unsafe fn mode_flags(mode: *const c_char, then: (i64, u32)) -> (Creation, u32) {
     if mode.is_null() {
-        return 0;
+        return (Creation::Never, 0);
     }
     // SAFETY: the caller's promise.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let bit = |given: bool, flag: u32| if given { flag } else { 0 };
     // What follows a comma is the name of a character set.
     let close = mode.iter().take_while(|byte| **byte != b',').any(|byte| *byte == b'e');
-    bit(mode.first() == Some(&b'w'), flag::TRUNC) | bit(close, flag::CLOEXEC)
+    let flags = bit(mode.first() == Some(&b'w'), flag::TRUNC) | bit(close, flag::CLOEXEC);
+    (Creation::of_mode(mode, then), flags)
 }
 
 /// A stream was moved, which flushes it; its descriptor may have moved too.
@@ -65,7 +68,7 @@ fn moving(stream: Stream, call: impl FnOnce() -> c_int) -> c_int {
         return call();
     }
     let before = peek(stream);
-    let returned = call();
+    let returned = reading::moving(stream, call);
     moved(stream, before, i64::from(returned));
     returned
 }
@@ -126,9 +129,10 @@ unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: 
 
 hooks! {
     fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        let then = sys::coarse_time();
         around(|| real::fopen(path, mode), |start, stream| {
             if let Some(stream) = Stream::if_any(stream) {
-                opened(start, stream, true, path, mode_flags(mode));
+                opened(start, stream, true, path, mode_flags(mode, then));
             }
         })
     }
@@ -140,7 +144,7 @@ hooks! {
                 if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
                     descriptors::flags_changed(fd);
                 }
-                opened(start, stream, false, core::ptr::null(), 0);
+                opened(start, stream, false, core::ptr::null(), (Creation::Never, 0));
             }
         })
     }
@@ -155,18 +159,19 @@ hooks! {
         }
         let event = closing(Stream::open(stream));
         let start = clock::now();
+        let then = sys::coarse_time();
         let again = real::freopen(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         tries::give_back(buffer);
         if let Some(stream) = Stream::if_any(again) {
-            opened(start, stream, true, path, mode_flags(mode));
+            opened(start, stream, true, path, mode_flags(mode, then));
         }
         again
     }
 
     fn tmpfile, tmpfile64() -> *mut FILE = around(|| real::tmpfile(), |start, stream| {
         if let Some(stream) = Stream::if_any(stream) {
-            opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
+            opened(start, stream, true, core::ptr::null(), (Creation::Always, flag::TMPFILE));
         }
     });
 

@@ -5,7 +5,15 @@ use crate::hooks::emit::{around, did, happened};
 use crate::tries;
 use cawl_wire::Op;
 use core::ffi::{c_int, c_uint};
-use libc::off_t;
+use libc::{off_t, size_t, ssize_t};
+
+/// Records a readahead: it does what the advice to read does.
+pub fn advised_to_read(start: u64, fd: c_int, offset: off_t, count: usize, returned: i64) {
+    did(Op::Advise, start, fd, returned, |event| {
+        (event.offset, event.requested) = (offset as u64, count as u64);
+        event.aux = libc::POSIX_FADV_WILLNEED as u32;
+    });
+}
 
 hooks! {
     fn fsync(fd: c_int) -> c_int {
@@ -39,6 +47,11 @@ hooks! {
             event.requested = length as u64;
             event.aux = flags;
         }),
+    );
+
+    fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = around(
+        || real::readahead(fd, offset, count),
+        |start, returned| advised_to_read(start, fd, offset, count, returned as i64),
     );
 
     // Returns the error instead of setting errno.

@@ -3,7 +3,7 @@
 use crate::base::guard::{Inside, keeping_errno};
 use crate::base::{clock, hot};
 use crate::session::{fork, open};
-use crate::state::descriptors::{self, Descriptor, Opening};
+use crate::state::descriptors::{self, Descriptor, Found, Opening};
 use crate::transport::slot::{self, Slot};
 use crate::transport::{link, socket, table};
 use cawl_wire::{Event, Op};
@@ -119,7 +119,7 @@ fn find_out(fd: c_int) -> Option<&'static Descriptor> {
 
 #[cold]
 #[inline(never)]
-fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, u64)> {
+fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, Found)> {
     if fd < 0 || link::is_own(fd) {
         return None;
     }
@@ -128,10 +128,10 @@ fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor,
 }
 
 /// A descriptor was just opened by this process, which is not a vfork child. Looked at now if the opening is
-/// told, else when first used; the file's size in bytes, if it was looked at.
-pub fn opened(fd: c_int, opening: Option<&Opening>) -> Option<u64> {
+/// told, else when first used; what was found, if it was looked at.
+pub fn opened(fd: c_int, opening: Option<&Opening>) -> Option<Found> {
     descriptors::opened(fd)?;
-    look_at(fd, Some(opening?)).map(|(_, size)| size)
+    look_at(fd, Some(opening?)).map(|(_, found)| found)
 }
 
 /// Prepares for telling a name; false in a vfork child. That may use its parent's ring, where nothing is to

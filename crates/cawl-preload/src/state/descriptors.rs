@@ -1,8 +1,8 @@
 //! What the tracer knows about each descriptor, and where in the file a write went.
 //!
 //! The law of this module: **correct beats fast.** An offset is only counted along while nothing else can
-//! move it: the description was opened here, write-only and not appending, was never duplicated, and no
-//! process was started since. In every other case the kernel is asked after the call. A description whose
+//! move it: the description was opened here, to write only and not to append, or by open(2) to read only; was
+//! never duplicated, and no process was started since. In every other case the kernel is asked after the call. A description whose
 //! duplicate was closed again (dd puts its output at descriptor 1 so) is alone again: one more question,
 //! and it is counted along. Entries are indexed by descriptor, never folded; all fields are atomics, so a
 //! race in the program stays one of wrong figures.
@@ -12,7 +12,7 @@ mod position;
 pub use position::moved_unseen;
 
 use crate::base::hot::HOT;
-use crate::base::sys;
+use crate::base::{settings, sys};
 use crate::state::birth;
 use crate::state::names::{self, Source};
 use crate::transport::slot::{self, Slot};
@@ -32,6 +32,11 @@ const OPENED: u8 = 1;
 const KNOWN: u8 = 2;
 /// The same, but there was no room yet for telling the daemon which file it is.
 const UNTOLD: u8 = 3;
+
+/// Reads through it are recorded, and what of its file was cached has been asked.
+const RECORDED: u8 = 1;
+/// Reads through it are left out: it leads to no file.
+const LEFT_OUT: u8 = 2;
 
 /// The description has no other descriptor.
 const ALONE: i32 = 0;
@@ -70,6 +75,8 @@ pub struct Descriptor {
     kind: AtomicU8,
     /// True if positions mean something for it, so that a write moves the offset.
     moves: AtomicBool,
+    /// [`RECORDED`], [`LEFT_OUT`], or 0 while that is not known.
+    reads: AtomicU8,
 }
 
 /// One line of the cache for each descriptor.
@@ -97,6 +104,7 @@ static FIRST: [Descriptor; PER_PAGE] = [const {
         state: AtomicU8::new(UNKNOWN),
         kind: AtomicU8::new(0),
         moves: AtomicBool::new(false),
+        reads: AtomicU8::new(0),
         twin: AtomicI32::new(ALONE),
         was: AtomicU32::new(0),
     }
@@ -164,6 +172,33 @@ pub fn continued(slot: &Slot, fd: c_int, op: Op) -> Option<&'static Descriptor> 
     entry(fd).filter(|descriptor| slot.goes_on(slot::key(descriptor.number.load(Relaxed), op)))
 }
 
+/// Whether reads through a descriptor are recorded, if that is known.
+#[inline(always)]
+pub fn records_reads(fd: c_int) -> Option<bool> {
+    let file = entry(fd)?;
+    match file.reads.load(Relaxed) {
+        RECORDED if file.ready.load(Acquire) == HOT.session.load(Relaxed) => Some(true),
+        LEFT_OUT => Some(false),
+        _ => None,
+    }
+}
+
+/// Notes whether reads through a descriptor are recorded.
+pub fn note_reads(fd: c_int, recorded: bool) {
+    if let Some(file) = make_entry(fd) {
+        file.reads.store(if recorded { RECORDED } else { LEFT_OUT }, Relaxed);
+    }
+}
+
+/// The same is not known any more. To be called before a descriptor is closed of which nothing else is known.
+pub fn forget_reads(fd: c_int) {
+    if let Some(file) = entry(fd)
+        && file.reads.load(Relaxed) != 0
+    {
+        file.reads.store(0, Relaxed);
+    }
+}
+
 /// What is known about a descriptor, told to the daemon or not.
 pub fn if_known(fd: c_int) -> Option<&'static Descriptor> {
     entry(fd).filter(|file| file.state.load(Acquire) >= KNOWN)
@@ -203,6 +238,8 @@ pub fn forget(fd: c_int) {
         if let other @ 1.. = file.twin.swap(ALONE, Relaxed) {
             leave_alone(fd, other - 1);
         }
+    } else {
+        forget_reads(fd);
     }
 }
 
@@ -254,11 +291,14 @@ pub struct Opening {
     pub directory: c_int,
     /// A string: the call has succeeded.
     pub name: *const c_char,
+    /// If it leads to no file, nothing is told of it.
+    pub files_only: bool,
 }
 
 impl Opening {
     /// By a function that does not say how.
-    pub const UNKNOWN: Opening = Opening { flags: None, directory: libc::AT_FDCWD, name: core::ptr::null() };
+    pub const UNKNOWN: Opening =
+        Opening { flags: None, directory: libc::AT_FDCWD, name: core::ptr::null(), files_only: false };
 
     /// The file, if its path follows from the name.
     fn file(&self, stat: &sys::Stat) -> Option<FileId> {
@@ -281,11 +321,23 @@ fn identify(fd: c_int, stat: &sys::Stat, opening: Option<&Opening>) -> (FileId, 
     }
 }
 
-/// Finds out what a descriptor leads to, and the file's size in bytes, and tells the daemon.
+/// What was found of a file when a descriptor was looked at.
+pub struct Found {
+    /// Its size, in bytes.
+    pub size: u64,
+    /// See [`sys::Stat::born`].
+    pub born: (i64, u32),
+}
+
+/// Finds out what a descriptor leads to, and tells the daemon.
 #[inline(never)]
-pub fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, u64)> {
+pub fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, Found)> {
     let stat = sys::fstat(fd)?;
-    let size = stat.st_size as u64;
+    let found = Found { size: stat.st_size as u64, born: stat.born };
+    let is_file = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
+    if !is_file && opening.is_some_and(|opening| opening.files_only) {
+        return None;
+    }
     let (identity, source) = identify(fd, &stat, opening);
     let file = make_entry(fd)?;
     let fresh = file.session.load(Relaxed) == HOT.session.load(Relaxed);
@@ -294,12 +346,12 @@ pub fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descrip
         if names::tell(identity, &stat, source) {
             file.enter(KNOWN);
         }
-        return Some((file, size));
+        return Some((file, found));
     }
     file.describe(fd, identity, &stat, opening, state, fresh);
     let told = names::tell(identity, &stat, source);
     file.enter(if told { KNOWN } else { UNTOLD });
-    Some((file, size))
+    Some((file, found))
 }
 
 /// What the flags of an open-file description mean for an event.
@@ -321,6 +373,16 @@ pub fn event_flags(open_flags: c_int) -> u32 {
         flags |= flag::WRITABLE;
     }
     flags
+}
+
+/// True if every call that moves a descriptor of this opening by what it reads or writes is seen. The C
+/// library makes a stream's reads itself.
+fn moves_seen(opening: Option<&Opening>, open_flags: c_int) -> bool {
+    match open_flags & (libc::O_ACCMODE | libc::O_APPEND) {
+        libc::O_WRONLY => true,
+        libc::O_RDONLY => settings::reads() && opening.is_some_and(|opening| opening.flags.is_some()),
+        _ => false,
+    }
 }
 
 /// A descriptor was duplicated: both lead to one description, and whichever moves it moves both.
@@ -348,6 +410,15 @@ pub fn duplicated(from: c_int, to: c_int) {
     copy.session.store(source.session.load(Relaxed), Relaxed);
     copy.epoch.store(0, Relaxed);
     copy.enter(source.state.load(Relaxed));
+    copy.reads.store(source.reads.load(Relaxed), Relaxed);
+}
+
+/// Something may move a descriptor that is not seen: a stream made of it, or a copy from it.
+pub fn moves_unseen(fd: c_int) {
+    if let Some(file) = entry(fd) {
+        file.epoch.store(0, Relaxed);
+        file.twin.store(CROWDED, Relaxed);
+    }
 }
 
 /// fcntl(F_SETFL) may have changed appending, direct or synchronous writing.
@@ -401,8 +472,7 @@ impl Descriptor {
             && state == OPENED
             && fresh
             && kind == FileKind::Regular
-            && open_flags & libc::O_ACCMODE == libc::O_WRONLY
-            && open_flags & libc::O_APPEND == 0;
+            && moves_seen(opening, open_flags);
         self.identify(file);
         self.flags.store(flags, Relaxed);
         self.kind.store(kind as u8, Relaxed);
@@ -438,6 +508,9 @@ impl Descriptor {
         if state != KNOWN {
             self.ready.store(0, Release);
             self.number.store(0, Relaxed);
+        }
+        if matches!(state, UNKNOWN | OPENED) {
+            self.reads.store(0, Relaxed);
         }
         self.state.store(state, Release);
         if state == KNOWN {

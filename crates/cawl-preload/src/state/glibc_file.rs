@@ -14,7 +14,9 @@ use libc::FILE;
 #[derive(Clone, Copy)]
 struct Layout {
     flags: c_int,
-    read: [*mut u8; 3],
+    read_next: *mut u8,
+    read_end: *mut u8,
+    read_base: *mut u8,
     write_base: *mut u8,
     write_next: *mut u8,
     write_end: *mut u8,
@@ -36,6 +38,9 @@ struct Layout {
 
 /// The stream is line buffered.
 const LINE: c_int = 0x200;
+/// It has met the end of its file, or an error. In the macros of feof and ferror.
+const AT_END: c_int = 0x10;
+const FAILED: c_int = 0x20;
 
 /// How a stream buffers.
 #[derive(Clone, Copy)]
@@ -51,6 +56,40 @@ impl Buffering {
     #[inline(always)]
     pub fn pack(self) -> u64 {
         u64::from(self.by_line) << 32 | u64::from(self.size)
+    }
+}
+
+/// What a stream has read ahead at one moment.
+#[derive(Clone, Copy)]
+pub struct Filled {
+    /// Addresses: the next byte, and the begin and end of what was read last.
+    next: usize,
+    end: usize,
+    base: usize,
+    /// These are not those of the buffer: the stream is wide, or bytes were pushed back.
+    pub is_aside: bool,
+    /// Its end was met.
+    pub at_end: bool,
+    /// It has failed.
+    pub failed: bool,
+}
+
+impl Filled {
+    /// Bytes that are there to be taken.
+    #[inline(always)]
+    pub fn left(&self) -> u64 {
+        self.end.saturating_sub(self.next) as u64
+    }
+
+    /// Bytes that were read last.
+    pub fn read(&self) -> u64 {
+        self.end.saturating_sub(self.base) as u64
+    }
+
+    /// True if the buffer can only have been filled again since.
+    #[inline(always)]
+    pub fn is_other(&self, since: &Filled) -> bool {
+        self.end != since.end || self.next < since.next || self.at_end != since.at_end
     }
 }
 
@@ -147,6 +186,31 @@ impl Stream {
     fn pending_wide(self) -> u32 {
         // SAFETY: it is open.
         unsafe { real::__fpending(self.0) as u32 }
+    }
+
+    /// True if so many bytes can be taken without the kernel.
+    #[inline(always)]
+    pub fn holds(self, length: u64) -> bool {
+        let fields = self.fields();
+        // Of a wide stream, these are not what is taken.
+        let left = (fields.read_end as isize).wrapping_sub(fields.read_next as isize);
+        fields.mode <= 0 && left > 0 && left as u64 >= length
+    }
+
+    /// What it has read ahead.
+    #[inline(always)]
+    pub fn filled(self) -> Filled {
+        let fields = self.fields();
+        let (base, end) = (fields.read_base as usize, fields.read_end as usize);
+        let is_within = (fields.buffer as usize..=fields.buffer_end as usize).contains(&end);
+        Filled {
+            next: fields.read_next as usize,
+            end,
+            base,
+            is_aside: fields.mode > 0 || !is_within && end != base,
+            at_end: fields.flags & AT_END != 0,
+            failed: fields.flags & FAILED != 0,
+        }
     }
 
     /// True if so many bytes can only stay in its buffer.

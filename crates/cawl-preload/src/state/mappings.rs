@@ -7,7 +7,7 @@
 //! is an estimate, and says so.
 
 use crate::base::guard::count_unseen;
-use crate::base::sys;
+use crate::base::{page_cache, sys};
 use crate::state::descriptors::{self, Descriptor};
 use cawl_wire::{Event, FileId, FileKind, flag};
 use core::ffi::c_int;
@@ -16,8 +16,6 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 
 /// Mappings that can be followed; further ones are counted as unseen.
 const SIZE: usize = 512;
-const PAGE: usize = 4096;
-const CACHESTAT: libc::c_long = 451;
 /// Being filled in.
 const TAKEN: usize = 1;
 
@@ -59,7 +57,6 @@ static TABLE: [Mapping; SIZE] = [const {
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Entries that were ever in use are all below this index.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
-static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
 /// True if there is anything to look at.
 #[inline(always)]
@@ -95,7 +92,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     mapping.ino.store(identity.ino, Relaxed);
     mapping.birth.store(identity.birth, Relaxed);
     mapping.fd.store(fd, Relaxed);
-    mapping.dirty.store(cachestat(fd, offset, length).unwrap_or(0), Relaxed);
+    mapping.dirty.store(page_cache::dirty(fd, offset, length as u64).unwrap_or(0), Relaxed);
     mapping.told.store(0, Relaxed);
     mapping.writable.store(writable, Relaxed);
     mapping.start.store(start, Release);
@@ -134,7 +131,7 @@ impl Mapping {
         let (_, length) = self.range()?;
         let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
         let fd = descriptors::descriptor_of(self.fd.load(Relaxed), dev, ino)?;
-        cachestat(fd, self.offset.load(Relaxed), length)
+        page_cache::dirty(fd, self.offset.load(Relaxed), length as u64)
     }
 
     /// Bytes that became dirty since the latest look.
@@ -166,23 +163,6 @@ impl Mapping {
         event.kind = FileKind::Regular;
         event.flags |= flag::ESTIMATED | flag::WRITABLE;
     }
-}
-
-/// Dirty bytes of a range of a file, those under writeback included; None if the kernel does not tell.
-fn cachestat(fd: c_int, offset: u64, length: usize) -> Option<u64> {
-    if NO_CACHESTAT.load(Relaxed) {
-        return None;
-    }
-    let range = [offset, length as u64];
-    let mut found = [0u64; 5];
-    // SAFETY: places for a cachestat_range and a cachestat, both plain numbers.
-    let done =
-        unsafe { sys::call(CACHESTAT, [fd as usize, &raw const range as usize, &raw mut found as usize]) };
-    if done == -(libc::ENOSYS as isize) {
-        NO_CACHESTAT.store(true, Relaxed);
-    }
-    // nr_cache, nr_dirty, nr_writeback, …
-    (done == 0).then(|| (found[1] + found[2]) * PAGE as u64)
 }
 
 /// The mappings of a range of addresses.

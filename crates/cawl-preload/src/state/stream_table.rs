@@ -32,8 +32,15 @@ static HELD: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
 static UNPLACED: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
+    static stdin: *mut FILE;
     static stdout: *mut FILE;
     static stderr: *mut FILE;
+}
+
+/// Standard input, whatever the program made of the variable.
+pub fn standard_input() -> *mut FILE {
+    // SAFETY: as below.
+    unsafe { stdin }
 }
 
 /// Standard output, whatever the program made of the variable.

@@ -1,6 +1,7 @@
 //! From a finished call to an event in the thread's slot.
 
 pub mod mapping;
+pub mod reading;
 pub mod stream;
 
 use crate::base::guard::{self, Inside};
@@ -71,7 +72,7 @@ pub fn about(event: &mut Event, fd: c_int, file: &Descriptor) {
     event.flags = file.flags();
 }
 
-/// Records a call that wrote to a descriptor, or would have.
+/// Records a call that wrote to a descriptor or read from it, or would have.
 #[inline(always)]
 pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
     wrote_inside(op, start, fd, place, requested, returned, flags);
@@ -116,7 +117,8 @@ fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd
     let mut event = event(inside, op, call.start, call.start.wrapping_add(duration));
     about(&mut event, fd, file);
     (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
-    let flags = flags | file.take_stamps_read();
+    let is_read = matches!(op, Op::Read | Op::Pread);
+    let flags = flags | if is_read { 0 } else { file.take_stamps_read() };
     event.flags |= flags;
     if event.returned < 0 {
         event.errno = inside.errno();

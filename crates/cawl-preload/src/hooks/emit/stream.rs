@@ -2,9 +2,11 @@
 
 use super::{about, event, record};
 use crate::base::guard::{self, Inside};
+use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, interrupted, sys};
 use crate::session;
+use crate::state::creation::Creation;
 use crate::state::descriptors::{self, Descriptor, Opening};
 use crate::state::glibc_file::{Buffering, Stream};
 use crate::state::stream_table::{self, Before, account, before_giving, leave, remember};
@@ -150,7 +152,7 @@ fn after_whole(
 }
 
 /// Fills in how the stream buffers.
-fn describe(event: &mut Event, buffering: Buffering) {
+pub fn describe(event: &mut Event, buffering: Buffering) {
     event.buffer = buffering.size;
     event.flags |= flag::STREAM_KNOWN;
     if buffering.size <= 1 {
@@ -195,9 +197,14 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &Descriptor) {
     }
 }
 
+fn is_file(fd: c_int) -> bool {
+    sys::fstat_for(fd, |stat| FileKind::from_mode(stat.st_mode)) == Some(FileKind::Regular)
+}
+
 /// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new, and by this
 /// name if it is not null.
-pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, flags: u32) {
+pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (Creation, u32)) {
+    let (creation, flags) = how;
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     if !session::is_ours() {
@@ -208,19 +215,30 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, flags:
     if fd < 0 {
         return;
     }
-    let opening = Opening { name, ..Opening::UNKNOWN };
-    let size = if own { session::opened(fd, writable.then_some(&opening)) } else { None };
-    if !writable {
-        return;
+    let told = writable || reads();
+    let mut created = 0;
+    let mut size = None;
+    if own {
+        let opening = Opening { name, files_only: !writable, ..Opening::UNKNOWN };
+        let Some(found) = session::opened(fd, told.then_some(&opening)) else { return };
+        created = creation.flag(fd, &found);
+        size = Some(found.size);
+    } else {
+        descriptors::moves_unseen(fd);
+        if !told || !writable && !is_file(fd) {
+            return;
+        }
     }
     let Some(file) = session::learn(fd) else { return };
-    stream_table::place_new(stream);
+    if writable {
+        stream_table::place_new(stream);
+    }
     let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
     record(&inside, Op::StreamOpen, (start, end), Some((fd, file)), i64::from(fd), |event| {
-        event.flags |= flags;
+        event.flags |= flags | created;
         event.requested = size;
     });
-    if file.kind() == FileKind::Regular {
+    if writable && file.kind() == FileKind::Regular {
         tries::opened(stream);
         if own && size == 0 {
             tries::opened_empty(fd);
@@ -229,7 +247,7 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, flags:
 }
 
 /// Looks at a stream that is about to be closed, and forgets it and its descriptor. The event, to be
-/// completed by [`closed`](super::closed), is None if the stream never could write.
+/// completed by [`closed`](super::closed), is None if the stream never could write, nor read a file.
 pub fn closing(stream: Stream) -> Option<Event> {
     stream_table::displace(stream);
     let inside = guard::enter()?;
@@ -244,7 +262,8 @@ pub fn closing(stream: Stream) -> Option<Event> {
     } else {
         descriptors::if_known(fd).and_then(|_| session::learn(fd))
     };
-    let event = found.filter(|file| file.is_writable()).map(|file| {
+    let told = |file: &&Descriptor| file.is_writable() || reads() && file.kind() == FileKind::Regular;
+    let event = found.filter(told).map(|file| {
         let mut event = event(&inside, Op::StreamClose, 0, 0);
         about(&mut event, fd, file);
         event.pending_before = held;

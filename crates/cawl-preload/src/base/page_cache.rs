@@ -1,0 +1,125 @@
+//! What of a file is in the page cache, as the kernel tells: by cachestat(2), since Linux 6.5, else by
+//! mincore(2).
+//!
+//! The law of this module: nothing is opened, and nothing is read in. The mapping that mincore needs allows
+//! no access and is gone when the answer is there.
+
+use crate::base::sys;
+use core::ffi::c_int;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Length of a page, in bytes.
+pub const PAGE: u64 = 4096;
+const CACHESTAT: libc::c_long = 451;
+/// Pages of one mincore.
+const WINDOW: usize = 256;
+static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
+
+/// Dirty bytes of a range of a file, those under writeback included; None if the kernel does not tell.
+pub fn dirty(fd: c_int, offset: u64, length: u64) -> Option<u64> {
+    // nr_cache, nr_dirty, nr_writeback, …
+    cachestat(fd, offset, length).ok().map(|found| (found[1] + found[2]) * PAGE)
+}
+
+/// Pages of a range of a file that are cached; None if the kernel does not tell. The range is not empty.
+pub fn cached(fd: c_int, offset: u64, length: u64) -> Option<u64> {
+    match cachestat(fd, offset, length) {
+        Ok(found) => Some(found[0]),
+        // An old kernel, or a filter.
+        Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
+            mincore(fd, offset, length)
+        }
+        Err(_) => None,
+    }
+}
+
+fn cachestat(fd: c_int, offset: u64, length: u64) -> Result<[u64; 5], isize> {
+    let unknown = -(libc::ENOSYS as isize);
+    if NO_CACHESTAT.load(Relaxed) {
+        return Err(unknown);
+    }
+    let range = [offset, length];
+    let mut found = [0u64; 5];
+    // SAFETY: places for a cachestat_range and a cachestat, both plain numbers.
+    let done =
+        unsafe { sys::call(CACHESTAT, [fd as usize, &raw const range as usize, &raw mut found as usize]) };
+    if done == unknown {
+        NO_CACHESTAT.store(true, Relaxed);
+    }
+    if done == 0 { Ok(found) } else { Err(done) }
+}
+
+/// To everybody else the kernel says of each page that it is there (`can_do_mincore`, Linux 5.2).
+#[cold]
+fn is_told_the_truth(fd: c_int) -> bool {
+    const FACCESSAT2: libc::c_long = 439;
+    const EFFECTIVE: c_int = 0x200;
+    if sys::fstat_for(fd, |stat| stat.st_uid) == Some(sys::geteuid()) {
+        return true;
+    }
+    let flags = libc::AT_EMPTY_PATH | EFFECTIVE;
+    // SAFETY: an empty string, and numbers.
+    unsafe {
+        let name = c"".as_ptr() as usize;
+        sys::call(FACCESSAT2, [fd as usize, name, libc::W_OK as usize, flags as usize]) == 0
+    }
+}
+
+#[cold]
+fn mincore(fd: c_int, offset: u64, length: u64) -> Option<u64> {
+    if !is_told_the_truth(fd) {
+        return None;
+    }
+    let (length, offset) = (length as usize, offset as usize);
+    let (none, private) = (libc::PROT_NONE as usize, libc::MAP_PRIVATE as usize);
+    // SAFETY: a new mapping at an address of the kernel's choice, without access, disturbs nothing.
+    let at = unsafe { sys::call(libc::SYS_mmap, [0, length, none, private, fd as usize, offset]) };
+    if (-4095..0).contains(&at) {
+        return None;
+    }
+    let at = at as usize;
+    let windows = (0..length).step_by(WINDOW * PAGE as usize);
+    let found = windows.map(|from| window(at + from, (length - from).min(WINDOW * PAGE as usize))).sum();
+    // SAFETY: the mapping made above, which nothing refers to.
+    unsafe { sys::call(libc::SYS_munmap, [at, length]) };
+    found
+}
+
+#[inline(never)]
+fn window(at: usize, length: usize) -> Option<u64> {
+    let mut pages = [0u8; WINDOW];
+    // SAFETY: a mapping, and a place for a byte for each of its pages.
+    let done = unsafe { sys::call(libc::SYS_mincore, [at, length, pages.as_mut_ptr() as usize]) };
+    (done == 0).then(|| pages.iter().map(|page| u64::from(page & 1)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// Both ways of asking find what a file's owner knows to be cached.
+    #[test]
+    fn what_is_cached_is_found_by_both_calls() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 22).unwrap();
+        let fd = file.as_raw_fd();
+        let all = 1 << 22;
+        let both = |offset, length| (cached(fd, offset, length), mincore(fd, offset, length));
+        assert_eq!(both(0, all), (Some(0), Some(0)), "a hole that nobody read");
+        let written = vec![1; 300 * PAGE as usize];
+        std::os::unix::fs::FileExt::write_all_at(&file, &written, 100 * PAGE).unwrap();
+        assert_eq!(mincore(fd, 0, all), Some(300));
+        if cachestat(fd, 0, all).is_err() {
+            eprintln!("SKIPPED: this kernel has no cachestat");
+            return;
+        }
+        assert_eq!(cached(fd, 0, all), Some(300));
+        for (offset, pages) in [(0, 100), (50, 100), (100, 1), (399, 2)] {
+            let (by_cachestat, by_mincore) = both(offset * PAGE, pages * PAGE);
+            assert_eq!(by_cachestat, by_mincore, "{pages} pages from {offset}");
+        }
+        assert_eq!(cached(-1, 0, 4096), None);
+    }
+}

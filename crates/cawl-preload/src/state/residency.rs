@@ -1,0 +1,129 @@
+//! What of a file is cached when this process first reads from it, and of which files that has been asked.
+//!
+//! The law of this module: a question takes some 50 µs at most. A file that is too long for that is looked at
+//! in samples, and the answer is an estimate.
+
+use crate::base::page_cache::{PAGE, cached};
+use crate::state::birth::neighbours;
+use cawl_wire::FileId;
+use core::ffi::c_int;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Ranges of a file: a bit each.
+const RANGES: u64 = 64;
+/// Longest file that is looked at as a whole, in bytes: 2048 pages.
+const WHOLE: u64 = 8 << 20;
+/// Bytes in the middle of each range that are looked at of a longer one: 32 pages.
+const SAMPLE: u64 = 128 << 10;
+/// Files remembered. One that lies at the place of another is asked again.
+const KNOWN: usize = 1 << 14;
+
+/// A word for each file that was asked or is empty.
+static ASKED: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
+
+/// What of a file is cached.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// A bit for each range, the lowest first: more than half of it is cached.
+    pub ranges: u64,
+    /// Length of a range in bytes, whole pages.
+    pub range: u64,
+    /// Bytes cached.
+    pub bytes: u64,
+    /// Only samples were looked at.
+    pub sampled: bool,
+}
+
+/// Notes that there is no need to ask about a file, now or later; false if that had been noted.
+pub fn note(file: FileId) -> bool {
+    let mixed = file.ino ^ u64::from(file.birth) << 32 ^ file.dev.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    ASKED[neighbours(file.dev, file.ino) % KNOWN].swap(mixed, Relaxed) != mixed
+}
+
+/// Asks the kernel about a file of this length. None if it does not tell, or if there is nothing to tell.
+#[cold]
+#[inline(never)]
+pub fn ask(fd: c_int, length: u64) -> Option<Resident> {
+    if length == 0 {
+        return None;
+    }
+    let pages = length.div_ceil(PAGE);
+    let range = pages.div_ceil(RANGES) * PAGE;
+    if length > WHOLE {
+        return by_ranges(fd, length, range, SAMPLE);
+    }
+    let all = cached(fd, 0, pages * PAGE)?;
+    if all == 0 || all == pages {
+        let (ranges, bytes) = if all == 0 { (0, 0) } else { (u64::MAX, length) };
+        return Some(Resident { ranges, range, bytes, sampled: false });
+    }
+    by_ranges(fd, length, range, range)
+}
+
+/// The same range by range, of each at most so many bytes, whole pages.
+fn by_ranges(fd: c_int, length: u64, range: u64, most: u64) -> Option<Resident> {
+    let mut answer = Resident { ranges: 0, range, bytes: 0, sampled: most < range };
+    for (index, begin) in (0..RANGES).map(|index| (index, index * range)).take_while(|one| one.1 < length) {
+        let own = range.min(length - begin);
+        let looked = own.next_multiple_of(PAGE).min(most);
+        let from = begin + (own.next_multiple_of(PAGE) - looked) / 2 / PAGE * PAGE;
+        let found = (cached(fd, from, looked)? * PAGE).min(looked);
+        if found * 2 > looked {
+            answer.ranges |= 1 << index;
+        }
+        answer.bytes += (u128::from(own) * u128::from(found) / u128::from(looked)) as u64;
+    }
+    Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    /// A file of holes, of which that is cached that was written.
+    fn written(length: u64, parts: &[core::ops::Range<u64>]) -> std::fs::File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length).unwrap();
+        for part in parts {
+            file.write_all_at(&vec![1; (part.end - part.start) as usize], part.start).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn a_bit_stands_for_a_range() {
+        let asked = |length, parts: &[core::ops::Range<u64>]| {
+            ask(written(length, parts).as_raw_fd(), length).expect("asked by the owner")
+        };
+        let none = Resident { ranges: 0, range: PAGE, bytes: 0, sampled: false };
+        assert_eq!(asked(1000, &[]), none);
+        assert_eq!(asked(1000, &[0..10]), Resident { ranges: u64::MAX, bytes: 1000, ..none });
+        let two = Resident { ranges: 0b100, bytes: 1808, ..none };
+        assert_eq!(asked(10_000, &[8192..8193]), two, "the last page is not full");
+        let half = Resident { ranges: u64::MAX << 32, range: 4 * PAGE, bytes: 512 << 10, ..none };
+        assert_eq!(asked(1 << 20, &[512 << 10..1 << 20]), half);
+        let few = Resident { ranges: 0b10, range: 4 * PAGE, bytes: 5 * PAGE, ..none };
+        assert_eq!(asked(1 << 20, &[0..2 * PAGE, 4 * PAGE..7 * PAGE]), few, "half is not more than half");
+        assert!(ask(written(0, &[]).as_raw_fd(), 0).is_none());
+    }
+
+    #[test]
+    fn a_long_file_is_looked_at_in_samples() {
+        let length = 64 << 20;
+        let file = written(length, &[0..32 << 20]);
+        let found = ask(file.as_raw_fd(), length).expect("asked by the owner");
+        let wanted = Resident { ranges: u64::MAX >> 32, range: 1 << 20, bytes: 32 << 20, sampled: true };
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_file_is_asked_about_once() {
+        let file = FileId { dev: 99, ino: 12_345, birth: 7 };
+        assert!(note(file));
+        assert!(!note(file));
+        assert!(note(FileId { birth: 8, ..file }), "another file of this number");
+    }
+}

@@ -1,0 +1,176 @@
+/* Reads the file "in" in one way, and prints how many bytes the kernel gave for that, as it counts them.
+ * Usage: reader WAY */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <wchar.h>
+
+static char text[1 << 16];
+
+static void check(int right, const char *what) {
+    if (!right) {
+        perror(what);
+        exit(1);
+    }
+}
+
+/* rchar of this process, and what asking added to it. */
+static long counted(long *asking) {
+    char said[512];
+    int fd = open("/proc/self/io", O_RDONLY);
+    ssize_t length = read(fd, said, sizeof said - 1);
+    close(fd);
+    check(length > 0, "io");
+    said[length] = 0;
+    *asking = length;
+    return atol(said + strlen("rchar: "));
+}
+
+static FILE *in(const char *mode) {
+    FILE *stream = fopen("in", mode);
+    check(stream != NULL, "in");
+    return stream;
+}
+
+static void lines(FILE *stream) {
+    char *line = NULL;
+    size_t size = 0;
+    while (getline(&line, &size, stream) > 0) continue;
+    free(line);
+}
+
+static void descriptors(void) {
+    int fd = open("in", O_RDONLY), other;
+    struct iovec parts[2] = {{text, 100}, {text + 100, 50}};
+    check(read(fd, text, 1000) == 1000 && read(fd, text, 1000) == 1000, "read");
+    check(readv(fd, parts, 2) == 150, "readv");
+    check(pread(fd, text, 10, 7) == 10 && preadv(fd, parts, 1, 9) == 100, "pread");
+    check(preadv2(fd, parts, 1, -1, 0) == 100, "preadv2");
+    check(lseek(fd, 5000, SEEK_SET) == 5000 && read(fd, text, 200) == 200, "seek");
+    check(lseek(fd, -50, SEEK_CUR) == 5150 && read(fd, text, 1) == 1, "back");
+    check((other = dup(fd)) >= 0 && read(other, text, 300) == 300 && read(fd, text, 1) == 1, "dup");
+    close(other);
+    check(read(fd, text, 2) == 2 && read(fd, text, 3) == 3, "alone again");
+    check(syscall(SYS_read, fd, text, 4) == 4 && syscall(SYS_pread64, fd, text, 5, 6L) == 5, "syscall");
+    pid_t child = fork();
+    if (child == 0) {
+        check(read(fd, text, 20) == 20, "child");
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    check(read(fd, text, 30) == 30, "parent");
+    check(read(fd, NULL, 40) < 0 && lseek(fd, 0, SEEK_END) > 0 && read(fd, text, 50) == 0, "end");
+    close(fd);
+}
+
+static void words(FILE *stream, int wide) {
+    int number;
+    if (wide)
+        while (fwscanf(stream, L"%d", &number) == 1 || fgetwc(stream) != WEOF) continue;
+    else
+        while (fscanf(stream, "%d", &number) == 1 || getc(stream) != EOF) continue;
+}
+
+int main(int argc, char **argv) {
+    const char *way = argc > 1 ? argv[1] : "";
+    long before, after, asking;
+    FILE *stream = NULL;
+    setlocale(LC_ALL, "");
+    before = counted(&asking) + asking;
+    if (!strcmp(way, "descriptors")) {
+        descriptors();
+    } else if (!strcmp(way, "sequence")) {
+        int fd = open("in", O_RDONLY);
+        while (read(fd, text, 100) > 0) continue;
+        close(fd);
+    } else if (!strcmp(way, "fread")) {
+        stream = in("r");
+        check(fread(text, 1, 10, stream) == 10 && fread(text, 5, 3, stream) == 3, "few");
+        check(fread(text, 1, 10000, stream) == 10000, "many");
+        while (fread(text, 7, 100, stream) > 0) continue;
+    } else if (!strcmp(way, "unbuffered")) {
+        stream = in("r");
+        setvbuf(stream, NULL, _IONBF, 0);
+        check(getc(stream) != EOF && fread(text, 1, 100, stream) == 100 && fgets(text, 50, stream), "unbuffered");
+    } else if (!strcmp(way, "own-buffer")) {
+        static char buffer[1000];
+        stream = in("r");
+        setvbuf(stream, buffer, _IOFBF, sizeof buffer);
+        lines(stream);
+    } else if (!strcmp(way, "lines")) {
+        lines(stream = in("r"));
+    } else if (!strcmp(way, "fgets")) {
+        stream = in("r");
+        while (fgets(text, 80, stream)) continue;
+    } else if (!strcmp(way, "getc")) {
+        stream = in("r");
+        while (getc(stream) != EOF) continue;
+    } else if (!strcmp(way, "inline")) {
+        stream = in("r");
+        while (getc_unlocked(stream) != EOF) continue;
+    } else if (!strcmp(way, "scanf")) {
+        words(stream = in("r"), 0);
+    } else if (!strcmp(way, "wide")) {
+        words(stream = in("r"), 1);
+    } else if (!strcmp(way, "wide-lines")) {
+        static wchar_t line[100];
+        stream = in("r");
+        while (fgetws(line, 100, stream)) continue;
+    } else if (!strcmp(way, "pushed-back")) {
+        stream = in("r");
+        for (int byte, at = 0; (byte = getc(stream)) != EOF; at++)
+            if (at % 1000 == 999) check(ungetc('#', stream) == '#' && getc(stream) == '#', "ungetc");
+        check(ungetc('x', stream) == 'x' && getc(stream) == 'x' && getc(stream) == EOF, "at the end");
+    } else if (!strcmp(way, "seeks")) {
+        stream = in("r");
+        for (long at = 100; at < 50000; at += 9001)
+            check(fseek(stream, at, SEEK_SET) == 0 && getc(stream) != EOF && fseek(stream, 3, SEEK_CUR) == 0, "fseek");
+        rewind(stream);
+        check(getc(stream) != EOF && fseek(stream, -1, SEEK_END) == 0 && getc(stream) != EOF, "end");
+    } else if (!strcmp(way, "reopened")) {
+        stream = in("r");
+        check(getc(stream) != EOF && (stream = freopen("in", "r", stream)) && fgets(text, 10, stream), "freopen");
+        check((stream = freopen("in", "r+", stream)) && fread(text, 1, 20, stream) == 20, "to update");
+    } else if (!strcmp(way, "update")) {
+        stream = in("r+");
+        check(fread(text, 1, 20, stream) == 20 && fseek(stream, 0, SEEK_CUR) == 0, "read");
+        check(fwrite("0", 1, 1, stream) == 1 && fflush(stream) == 0 && fseek(stream, 0, SEEK_SET) == 0, "write");
+        check(fread(text, 1, 6000, stream) == 6000, "read again");
+    } else if (!strcmp(way, "given")) {
+        int fd = open("in", O_RDONLY);
+        check(read(fd, text, 100) == 100, "first");
+        stream = fdopen(fd, "r");
+        check(fread(text, 1, 100, stream) == 100 && read(fd, text, 10) == 10, "both");
+    } else if (!strcmp(way, "shared")) {
+        stream = in("r");
+        check(getc(stream) != EOF, "first");
+        pid_t child = fork();
+        if (child == 0) {
+            lines(stream);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+        while (getc(stream) != EOF) continue;
+    } else if (!strcmp(way, "elsewhere")) {
+        int pipes[2];
+        check(pipe(pipes) == 0 && write(pipes[1], text, 1000) == 1000, "pipe");
+        check(read(pipes[0], text, 100) == 100, "of a pipe");
+        FILE *of_pipe = fdopen(pipes[0], "r"), *memory = fmemopen(text, 100, "r");
+        check(fread(text, 1, 900, of_pipe) == 900 && getc(memory) != EOF, "no files");
+        fclose(of_pipe);
+        fclose(memory);
+    } else {
+        return 2;
+    }
+    if (stream) fclose(stream);
+    after = counted(&asking);
+    printf("%ld\n", after - before);
+    return 0;
+}
