@@ -11,6 +11,7 @@ mod device;
 mod durable;
 mod memory;
 mod others;
+mod reads;
 mod stream;
 mod text;
 mod writeback;
@@ -78,6 +79,9 @@ pub struct Options {
     pub known: Option<HostProfile>,
 }
 
+/// All shares of the time, without lowered limits.
+const SHARES: f64 = 1.07;
+
 /// Least free space on the filesystem.
 const LEAST: Bytes = Bytes::mib(64);
 
@@ -87,7 +91,7 @@ pub struct Calibration {
     pub place: Place,
     /// The constants.
     pub profile: HostProfile,
-    /// Constants of the device that no model uses.
+    /// Constants that no model uses.
     pub extra: Extra,
     /// Remarks for the user.
     pub notes: Vec<String>,
@@ -96,7 +100,7 @@ pub struct Calibration {
     pub written: Bytes,
 }
 
-/// Constants of the device that no model uses.
+/// Constants that no model uses.
 #[derive(Debug, Default, Serialize)]
 pub struct Extra {
     /// Rate of direct, not synchronous writes into allocated blocks.
@@ -105,6 +109,8 @@ pub struct Extra {
     pub latency: Option<Measured<Nanos>>,
     /// A flush of the device's cache without data.
     pub flush: Option<Measured<Nanos>>,
+    /// A read of no bytes: the change of mode, without anything of the filesystem's.
+    pub mode_switch: Option<Measured<Nanos>>,
 }
 
 /// Calibrates. `signal` holds the number of a received signal that asks to stop, or zero.
@@ -122,7 +128,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         by_then += time;
         // A brief calibration passes unused time on to the next measurement.
         bench.deadline = match bench.brief {
-            true => started + options.effort.time * by_then,
+            true => started + options.effort.time * (by_then / SHARES),
             false => after(options.effort.time * time),
         };
         let most = (options.effort.bytes.as_f64() * bytes) as u64;
@@ -131,12 +137,18 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
 
     share(&mut bench, "page cache", 0.22, 0.0);
     let memory = memory::measure(&mut bench)?;
+    share(&mut bench, "reads from the page cache", 0.04, 0.0);
+    let reads = unless_over(reads::measure(&mut bench))?;
+    let mut device_reads = reads::DeviceReads::default();
     let mut device = device::Device::default();
     let mut durable = durable::Durable::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
         share(&mut bench, "device", 0.26, bytes[0]);
         device = unless_over(device::measure(&mut bench))?;
+        share(&mut bench, "reads from the device", 0.03, bytes[0]);
+        let per_byte = device.read.map_or(0.0, |read| read.value);
+        device_reads = unless_over(reads::of_device(&mut bench, per_byte))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
         let [per_byte, seek] =
             [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
@@ -174,6 +186,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         ));
     }
     let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
+    put_reads(&mut profile, &reads, &device_reads);
     profile.disturbed = disturbed;
     Ok(Calibration {
         profile,
@@ -181,6 +194,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
             transfer: rate(device.transfer),
             latency: time(device.latency),
             flush: time(device.flush),
+            mode_switch: time(Estimate::of(&reads.mode_switch)),
         },
         notes: std::mem::take(&mut bench.notes),
         seconds: cawl_host::now().since(started).as_seconds(),
@@ -382,6 +396,7 @@ fn profile(
         profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(&profile)));
     }
     put(&mut profile.device.block, bench.place.block);
+    put(&mut profile.device.readahead, bench.place.readahead());
     put(&mut profile.device.queue, writeback.queue.map(Bytes));
     put(&mut profile.device.commit, bench.place.commit);
     let percent = |name: &str| bench.place.writeback_setting(name).map(|percent| percent as f64 / 100.0);
@@ -397,4 +412,30 @@ fn profile(
     profile.contradicted = 0;
     profile.learned = None;
     profile
+}
+
+/// What reads cost.
+fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::DeviceReads) {
+    let HostProfile { memory, calls, device: constants, .. } = profile;
+    let of = |samples: &[f64]| Estimate::of(samples);
+    put(&mut memory.read, rate(of(&reads.copy)).map(Some));
+    put(&mut memory.read_hot, rate(of(&reads.hot)).map(Some));
+    put(&mut memory.read_fresh, rate(of(&reads.fresh)).map(Some));
+    put(&mut calls.read, time(of(&reads.call)).map(Some));
+    put(&mut calls.empty_read, time(of(&reads.empty)).map(Some));
+    put(&mut calls.read_folio, time(difference(&reads.folio)).map(Some));
+    put(&mut calls.read_folio_far, time(difference(&reads.folio_far)).map(Some));
+    put(&mut calls.open, time(of(&reads.open)).map(Some));
+    put(&mut calls.create, time(of(&reads.create)).map(Some));
+    put(&mut calls.close, time(of(&reads.close)).map(Some));
+    put(&mut constants.read_latency, time(device.latency).map(Some));
+    put(&mut constants.cached_read, rate(device.cached).map(Some));
+    put(&mut constants.cached_read_latency, time(device.cached_latency).map(Some));
+}
+
+/// The median of differences, of which each may be below zero.
+fn difference(samples: &[f64]) -> Option<Estimate> {
+    let found = Estimate::of(samples)?;
+    let [value, p10, p90] = [found.value, found.p10, found.p90].map(|time| time.max(0.0));
+    Some(Estimate { value, p10, p90, ..found })
 }

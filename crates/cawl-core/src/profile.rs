@@ -147,7 +147,7 @@ pub struct MemoryConstants {
     /// themselves. None: as `hot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Measured<Rate>>,
-    /// Copying out of the page cache what is in memory. None: as `cached`.
+    /// Copying out of the page cache what is in memory, in large folios. None: as `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Measured<Rate>>,
     /// The same of a file of up to `hot_size` bytes, which is in the processor's cache. None: as `read`.
@@ -353,6 +353,13 @@ pub struct CallConstants {
     /// A read at the end of the file, of no bytes. None: as much as `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_read: Option<Measured<Nanos>>,
+    /// What a read from the page cache takes for each folio beyond its first, whose pages are in the processor's
+    /// cache. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_folio: Option<Measured<Nanos>>,
+    /// The same where they are in memory: copying begins anew there. None: as `read_folio`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_folio_far: Option<Measured<Nanos>>,
     /// Opening a file that exists, its name in the kernel's cache. None: as much as `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Measured<Nanos>>,
@@ -568,30 +575,4 @@ impl HostProfile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn toml_round_trip() {
-        let profile = HostProfile::uncalibrated();
-        assert_eq!(HostProfile::from_toml(&profile.to_toml()).unwrap(), profile);
-    }
-
-    #[test]
-    fn bad_profiles_are_refused_with_a_reason() {
-        let good = HostProfile::uncalibrated().to_toml();
-        let later = good.replace("schema = 1", "schema = 99");
-        assert!(HostProfile::from_toml(&later).unwrap_err().to_string().contains("newer"));
-        let unknown = format!("{good}\nsurprise = 1\n");
-        assert!(HostProfile::from_toml(&unknown).unwrap_err().to_string().contains("surprise"));
-        let negative = good.replace("hz = 250", "hz = -1");
-        assert!(HostProfile::from_toml(&negative).is_err());
-        let odd = good.replace("page = 4096", "page = 3000");
-        assert!(HostProfile::from_toml(&odd).unwrap_err().to_string().contains("power of two"));
-        let mut upside_down = HostProfile::uncalibrated();
-        upside_down.kernel.limits.background = Bytes::mib(10_000);
-        assert!(
-            HostProfile::from_toml(&upside_down.to_toml()).unwrap_err().to_string().contains("background")
-        );
-    }
-}
+mod tests;

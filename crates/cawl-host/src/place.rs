@@ -139,6 +139,17 @@ impl Place {
         host_text::cgroup::device(&read(disk.join("dev").to_str()?))
     }
 
+    /// The largest window of reading ahead (`read_ahead_kb` of the filesystem's backing device); None if
+    /// unknown.
+    pub fn readahead(&self) -> Option<Bytes> {
+        // A filesystem without a device may have a backing device of its own.
+        let own = || {
+            let (major, minor) = (nix::sys::stat::major(self.number), nix::sys::stat::minor(self.number));
+            number(&format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"))
+        };
+        self.writeback_setting("read_ahead_kb").or_else(own).map(Bytes::kib)
+    }
+
     /// A setting of the device's writeback, such as `min_ratio`.
     pub fn writeback_setting(&self, name: &str) -> Option<u64> {
         // A partition's writeback is that of its disk.
@@ -185,6 +196,7 @@ mod tests {
         assert!(!place.device.is_empty() && place.stream_buffer > Bytes::ZERO);
         assert!(place.folder.starts_with(&place.mount));
         assert_eq!(place.disk().is_some(), place.sysfs.is_some());
+        assert!(place.backing != Backing::Disk || place.readahead().is_some());
         assert!(place.queue().is_none_or(|queue| queue.requests > 0 && queue.sectors >= Bytes(4096)));
         let error = Place::of(&dir.path().join("missing")).unwrap_err();
         assert!(format!("{error:#}").contains("existing folder"));

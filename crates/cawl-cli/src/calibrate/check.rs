@@ -8,7 +8,7 @@ use cawl_host::place::Backing;
 use serde::Serialize;
 
 use super::bench::after;
-use super::{Options, device, memory, set_up};
+use super::{Options, device, memory, reads, set_up};
 
 /// Relative deviation from which on a constant counts as changed.
 const TOLERANCE: f64 = 0.3;
@@ -46,9 +46,21 @@ pub fn check(
     rate(&mut compared, "fresh pages", &profile.memory.fresh, memory.fresh);
     rate(&mut compared, "cached pages", &profile.memory.cached, memory.cached);
     time(&mut compared, "write call", &profile.calls.write, memory.call);
+    bench.progress.begin("reads from the page cache");
+    bench.deadline = after(options.effort.time * 0.05);
+    let found = reads::measure(&mut bench)?;
+    let then = [&profile.calls.read, &profile.calls.open];
+    for ((name, then), now) in ["read call", "open"].into_iter().zip(then).zip([&found.call, &found.open]) {
+        if let Some(then) = then {
+            time(&mut compared, name, then, Estimate::of(now));
+        }
+    }
+    if let Some(then) = &profile.memory.read {
+        rate(&mut compared, "read from memory", then, Estimate::of(&found.copy));
+    }
     if bench.place.backing != Backing::Memory {
         bench.progress.begin("device");
-        bench.deadline = after(options.effort.time * 0.5);
+        bench.deadline = after(options.effort.time * 0.45);
         let device = device::measure(&mut bench)?;
         rate(&mut compared, "device write", &profile.device.write, device.write);
         rate(&mut compared, "device read", &profile.device.read, device.read);

@@ -360,8 +360,8 @@ fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyh
 /// Without direct I/O: synchronous calls, flushes, and reads after the pages were dropped from the cache.
 fn through_the_cache(bench: &mut Bench) -> anyhow::Result<Device> {
     bench.note(
-        "this filesystem has no direct I/O: the device's rates were measured through the page cache, its latency and \
-         seek time not at all",
+        "this filesystem has no direct I/O: the device's rates were measured through the page cache, its \
+         latencies and seek time not at all",
     );
     let length = (bench.space / 4).min(64 << 20) as usize / LARGEST * LARGEST;
     if length == 0 || !bench.spend(length as u64) {

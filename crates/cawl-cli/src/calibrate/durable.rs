@@ -339,7 +339,7 @@ fn through_zero(points: &[(f64, f64)]) -> f64 {
 
 /// The mean of the times up to three times the first quartile. Waits vary by themselves, which counts; waits
 /// for data of other programs take ten times as long and may be half of all.
-fn undisturbed(times: &[f64]) -> f64 {
+pub fn undisturbed(times: &[f64]) -> f64 {
     let most = 3.0 * quantile(times, 0.25).unwrap_or(f64::NAN);
     let calm: Vec<f64> = times.iter().copied().filter(|time| *time <= most).collect();
     calm.iter().sum::<f64>() / calm.len() as f64

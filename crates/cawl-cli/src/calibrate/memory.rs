@@ -330,7 +330,7 @@ fn typical_call(
 /// The mean of the times up to twice the median. The kernel's occasional work (a tick, a refilled list, a
 /// tree node) is part of the cost of calls, and the median leaves it out; a time without a processor is not
 /// part of it.
-fn usual_mean(times: &[f64]) -> f64 {
+pub fn usual_mean(times: &[f64]) -> f64 {
     let most = 2.0 * quantile(times, 0.5).unwrap_or(f64::NAN);
     let (sum, count) =
         times.iter().filter(|time| **time <= most).fold((0.0, 0.0), |(sum, n), time| (sum + time, n + 1.0));

@@ -1,0 +1,417 @@
+//! Reads: from the page cache, into it where no device has to read, and from the device; opening and closing.
+//!
+//! Reads of a small file in the processor's cache tell the cost of a call, by a line through sizes of up to a
+//! page; those of a file larger than the processor's caches tell the copy. Both are read in large folios and
+//! in folios of a page, whose difference is what each folio costs. Blocks of a file on the device are read past
+//! the page cache, each of them once more at once: what the device has in a cache of its own by then takes
+//! less.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use anyhow::Context;
+use cawl_core::{Estimate, Line, Modes, quantile};
+use cawl_host::direct::AlignedBuffer;
+use nix::fcntl::OFlag;
+
+use super::bench::{Bench, LARGEST, background, no_space, timed};
+use super::others::Stopwatch;
+
+const PAGE: usize = 4 << 10;
+/// A file that stays in the second level of most processors' caches, and one in the last level.
+const NEAR: usize = 128 << 10;
+const HOT: usize = 512 << 10;
+/// Sizes of calls: of a part of a page, from the processor's cache, from memory.
+const PARTS: [usize; 5] = [1, 512, 1 << 10, 2 << 10, PAGE];
+const HOT_SIZES: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
+const FAR_SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
+/// The size of call that tells of folios.
+const FOLIOS: usize = 64 << 10;
+/// Times that a small file is read in calls of each size.
+const REREADS: usize = 16;
+/// A file is read from memory that is larger than the last level of the processor's cache by this factor; the
+/// size if that level is not known, the largest one, and that of a brief calibration. The one of small folios
+/// has half of it, as it takes longer to write.
+const BEYOND: u64 = 4;
+const FAR: u64 = 128 << 20;
+const LARGEST_FAR: u64 = 512 << 20;
+const BRIEF_FAR: u64 = 32 << 20;
+/// Bytes of a file without blocks, and the size of its calls.
+const HOLES: usize = 64 << 20;
+const BRIEF_HOLES: usize = 8 << 20;
+const HOLES_CALL: usize = 256 << 10;
+/// Times that a file is opened and closed, and files created, in a round.
+const OPENED: usize = 64;
+const CREATED: usize = 16;
+/// Blocks of the device read in a round, and in one of a brief calibration.
+const BLOCKS: usize = 32;
+const BRIEF_BLOCKS: usize = 8;
+/// Reads of each size that tell the rate of a device's cache.
+const CACHED_CALLS: usize = 8;
+
+/// What reads from the page cache cost, in ns a byte or a call; a sample of each round.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// Per byte, from memory.
+    pub copy: Vec<f64>,
+    /// Per byte, from the processor's cache.
+    pub hot: Vec<f64>,
+    /// Per byte, of holes: into new pages.
+    pub fresh: Vec<f64>,
+    /// Per call.
+    pub call: Vec<f64>,
+    /// Per call at the end of the file, and per call that asks for no bytes.
+    pub empty: Vec<f64>,
+    pub mode_switch: Vec<f64>,
+    /// Per folio, in the processor's cache and from memory.
+    pub folio: Vec<f64>,
+    pub folio_far: Vec<f64>,
+    /// Of opening a file, what creating one takes longer, and of closing.
+    pub open: Vec<f64>,
+    pub create: Vec<f64>,
+    pub close: Vec<f64>,
+}
+
+/// Measures the page cache.
+pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
+    let most = last_level().map_or(FAR, |cache| (cache * BEYOND).min(LARGEST_FAR));
+    let most = if bench.brief { BRIEF_FAR } else { most };
+    // Nothing of it is to be written back meanwhile.
+    let length = (background().0 / 4).min(bench.space / 4).min(most) as usize / (2 * LARGEST) * (2 * LARGEST);
+    bench.settle(2 * length as u64)?;
+    let far = cached_file(bench, "read-far", length, LARGEST)?;
+    // Writing so many small folios takes a brief calibration too long.
+    let pages_length = if bench.brief { 0 } else { length / 2 };
+    let far_pages = cached_file(bench, "read-far-pages", pages_length, PAGE)?;
+    let hot = cached_file(bench, "read-hot", HOT, HOT)?;
+    let hot_pages = cached_file(bench, "read-hot-pages", HOT, PAGE)?;
+    let mut buffer = AlignedBuffer::new(LARGEST);
+    let mut rounds: Vec<Reads> = Vec::new();
+    bench.repeat(|bench, index| {
+        let drops = cawl_host::page_cache_drops();
+        let mut round = Reads::default();
+        let buffer = buffer.bytes_mut();
+        small(bench, &hot, buffer, &mut round)?;
+        let call = round.call.last().copied().unwrap_or(0.0);
+        let hot_times = run_of_sizes(bench, &hot, HOT, HOT_SIZES, buffer)?;
+        round.hot.push(per_byte(HOT_SIZES, hot_times, call));
+        let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
+        round.folio.push(per_folio(pages, hot_times[1]));
+        let mut far_call = None;
+        if length > 0 {
+            let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
+            far_call = Some(far_times[0]);
+            round.copy.push(per_byte(FAR_SIZES, far_times, call));
+        }
+        if pages_length > 0 {
+            let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
+            round.folio_far.extend(far_call.map(|call| per_folio(pages, call)));
+        }
+        opening(bench, index, &mut round)?;
+        round.fresh.push(holes(bench, buffer)?);
+        if index == 0 || !bench.cache_was_dropped(drops) {
+            rounds.push(round);
+        }
+        Ok(())
+    })?;
+    let files = ["read-far", "read-far-pages", "read-hot", "read-hot-pages"].map(str::to_owned);
+    let created = (0..bench.rounds.1).flat_map(|index| (0..CREATED).map(move |at| created(index, at)));
+    files.into_iter().chain(created).for_each(|name| bench.scratch.remove(&name));
+    // The first round also warms memory and code.
+    let from = usize::from(rounds.len() > 1);
+    let mut reads = Reads::default();
+    rounds.drain(from..).for_each(|round| reads.add(round));
+    Ok(reads)
+}
+
+impl Reads {
+    /// Adds the samples of a round.
+    fn add(&mut self, round: Reads) {
+        let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, open, create, close } =
+            round;
+        let to = [
+            (&mut self.copy, copy),
+            (&mut self.hot, hot),
+            (&mut self.fresh, fresh),
+            (&mut self.call, call),
+            (&mut self.empty, empty),
+            (&mut self.mode_switch, mode_switch),
+            (&mut self.folio, folio),
+            (&mut self.folio_far, folio_far),
+            (&mut self.open, open),
+            (&mut self.create, create),
+            (&mut self.close, close),
+        ];
+        to.into_iter().for_each(|(all, samples)| all.extend(samples));
+    }
+}
+
+/// Bytes of the last level of the processor's cache; None where the kernel does not tell.
+fn last_level() -> Option<u64> {
+    let size = |level: usize| {
+        let file = format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size");
+        let text = fs::read_to_string(file).ok()?;
+        text.trim().strip_suffix('K')?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    // Of all levels and kinds.
+    (0..8).filter_map(size).max()
+}
+
+/// A new file in the page cache, in folios of the size of the calls that wrote it where the filesystem has
+/// large ones.
+fn cached_file(bench: &Bench, name: &str, length: usize, size: usize) -> anyhow::Result<File> {
+    let file = bench.scratch.file(name)?;
+    for at in (0..length).step_by(size) {
+        if at % LARGEST == 0 {
+            bench.go_on()?;
+        }
+        file.write_all_at(&bench.data.bytes()[..size], at as u64).with_context(no_space)?;
+    }
+    Ok(file)
+}
+
+/// The cost of a call of each size in a round over the whole file.
+fn run_of_sizes<const N: usize>(
+    bench: &Bench,
+    file: &File,
+    length: usize,
+    sizes: [usize; N],
+    buffer: &mut [u8],
+) -> anyhow::Result<[f64; N]> {
+    let mut times = [0.0; N];
+    for (time, size) in times.iter_mut().zip(sizes) {
+        *time = run(bench, file, length, size, buffer)?;
+    }
+    Ok(times)
+}
+
+/// The usual cost of a call, over the whole file; of a small one over several readings of it.
+fn run(bench: &Bench, file: &File, length: usize, size: usize, buffer: &mut [u8]) -> anyhow::Result<f64> {
+    let (rereads, group) = if length > HOT { (1, LARGEST / size) } else { (REREADS, length / size) };
+    let mut times = Vec::with_capacity(rereads * length / size / group);
+    for _ in 0..rereads {
+        for start in (0..length).step_by(group * size) {
+            bench.go_on()?;
+            let watch = Stopwatch::start();
+            for at in (start..start + group * size).step_by(size) {
+                file.read_exact_at(&mut buffer[..size], at as u64)?;
+            }
+            times.push(watch.elapsed() / group as f64);
+        }
+    }
+    Ok(super::memory::usual_mean(&times))
+}
+
+/// What a byte takes of calls of these sizes, in the mean.
+fn per_byte<const N: usize>(sizes: [usize; N], times: [f64; N], call: f64) -> f64 {
+    let of = |(size, time): (usize, f64)| (time - call).max(0.0) / size as f64;
+    sizes.into_iter().zip(times).map(of).sum::<f64>() / N as f64
+}
+
+/// What each folio beyond the first takes of a call of [`FOLIOS`].
+fn per_folio(pages: f64, large: f64) -> f64 {
+    (pages - large) / (FOLIOS / PAGE - 1) as f64
+}
+
+/// Calls of parts of a page, at the end of the file, and of no bytes.
+fn small(bench: &Bench, file: &File, buffer: &mut [u8], round: &mut Reads) -> anyhow::Result<()> {
+    let pages = NEAR / PAGE;
+    let mut every_page = |size: usize, begin: usize| {
+        bench.go_on()?;
+        let mut times = Vec::with_capacity(REREADS);
+        for _ in 0..REREADS {
+            let watch = Stopwatch::start();
+            for page in 0..pages {
+                file.read_at(&mut buffer[..size], (begin + page * PAGE) as u64)?;
+            }
+            times.push(watch.elapsed() / pages as f64);
+        }
+        anyhow::Ok(super::memory::usual_mean(&times))
+    };
+    let mut points = Vec::with_capacity(PARTS.len());
+    for size in PARTS {
+        points.push((size as f64, every_page(size, 0)?));
+    }
+    round.call.extend(Line::through(&points).map(|line| line.intercept));
+    round.empty.push(every_page(PAGE, HOT)?);
+    round.mode_switch.push(every_page(0, 0)?);
+    Ok(())
+}
+
+/// Name of a file that a round creates.
+fn created(round: usize, at: usize) -> String {
+    format!("created-{round}-{at}")
+}
+
+/// Opens a file often, closes it, and creates others. These stay until the end: ext4 goes through the inodes
+/// deleted in the last seconds when it looks for a free one (`recently_deleted`, 6.18).
+fn opening(bench: &Bench, index: usize, round: &mut Reads) -> anyhow::Result<()> {
+    bench.go_on()?;
+    let mut create = OpenOptions::new();
+    create.write(true).create_new(true);
+    let (mut times, mut files) = (Vec::with_capacity(CREATED), Vec::with_capacity(CREATED));
+    for path in (0..CREATED).map(|at| bench.scratch.path(&created(index, at))) {
+        let watch = Stopwatch::start();
+        let file = create.open(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        times.push(watch.elapsed());
+        files.push(file);
+    }
+    drop(files);
+    let [mut open, mut close] = [(); 2].map(|()| Vec::with_capacity(REREADS));
+    let path = bench.scratch.path(&created(index, 0));
+    for _ in 0..REREADS {
+        let watch = Stopwatch::start();
+        let files = (0..OPENED).map(|_| File::open(&path)).collect::<Result<Vec<File>, _>>()?;
+        open.push(watch.elapsed() / OPENED as f64);
+        let watch = Stopwatch::start();
+        drop(files);
+        close.push(watch.elapsed() / OPENED as f64);
+    }
+    let [create, open, close] = [times, open, close].map(|times| super::memory::usual_mean(&times));
+    round.open.push(open);
+    round.close.push(close);
+    round.create.push((create - open).max(0.0));
+    Ok(())
+}
+
+/// What a byte of a hole takes the first time. The mean of all, since the calls that read ahead take much
+/// longer than the others.
+fn holes(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<f64> {
+    let length = if bench.brief { BRIEF_HOLES } else { HOLES };
+    let file = bench.scratch.file("holes")?;
+    file.set_len(length as u64)?;
+    let mut time = 0.0;
+    for at in (0..length).step_by(HOLES_CALL) {
+        bench.go_on()?;
+        time += timed(|| Ok(file.read_exact_at(&mut buffer[..HOLES_CALL], at as u64)?))?;
+    }
+    bench.scratch.remove("holes");
+    Ok(time / length as f64)
+}
+
+/// What reads from the device cost, in ns.
+#[derive(Debug, Default)]
+pub struct DeviceReads {
+    /// Of a block away from the one before, without the transfer.
+    pub latency: Option<Estimate>,
+    /// The same of what is in the device's own cache.
+    pub cached_latency: Option<Estimate>,
+    /// Per byte, of what is there.
+    pub cached: Option<Estimate>,
+}
+
+/// Measures the device, in a file that another measurement has written past the page cache; `per_byte` is the
+/// time of the transfer.
+pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads> {
+    // Without the file or without direct I/O a note has been made.
+    let Ok(file) = bench.scratch.again("device", OFlag::O_DIRECT) else { return Ok(DeviceReads::default()) };
+    let blocks = file.metadata()?.len() as usize / PAGE;
+    let mut order: Vec<usize> = (0..blocks).collect();
+    fastrand::shuffle(&mut order);
+    let mut order = order.into_iter();
+    let mut buffer = AlignedBuffer::new(LARGEST);
+    let [mut first, mut again] = [const { Vec::new() }; 2];
+    let mut read = |size: usize, at: usize| {
+        timed(|| Ok(file.read_exact_at(&mut buffer.bytes_mut()[..size], at as u64)?))
+    };
+    bench.repeat(|bench, _| {
+        for block in order.by_ref().take(if bench.brief { BRIEF_BLOCKS } else { BLOCKS }) {
+            bench.go_on()?;
+            first.push(read(PAGE, block * PAGE)?);
+            again.push(read(PAGE, block * PAGE)?);
+        }
+        Ok(())
+    })?;
+    let (from_device, from_cache) = two_caches(&first, &again);
+    let cached = if from_cache.is_empty() || bench.brief {
+        None
+    } else {
+        let mut lines = Vec::with_capacity(CACHED_CALLS);
+        for at in order.take(CACHED_CALLS).map(|block| block * PAGE % (blocks * PAGE - LARGEST)) {
+            bench.go_on()?;
+            read(LARGEST, at)?;
+            let mut points = Vec::with_capacity(FAR_SIZES.len());
+            for size in FAR_SIZES {
+                points.push((size as f64, read(size, at)?));
+            }
+            lines.extend(Line::through(&points).map(|line| line.slope).filter(|slope| *slope > 0.0));
+        }
+        Estimate::of(&lines)
+    };
+    let without = |transfer: f64, times: &[f64]| {
+        let times: Vec<f64> = times.iter().map(|time| (time - transfer).max(0.0)).collect();
+        Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
+    };
+    let page = PAGE as f64;
+    Ok(DeviceReads {
+        latency: without(per_byte * page, &from_device),
+        cached_latency: without(cached.map_or(per_byte, |cached| cached.value) * page, &from_cache),
+        cached,
+    })
+}
+
+/// How much rarer second readings must be among the slow ones than first readings, for the device to have a
+/// cache, as a part of all; and in standard deviations.
+const RARER: (f64, f64) = (0.1, 3.0);
+
+/// The times of blocks that the device itself has read, and of those from a cache of the device: two modes,
+/// where a block that was read a moment ago is rarely in the slow one. The latter are none if there is one
+/// mode, or if the slow one is due to other things, which meet second readings as often as first ones.
+fn two_caches(first: &[f64], again: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let one = || (first.to_vec(), Vec::new());
+    let modes = Modes::of(&[first, again].concat());
+    let Some(slowest) = modes.low.last().filter(|_| !modes.high.is_empty()) else { return one() };
+    let slow = |times: &[f64]| {
+        times.iter().filter(|time| *time > slowest).count() as f64 / times.len().max(1) as f64
+    };
+    let (firsts, seconds) = (slow(first), slow(again));
+    let both = (firsts + seconds) / 2.0;
+    let deviation = (both * (1.0 - both) * 2.0 / first.len().max(1) as f64).sqrt();
+    if firsts - seconds < RARER.0.max(RARER.1 * deviation) {
+        return one();
+    }
+    let of_device = first.iter().copied().filter(|time| time > slowest).collect();
+    // Stragglers are not the cache's.
+    let most = 3.0 * quantile(&modes.low, 0.25).unwrap_or(f64::NAN);
+    (of_device, modes.low.into_iter().filter(|time| *time <= most).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times around `middle`, off by up to a fifth.
+    fn around(middle: f64, count: usize) -> Vec<f64> {
+        (0..count).map(|at| middle * (0.8 + 0.4 * (at * 37 % 100) as f64 / 100.0)).collect()
+    }
+
+    #[test]
+    fn a_cache_is_what_makes_the_second_reading_fast() {
+        let (disk, cache) = two_caches(&around(8e6, 160), &around(100e3, 160));
+        assert_eq!((disk.len(), cache.len()), (160, 160));
+        assert!(cache.iter().all(|time| *time < 200e3));
+        // A cache that has nine of ten blocks before they are read.
+        let first = [around(60e3, 144), around(400e3, 16)].concat();
+        let (disk, cache) = two_caches(&first, &around(60e3, 160));
+        assert_eq!((disk.len(), cache.len()), (16, 304));
+    }
+
+    #[test]
+    fn no_cache_is_found_where_both_readings_take_the_same() {
+        let plain = around(90e3, 160);
+        assert_eq!(two_caches(&plain, &plain), (plain.clone(), vec![]));
+        // Another program's requests delay every tenth read, first or second.
+        let delayed = [around(90e3, 144), around(4e6, 16)].concat();
+        assert_eq!(two_caches(&delayed, &delayed), (delayed.clone(), vec![]));
+        // Faster, and not clearly.
+        assert_eq!(two_caches(&plain, &around(50e3, 160)).1, [0.0; 0]);
+        assert_eq!(two_caches(&[], &[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_byte_and_a_folio() {
+        let times = HOT_SIZES.map(|size| 300.0 + 0.02 * size as f64);
+        assert!((per_byte(HOT_SIZES, times, 300.0) - 0.02).abs() < 1e-12);
+        assert!((per_folio(1600.0 + 15.0 * 45.0, 1600.0) - 45.0).abs() < 1e-9);
+    }
+}

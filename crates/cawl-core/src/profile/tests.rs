@@ -1,0 +1,23 @@
+use super::*;
+
+#[test]
+fn toml_round_trip() {
+    let profile = HostProfile::uncalibrated();
+    assert_eq!(HostProfile::from_toml(&profile.to_toml()).unwrap(), profile);
+}
+
+#[test]
+fn bad_profiles_are_refused_with_a_reason() {
+    let good = HostProfile::uncalibrated().to_toml();
+    let later = good.replace("schema = 1", "schema = 99");
+    assert!(HostProfile::from_toml(&later).unwrap_err().to_string().contains("newer"));
+    let unknown = format!("{good}\nsurprise = 1\n");
+    assert!(HostProfile::from_toml(&unknown).unwrap_err().to_string().contains("surprise"));
+    let negative = good.replace("hz = 250", "hz = -1");
+    assert!(HostProfile::from_toml(&negative).is_err());
+    let odd = good.replace("page = 4096", "page = 3000");
+    assert!(HostProfile::from_toml(&odd).unwrap_err().to_string().contains("power of two"));
+    let mut upside_down = HostProfile::uncalibrated();
+    upside_down.kernel.limits.background = Bytes::mib(10_000);
+    assert!(HostProfile::from_toml(&upside_down.to_toml()).unwrap_err().to_string().contains("background"));
+}
