@@ -12,6 +12,9 @@
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
 //! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek` | calls that wait for the device |
+//! | `calls.read`, `read_folio`, `read_folio_far`, `memory.read`, `read_fresh` | reads from the page cache |
+//! | `device.read`, `read_latency` | reads that wait for what they asked the device for |
+//! | `calls.open`, `create`, `close` | opens and closes |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
 mod bank;
@@ -29,7 +32,7 @@ use cawl_wire::{Event, Op};
 
 use crate::call::kernel_bytes;
 use crate::cause::Cause;
-use crate::model::{CallState, Prediction, Work};
+use crate::model::{CallState, Prediction, ReadWork, Work};
 use crate::profile::{HostProfile, OtherDevice};
 use crate::record::Sample;
 use crate::units::{Bytes, Nanos};
@@ -55,6 +58,8 @@ const FAMILIAR: u64 = 100;
 const SLOWS: f64 = 1.01;
 /// A copy this many times faster than predicted copies nothing.
 const TOO_FAST: f64 = 8.0;
+/// Part by which what a read waited differs from what it asked for at most, if it waited for that alone.
+const ALONE: f64 = 0.3;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
@@ -97,10 +102,13 @@ pub struct Learner {
     pub cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
+    reading: Bank<5>,
+    fetching: Bank<2>,
+    opening: Bank<3>,
     waiting: Bank<9>,
     writeback: Bank<1>,
     /// The same of the profile's `others`, and which device was written to last.
-    others: Vec<(Bank<9>, Bank<1>)>,
+    others: Vec<(Bank<9>, Bank<1>, Bank<2>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -158,7 +166,11 @@ impl Learner {
         let [copying, waiting, writeback] = [COPYING, WAITING, WRITEBACK].map(|kind| memory.of(kind));
         let of_other = |other: &OtherDevice| {
             let own = HostProfile { device: other.constants.clone(), ..profile.clone() };
-            (constants::waiting(&own, waiting), constants::writeback(&own, writeback))
+            (
+                constants::waiting(&own, waiting),
+                constants::writeback(&own, writeback),
+                constants::fetching(&own, waiting),
+            )
         };
         Learner {
             others: profile.others.iter().map(of_other).collect(),
@@ -171,6 +183,9 @@ impl Learner {
             cold: ColdMemory::default(),
             slowdown: constants::slowdown(profile, copying),
             stream: constants::stream(profile, copying),
+            reading: constants::reading(profile, copying),
+            fetching: constants::fetching(profile, waiting),
+            opening: constants::opening(profile, copying),
             waiting: constants::waiting(profile, waiting),
             writeback: constants::writeback(profile, writeback),
             level: None,
@@ -196,6 +211,10 @@ impl Learner {
         }
         self.since += Bytes(kernel_bytes(event)).max(Bytes::from_f64(work.dirtied));
         let observed = event.duration as f64 * 1e-9;
+        if work.read != ReadWork::default() {
+            self.count(self.keeps == Some(event.dev));
+            return self.about(event.dev, |learner| learner.read(observed, prediction));
+        }
         if work.source > 0.0 && !is_plain_copy(observed, prediction) {
             return false;
         }
@@ -221,6 +240,34 @@ impl Learner {
         }
     }
 
+    /// A read, or an open or close.
+    fn read(&mut self, observed: f64, prediction: &Prediction) -> bool {
+        let Prediction { parts, work, .. } = prediction;
+        let (read, cost) = (&work.read, prediction.cost.as_seconds());
+        if read.opens + read.closes > 0.0 {
+            // Names that are not cached and names of new directories make an open dearer than any.
+            let h = [read.opens, read.creates, read.closes];
+            let observed = cut(observed, self.opening.expect(&h), &COPYING);
+            return self.opening.observe(&h, observed, observed) && self.adopt_opening();
+        }
+        let waited = parts[Cause::Read].as_seconds();
+        if waited > 0.0 {
+            let h = [read.latencies, read.transferred];
+            let expected = self.fetching.expect(&h);
+            // Else it waited for what a read before had begun.
+            let alone = read.latencies > 0.0 && (waited / expected - 1.0).abs() < ALONE;
+            let rest = cut(observed, cost, &WAITING) - (cost - waited);
+            return alone && self.fetching.observe(&h, rest, observed) && self.adopt_fetching();
+        }
+        if parts.device() > Nanos::ZERO || work.source > 0.0 || parts[Cause::ColdMemory] > Nanos::ZERO {
+            return false;
+        }
+        let h = [read.calls, read.bytes, read.folios[0], read.folios[1], read.fresh];
+        let others = parts[Cause::Stream].as_seconds();
+        let observed = cut(observed, cost, &COPYING);
+        self.reading.observe(&h, observed - others, observed) && self.adopt_reading()
+    }
+
     /// Learns about this device: its constants are in the place of the profile's own for as long.
     fn about(&mut self, dev: u64, learn: impl FnOnce(&mut Learner) -> bool) -> bool {
         let at = self.profile.others.iter().position(|other| other.dev == dev);
@@ -235,6 +282,7 @@ impl Learner {
         std::mem::swap(&mut self.profile.device, &mut self.profile.others[at].constants);
         std::mem::swap(&mut self.waiting, &mut self.others[at].0);
         std::mem::swap(&mut self.writeback, &mut self.others[at].1);
+        std::mem::swap(&mut self.fetching, &mut self.others[at].2);
     }
 
     /// Writers may be held back by now, whatever the model says.

@@ -218,6 +218,31 @@ pub struct Work {
     pub other_speed: f64,
     /// Pages that it wrote into the cache, by what it found there.
     pub met: Met,
+    /// What it reads, opens and closes.
+    pub read: ReadWork,
+}
+
+/// What a call has to do that reads, opens or closes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReadWork {
+    /// Reads that enter the kernel.
+    pub calls: f64,
+    /// Bytes copied out of the page cache, those from the processor's cache in part.
+    pub bytes: f64,
+    /// Folios beyond the first, in the processor's cache and in memory.
+    pub folios: [f64; 2],
+    /// Bytes of pages allocated.
+    pub fresh: f64,
+    /// Waits for the device that no read before has begun.
+    pub latencies: f64,
+    /// Bytes waited for with them.
+    pub transferred: f64,
+    /// Files opened, created, closed.
+    pub opens: f64,
+    /// See `opens`.
+    pub creates: f64,
+    /// See `opens`.
+    pub closes: f64,
 }
 
 impl Work {

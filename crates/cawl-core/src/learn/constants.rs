@@ -29,6 +29,8 @@ const FOLIO: f64 = 25e-6 / 1_048_576.0;
 const FIRST: f64 = 2e-6;
 const LATENCY: f64 = 50e-6;
 const REQUEST: f64 = 10e-6;
+/// The same of a further folio of a read.
+const FOLIO_READ: f64 = 0.2e-6;
 
 /// Seconds that something takes at least which may be nothing.
 const SURCHARGES: (f64, f64) = (0.0, 1.0);
@@ -141,6 +143,41 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<9> {
     )
 }
 
+/// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page.
+pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<5> {
+    let (calls, memory) = (&profile.calls, &profile.memory);
+    let byte = of_rate(&memory.read.unwrap_or(memory.cached));
+    let fresh = of_rate(&memory.read_fresh.unwrap_or(memory.fresh));
+    let folio = of_known(calls.read_folio.as_ref(), FOLIO_READ);
+    let far = of_known(calls.read_folio_far.or(calls.read_folio).as_ref(), FOLIO_READ);
+    Bank::new(
+        [
+            of_time(&calls.read.unwrap_or(calls.write)),
+            byte,
+            folio,
+            far,
+            ((fresh.0 - byte.0).max(BYTES.0), fresh.1),
+        ],
+        [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES],
+        memories,
+    )
+}
+
+/// A read that waits for the device: until the first byte comes, and each byte.
+pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<2> {
+    let device = &profile.device;
+    let latency = of_known(device.read_latency.or(device.latency).as_ref(), LATENCY);
+    Bank::new([latency, of_rate(&device.read)], [WAITS, BYTES], memories)
+}
+
+/// Opening, creating and closing a file.
+pub(super) fn opening(profile: &HostProfile, memories: Memories) -> Bank<3> {
+    let calls = &profile.calls;
+    let open = of_time(&calls.open.unwrap_or(calls.write));
+    let close = of_time(&calls.close.or(calls.empty).unwrap_or(calls.write));
+    Bank::new([open, of_known(calls.create.as_ref(), FIRST), close], [CALLS, SURCHARGES, CALLS], memories)
+}
+
 pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
     let rate = spread(&profile.device.writeback, Rate::get, 0.0);
     Bank::new([rate], [(1.0 / BYTES.1, 1.0 / BYTES.0)], memories)
@@ -193,6 +230,32 @@ impl Learner {
             | known(&mut device.folio, bank.found(8))
     }
 
+    pub(super) fn adopt_reading(&mut self) -> bool {
+        let HostProfile { calls, memory, .. } = &mut self.profile;
+        let (bank, call) = (&self.reading, calls.write);
+        let (byte, page) = (bank.found(1), bank.found(4));
+        let (cached, fresh) = (memory.cached, memory.fresh);
+        let (value, deviation) = (byte.value + page.value, byte.deviation.hypot(page.deviation));
+        time(calls.read.get_or_insert(call), bank.found(0))
+            | rate(memory.read.get_or_insert(cached), byte)
+            | known(&mut calls.read_folio, bank.found(2))
+            | known(&mut calls.read_folio_far, bank.found(3))
+            | rate(memory.read_fresh.get_or_insert(fresh), Found { value, deviation, ..page })
+    }
+
+    pub(super) fn adopt_fetching(&mut self) -> bool {
+        let (bank, device) = (&self.fetching, &mut self.profile.device);
+        known(&mut device.read_latency, bank.found(0)) | rate(&mut device.read, bank.found(1))
+    }
+
+    pub(super) fn adopt_opening(&mut self) -> bool {
+        let (bank, calls) = (&self.opening, &mut self.profile.calls);
+        let call = calls.write;
+        time(calls.open.get_or_insert(call), bank.found(0))
+            | known(&mut calls.create, bank.found(1))
+            | time(calls.close.get_or_insert(call), bank.found(2))
+    }
+
     pub(super) fn adopt_writeback(&mut self) -> bool {
         let (found, known) = (self.writeback.found(0), &mut self.profile.device.writeback);
         let changed = is_noteworthy(known.value.get(), found.value);
@@ -222,6 +285,16 @@ impl Learner {
             ("device.idle", "ns", waited),
             ("device.request", "ns", waited),
             ("device.folio", "ns", waited),
+            ("memory.read", "B/s", self.reading.samples),
+            ("memory.read_fresh", "B/s", self.reading.samples),
+            ("calls.read", "ns", self.reading.samples),
+            ("calls.read_folio", "ns", self.reading.samples),
+            ("calls.read_folio_far", "ns", self.reading.samples),
+            ("device.read", "B/s", self.fetching.samples),
+            ("device.read_latency", "ns", self.fetching.samples),
+            ("calls.open", "ns", self.opening.samples),
+            ("calls.create", "ns", self.opening.samples),
+            ("calls.close", "ns", self.opening.samples),
             ("memory.flush_factor", "1", self.slowdown.samples),
             ("memory.cold", "B/s", self.host.samples),
             ("memory.folio", "B/s", copied),

@@ -32,6 +32,10 @@ const WAITING: [&str; 9] = [
     "device.folio",
 ];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
+const READING: [&str; 5] =
+    ["calls.read", "memory.read", "calls.read_folio", "calls.read_folio_far", "memory.read_fresh"];
+const FETCHING: [&str; 2] = ["device.read_latency", "device.read"];
+const OPENING: [&str; 3] = ["calls.open", "calls.create", "calls.close"];
 
 struct Merge<'a> {
     file: &'a HostProfile,
@@ -93,12 +97,24 @@ impl Learner {
         self.host.counts = counts;
         self.slowdown.counts = counts;
         self.waiting.counts = counts;
+        self.reading.counts = counts;
+        self.fetching.counts = counts;
+        self.opening.counts = counts;
     }
 
     /// True if there is something to keep.
     pub fn has_kept(&self) -> bool {
-        let banks = [self.copying.kept(), self.host.kept(), self.slowdown.kept()];
-        banks.iter().any(|kept| *kept > 0) || self.waiting.kept() > 0 || self.writeback.kept() > 0
+        let banks = [
+            self.copying.kept(),
+            self.host.kept(),
+            self.slowdown.kept(),
+            self.waiting.kept(),
+            self.writeback.kept(),
+            self.reading.kept(),
+            self.fetching.kept(),
+            self.opening.kept(),
+        ];
+        banks.iter().any(|kept| *kept > 0)
     }
 
     /// `file`, a profile as it is stored, with what this run as a whole says, which ended at `now` (in
@@ -113,6 +129,9 @@ impl Learner {
         merge.add(SLOWDOWN, &self.slowdown, &measured.slowdown, &mut next.slowdown, &mut alone.slowdown);
         merge.add(WAITING, &self.waiting, &measured.waiting, &mut next.waiting, &mut alone.waiting);
         merge.add(WRITEBACK, &self.writeback, &measured.writeback, &mut next.writeback, &mut alone.writeback);
+        merge.add(READING, &self.reading, &measured.reading, &mut next.reading, &mut alone.reading);
+        merge.add(FETCHING, &self.fetching, &measured.fetching, &mut next.fetching, &mut alone.fetching);
+        merge.add(OPENING, &self.opening, &measured.opening, &mut next.opening, &mut alone.opening);
         let Merge { mut said, sure, .. } = merge;
         if said.contains(&"memory.cached") {
             // New pages are copied to as well.
@@ -149,6 +168,9 @@ impl Learner {
         self.adopt_copying();
         self.adopt_waiting();
         self.adopt_writeback();
+        self.adopt_reading();
+        self.adopt_fetching();
+        self.adopt_opening();
         self.constants()
     }
 }

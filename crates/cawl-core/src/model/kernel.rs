@@ -350,7 +350,7 @@ impl Kernel {
 
     /// A file is open.
     fn opened(&mut self, file: u32, event: &Event) {
-        if event.has(flag::TRUNC) {
+        if event.has(flag::TRUNC | flag::CREATED) {
             if self.machine.cache.size(file) == 0 {
                 // It is a new one, most often.
                 self.machine.change(file, self.machine.now, true);

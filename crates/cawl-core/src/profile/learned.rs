@@ -160,6 +160,16 @@ impl HostProfile {
             "calls.inode" => &mut calls.inode,
             "calls.away" => &mut calls.away,
             "calls.clean" => &mut calls.clean,
+            "memory.read" => &mut memory.read,
+            "memory.read_fresh" => &mut memory.read_fresh,
+            "device.read" => &mut device.read,
+            "device.read_latency" => &mut device.read_latency,
+            "calls.read" => &mut calls.read,
+            "calls.read_folio" => &mut calls.read_folio,
+            "calls.read_folio_far" => &mut calls.read_folio_far,
+            "calls.open" => &mut calls.open,
+            "calls.create" => &mut calls.create,
+            "calls.close" => &mut calls.close,
             _ => return None,
         })
     }

@@ -32,6 +32,9 @@ pub(super) struct Constants {
     pub(super) read_cached_byte: f64,
     pub(super) read_hot_byte: f64,
     pub(super) read_fresh_page: f64,
+    /// Of each folio of a read beyond its first, in the processor's cache and in memory.
+    pub(super) read_folio: f64,
+    pub(super) read_folio_far: f64,
     pub(super) open: f64,
     pub(super) create: f64,
     pub(super) close: f64,
@@ -74,6 +77,8 @@ impl Constants {
             read_cached_byte: (memory.hot_part() / read.get()).max(1.0 / read_hot.get()),
             read_hot_byte: 1.0 / read_hot.get(),
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
+            read_folio: known(&calls.read_folio),
+            read_folio_far: known(&calls.read_folio_far.or(calls.read_folio)),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),

@@ -30,6 +30,9 @@ const RANGES: u64 = 64;
 const MOST_READ: u64 = 0x7fff_f000;
 /// Most pages that it is believed: 512 GiB of a page of 4 KiB.
 const MOST_RESIDENT: u64 = 1 << 27;
+/// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
+/// in ordinary pieces, comes in folios of 16 KiB to 256.
+const FOLIO: u64 = 16;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
 /// How much closer the other speed of a device must be to what was observed before it is believed.
@@ -124,17 +127,9 @@ impl Kernel {
         let copied = bytes as f64 * self.constants.stream_byte;
         call.pass(self.constants.stream_call + copied);
         call.spent[Cause::Stream] += self.constants.stream_call + copied;
-        let (before, after) = match event.has(flag::STREAM_KNOWN) {
-            true => (u64::from(event.pending_before), u64::from(event.pending_after)),
-            false => (0, 0),
-        };
-        let filled = (bytes + after).saturating_sub(before).min(MOST_READ);
+        let filled = event.refilled().unwrap_or(bytes).min(MOST_READ);
         if filled > 0 {
-            let offset = match event.offset {
-                UNKNOWN_OFFSET => UNKNOWN_OFFSET,
-                offset => offset.saturating_add(before),
-            };
-            self.kernel_read(call, event, offset, filled);
+            self.kernel_read(call, event, event.offset, filled);
         }
     }
 
@@ -142,7 +137,9 @@ impl Kernel {
     fn kernel_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let away = std::mem::take(&mut call.away) * self.constants.away;
         call.spend_empty_call(self.constants.read_call + away);
+        call.work.read.calls += 1.0;
         if offset == UNKNOWN_OFFSET {
+            call.work.read.bytes += bytes as f64;
             self.copy_out(call, bytes as f64 * self.constants.read_byte);
         } else if event.has(flag::DIRECT) {
             self.direct_read(call, offset, bytes);
@@ -157,6 +154,8 @@ impl Kernel {
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.write_out(call, first, end);
         let coming = self.ask_device(call, first, end);
+        call.work.read.latencies += 1.0;
+        call.work.read.transferred += bytes as f64;
         let ready = coming.begins + bytes as f64 * coming.page / self.constants.page as f64;
         self.wait_for_read(call, ready);
     }
@@ -167,11 +166,12 @@ impl Kernel {
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         let inode = self.machine.cache.file_mut(call.file);
         inode.size = inode.size.max(last);
-        let byte = match inode.size {
-            size if size <= NEAR_FILE => self.constants.read_hot_byte,
-            size if size <= HOT_FILE => self.constants.read_cached_byte,
-            _ => self.constants.read_byte,
+        let (byte, far) = match inode.size {
+            size if size <= NEAR_FILE => (self.constants.read_hot_byte, false),
+            size if size <= HOT_FILE => (self.constants.read_cached_byte, false),
+            _ => (self.constants.read_byte, true),
         };
+        call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
         self.reads.coming.retain(|coming| coming.ready(coming.end - 1) > call.at);
         let key = (event.pid, event.fd);
@@ -185,7 +185,7 @@ impl Kernel {
             let mut until = self.machine.cache.cached_until(call.file, at, end);
             if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
-                self.machine.cache.read(call.file, at, until);
+                self.machine.cache.read_ahead(call.file, at, until, FOLIO);
                 let missing = ((until - at) * self.constants.page) as f64;
                 call.work.source += self.speed(call, self.reads.is_fast(event.dev)).apart(missing);
             } else if until == at {
@@ -204,8 +204,18 @@ impl Kernel {
             self.copy_pages(call, at, until, copying);
             at = until;
         }
+        self.pass_folios(call, first, end, far);
         reader.window.read(end - 1);
         self.reads.readers.put(key, reader);
+    }
+
+    /// What a read of the pages from `first` up to `end` takes for each folio beyond the first.
+    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, far: bool) {
+        let (first, next) = self.machine.cache.file(call.file).folios.around(first);
+        let more = end.saturating_sub(next).div_ceil(next - first) as f64;
+        let each = if far { self.constants.read_folio_far } else { self.constants.read_folio };
+        call.work.read.folios[usize::from(far)] += more;
+        self.copy_out(call, more * each);
     }
 
     /// Nothing says that this file was not cached, and the process has lately read nothing of that kind from
@@ -232,6 +242,7 @@ impl Kernel {
             let new = pages as f64 * self.constants.read_fresh_page;
             call.pass(new + cold.likely);
             call.spent[Cause::NewPages] += new;
+            call.work.read.fresh += (pages * self.constants.page) as f64;
             if cold.likely > 0.0 {
                 call.spent[Cause::ColdMemory] += cold.likely;
             }
@@ -250,6 +261,8 @@ impl Kernel {
             reader.window.unmark();
         } else if awaited {
             let bytes = (asked * self.constants.page) as f64;
+            call.work.read.latencies += 1.0;
+            call.work.read.transferred += bytes;
             let fast = self.reads.is_fast(self.machine.devices[call.device].id);
             if self.has_two_speeds(call) {
                 let [now, other] = [fast, !fast].map(|fast| self.speed(call, fast).apart(bytes));
@@ -383,7 +396,8 @@ impl Kernel {
         let pages = self.constants.page_of(event.offset).min(MOST_RESIDENT / RANGES);
         for range in 0..RANGES {
             if event.requested >> range & 1 == 1 {
-                self.machine.cache.read(file, range * pages, (range + 1) * pages);
+                let (first, end) = (range * pages, (range + 1) * pages);
+                self.machine.cache.read_ahead(file, first, end, FOLIO);
             }
         }
         self.machine.cache.file_mut(file).told = true;
@@ -415,12 +429,19 @@ impl Kernel {
 
     /// open, fopen and close.
     pub(super) fn open_or_close(&mut self, call: &mut Call, event: &Event) {
+        let created = event.has(flag::CREATED);
         let cost = match event.op {
             Op::Close => self.constants.close,
+            _ if created => self.constants.open + self.constants.create,
             _ => self.constants.open,
         };
         call.spend_empty_call(cost);
-        if event.op != Op::Close {
+        let work = &mut call.work.read;
+        if event.op == Op::Close {
+            work.closes += 1.0;
+        } else {
+            work.opens += 1.0;
+            work.creates += f64::from(u8::from(created));
             self.opened(call.file, event);
         }
     }
