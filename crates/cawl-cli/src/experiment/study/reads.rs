@@ -41,7 +41,7 @@ struct Outcome {
     p90: f64,
     /// Of all calls of a repetition; the median of the repetitions.
     mean: f64,
-    /// Means.
+    /// Of what is `typical`.
     kernel: f64,
     naive: f64,
     /// Modes of the observed times per byte: where each is highest, and its share of the calls.
@@ -49,9 +49,15 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Bytes per second.
-    fn rate(&self, mean: f64) -> f64 {
-        self.cell.size as f64 / mean * 1e9
+    /// What of the calls is predicted: of reads in sequence the mean, since readahead makes some take much
+    /// longer than others; of random ones, which are alike, the median.
+    fn typical(&self) -> f64 {
+        if self.cell.access.is_random() { self.observed } else { self.mean }
+    }
+
+    /// Bytes per second of calls that take so long.
+    fn rate(&self, time: f64) -> f64 {
+        self.cell.size as f64 / time * 1e9
     }
 }
 
@@ -96,7 +102,8 @@ pub(super) fn classes(bench: &mut Bench, quick: bool) -> anyhow::Result<Section>
             format!(
                 "A file of {} is read from its begin to its end in {calls} calls of {}: cached, since it was just \
                  written; and after it was synchronised and dropped from the cache (posix_fadvise). The document's \
-                 calls are of 1 MiB, on Lustre. Each call is timed, without the cost of reading the clock.",
+                 calls are of 1 MiB, on Lustre. Each call is timed, without the cost of reading the clock, and without \
+                 waits for a processor (run delay) where it takes 50 µs or more.",
                 compact::bytes(calls as u64 * dd::SIZE),
                 compact::bytes(dd::SIZE),
             ),
@@ -153,7 +160,14 @@ fn outcome(profile: &HostProfile, grid: &Grid, cell: Cell, seen: &Seen) -> anyho
     let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
     let at = |part| quantile(&times, part).unwrap_or(f64::NAN);
     let calls = seen.runs.iter().map(Vec::len).max().unwrap_or(0);
-    let predicted = |model| predict::predicted(model, profile, grid, cell, calls).map(|costs| mean(&costs));
+    let predicted = |model| {
+        let costs = predict::predicted(model, profile, grid, cell, calls)?;
+        let typical = match cell.access.is_random() {
+            true => median(&costs),
+            false => Some(mean(&costs)),
+        };
+        anyhow::Ok(typical.unwrap_or(f64::NAN))
+    };
     let per_byte = || times.iter().map(|time| Nanos::new(*time / cell.size as f64));
     let density = (times.len() >= MODES_OF).then(|| Density::of(per_byte()));
     let modes = density.flatten().map(|density| density.modes).unwrap_or_default();
@@ -182,10 +196,11 @@ fn told(bench: &Bench, grid: &Grid, outcomes: &Outcomes, refused: usize) -> anyh
             grid.seconds,
             compact::bytes(grid.random),
         ),
-        "MB/s are bytes over the sum of all times of a repetition, the median of the repetitions. Readahead makes some \
-         calls take much longer than others, so means are predicted and not medians; OFF is by how much the model's \
-         is off. P10, MEDIAN and P90 are µs of single calls. MODES are the humps of the density of the times per byte, \
-         in ns, with their shares of the calls."
+        "MB/s are bytes over time: of reads in sequence the mean time of a repetition's calls, since readahead makes \
+         some take much longer than others, and the median of the repetitions; of random reads the median time. Waits \
+         for a processor (run delay) are not included where a call takes 50 µs or more. KERNEL and NAIVE predict the same; OFF is by how much. P10, MEDIAN and P90 \
+         are µs of single calls. MODES are the humps of the density of the times per byte, in ns, with their shares \
+         of the calls."
             .to_owned(),
     ];
     if refused > 0 {
@@ -209,14 +224,14 @@ fn table(outcomes: &Outcomes, access: Access) -> Table {
     let header =
         ["size", "calls", "MB/s", "p10", "median", "p90", "kernel", "off", "naive", "off", "theirs", "modes"];
     let row = |one: &Outcome| {
-        let rate = |mean: f64| compact::three(one.rate(mean) / 1e6);
-        let off = |mean: f64| format!("{:+.0} %", (one.mean / mean - 1.0) * 100.0);
+        let rate = |time: f64| compact::three(one.rate(time) / 1e6);
+        let off = |time: f64| format!("{:+.0} %", (one.typical() / time - 1.0) * 100.0);
         let theirs = findings::theirs(one.cell).map_or("-".to_owned(), |rate| compact::three(rate / 1e6));
         let modes =
             one.modes.iter().map(|(peak, share)| format!("{} {:.0} %", compact::three(*peak), share * 100.0));
-        let head = [compact::bytes(one.cell.size), one.calls.to_string(), rate(one.mean)];
+        let head = [compact::bytes(one.cell.size), one.calls.to_string(), rate(one.typical())];
         let times = [one.p10, one.observed, one.p90].map(|time| compact::three(time / 1e3));
-        let models = [one.kernel, one.naive].map(|mean| [rate(mean), off(mean)]);
+        let models = [one.kernel, one.naive].map(|time| [rate(time), off(time)]);
         let rest = [theirs, modes.collect::<Vec<_>>().join(", ")];
         head.into_iter().chain(times).chain(models.into_iter().flatten()).chain(rest).collect()
     };

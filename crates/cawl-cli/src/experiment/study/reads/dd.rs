@@ -91,6 +91,7 @@ fn predicted(profile: &HostProfile, is_cached: bool, calls: usize) -> anyhow::Re
     if !is_cached {
         open_loop.drop_cached();
     }
+    open_loop.tell(calls as u64 * SIZE, is_cached);
     Ok((0..calls as u64).map(|at| open_loop.step(read(at * SIZE, SIZE, 0))).collect())
 }
 

@@ -50,18 +50,18 @@ fn if_so(holds: bool) -> Verdict {
 
 /// Observed and predicted of some outcomes, in a text.
 fn both(outcomes: &[&Outcome], told: impl Fn(&Outcome, f64) -> String) -> [String; 2] {
-    let list = |mean: fn(&Outcome) -> f64| {
-        outcomes.iter().map(|one| told(one, mean(one))).collect::<Vec<_>>().join(", ")
+    let list = |time: fn(&Outcome) -> f64| {
+        outcomes.iter().map(|one| told(one, time(one))).collect::<Vec<_>>().join(", ")
     };
-    [list(|one| one.mean), list(|one| one.kernel)]
+    [list(Outcome::typical), list(|one| one.kernel)]
 }
 
 fn rates(outcomes: &[&Outcome]) -> [String; 2] {
-    both(outcomes, |one, mean| compact::rate(one.rate(mean)))
+    both(outcomes, |one, time| compact::rate(one.rate(time)))
 }
 
 fn times(outcomes: &[&Outcome]) -> [String; 2] {
-    both(outcomes, |_, mean| compact::seconds(mean * 1e-9))
+    both(outcomes, |_, time| compact::seconds(time * 1e-9))
 }
 
 /// The largest over the smallest.
@@ -111,7 +111,7 @@ fn the_same_random(outcomes: &Outcomes, size: u64) -> Option<Finding> {
     Some(finding(
         format!("Fig 7: random, buffered and direct, {}", compact::bytes(size)),
         "almost the same".to_owned(),
-        both(&pair, |_, mean| compact::seconds(mean * 1e-9)).map(|text| text.replace(", ", " and ")),
+        both(&pair, |_, time| compact::seconds(time * 1e-9)).map(|text| text.replace(", ", " and ")),
         if_so(range(pair.iter().map(|one| one.observed)) < SAME),
     ))
 }

@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use cawl_core::Nanos;
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::super::Bench;
 use super::super::direct::is_refusal;
 use super::grid::{Access, Cell, FEWEST, Grid};
+use crate::calibrate::others::waited;
 use crate::interrupt::Interrupted;
 
 /// The files' names.
@@ -17,6 +19,9 @@ pub const RANDOM: &str = "read-random";
 
 /// Bytes of a write of a file that is read at random, or that is written past the page cache.
 pub const PIECE: u64 = 1 << 20;
+
+/// A call, or what is between two, that takes longer than this may have waited for a processor.
+const LONG: Nanos = Nanos::new(50e3);
 
 /// What was observed of a cell.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +102,8 @@ fn random(bench: &Bench, grid: &Grid, cell: Cell) -> anyhow::Result<Vec<f64>> {
     reads(bench, &bench.scratch.again(RANDOM, flags)?, cell.size, &grid.offsets(cell), grid.seconds)
 }
 
-/// Reads at these places for `seconds`; the time of each call, in ns, without the cost of reading the clock.
+/// Reads at these places for `seconds`; the time of each call, in ns, without the cost of reading the clock and
+/// without waits for a processor, which are looked for when they are long.
 pub fn reads(
     bench: &Bench,
     file: &File,
@@ -108,16 +114,28 @@ pub fn reads(
     let mut data = AlignedBuffer::new(size as usize);
     let (clock, started) = (clocks_own(), cawl_host::now());
     let mut times = Vec::with_capacity(offsets.len());
+    let (mut ended, mut before) = (started, waited());
     for at in offsets {
-        let start = cawl_host::now();
-        if times.len() >= FEWEST && start.since(started).as_seconds() > seconds {
+        if times.len() >= FEWEST && ended.since(started).as_seconds() > seconds {
             break;
         }
         Interrupted::by(bench.signal)?;
-        let start = cawl_host::now();
+        let mut start = cawl_host::now();
+        if start.since(ended) > LONG {
+            // Not a wait of the call.
+            before = waited();
+            start = cawl_host::now();
+        }
         file.read_exact_at(data.bytes_mut(), *at)?;
-        let took = cawl_host::now().since(start).get();
-        times.push((took - clock).max(1.0));
+        ended = cawl_host::now();
+        let mut took = ended.since(start);
+        if took > LONG {
+            let now = waited();
+            took = took.saturating_sub(now.saturating_sub(before));
+            before = now;
+            ended = cawl_host::now();
+        }
+        times.push((took.get() - clock).max(1.0));
     }
     Ok(times)
 }

@@ -9,6 +9,10 @@ use super::super::calls::{call, read, write};
 use super::grid::{Access, Cell, Grid};
 use super::measure::PIECE;
 
+/// Ranges of a file that [`Op::Resident`] tells of, and the unit of their length.
+const RANGES: u64 = 64;
+const PAGE: u64 = 4096;
+
 /// A model and its clock.
 pub struct OpenLoop {
     model: Box<dyn CostModel>,
@@ -39,6 +43,13 @@ impl OpenLoop {
     /// Synchronises the file.
     pub fn sync(&mut self) {
         self.step(call(Op::Fsync));
+    }
+
+    /// Tells what of the file is cached, all or nothing, as the tracer does before the first read.
+    pub fn tell(&mut self, length: u64, is_cached: bool) {
+        let pages = length.div_ceil(PAGE).div_ceil(RANGES);
+        let (ranges, bytes) = if is_cached { (u64::MAX, length as i64) } else { (0, 0) };
+        self.step(Event { offset: pages * PAGE, requested: ranges, returned: bytes, ..call(Op::Resident) });
     }
 
     /// Drops it from the page cache.
@@ -73,6 +84,8 @@ pub fn predicted(
             open_loop.drop_cached();
         }
     }
+    let length = if cell.access.is_random() { grid.random } else { grid.length };
+    open_loop.tell(length, matches!(cell.access, Access::Buffered | Access::Fsync));
     let flags = if cell.access == Access::RandomDirect { flag::DIRECT } else { 0 };
     Ok(offsets.iter().map(|at| open_loop.step(read(*at, cell.size, flags))).collect())
 }
