@@ -10,7 +10,7 @@ mod check;
 mod device;
 mod durable;
 mod memory;
-mod others;
+pub mod others;
 mod reads;
 mod stream;
 mod text;

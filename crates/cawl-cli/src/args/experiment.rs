@@ -142,6 +142,8 @@ pub enum Study {
     Osync,
     /// Direct and buffered writes, with and without syncs: 512 B to 64 KiB, appended and at random
     Direct,
+    /// Reads: of dd, cached and uncached, in classes by their time; after buffered and direct writes; at random
+    Reads,
     /// Mutex, spin lock and adaptive mutex, with writes inside and outside the section; and writers of one
     /// file
     Locks,

@@ -9,6 +9,7 @@ mod direct;
 mod fitted;
 mod locks;
 mod osync;
+mod reads;
 mod seeds;
 
 use std::path::{Path, PathBuf};
@@ -98,6 +99,9 @@ pub enum Verdict {
     Differs,
     /// The document's own data contradict it.
     Wrong,
+    /// This machine is of another kind.
+    #[serde(rename = "not comparable")]
+    NotComparable,
 }
 
 impl Verdict {
@@ -106,6 +110,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::Differs => "differs here",
             Verdict::Wrong => "wrong",
+            Verdict::NotComparable => "not comparable",
         }
     }
 }
@@ -139,9 +144,13 @@ impl Study {
     /// The time that it takes at most, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => osync::longest(quick) + direct::expected(true) + locks::expected(true),
+            Study::Seeds => {
+                let others = [direct::expected(true), reads::expected(true), locks::expected(true)];
+                others.into_iter().fold(osync::longest(quick), |sum, time| sum + time)
+            }
             Study::Osync => osync::longest(quick),
             Study::Direct => direct::expected(quick),
+            Study::Reads => reads::expected(quick),
             Study::Locks => locks::expected(quick),
         }
     }
@@ -154,11 +163,16 @@ impl Study {
                 seeds::osync,
                 osync::section,
                 |bench| direct::section(bench, true),
+                |bench| reads::classes(bench, true),
+                |bench| reads::section(bench, true),
                 |bench| locks::section(bench, true),
                 |bench| locks::inode::section(bench, true),
             ],
             Study::Osync => &[osync::section],
             Study::Direct => &[|bench| direct::section(bench, bench.quick)],
+            Study::Reads => {
+                &[|bench| reads::classes(bench, bench.quick), |bench| reads::section(bench, bench.quick)]
+            }
             Study::Locks => &[
                 |bench| locks::section(bench, bench.quick),
                 |bench| locks::inode::section(bench, bench.quick),
