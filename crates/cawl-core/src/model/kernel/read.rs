@@ -127,17 +127,19 @@ impl Reads {
         self.together.iter().any(|(of, together, _)| *of == device && *together)
     }
 
-    /// A read contradicts that, or agrees.
-    fn judge_together(&mut self, device: u64, contradicts: bool) {
+    /// A read contradicts that, or agrees. True if the device is taken to do otherwise from now on.
+    fn judge_together(&mut self, device: u64, contradicts: bool) -> bool {
         let at = self.together.iter().position(|(of, ..)| *of == device).unwrap_or_else(|| {
             self.together.push((device, false, 0));
             self.together.len() - 1
         });
         let (_, together, against) = &mut self.together[at];
         *against = if contradicts { *against + 1 } else { 0 };
-        if *against >= AGAINST {
+        let turns = *against >= AGAINST;
+        if turns {
             (*together, *against) = (!*together, 0);
         }
+        turns
     }
 
     /// A descriptor leads to a file anew.
@@ -400,13 +402,14 @@ impl Kernel {
         if page >= coming.first + REQUEST {
             call.work.read.later = (request - page) as f64 * coming.page;
         }
+        if together {
+            // A wait that did not come says that this was there before, and nothing of later windows.
+            let (device, all) = (call.device, call.until - call.at >= (ready - call.at) / 2.0);
+            self.reads.coming.retain(|of| of.device != device || !all && of.first != coming.first);
+        }
         if ready > call.at {
             self.wait_for_read(call, ready);
             self.reads.latest = Some((pages, call.at));
-        }
-        if together {
-            let device = call.device;
-            self.reads.coming.retain(|of| of.device != device);
         }
         until
     }
@@ -475,10 +478,16 @@ impl Kernel {
         let later = work.read.later;
         if later > 0.0 {
             let without = cost - waited;
-            if self.reads.comes_together(event.dev) {
-                self.reads.judge_together(event.dev, took > without + later / 2.0);
-            } else if waited > later / 2.0 {
-                self.reads.judge_together(event.dev, took < without + waited / 4.0);
+            let turns = if self.reads.comes_together(event.dev) {
+                self.reads.judge_together(event.dev, took > without + later / 2.0)
+            } else {
+                waited > later / 2.0 && self.reads.judge_together(event.dev, took < without + waited / 4.0)
+            };
+            if turns {
+                // What was asked for has come.
+                let device = self.device(event.dev);
+                self.reads.coming.retain(|of| of.device != device);
+                self.machine.devices[device].occupied = self.machine.now;
             }
         }
         let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
@@ -496,8 +505,9 @@ impl Kernel {
     pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
         let of = &mut self.machine.devices[device];
         if self.reads.comes_together(of.id) {
-            // What was asked for has come.
-            of.occupied = of.occupied.min(self.machine.now);
+            let time = |coming: &Coming| (coming.end - coming.first) as f64 * coming.page;
+            let left = self.reads.coming.iter().filter(|coming| coming.device == device).map(time);
+            of.occupied = self.machine.now + left.sum::<f64>();
         } else {
             of.occupied += late;
             self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);
