@@ -428,7 +428,7 @@ pub const LEFT: &[Left] = &[
     ),
     left(
         &[
-            "pthread_*", "__pthread_*", "_pthread_*", "auth*_create*", "clnt*", "svc*", "rpc_*", "__rpc_*", "registerrpc",
+            "pthread_*", "__pthread_*", "_pthread_*", "auth*", "clnt*", "svc*", "rpc_*", "__rpc_*", "registerrpc",
             "xdr*", "__res_*", "__resolv_*", "__sched_*", "res_*",
         ],
         "threads, name service and remote calls: what they write goes to sockets",
