@@ -38,8 +38,7 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
         Open | StreamOpen | Close | StreamClose | Dup if !event.has(flag::WRITABLE | flag::TRUNC) => {
             Some(Why::OnlyReads)
         }
-        MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn
-        | StreamExit => Some(Why::NotRepeatable),
+        MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn | StreamExit => Some(Why::NotRepeatable),
         // A reflink copies nothing.
         CopyRange if event.has(flag::ESTIMATED) => Some(Why::NotRepeatable),
         Unlink | Rename | Fork | Sync => None,

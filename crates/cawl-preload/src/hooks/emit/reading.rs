@@ -73,6 +73,18 @@ pub fn taking<T: Copy>(
     if stream.holds(wanted) || !is_recorded(stream.number()) {
         return call();
     }
+    taking_more(stream, wanted, call, got)
+}
+
+/// The same where the kernel may be asked. Not part of the hook: what finds out about a descriptor needs the
+/// stack before.
+#[inline(never)]
+fn taking_more<T: Copy>(
+    stream: Stream,
+    wanted: u64,
+    call: impl FnOnce() -> T,
+    got: impl FnOnce(T) -> Option<u64>,
+) -> T {
     let before = before(stream);
     let returned = call();
     let after = stream.filled();
@@ -183,7 +195,8 @@ fn record_taken(
 ) {
     let Some(inside) = guard::enter_or_count() else { return };
     let Some(slot) = session::open_slot(&inside) else { return };
-    let Some(file) = session::learn(fd) else { return };
+    // It was known before the call.
+    let Some(file) = descriptors::known(fd) else { return guard::count_unseen() };
     tell(&inside, slot, stream, times, (fd, file), taken, wanted, failed, stands);
     session::finish(slot, times.1);
 }
