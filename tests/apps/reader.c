@@ -214,6 +214,9 @@ int main(int argc, char **argv) {
         check((stream = fopen("made-fopen", "a+")) && getc(stream) == 't' && fclose(stream) == 0, "again");
         check((stream = fopen("made-fopen", "r")) && getc(stream) == 't' && fclose(stream) == 0, "to read");
         check((stream = fopen("made-append", "a")) != NULL, "append");
+    } else if (!strcmp(way, "turned")) {
+        stream = fopen("turned", "w+");
+        check(stream && fputs("0123456789", stream) >= 0 && getc(stream) == EOF, "turned");
     } else if (!strcmp(way, "elsewhere")) {
         int pipes[2];
         check(pipe(pipes) == 0 && write(pipes[1], text, 1000) == 1000, "pipe");

@@ -209,6 +209,16 @@ fn what_a_program_makes_is_told_as_made_and_not_asked_about() {
     assert!(paths.is_empty(), "{paths:?}");
 }
 
+/// A read of a stream that holds what the program gave it writes that first.
+#[test]
+fn what_a_read_writes_out_is_told() {
+    let (_, sessions) = read_in("turned", &[]);
+    let about = sessions[0].about("/turned");
+    let flushed: Vec<u64> =
+        about.iter().filter_map(|event| event.flushed()).filter(|bytes| *bytes > 0).collect();
+    assert_eq!(flushed, [10], "{about:?}");
+}
+
 /// Bytes that a program reads from "in", as the kernel counts them: those of it with an empty file taken away.
 fn counted(command: &[&str]) -> u64 {
     let said = [true, false].map(|filled| {
