@@ -256,9 +256,8 @@ impl Learner {
             let rest = (observed - (cost - waited)).max(0.0) + read.since;
             return self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
         }
-        // New pages are read into: the device may have been waited for all the same.
-        let late = read.fresh > 0.0 && is_late(observed, prediction);
-        if late
+        // It waited for something.
+        if is_late(observed, prediction)
             || waited > 0.0
             || parts.device() > Nanos::ZERO
             || work.source > 0.0

@@ -205,18 +205,28 @@ impl Kernel {
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
+        let away = self.machine.cache.touch(call.file, bytes);
         let inode = self.machine.cache.file_mut(call.file);
+        // What another process has written since, or a file of no length such as those of /proc, is cached.
+        let known_end = self.constants.pages_up_to(inode.size);
+        let strange = last > inode.size;
         inode.size = inode.size.max(last);
-        let (byte, far) = match inode.size {
-            size if size <= NEAR_FILE => (self.constants.read_hot_byte, false),
-            size if size <= HOT_FILE => (self.constants.read_cached_byte, false),
+        let (byte, far) = match inode.size.max(away) {
+            away if away <= NEAR_FILE => (self.constants.read_hot_byte, false),
+            away if away <= HOT_FILE => (self.constants.read_cached_byte, false),
             _ => (self.constants.read_byte, true),
         };
+        if strange {
+            self.machine.cache.read(call.file, known_end.max(first), end);
+        }
         call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
         let (file, now) = (call.file, call.at);
-        let is_done = |of: &Coming| of.file == file && of.end <= first || of.ready(of.end - 1) + PASSED < now;
-        self.reads.coming.retain(|coming| !is_done(coming) || coming.ready(coming.end - 1) > now);
+        let is_read_now = |of: &Coming| of.file == file && of.end > first;
+        self.reads.coming.retain(|of| {
+            let ready = of.ready(of.end - 1);
+            ready > now || is_read_now(of) && ready + PASSED > now
+        });
         let key = (event.pid, event.fd);
         let mut reader = self.reads.readers.take(&key).unwrap_or_default();
         if reader.file != call.file {
@@ -289,6 +299,12 @@ impl Kernel {
             if cold.likely > 0.0 {
                 call.spent[Cause::ColdMemory] += cold.likely;
             }
+            if !awaited {
+                // Handing it over takes the reader time that is none of its wait.
+                let submitting = pages.div_ceil(REQUEST) as f64 * self.request(call);
+                call.pass(submitting);
+                call.spent[Cause::Read] += submitting;
+            }
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, window.folio);
             if !is_hole {
@@ -360,6 +376,11 @@ impl Kernel {
         }
     }
 
+    /// What handing a request to the call's device takes, in seconds.
+    fn request(&self, call: &Call) -> f64 {
+        known(&self.profile.device_of(self.machine.devices[call.device].id).request)
+    }
+
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
@@ -419,7 +440,7 @@ impl Kernel {
     fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
         self.reads.reached = pages;
         let read = &mut call.work.read;
-        let is_first = call.spent[Cause::Read] == 0.0;
+        let is_first = !read.told && read.ahead == 0.0;
         match self.reads.latest {
             Some((latest, when)) if latest < pages => {
                 read.told |= is_first;
