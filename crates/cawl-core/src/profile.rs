@@ -192,6 +192,9 @@ pub struct DeviceConstants {
     /// `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequential_read: Option<Measured<Rate>>,
+    /// It completes the requests of a window of readahead together, not one after another.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub completes_together: bool,
     /// `read` and `read_latency` of what is in the device's own cache (a controller's, a storage server's, a
     /// virtual machine's host's). None: it has none, or that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]

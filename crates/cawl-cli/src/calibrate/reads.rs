@@ -8,7 +8,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, Modes, quantile};
@@ -44,6 +43,8 @@ const HOLES_CALL: usize = 256 << 10;
 /// Bytes of a file that are read ahead.
 const AHEAD: usize = 128 << 20;
 const BRIEF_AHEAD: usize = 32 << 20;
+/// Of so many calls one waits, if the requests of a window come together.
+const WAITERS: usize = 10;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -300,6 +301,8 @@ pub struct DeviceReads {
     pub latency: Option<Estimate>,
     /// Per byte, of a file that is read ahead.
     pub ahead: Option<Estimate>,
+    /// The requests of a window are complete together.
+    pub together: bool,
     /// Of a block away from the one before, without the transfer, in the device's own cache.
     pub cached_latency: Option<Estimate>,
     /// Per byte, of what is there.
@@ -349,32 +352,49 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
         Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
     };
     let page = PAGE as f64;
+    let (ahead, together) = ahead(bench)?;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
-        ahead: ahead(bench)?,
+        ahead,
+        together,
         cached_latency: without(cached.map_or(per_byte, |cached| cached.value) * page, &from_cache),
         cached,
     })
 }
 
-/// What a byte takes of the file of the device, dropped from the page cache and read through it. Where the
-/// processor takes longer than the device, it is what the processor takes.
-fn ahead(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
-    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok(None) };
+/// What a byte takes of the file of the device, dropped from the page cache and read through it, and whether
+/// the requests of a window come together. Where the processor takes longer than the device, it is what the
+/// processor takes.
+fn ahead(bench: &mut Bench) -> anyhow::Result<(Option<Estimate>, bool)> {
+    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok((None, false)) };
     let length = (file.metadata()?.len() as usize).min(if bench.brief { BRIEF_AHEAD } else { AHEAD });
     let mut buffer = AlignedBuffer::new(HOLES_CALL);
-    let mut found = Vec::new();
+    let (mut found, mut together) = (Vec::new(), Vec::new());
     bench.repeat(|bench, _| {
         bench.go_on()?;
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-        let begin = Instant::now();
+        let mut times = Vec::with_capacity(length / HOLES_CALL);
         for at in (0..length).step_by(HOLES_CALL) {
-            file.read_at(buffer.bytes_mut(), at as u64)?;
+            times.push(timed(|| Ok(file.read_at(buffer.bytes_mut(), at as u64).map(|_| ())?))?);
         }
-        found.push(begin.elapsed().as_nanos() as f64 / length.max(1) as f64);
+        found.push(times.iter().sum::<f64>() / length.max(1) as f64);
+        together.push(come_together(&times));
         Ok(())
     })?;
-    Ok(Estimate::of(&found).filter(|_| length > 0))
+    let often = together.iter().filter(|together| **together).count();
+    Ok((Estimate::of(&found).filter(|_| length > 0), 2 * often > together.len()))
+}
+
+/// Whether few calls of a row do the waiting for all. If requests come one after another, one call of five
+/// waits for each of them; if those of a window come together, one call of a window, which has more requests
+/// than that.
+fn come_together(times: &[f64]) -> bool {
+    let usual = quantile(times, 0.5).unwrap_or(0.0);
+    let mut waits: Vec<f64> = times.iter().map(|time| (time - usual).max(0.0)).collect();
+    waits.sort_by(|a, b| b.total_cmp(a));
+    let few = waits.iter().take(waits.len() / WAITERS).sum::<f64>();
+    let all = waits.iter().sum::<f64>();
+    all > usual * times.len() as f64 / 4.0 && few > 0.8 * all
 }
 
 /// How much rarer second readings must be among the slow ones than first readings, for the device to have a
@@ -433,6 +453,17 @@ mod tests {
         // Faster, and not clearly.
         assert_eq!(two_caches(&plain, &around(50e3, 160)).1, [0.0; 0]);
         assert_eq!(two_caches(&[], &[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn few_calls_wait_if_requests_come_together() {
+        let row = |every: usize, wait: f64| -> Vec<f64> {
+            (0..512).map(|at| if at % every == 0 { 20e3 + wait } else { 20e3 }).collect()
+        };
+        assert!(come_together(&row(32, 4e6)));
+        assert!(!come_together(&row(5, 600e3)));
+        assert!(!come_together(&row(32, 20e3)), "hardly anything waits");
+        assert!(!come_together(&[]));
     }
 
     #[test]

@@ -190,6 +190,7 @@ impl Kernel {
         let mut device = Device::new(dev, rate, base, queue, bounds, self.machine.now);
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
+        self.reads.meet(dev, of.completes_together);
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }

@@ -127,13 +127,16 @@ impl Reads {
         self.together.iter().any(|(of, together, _)| *of == device && *together)
     }
 
+    /// A device is met that does so, or does not, as far as is known.
+    pub(super) fn meet(&mut self, device: u64, together: bool) {
+        self.together.push((device, together, 0));
+    }
+
     /// A read contradicts that, or agrees. True if the device is taken to do otherwise from now on.
     fn judge_together(&mut self, device: u64, contradicts: bool) -> bool {
-        let at = self.together.iter().position(|(of, ..)| *of == device).unwrap_or_else(|| {
-            self.together.push((device, false, 0));
-            self.together.len() - 1
-        });
-        let (_, together, against) = &mut self.together[at];
+        let Some((_, together, against)) = self.together.iter_mut().find(|(of, ..)| *of == device) else {
+            return false;
+        };
         *against = if contradicts { *against + 1 } else { 0 };
         let turns = *against >= AGAINST;
         if turns {
@@ -257,18 +260,28 @@ impl Kernel {
             self.copy_pages(call, at, until, copying);
             at = until;
         }
-        self.pass_folios(call, first, end, far);
+        let goes_on = reader.window.goes_on(first);
+        self.pass_folios(call, first, end, (far, !goes_on));
         reader.window.read(end - 1);
         self.reads.readers.put(key, reader);
     }
 
     /// What a read of the pages from `first` up to `end` takes for each folio beyond the first.
-    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, far: bool) {
+    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
         let (first, next) = self.machine.cache.file(call.file).folios.around(first);
         let more = end.saturating_sub(next).div_ceil(next - first) as f64;
-        let each = if far { self.constants.read_folio_far } else { self.constants.read_folio };
-        call.work.read.folios[usize::from(far)] += more;
-        self.copy_out(call, more * each);
+        let (near, beyond) = (self.constants.read_folio, self.constants.read_folio_far);
+        let work = &mut call.work.read.folios;
+        let each = if far { beyond } else { near };
+        work[usize::from(far)] += more;
+        // Of one that is not in the processor's cache the call's own cost has a part, unless the processor
+        // has foreseen it.
+        let begin = if far && begins { (beyond - near).max(0.0) } else { 0.0 };
+        if begin > 0.0 {
+            work[0] -= 1.0;
+            work[1] += 1.0;
+        }
+        self.copy_out(call, more * each + begin);
     }
 
     /// Nothing says that this file was not cached, and the process has lately read nothing of that kind from
