@@ -8,7 +8,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, Modes, quantile};
@@ -41,9 +40,12 @@ const BRIEF_FAR: u64 = 32 << 20;
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
-/// Bytes of a file that are read ahead.
-const AHEAD: usize = 128 << 20;
-const BRIEF_AHEAD: usize = 32 << 20;
+/// Times that a file is read ahead; windows of readahead before it is timed, and while it is, but so many bytes
+/// at least.
+const AHEAD: usize = 3;
+const BEFORE: usize = 2;
+const WINDOWS: usize = 8;
+const LEAST_AHEAD: usize = 16 << 20;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -100,7 +102,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         let hot_times = run_of_sizes(bench, &hot, HOT, HOT_SIZES, buffer)?;
         round.hot.push(per_byte(HOT_SIZES, hot_times, call));
         let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
-        round.folio.push(per_folio(pages, hot_times[1]));
+        round.folio.push((pages - hot_times[1]) / (FOLIOS / PAGE - 1) as f64);
         let mut far_call = None;
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
@@ -109,7 +111,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         }
         if pages_length > 0 {
             let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
-            round.folio_far.extend(far_call.map(|call| per_folio(pages, call)));
+            // That of the large folio counts for nothing beside them.
+            round.folio_far.extend(far_call.map(|call| (pages - call) / (FOLIOS / PAGE) as f64));
         }
         opening(bench, index, &mut round)?;
         round.fresh.push(holes(bench, buffer)?);
@@ -210,11 +213,6 @@ fn run(bench: &Bench, file: &File, length: usize, size: usize, buffer: &mut [u8]
 fn per_byte<const N: usize>(sizes: [usize; N], times: [f64; N], call: f64) -> f64 {
     let of = |(size, time): (usize, f64)| (time - call).max(0.0) / size as f64;
     sizes.into_iter().zip(times).map(of).sum::<f64>() / N as f64
-}
-
-/// What each folio beyond the first takes of a call of [`FOLIOS`].
-fn per_folio(pages: f64, large: f64) -> f64 {
-    (pages - large) / (FOLIOS / PAGE - 1) as f64
 }
 
 /// Calls of parts of a page, at the end of the file, and of no bytes.
@@ -351,30 +349,43 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
     let page = PAGE as f64;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
-        ahead: ahead(bench)?,
+        ahead: ahead(bench, buffer.bytes_mut())?,
         cached_latency: without(cached.map_or(per_byte, |cached| cached.value) * page, &from_cache),
         cached,
     })
 }
 
-/// What a byte takes of the file of the device, dropped from the page cache and read through it. Where the
-/// processor takes longer than the device, it is what the processor takes.
-fn ahead(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+/// What a byte takes of the file of the device, dropped from the page cache and read through it in sequence,
+/// behind the first windows of readahead, which are smaller than the others. Where the processor takes longer
+/// than the device, it is what the processor takes.
+fn ahead(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<Option<Estimate>> {
     let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok(None) };
-    let length = (file.metadata()?.len() as usize).min(if bench.brief { BRIEF_AHEAD } else { AHEAD });
-    let mut buffer = AlignedBuffer::new(HOLES_CALL);
-    let mut found = Vec::new();
-    bench.repeat(|bench, _| {
-        bench.go_on()?;
+    let window = bench.place.readahead().map_or(0, |window| window.0 as usize);
+    let begin = (BEFORE * window).next_multiple_of(LARGEST);
+    let most = begin + LEAST_AHEAD.max(WINDOWS * window);
+    let end = most.min(file.metadata()?.len() as usize) / LARGEST * LARGEST;
+    if begin >= end {
+        return Ok(None);
+    }
+    let mut found = Vec::with_capacity(AHEAD);
+    for _ in 0..if bench.brief { 1 } else { AHEAD } {
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-        let begin = Instant::now();
-        for at in (0..length).step_by(HOLES_CALL) {
-            file.read_at(buffer.bytes_mut(), at as u64)?;
-        }
-        found.push(begin.elapsed().as_nanos() as f64 / length.max(1) as f64);
-        Ok(())
-    })?;
-    Ok(Estimate::of(&found).filter(|_| length > 0))
+        // Opened anew, since an open file knows where it was read before.
+        let file = bench.scratch.again("device", OFlag::empty())?;
+        let mut read = |from: usize, to: usize| {
+            timed(|| {
+                for at in (from..to).step_by(HOLES_CALL) {
+                    bench.go_on()?;
+                    file.read_exact_at(&mut buffer[..HOLES_CALL], at as u64)?;
+                }
+                Ok(())
+            })
+        };
+        read(0, begin)?;
+        found.push(read(begin, end)? / (end - begin) as f64);
+    }
+    let calm = quantile(&found, 0.25).unwrap_or(f64::NAN);
+    Ok(Estimate::of(&found).map(|found| Estimate { value: calm, ..found }))
 }
 
 /// How much rarer second readings must be among the slow ones than first readings, for the device to have a
@@ -436,9 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_and_a_folio() {
+    fn a_byte_takes_what_the_call_does_not() {
         let times = HOT_SIZES.map(|size| 300.0 + 0.02 * size as f64);
         assert!((per_byte(HOT_SIZES, times, 300.0) - 0.02).abs() < 1e-12);
-        assert!((per_folio(1600.0 + 15.0 * 45.0, 1600.0) - 45.0).abs() < 1e-9);
+        assert_eq!(per_byte(HOT_SIZES, [100.0; 3], 300.0), 0.0);
     }
 }
