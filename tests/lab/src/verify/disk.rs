@@ -10,7 +10,7 @@ use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
 use super::{Bench, Figure};
-use crate::stand::times;
+use crate::overhead::times;
 use crate::{DiskSpec, Filesystem};
 
 const SMALL: usize = 4 << 10;
