@@ -11,9 +11,9 @@
 //!
 //! Beside it, a network mount: files behind a link of given latency and bandwidth ([`NetMount`]).
 //!
-//! [`emulated_disk`] and [`network_mount`] start `cawl-lab` and return a guard with a pipe to it. When the pipe ends, by drop,
-//! panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab` leaves is
-//! removed by the next one.
+//! [`emulated_disk`] and [`network_mount`] start `cawl-lab` and return a guard with a pipe to it. When the
+//! pipe ends, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed
+//! `cawl-lab` leaves is removed by the next one.
 //!
 //! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]

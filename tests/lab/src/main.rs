@@ -1,4 +1,5 @@
-//! `cawl-lab`: an emulated disk or network mount by hand, until Ctrl-C; `cawl-lab verify`: what only a machine can show.
+//! `cawl-lab`: an emulated disk or network mount by hand, until Ctrl-C; `cawl-lab verify`: what only a
+//! machine can show.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -16,10 +17,10 @@ use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Brings up a disk or a network mount of given speed under the page cache of this machine; Ctrl-C takes it
-/// down.
+/// Brings up a disk or a network mount of given speed under this machine's page cache; Ctrl-C takes it down.
 ///
-/// Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a disk losetup and mkfs.
+/// Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a disk also losetup
+/// and mkfs.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {

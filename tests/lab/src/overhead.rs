@@ -60,9 +60,9 @@ pub(crate) const ROUNDS: usize = 16;
 /// Requests of a round.
 pub(crate) const REQUESTS: usize = 84;
 
-/// Time of single requests to an idle file or device, without pacing. Other programs only add to it, in bursts,
-/// so it is the fastest of many short rounds. `large` is the size of the largest single request, `bare` makes a
-/// request without data.
+/// Time of single requests to an idle file or device. Other programs only add to it, in bursts, so it is the
+/// fastest of many short rounds. `large` is the size of the largest single request, `bare` makes a request
+/// without data.
 pub(crate) fn measure(
     file: &File,
     large: usize,

@@ -9,10 +9,12 @@ mod calibrate;
 pub mod causes;
 pub mod cgroup;
 mod disk;
+mod net;
 mod tune;
 pub mod writers;
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -20,7 +22,8 @@ use cawl_core::quantile;
 use cawl_host::emulated::Lab;
 use serde::Serialize;
 
-use crate::{DiskSpec, Filesystem, emulated_disk};
+use crate::overhead::times;
+use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
 
 /// One measurement of one figure.
 #[derive(Clone, Debug, Serialize)]
@@ -81,6 +84,14 @@ const CHECKS: &[Check] = &[
     check("disk-nvme", false, |bench| disk::constants(bench, DiskSpec::NVME)),
     check("disk-custom", false, |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?)),
     check("queue", true, disk::queue),
+    check("net-none", true, |bench| of_link(bench, Policy::None, "150us")),
+    check("net-read-only", false, |bench| of_link(bench, Policy::ReadOnly, "150us")),
+    check("net-write-through", false, |bench| of_link(bench, Policy::WriteThrough, "150us")),
+    check("net-write-back", true, |bench| of_link(bench, Policy::WriteBack, "150us")),
+    check("net-near", false, |bench| of_link(bench, Policy::None, "15us")),
+    check("net-nearest", false, |bench| of_link(bench, Policy::None, "5us")),
+    check("net-far", false, |bench| of_link(bench, Policy::WriteThrough, "10ms")),
+    check("net-close", false, net::close_flushes),
     check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
     check("calibrate-hdd", false, |bench| calibrate::constants(bench, DiskSpec::HDD)),
     check("calibrate-nvme", false, |bench| calibrate::constants(bench, DiskSpec::NVME)),
@@ -103,6 +114,17 @@ const CHECKS: &[Check] = &[
     check("causes-preempted", false, |bench| causes::check(bench, "causes-preempted")),
     check("causes-stalls", false, |bench| causes::check(bench, "causes-stalls")),
 ];
+
+/// Time of a request that no other program delayed: the first decile of `count`, in ns.
+fn undisturbed(count: usize, request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    let mut times = times(count, request)?;
+    times.sort_by(f64::total_cmp);
+    Ok(times[count / 10])
+}
+
+fn of_link(bench: &Bench, policy: Policy, latency: &str) -> anyhow::Result<Vec<Figure>> {
+    net::constants(bench, NetSpec { policy, ..net::fast(latency)? })
+}
 
 /// What became of a figure or of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

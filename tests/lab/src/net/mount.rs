@@ -1,6 +1,6 @@
 //! Starts and stops a network mount.
 //!
-//! As a disk, it runs in a process of its own, which never waits for the mount: others measure and unmount it.
+//! Like a disk, it runs in a process of its own, which never waits for it: others measure and unmount it.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -100,7 +100,7 @@ impl Drop for NetMount {
     }
 }
 
-/// What [`probe`] finds in a process of its own, of ordinary priority as the programs that will use the mount.
+/// What [`probe`] finds in a process of its own, of ordinary priority as the programs that use the mount.
 fn overhead_of(program: &Path, mount: &Path, largest: usize, rounds: usize) -> anyhow::Result<Overhead> {
     let mut probe = Command::new("chrt");
     probe.args(["--other", "0"]).arg(program).arg("probe").arg(mount);

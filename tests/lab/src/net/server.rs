@@ -1,9 +1,9 @@
 //! The filesystem behind the link: what FUSE asks, answered when the link has it through.
 //!
-//! Each thread of the session takes a request, answers it from the [`Tree`], and waits until the [`Link`] has it
-//! complete; so as many requests are under way at a time as there are threads. What a mount asks is FUSE's law
-//! (fs/fuse/ of Linux 6.18): open asks LOOKUP of names it does not believe, then OPEN or CREATE; close asks
-//! FLUSH and waits for it, and RELEASE, which it does not wait for.
+//! Each thread of the session takes a request, answers it from the [`Tree`], and waits until the [`Link`] has
+//! it complete; so as many requests are under way at a time as there are threads. What a mount asks is FUSE's
+//! law (fs/fuse/ of Linux 6.18): open asks LOOKUP of names that the kernel does not believe, then OPEN or
+//! CREATE, and SETATTR to truncate; close asks FLUSH and waits for it, and RELEASE without waiting.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

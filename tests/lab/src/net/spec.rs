@@ -174,7 +174,7 @@ mod tests {
             "NaN,1",
             "-1us,1",
             "150us,100MB/s,policy=sometimes",
-            "150us,100MB/s,request=1000",
+            "150us,100MB/s,request=2M",
             "150us,100MB/s,request=6K",
             "150us,100MB/s,request=0",
             "150us,100MB/s,size=0",
