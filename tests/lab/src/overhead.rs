@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use anyhow::Context;
 use cawl_core::{Bytes, Nanos, Time};
 use cawl_host::direct::AlignedBuffer;
 use serde::{Deserialize, Serialize};
@@ -57,28 +56,31 @@ pub(crate) fn before(time: Time, span: Nanos) -> Time {
 pub(crate) const SMALL: usize = 4 << 10;
 /// Rounds of [`measure`] where requests take no time.
 pub(crate) const ROUNDS: usize = 16;
+/// The quantile of requests that no other program delayed.
+pub(crate) const UNDISTURBED: f64 = 0.1;
 /// Requests of a round.
 pub(crate) const REQUESTS: usize = 84;
 
 /// Time of single requests to an idle file or device. Other programs only add to it, in bursts, so it is the
-/// fastest of many short rounds. `large` is the size of the largest single request, `bare` makes a request
-/// without data.
+/// fastest of many short rounds, of each its `quantile`. `large` is the size of the largest single request,
+/// `bare` makes a request without data.
 pub(crate) fn measure(
     file: &File,
     large: usize,
     rounds: usize,
+    quantile: f64,
     bare: impl Fn() -> io::Result<()>,
-) -> anyhow::Result<Overhead> {
+) -> io::Result<Overhead> {
     let mut buffer = AlignedBuffer::new(large);
     let mut best = [f64::INFINITY; 5];
     for _ in 0..rounds {
         let buffer = buffer.bytes_mut();
         let round = [
-            median(24, || file.write_all_at(&buffer[..SMALL], 0))?,
-            median(6, || file.write_all_at(buffer, 0))?,
-            median(24, || file.read_exact_at(&mut buffer[..SMALL], 0))?,
-            median(6, || file.read_exact_at(buffer, 0))?,
-            median(24, &bare)?,
+            time(24, quantile, || file.write_all_at(&buffer[..SMALL], 0))?,
+            time(6, quantile, || file.write_all_at(buffer, 0))?,
+            time(24, quantile, || file.read_exact_at(&mut buffer[..SMALL], 0))?,
+            time(6, quantile, || file.read_exact_at(buffer, 0))?,
+            time(24, quantile, &bare)?,
         ];
         for (best, time) in best.iter_mut().zip(round) {
             *best = best.min(time);
@@ -91,16 +93,17 @@ pub(crate) fn measure(
     Ok(Overhead { write: line(best[0], best[1]), read: line(best[2], best[3]), flush: Nanos::new(best[4]) })
 }
 
-/// Median time of `count` requests, in ns.
-fn median(count: usize, request: impl FnMut() -> io::Result<()>) -> anyhow::Result<f64> {
-    cawl_core::median(&times(count, request)?).context("no request was made")
+/// Time of a request that no other program delayed: the first decile of `count`, in ns.
+pub(crate) fn undisturbed(count: usize, request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    time(count, UNDISTURBED, request)
 }
 
-/// Times of `count` requests, in ns.
-pub(crate) fn times(count: usize, mut request: impl FnMut() -> io::Result<()>) -> io::Result<Vec<f64>> {
+/// This quantile of the times of `count` requests, in ns.
+fn time(count: usize, quantile: f64, mut request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
     let timed = |_| {
         let start = cawl_host::now();
         request().map(|()| cawl_host::now().since(start).get())
     };
-    (0..count).map(timed).collect()
+    let times = (0..count).map(timed).collect::<io::Result<Vec<f64>>>()?;
+    Ok(cawl_core::quantile(&times, quantile).unwrap_or(f64::NAN))
 }

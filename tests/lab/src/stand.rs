@@ -171,5 +171,5 @@ fn overhead_of(device: &Path) -> anyhow::Result<Overhead> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).custom_flags(OFlag::O_DIRECT.bits()).open(device);
     let file = file.with_context(|| format!("cannot open {}", device.display()))?;
-    overhead::measure(&file, LARGE, overhead::ROUNDS, || file.sync_all())
+    Ok(overhead::measure(&file, LARGE, overhead::ROUNDS, 0.5, || file.sync_all())?)
 }

@@ -14,7 +14,6 @@ mod tune;
 pub mod writers;
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -22,7 +21,6 @@ use cawl_core::quantile;
 use cawl_host::emulated::Lab;
 use serde::Serialize;
 
-use crate::overhead::times;
 use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
 
 /// One measurement of one figure.
@@ -84,12 +82,11 @@ const CHECKS: &[Check] = &[
     check("disk-nvme", false, |bench| disk::constants(bench, DiskSpec::NVME)),
     check("disk-custom", false, |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?)),
     check("queue", true, disk::queue),
-    check("net-none", true, |bench| of_link(bench, Policy::None, "150us")),
+    check("net-none", false, |bench| of_link(bench, Policy::None, "150us")),
     check("net-read-only", false, |bench| of_link(bench, Policy::ReadOnly, "150us")),
     check("net-write-through", false, |bench| of_link(bench, Policy::WriteThrough, "150us")),
     check("net-write-back", true, |bench| of_link(bench, Policy::WriteBack, "150us")),
     check("net-near", false, |bench| of_link(bench, Policy::None, "15us")),
-    check("net-nearest", false, |bench| of_link(bench, Policy::None, "5us")),
     check("net-far", false, |bench| of_link(bench, Policy::WriteThrough, "10ms")),
     check("net-close", false, net::close_flushes),
     check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
@@ -114,13 +111,6 @@ const CHECKS: &[Check] = &[
     check("causes-preempted", false, |bench| causes::check(bench, "causes-preempted")),
     check("causes-stalls", false, |bench| causes::check(bench, "causes-stalls")),
 ];
-
-/// Time of a request that no other program delayed: the first decile of `count`, in ns.
-fn undisturbed(count: usize, request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
-    let mut times = times(count, request)?;
-    times.sort_by(f64::total_cmp);
-    Ok(times[count / 10])
-}
 
 fn of_link(bench: &Bench, policy: Policy, latency: &str) -> anyhow::Result<Vec<Figure>> {
     net::constants(bench, NetSpec { policy, ..net::fast(latency)? })

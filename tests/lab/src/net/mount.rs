@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 use super::server::{Server, Session};
 use super::spec::NetSpec;
 use crate::command::run;
-use crate::overhead::{self, Overhead, REQUESTS, ROUNDS, SMALL};
+use crate::overhead::{self, Overhead, REQUESTS, ROUNDS, SMALL, UNDISTURBED};
 use crate::{clock, leftovers};
 
 /// Requests under way at a time; the kernel keeps as many in the background (FUSE's max_background).
@@ -115,7 +115,7 @@ pub fn probe(mount: &Path, largest: usize, rounds: usize) -> anyhow::Result<Over
     options.read(true).write(true).create_new(true).custom_flags(OFlag::O_DIRECT.bits());
     let file = options.open(&path)?;
     // To close a descriptor asks FLUSH, and waits for it.
-    let found = overhead::measure(&file, largest, rounds, || file.try_clone().map(drop));
+    let found = overhead::measure(&file, largest, rounds, UNDISTURBED, || file.try_clone().map(drop));
     fs::remove_file(&path)?;
-    found
+    Ok(found?)
 }

@@ -112,7 +112,7 @@ impl FromStr for NetSpec {
                 }
                 "request" => {
                     spec.request = Bytes::from_f64(quantity(value, REQUEST)?);
-                    let whole = spec.request.0 % PAGE == 0 && !spec.request.is_zero();
+                    let whole = spec.request.0.is_multiple_of(PAGE) && !spec.request.is_zero();
                     ensure!(whole && spec.request <= LARGEST, "{word:?}: give whole pages, 4K to 1M");
                 }
                 "size" => {

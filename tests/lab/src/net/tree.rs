@@ -165,10 +165,11 @@ impl Tree {
     /// Removes a node that has no name, and that the kernel does not know.
     fn collect(&mut self, ino: INodeNo) {
         let is_gone = |node: &Node| node.links == 0 && node.lookups == 0;
-        if self.nodes.get(&ino).is_some_and(is_gone) {
-            if let Some(Node { kind: Kind::File(_), size, .. }) = self.nodes.remove(&ino) {
-                self.used -= size;
-            }
+        if !self.nodes.get(&ino).is_some_and(is_gone) {
+            return;
+        }
+        if let Some(Node { kind: Kind::File(_), size, .. }) = self.nodes.remove(&ino) {
+            self.used -= size;
         }
     }
 

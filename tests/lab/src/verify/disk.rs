@@ -9,7 +9,8 @@ use cawl_core::Nanos;
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
-use super::{Bench, Figure, undisturbed};
+use super::{Bench, Figure};
+use crate::overhead::undisturbed;
 use crate::{DiskSpec, Filesystem};
 
 const SMALL: usize = 4 << 10;

@@ -1,66 +1,61 @@
 //! The network mount from outside: what requests over the link cost a program, under each policy.
 //!
-//! What a call takes is the sum of its requests, so the figures are of calls whose requests are known: close of
-//! a second descriptor is one without data, a small write with fsync is a write and one more, and large writes
-//! and reads are full requests.
+//! What a call takes is the sum of its requests, so the figures are of calls whose requests are known: close
+//! of a second descriptor is one without data, a small write with fsync is a write and one more, and large
+//! writes and reads past the page cache are one full request each.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use cawl_core::Nanos;
+use cawl_core::{Bytes, Nanos};
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
-use super::{Bench, Figure, undisturbed};
-use crate::net::{NetSpec, Policy, Requests};
+use super::{Bench, Figure};
+use crate::net::{NetSpec, Policy};
 use crate::network_mount;
+use crate::overhead::undisturbed;
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
 
 /// The constants of a link, as programs find them on a mount.
 pub(super) fn constants(bench: &Bench, spec: NetSpec) -> anyhow::Result<Vec<Figure>> {
+    // Full requests of some length, so that what one takes is for the most part its data.
+    let spec = NetSpec { request: Bytes::mib(1), ..spec };
     let net = network_mount(&bench.lab, spec, None)?;
-    let mount = &net.ready.mount;
-    // One latency counts fully only if the way through FUSE is no longer.
+    // A latency below the way through FUSE cannot be had.
     let latency = spec.latency.max(net.ready.floor).get();
     let transfer = |bytes: usize| bytes as f64 / spec.bandwidth.get() * 1e9;
-    let path = mount.join("file");
-    let file = open(&path, 0)?;
-    let mut figures = Vec::new();
-    let mut time = |what: &str, should: f64, found: f64| {
-        // Two processes are woken on the way of a request; 2 µs is what the way itself is off by.
-        figures.push(Figure::new(format!("{what}, µs"), should / 1e3, found / 1e3, 0.05, 2.0));
+    let path = net.ready.mount.join("file");
+    let (file, direct) = (open(&path, 0)?, open(&path, OFlag::O_DIRECT.bits())?);
+    let mut buffer = AlignedBuffer::new(LARGE);
+    let small = |data: &[u8]| file.write_all_at(&data[..SMALL], 0);
+    let bare = undisturbed(100, || file.try_clone().map(drop))?;
+    let synced = undisturbed(100, || small(buffer.bytes()).and_then(|()| file.sync_all()))?;
+    let written = undisturbed(20, || direct.write_all_at(buffer.bytes(), 0))?;
+    let read = undisturbed(20, || direct.read_exact_at(buffer.bytes_mut(), 0))?;
+    let time = |what: &str, should: f64, found: f64| {
+        // Two processes are woken on the way of a request; even an idle machine takes 2 µs more or less for it.
+        Figure::new(format!("{what}, µs"), should / 1e3, found / 1e3, 0.05, 2.0)
     };
-    time("request without data", latency, undisturbed(100, || file.try_clone().map(drop))?);
-    let buffer = AlignedBuffer::new(LARGE);
-    let small = |file: &File| file.write_all_at(&buffer.bytes()[..SMALL], 0);
-    let synced = undisturbed(100, || small(&file).and_then(|()| file.sync_all()))?;
-    time("4 KiB and fsync", 2.0 * latency + transfer(SMALL), synced);
+    let rate = |what: &str, took: f64| {
+        let found = LARGE as f64 / (took - latency) * 1e3;
+        Figure::new(format!("{what}, MB/s"), spec.bandwidth.get() / 1e6, found, 0.05, 0.0)
+    };
+    let mut figures = vec![
+        time("request without data", latency, bare),
+        time("4 KiB and fsync", 2.0 * latency + transfer(SMALL), synced),
+        rate("write", written),
+        rate("read", read),
+    ];
     if spec.policy != Policy::WriteBack {
-        time("4 KiB", latency + transfer(SMALL), undisturbed(100, || small(&file))?);
+        let written = undisturbed(100, || small(buffer.bytes()))?;
+        figures.push(time("4 KiB", latency + transfer(SMALL), written));
     }
-    let direct = open(&path, OFlag::O_DIRECT.bits())?;
-    figures.extend(large(spec, mount, &direct, buffer)?);
     Ok(figures)
-}
-
-/// Bandwidth of full requests past the page cache, less the latency of each.
-fn large(spec: NetSpec, mount: &Path, file: &File, mut buffer: AlignedBuffer) -> anyhow::Result<Vec<Figure>> {
-    let requests = || Requests::of(mount).map(|requests| requests.write + requests.read);
-    let mut rate =
-        |what: &str, mut call: Box<dyn FnMut() -> io::Result<()> + '_>| -> anyhow::Result<Figure> {
-            let before = requests()?;
-            let time = undisturbed(20, &mut call)?;
-            let each = (requests()? - before) as f64 / 20.0;
-            let found = LARGE as f64 / (time - each * spec.latency.get()) * 1e3;
-            Ok(Figure::new(format!("{what}, MB/s"), spec.bandwidth.get() / 1e6, found, 0.05, 0.0))
-        };
-    let write = rate("write", Box::new(|| file.write_all_at(buffer.bytes(), 0)))?;
-    let read = rate("read", Box::new(|| file.read_exact_at(buffer.bytes_mut(), 0)))?;
-    Ok(vec![write, read])
 }
 
 /// The cost of close after writes that were kept: the data at the bandwidth, several requests at a time.
