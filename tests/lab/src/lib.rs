@@ -15,6 +15,8 @@
 //! pipe ends, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed
 //! `cawl-lab` leaves is removed by the next one.
 //!
+//! [`real`] has network filesystems that are not emulated.
+//!
 //! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]
 
@@ -26,9 +28,11 @@ mod law;
 mod leftovers;
 mod net;
 mod overhead;
+pub mod real;
 mod spec;
 mod stand;
 mod store;
+mod uml;
 pub mod verify;
 pub mod writer;
 

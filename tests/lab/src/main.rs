@@ -2,6 +2,7 @@
 //! machine can show.
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use anyhow::Context;
 use cawl_core::Bytes;
 use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
+use cawl_lab::real::{self, Link, Place};
 use cawl_lab::verify::{self, Bench, Verdict};
 use cawl_lab::writer::{self, WriterArgs};
 use cawl_lab::{Filesystem, NetMount, NetSpec, Requests, Stand};
@@ -53,6 +55,24 @@ enum Task {
     Verify(VerifyArgs),
     /// Does nothing but write, to be traced; prints what the kernel counted for each thread
     Write(WriterArgs),
+    /// Runs a command on a network filesystem, with the mount as its working directory; nothing is left of it
+    ///
+    /// The exit code is the command's. NFS is mounted in user-mode-linux, whose root is this machine's; the
+    /// command's output comes when it has ended.
+    Run {
+        /// sshfs or nfs, then LATENCY,BANDWIDTH as in sshfs,150us,100MB/s; or an emulated mount as of --net
+        place: Place,
+        /// The command
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Connects with a command, delayed, for ssh
+    #[command(hide = true)]
+    Relay {
+        link: Link,
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Measures requests to a mount that does not pace yet, for the process that serves it
     #[command(hide = true)]
     Probe { mount: PathBuf, largest: usize, rounds: usize },
@@ -85,6 +105,11 @@ fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
+        Some(Task::Run { place, command }) => match run(*place, command) {
+            Ok(code) => return code.into(),
+            Err(error) => Err(error),
+        },
+        Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
         Some(Task::Verify(args)) => verify(args),
         Some(Task::Write(args)) => writer::write(args).map(|()| true),
         Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),
@@ -203,6 +228,10 @@ fn announce(args: &Args, served: &Served) -> anyhow::Result<()> {
         _ => {}
     }
     Ok(out.flush()?)
+}
+
+fn run(place: Place, command: &[OsString]) -> anyhow::Result<u8> {
+    real::run(&std::env::current_exe()?, place, command)
 }
 
 fn probe(mount: &Path, largest: usize, rounds: usize) -> anyhow::Result<()> {

@@ -21,6 +21,7 @@ use cawl_core::quantile;
 use cawl_host::emulated::Lab;
 use serde::Serialize;
 
+use crate::command::Lacking;
 use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
 
 /// One measurement of one figure.
@@ -42,11 +43,6 @@ impl Figure {
         Figure { what: what.into(), target, tolerance: target * fraction + fixed, found }
     }
 }
-
-/// What this machine lacks for a check.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Lacking(String);
 
 /// What checks are given.
 pub struct Bench {
