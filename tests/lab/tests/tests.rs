@@ -1,4 +1,4 @@
-//! The lab's tests: the emulated disk, the network mount, and `cawl-cli calibrate` and `experiment` on a disk
+//! The lab's tests: the emulated disk, network mounts, and `cawl-cli calibrate` and `experiment` on a disk
 //! and on other filesystems.
 //!
 //! They need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
@@ -10,5 +10,6 @@ mod disk;
 mod experiment;
 mod mounts;
 mod net;
+mod real;
 mod recorded;
 mod util;
