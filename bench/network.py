@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What open, read, write, close and fsync cost on network filesystems: emulated ones of each policy, sshfs and NFS.
 
-Each workload runs on a fresh mount (`cawl-lab run PLACE`), recorded by `cawl-cli run`, three times. A cell of the
-table is the number of calls on files of the mount and their mean time, the lowest of the three; places that this
-machine cannot have are left out with a word. Needs root. Writes a table in Markdown to stdout.
+Each workload runs on a fresh mount (`cawl-lab run PLACE`), recorded by `cawl-cli run`, three times; the
+quickest one counts. A cell of the table is the number of calls on files of the mount and their mean time; places that
+this machine cannot have are left out with a word. Needs root. Writes a table in Markdown to stdout.
 
     bench/network.py CAWL_CLI CAWL_LAB [LATENCY,BANDWIDTH [PLACE…]]
 """
@@ -50,14 +50,10 @@ def measure(folder, place, work):
     return found
 
 
-def lowest(rounds):
-    """Of each operation the round with the lowest mean; a word if one could not be had."""
+def quickest(rounds):
+    """The round that took least time in calls; a word if one could not be had."""
     words = [found for found in rounds if isinstance(found, str)]
-    if words:
-        return words[0]
-    every = {operation for found in rounds for operation in found}
-    mean = lambda cell: cell[1] / cell[0]
-    return {operation: min((found[operation] for found in rounds if operation in found), key=mean) for operation in every}
+    return words[0] if words else min(rounds, key=lambda found: sum(seconds for _, seconds in found.values()))
 
 
 def main():
@@ -71,7 +67,7 @@ def main():
         for name in list(NAMES):
             for what, work in WORK.items():
                 work = work.replace("ARCHIVE", archive)
-                found[what, name] = lowest([measure(folder, name, work) for _ in range(ROUNDS)])
+                found[what, name] = quickest([measure(folder, name, work) for _ in range(ROUNDS)])
                 if isinstance(found[what, name], str):
                     print(f"SKIPPED: {name}: {found[what, name]}", file=sys.stderr)
                     NAMES.remove(name)

@@ -117,10 +117,10 @@ impl Drop for Mount {
             }
         };
         if let Some(mut client) = self.client.take() {
-            if !matches!(client.try_wait(), Ok(Some(_))) {
+            if client.try_wait().is_ok_and(|ended| ended.is_none()) {
                 report("unmount sshfs", leftovers::unmount(&self.mount_point()));
-                report("wait for sshfs", client.wait().map(drop).map_err(Into::into));
             }
+            report("wait for sshfs", client.wait().map(drop).map_err(Into::into));
         }
         if self.served {
             report("unmount the server's files", leftovers::unmount(&self.room()));
