@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -15,15 +16,14 @@ use crate::leftovers;
 
 /// Longest time in which the mount comes up.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What sshd wants to be there.
-const PRIVILEGES: &str = "/run/sshd";
+/// Longest time in which sshfs ends after it was unmounted; longer, who still uses it keeps it.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A running mount. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Mount {
     directory: PathBuf,
     served: bool,
-    made_privileges: bool,
     client: Option<Child>,
 }
 
@@ -33,7 +33,7 @@ impl Mount {
         let programs = [("sshd", "openssh-server"), ("sshfs", "sshfs"), ("ssh-keygen", "openssh-client")];
         let found = command::need(&programs)?;
         let directory = leftovers::own_directory()?;
-        let mut mount = Mount { directory, served: false, made_privileges: false, client: None };
+        let mut mount = Mount { directory, served: false, client: None };
         mount.prepare(program, &found[0], link)?;
         mount.connect()?;
         Ok(mount)
@@ -56,7 +56,6 @@ impl Mount {
         self.served = true;
         fs::create_dir(room.join("files"))?;
         fs::create_dir(self.mount_point())?;
-        self.made_privileges = fs::create_dir(PRIVILEGES).is_ok();
         for key in ["host", "user"] {
             let mut generate = Command::new("ssh-keygen");
             run(generate.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(room.join(key)))?;
@@ -67,7 +66,11 @@ impl Mount {
              PasswordAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
         );
         fs::write(room.join("server"), server)?;
-        let mut proxy = format!("{} -i -f {at}/server", sshd.display());
+        // It wants a folder of its own in /run: here in a namespace that ends with it.
+        let sshd = sshd.display();
+        let serve = format!("mount -t tmpfs none /run && mkdir /run/sshd && exec {sshd} -i -f {at}/server\n");
+        fs::write(room.join("serve"), serve)?;
+        let mut proxy = format!("unshare --mount sh {at}/serve");
         if let Some(Link { latency, bandwidth }) = link {
             let (micros, rate) = (latency.get() / 1e3, bandwidth.get() / 1e6);
             proxy = format!("{} relay {micros}us,{rate}MB/s -- {proxy}", program.display());
@@ -120,15 +123,25 @@ impl Drop for Mount {
             if client.try_wait().is_ok_and(|ended| ended.is_none()) {
                 report("unmount sshfs", leftovers::unmount(&self.mount_point()));
             }
-            report("wait for sshfs", client.wait().map(drop).map_err(Into::into));
+            report("end sshfs", end(&mut client).map_err(Into::into));
         }
         if self.served {
             report("unmount the server's files", leftovers::unmount(&self.room()));
         }
-        if self.made_privileges {
-            // Another sshd may have put something there.
-            drop(fs::remove_dir(PRIVILEGES));
-        }
         leftovers::remove(&self.directory);
     }
+}
+
+/// Waits until sshfs has ended, or ends it.
+fn end(client: &mut Child) -> io::Result<()> {
+    let deadline = Instant::now() + FAREWELL;
+    while client.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            client.kill()?;
+            client.wait()?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
