@@ -85,6 +85,7 @@ const CHECKS: &[Check] = &[
     check("net-near", false, |bench| of_link(bench, Policy::None, "15us")),
     check("net-far", false, |bench| of_link(bench, Policy::WriteThrough, "10ms")),
     check("net-close", false, net::close_flushes),
+    check("net-queue", false, net::queue),
     check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
     check("calibrate-hdd", false, |bench| calibrate::constants(bench, DiskSpec::HDD)),
     check("calibrate-nvme", false, |bench| calibrate::constants(bench, DiskSpec::NVME)),

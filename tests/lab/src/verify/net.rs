@@ -74,6 +74,26 @@ pub(super) fn close_flushes(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure::new("32 MiB until closed, ms", through.get() / 1e6, took.get() / 1e6, 0.05, 1.5)])
 }
 
+/// How much sooner 64 requests of 4 ms are done by four threads than by one: their latencies overlap.
+pub(super) fn queue(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+    let net = network_mount(&bench.lab, fast("4ms")?, None)?;
+    let time = |threads: u64| -> anyhow::Result<f64> {
+        let start = cawl_host::now();
+        std::thread::scope(|scope| {
+            let write = |thread: u64| -> io::Result<()> {
+                let file = open(&net.ready.mount.join(thread.to_string()), 0)?;
+                (0..64 / threads).try_for_each(|_| file.sync_all())
+            };
+            let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || write(thread))).collect();
+            threads.into_iter().try_for_each(|thread| {
+                Ok::<_, anyhow::Error>(thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??)
+            })
+        })?;
+        Ok(cawl_host::now().since(start).get())
+    };
+    Ok(vec![Figure::new("one at a time / four at a time", 4.0, time(1)? / time(4)?, 0.25, 0.0)])
+}
+
 /// A link of this latency and 100 MB/s.
 pub(super) fn fast(latency: &str) -> anyhow::Result<NetSpec> {
     format!("{latency},100MB/s").parse()
