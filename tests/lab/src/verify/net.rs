@@ -77,16 +77,15 @@ pub(super) fn close_flushes(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
 /// How much sooner 64 requests of 4 ms are done by four threads than by one: their latencies overlap.
 pub(super) fn queue(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let net = network_mount(&bench.lab, fast("4ms")?, None)?;
-    let time = |threads: u64| -> anyhow::Result<f64> {
+    let time = |threads: usize| -> anyhow::Result<f64> {
+        let files = (0..threads).map(|thread| open(&net.ready.mount.join(thread.to_string()), 0));
+        let files = files.collect::<io::Result<Vec<File>>>()?;
         let start = cawl_host::now();
         std::thread::scope(|scope| {
-            let write = |thread: u64| -> io::Result<()> {
-                let file = open(&net.ready.mount.join(thread.to_string()), 0)?;
-                (0..64 / threads).try_for_each(|_| file.sync_all())
-            };
-            let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || write(thread))).collect();
+            let sync = |file: &File| (0..64 / threads).try_for_each(|_| file.sync_all());
+            let threads: Vec<_> = files.iter().map(|file| scope.spawn(move || sync(file))).collect();
             threads.into_iter().try_for_each(|thread| {
-                Ok::<_, anyhow::Error>(thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??)
+                Ok::<_, anyhow::Error>(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??)
             })
         })?;
         Ok(cawl_host::now().since(start).get())
