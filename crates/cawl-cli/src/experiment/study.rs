@@ -6,6 +6,7 @@
 mod calls;
 mod chart;
 mod direct;
+mod dvs;
 mod fitted;
 mod locks;
 mod osync;
@@ -39,6 +40,8 @@ pub struct Bench<'a> {
     pub place: &'a Place,
     /// The models' profile.
     pub profile: &'a HostProfile,
+    /// Emulated network mounts, if any were asked for.
+    pub net: &'a [String],
     /// Fewer runs.
     pub quick: bool,
     /// Repetitions of each run, if they were asked for.
@@ -143,6 +146,7 @@ impl Study {
             Study::Osync => osync::longest(quick),
             Study::Direct => direct::expected(quick),
             Study::Locks => locks::expected(quick),
+            Study::Dvs => dvs::expected(quick),
         }
     }
 
@@ -158,6 +162,7 @@ impl Study {
                 |bench| locks::inode::section(bench, true),
             ],
             Study::Osync => &[osync::section],
+            Study::Dvs => &[dvs::section],
             Study::Direct => &[|bench| direct::section(bench, bench.quick)],
             Study::Locks => &[
                 |bench| locks::section(bench, bench.quick),
@@ -184,6 +189,7 @@ pub fn run(
         scratch: &scratch,
         place: &ground.place,
         profile: &ground.profile,
+        net: &options.net,
         quick,
         repeats: options.repeats,
         out: &folder,
