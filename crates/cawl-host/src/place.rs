@@ -171,6 +171,16 @@ impl Place {
         number(&format!("/sys/fs/fuse/connections/{minor}/{name}"))
     }
 
+    /// Most bytes of a request to the server of the files, so far as the kernel has a limit of its own
+    /// (`fs.fuse.max_pages_limit`).
+    pub fn largest_request(&self) -> Bytes {
+        if !self.filesystem.starts_with("fuse") {
+            return Bytes(u64::MAX);
+        }
+        let pages = number("/proc/sys/fs/fuse/max_pages_limit").unwrap_or(MAX_PAGES);
+        Bytes(pages.saturating_mul(4096))
+    }
+
     /// A number among the options of the filesystem, such as `wsize`.
     pub fn option(&self, name: &str) -> Option<u64> {
         let value = |option: &str| option.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
@@ -188,6 +198,9 @@ fn commit(kind: &str, options: &str) -> Option<Nanos> {
         _ => None,
     }
 }
+
+/// Most pages of a request in FUSE (`FUSE_MAX_MAX_PAGES`) before that was a setting, in 6.13.
+const MAX_PAGES: u64 = 256;
 
 /// What stands for a device where there is none. Of memory there is one; each mount of another kind is
 /// something else.

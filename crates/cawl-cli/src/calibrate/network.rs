@@ -30,11 +30,18 @@ const SIZES: [usize; 11] =
 const CALLS: (usize, f64) = (9, 20e6);
 /// A call that takes longer than this part of a measurement's time is the largest of its kind.
 const LONGEST: f64 = 0.02;
-/// Sizes of calls that copy, and the bytes of each size in a round.
+/// Sizes of calls that copy into a file that stays in the processor's nearest caches, and the bytes of each
+/// size in a round; those up to a size are made again over cached pages.
 const COPIES: [usize; 5] = [512, PAGE, 16 << 10, 64 << 10, 256 << 10];
 const COPIED: usize = 1 << 20;
-/// Bytes that are flushed at a time.
-const FLUSHED: [usize; 4] = [PAGE, 256 << 10, 1 << 20, 4 << 20];
+const NEAR: usize = 16 << 10;
+/// The same of a file that does not.
+const LARGE: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
+const LARGE_FILE: usize = 8 << 20;
+/// Bytes that are flushed at a time; from the second on they tell the rate.
+const FLUSHED: [usize; 5] = [PAGE, 1 << 20, 2 << 20, 4 << 20, 8 << 20];
+/// Time for which a file is made that is written over and read, in ns.
+const MAKING: f64 = 0.3e9;
 /// Files made and opened in a round.
 const NAMES: usize = 6;
 
@@ -52,7 +59,10 @@ pub struct Network {
     through: Vec<Vec<(f64, f64)>>,
     /// Into the cache: new pages and cached ones.
     fresh: Vec<Vec<(f64, f64)>>,
+    near: Vec<Vec<(f64, f64)>>,
     cached: Vec<Vec<(f64, f64)>>,
+    /// Reads of what is cached.
+    kept: Vec<Vec<(f64, f64)>>,
     /// fsync and close by the bytes that were dirty; fsync of a clean file.
     synced: Vec<Vec<(f64, f64)>>,
     closed: Vec<Vec<(f64, f64)>>,
@@ -74,8 +84,12 @@ pub fn measure(bench: &mut Bench, time: Nanos) -> anyhow::Result<Network> {
         share(bench, 0.15);
         bench.repeat(|bench, _| into_the_cache(bench, &mut network))?;
     }
-    share(bench, 0.2);
     let most = room(bench);
+    if network.found.policy != CachePolicy::None {
+        share(bench, 0.1);
+        bench.repeat(|bench, _| from_the_cache(bench, most.min(LARGE_FILE), &mut network))?;
+    }
+    share(bench, 0.2);
     bench.repeat(|bench, _| durable(bench, if writes_back { most } else { PAGE }, longest, &mut network))?;
     Ok(network)
 }
@@ -83,7 +97,7 @@ pub fn measure(bench: &mut Bench, time: Nanos) -> anyhow::Result<Network> {
 /// Bytes that may be dirty on the mount before the flusher comes, or a writer has to wait.
 fn room(bench: &Bench) -> usize {
     let percent = bench.place.writeback_setting("max_ratio").unwrap_or(100).min(100);
-    (super::hard().0 / 100 * percent / 8) as usize
+    (super::hard().0 / 100 * percent / 4) as usize
 }
 
 /// Up to so many calls, or as many as begin within the time of [`CALLS`]: the median of their times in ns.
@@ -213,7 +227,7 @@ fn into_the_cache(bench: &mut Bench, network: &mut Network) -> anyhow::Result<()
         let calls = (COPIED.min(256 * size) / size).max(2);
         for (pass, points) in points.iter_mut().enumerate() {
             // Parts of a page are told by the second pass alone, where each meets a cached one.
-            if pass == 1 || size >= PAGE {
+            if pass == 0 && size >= PAGE || pass == 1 && size <= NEAR {
                 let mut times = Vec::with_capacity(calls);
                 for call in 0..calls {
                     times.push(timed(|| {
@@ -221,16 +235,53 @@ fn into_the_cache(bench: &mut Bench, network: &mut Network) -> anyhow::Result<()
                     })?);
                 }
                 points.push((size as f64, median(&times).unwrap_or(f64::NAN)));
-            } else {
+            } else if pass == 0 {
                 bench.write_run(&file, 0, calls * size, size)?;
             }
         }
         drop(file);
         bench.scratch.remove("cached");
     }
-    let [fresh, cached] = points;
+    let [fresh, near] = points;
     network.fresh.push(fresh);
+    network.near.push(near);
+    Ok(())
+}
+
+/// What calls cost over cached pages of a larger file: writes, if they stay in the cache, and reads.
+fn from_the_cache(bench: &mut Bench, most: usize, network: &mut Network) -> anyhow::Result<()> {
+    let writes_back = network.found.policy == CachePolicy::WriteBack;
+    let mut points = [Vec::new(), Vec::new()];
+    let file = bench.scratch.file("kept")?;
+    let (start, mut length) = (Stopwatch::start(), 0);
+    // Where that takes long, a smaller one must do.
+    while length < most && (length == 0 || start.elapsed() < MAKING) && bench.spend(LARGE[1] as u64) {
+        bench.go_on()?;
+        bench.write_run(&file, length as u64, LARGE[1], LARGE[1])?;
+        length += LARGE[1];
+    }
+    let mut buffer = vec![0; LARGE[2]];
+    let mut pass = |size: usize, call: &mut dyn FnMut(&mut [u8], u64) -> anyhow::Result<()>| {
+        let mut times = Vec::with_capacity(length / size);
+        for at in (0..length / size * size).step_by(size) {
+            times.push(timed(|| call(&mut buffer[..size], at as u64))?);
+        }
+        anyhow::Ok((size as f64, median(&times).unwrap_or(f64::NAN)))
+    };
+    for size in LARGE.into_iter().filter(|size| writes_back && *size <= length) {
+        points[0].push(pass(size, &mut |data, at| file.write_all_at(data, at).with_context(no_space))?);
+    }
+    drop(file);
+    let reader = File::open(bench.scratch.path("kept"))?;
+    let mut read = |data: &mut [u8], at| Ok(reader.read_exact_at(data, at)?);
+    pass(LARGE[0], &mut read)?;
+    for size in LARGE.into_iter().filter(|size| *size <= length) {
+        points[1].push(pass(size, &mut read)?);
+    }
+    bench.scratch.remove("kept");
+    let [cached, kept] = points;
     network.cached.push(cached);
+    network.kept.push(kept);
     Ok(())
 }
 
@@ -305,12 +356,12 @@ impl Network {
         let lines = |rounds: &[Vec<(f64, f64)>]| -> Vec<Line> {
             rounds.iter().filter_map(|points| Line::through(points)).collect()
         };
-        let (synced, closed) = (lines(&self.synced), lines(&self.closed));
+        let (synced, closed) = (sent(&self.synced), sent(&self.closed));
         let slopes: Vec<f64> = synced.iter().chain(&closed).map(|line| line.slope).collect();
-        let sent = Estimate::of(&slopes).filter(|found| found.value > 0.0);
+        let flushed = Estimate::of(&slopes).filter(|found| found.value > 0.0);
         let writes_back = found.policy == CachePolicy::WriteBack;
         if writes_back {
-            put(&mut device.writeback, rate(sent));
+            put(&mut device.writeback, rate(flushed));
         }
         let trip = nanos(latency);
         let fsync = match writes_back {
@@ -327,7 +378,7 @@ impl Network {
         device.seek = Measured::assumed(Nanos::ZERO);
         let request = |requests: &Requests, option: &str| {
             let told = bench.place.option(option).map(Bytes);
-            told.unwrap_or(Bytes(requests.most as u64))
+            told.unwrap_or(Bytes(requests.most as u64).min(bench.place.largest_request()))
         };
         let close = Estimate::of(&self.close);
         let calls = &profile.calls;
@@ -347,16 +398,12 @@ impl Network {
             network.reads_partial = found.reads_partial;
             let closes = nanos(close) + trip;
             network.commit = time(beyond(estimate(&closed, |line| Some(line.intercept)), closes));
-            let cached = lines(&self.cached);
-            let entry = estimate(&cached, |line| Some(line.intercept));
+            let near = lines(&self.near);
+            let entry = estimate(&near, |line| Some(line.intercept));
             network.call = time(entry);
-            network.cached = rate(estimate(&cached, |line| Some(line.slope)));
-            let slope = |points: &Vec<(f64, f64)>| {
-                let rests: Vec<f64> =
-                    points.iter().map(|(size, time)| (time - nanos(entry)) / size).collect();
-                median(&rests).filter(|slope| *slope > 0.0)
-            };
-            network.fresh = rate(estimate(&self.fresh, slope));
+            network.near = rate(estimate(&near, |line| Some(line.slope)));
+            network.cached = rate(estimate(&self.cached, |points| slope_beyond(points, nanos(entry))));
+            network.fresh = rate(estimate(&self.fresh, |points| slope_beyond(points, nanos(entry))));
         } else if found.policy == CachePolicy::WriteThrough {
             // What it takes longer than past the cache; noise of round trips may hide it.
             let longer = |(through, past): (&Vec<(f64, f64)>, &Vec<(f64, f64)>)| {
@@ -368,6 +415,25 @@ impl Network {
             let copy = Estimate::of(&pairs).filter(|copy| copy.value > copy.margin());
             network.fresh = rate(copy);
         }
-        device.network = Some(network);
+        let read = profile.calls.read.unwrap_or(profile.calls.write).value.get();
+        network.read = rate(estimate(&self.kept, |points| slope_beyond(points, read)));
+        profile.device.network = Some(network);
     }
+}
+
+/// Time per byte beyond a fixed cost: the median of the sizes.
+fn slope_beyond(points: &Vec<(f64, f64)>, fixed: f64) -> Option<f64> {
+    let rests: Vec<f64> = points.iter().map(|(size, time)| (time - fixed) / size).collect();
+    median(&rests).filter(|slope| *slope > 0.0)
+}
+
+/// Of each round, how long it takes to send dirty bytes: the slope of the larger sizes, and what the smallest
+/// takes besides.
+fn sent(rounds: &[Vec<(f64, f64)>]) -> Vec<Line> {
+    let of_round = |points: &Vec<(f64, f64)>| {
+        let (first, larger) = points.split_first()?;
+        let slope = Line::through(larger).or_else(|| Line::through(points))?.slope;
+        Some(Line { intercept: (first.1 - first.0 * slope).max(0.0), slope })
+    };
+    rounds.iter().filter_map(of_round).collect()
 }

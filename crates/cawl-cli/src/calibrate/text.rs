@@ -111,6 +111,8 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
             ("write into the cache there", network.call.map(time)),
             ("fresh pages there", network.fresh.map(rate)),
             ("cached pages there", network.cached.map(rate)),
+            ("the same, files of up to 1 MiB", network.near.map(rate)),
+            ("read of cached pages there", network.read.map(rate)),
         ]
     });
     let rows = rows.into_iter().chain(network);

@@ -88,8 +88,8 @@ pub struct Kernel {
     memory_before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
     /// Most pages that a call writes.
     most: u64,
-    /// For each of the machine's devices the way to its files, if they are elsewhere.
-    networks: Vec<Option<Box<Far>>>,
+    /// For each of the machine's devices the way to its files, if they are elsewhere. Copies share it.
+    networks: Arc<Vec<Option<Far>>>,
 }
 
 /// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
@@ -140,7 +140,7 @@ impl Kernel {
             memory: None,
             memory_before: Vec::new(),
             most: u64::MAX,
-            networks: Vec::new(),
+            networks: Arc::default(),
             profile: Arc::new(profile.clone()),
         }
     }
@@ -199,7 +199,7 @@ impl Kernel {
         device.commit = if far.is_some() { 0.0 } else { of.commit.as_seconds() };
         device.seek = far.as_ref().map_or(device.seek, |far| far.jump());
         self.machine.meet(device);
-        self.networks.push(far);
+        Arc::make_mut(&mut self.networks).push(far);
         self.machine.devices.len() - 1
     }
 
@@ -260,7 +260,7 @@ impl Kernel {
             return call.spend_empty_call(self.constants.empty_call);
         }
         call.spend_call(self.constants.call);
-        if event.has(flag::DIRECT) && self.network(call.device).is_none() {
+        if event.has(flag::DIRECT) && !self.is_far(call.device) {
             self.direct_write(call, event, offset, bytes);
         } else {
             self.cached_write(call, event, offset, bytes);
@@ -300,13 +300,8 @@ impl Kernel {
     fn run(&mut self, call: &mut Call, event: &Event, until: f64) {
         call.until = until.max(call.at);
         let started = call.at;
-        let network = self.network(call.device);
-        if let Some(network) = &network {
-            self.exchange_constants(call.device);
-            if !self.far_call(call, event, network) {
-                self.near_call(call, event);
-            }
-            self.exchange_constants(call.device);
+        if self.is_far(call.device) {
+            self.call_over_network(call, event);
         } else {
             self.near_call(call, event);
         }
@@ -487,9 +482,9 @@ impl CostModel for Kernel {
             let queue = (of.queue.0 as f64 / page) as u64;
             self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.devices[at].log = known(&of.latency);
-            self.networks[at] = Far::of(&self.profile, of);
-            if let Some(far) = &self.networks[at] {
+            if let Some(far) = Far::of(&self.profile, of) {
                 self.machine.devices[at].seek = far.jump();
+                Arc::make_mut(&mut self.networks)[at] = Some(far);
             }
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }

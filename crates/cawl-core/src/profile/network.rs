@@ -78,9 +78,15 @@ pub struct NetworkConstants {
     /// Writing new pages into the cache, one page at a time. None: `memory.fresh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<Measured<Rate>>,
-    /// Writing over cached pages. None: `memory.cached`.
+    /// Writing over cached pages with data from the processor's cache. None: as `memory`'s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<Measured<Rate>>,
+    /// The same of a file of up to 1 MiB. None: as `cached`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Measured<Rate>>,
+    /// Reading cached pages. None: as `memory`'s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Measured<Rate>>,
 }
 
 impl NetworkConstants {
@@ -102,6 +108,8 @@ impl NetworkConstants {
             call: None,
             fresh: None,
             cached: None,
+            near: None,
+            read: None,
         }
     }
 

@@ -46,7 +46,7 @@ pub fn requests(rounds: &[Vec<(f64, f64)>], call: f64) -> Requests {
 }
 
 /// Part of the squared errors that a smaller request may leave.
-const BETTER: f64 = 0.9;
+const BETTER: f64 = 0.5;
 
 fn trips(size: f64, most: usize) -> f64 {
     (size / most as f64).ceil().max(1.0)

@@ -58,7 +58,13 @@ impl Outcome {
         [&self.observed, &self.predicted].map(|times| bytes / times.whole * 1e9)
     }
 
-    /// A write of the first pass, in ns: observed and predicted.
+    /// The same past the cache.
+    fn bandwidth_past(&self) -> [f64; 2] {
+        let bytes = (self.size * self.calls) as f64;
+        [&self.observed, &self.predicted].map(|times| bytes / times.whole_past * 1e9)
+    }
+
+    /// A write into a new file, in ns: observed and predicted.
     fn write(&self) -> [f64; 2] {
         [self.observed.write, self.predicted.write]
     }

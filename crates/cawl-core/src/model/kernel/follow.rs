@@ -145,7 +145,7 @@ impl Kernel {
         let task = self.tasks.peek((event.pid, event.tid));
         let devices = &self.machine.devices;
         let at = devices.iter().position(|device| device.id == event.dev);
-        if at.is_some_and(|at| self.network(at).is_some()) {
+        if at.is_some_and(|at| self.is_far(at)) {
             return true;
         }
         let of_device = at.map(|at| &devices[at]);

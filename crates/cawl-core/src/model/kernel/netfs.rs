@@ -10,6 +10,8 @@
 //! at a time: their round trips overlap, their bytes do not. Close sends what is dirty, open drops what is
 //! clean, so that who opens a file finds what was there when the writer closed it (close-to-open).
 
+use std::sync::Arc;
+
 use cawl_wire::{Event, Op, flag};
 
 use super::sync::known;
@@ -62,7 +64,7 @@ pub(super) struct Far {
 
 impl Far {
     /// The way to a device's files, if they are elsewhere.
-    pub(super) fn of(profile: &HostProfile, device: &DeviceConstants) -> Option<Box<Far>> {
+    pub(super) fn of(profile: &HostProfile, device: &DeviceConstants) -> Option<Far> {
         let network = device.network.as_ref()?;
         let constants = Constants::of(&seen_through(profile, network));
         let page = constants.page;
@@ -92,7 +94,7 @@ impl Far {
             flush: device.flush.unwrap_or(device.fsync).value.as_seconds(),
             sync_call: device.sync_call.value.as_seconds(),
         };
-        Some(Box::new(Far { network, constants }))
+        Some(Far { network, constants })
     }
 
     /// What a run of pages costs the flusher that lies apart from the one before, in seconds: a request of
@@ -125,7 +127,7 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         // Measured with data in the processor's cache: what comes from memory takes as much longer as there.
         let slower = profile.memory.hot_part();
         seen.memory.cached = cached.map(|rate| Rate::per_second(rate.get() * slower));
-        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(cached), None, None);
+        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(cached), None, network.near);
     }
     if let Some(fresh) = network.fresh {
         // The same: both have the copy in them, which the model counts apart.
@@ -133,6 +135,10 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         let hot = copy(&seen.memory) * seen.memory.hot_part();
         let from_memory = copy(&seen.memory) - hot;
         seen.memory.fresh = fresh.map(|rate| Rate::per_second(1.0 / (1.0 / rate.get() + from_memory)));
+    }
+    if network.read.is_some() {
+        (seen.memory.read, seen.memory.read_hot) = (network.read, None);
+        (seen.calls.read_folio, seen.calls.read_folio_far) = (None, None);
     }
     seen.kernel.folio = seen.kernel.page;
     seen
@@ -142,14 +148,24 @@ impl Kernel {
     /// The way to the files of the call's device, if they are elsewhere.
     #[inline]
     pub(super) fn network(&self, device: usize) -> Option<Network> {
-        self.networks.get(device)?.as_deref().map(|far| far.network)
+        self.networks.get(device)?.as_ref().map(|far| far.network)
     }
 
-    /// The constants of copying are those of the call's device, until this is called again.
-    pub(super) fn exchange_constants(&mut self, device: usize) {
-        if let Some(Some(far)) = self.networks.get_mut(device) {
-            std::mem::swap(&mut self.constants, &mut far.constants);
+    #[inline]
+    pub(super) fn is_far(&self, device: usize) -> bool {
+        self.networks.get(device).is_some_and(Option::is_some)
+    }
+
+    /// A call on a file that is elsewhere: copying costs what it does there for as long.
+    pub(super) fn call_over_network(&mut self, call: &mut Call, event: &Event) {
+        let networks = Arc::clone(&self.networks);
+        let Some(Some(far)) = networks.get(call.device) else { return };
+        let own = std::mem::replace(&mut self.constants, far.constants.clone());
+        call.folio = self.constants.folio;
+        if !self.far_call(call, event, &far.network) {
+            self.near_call(call, event);
         }
+        self.constants = own;
     }
 
     /// A write of `bytes` at `offset`, in requests of `most` bytes at most.
@@ -293,7 +309,7 @@ impl Kernel {
     }
 
     /// fsync, fdatasync and msync: what is dirty, then what makes it durable on the server.
-    pub(super) fn far_sync(&mut self, call: &mut Call, network: &Network) {
+    fn far_sync(&mut self, call: &mut Call, network: &Network) {
         call.spend_call(self.constants.call);
         let (count, fixed) = match self.far_flush(call, network) {
             true => (&mut call.work.fsyncs, network.fsync),
@@ -304,7 +320,7 @@ impl Kernel {
     }
 
     /// open, fopen: the server is asked, and what is clean is dropped if it may have changed there.
-    pub(super) fn far_open(&mut self, call: &mut Call, event: &Event, network: &Network) {
+    fn far_open(&mut self, call: &mut Call, event: &Event, network: &Network) {
         let is_new = event.requested == 0 && self.machine.cache.size(call.file) == 0;
         call.spend_empty_call(self.constants.open);
         self.travel(call, 0.0, if is_new { network.create } else { network.open });
@@ -318,7 +334,7 @@ impl Kernel {
     }
 
     /// close, after what a stream still had was written.
-    pub(super) fn far_close(&mut self, call: &mut Call, network: &Network) {
+    fn far_close(&mut self, call: &mut Call, network: &Network) {
         if network.close_flushes && network.policy == CachePolicy::WriteBack && self.far_flush(call, network)
         {
             self.travel(call, 0.0, network.commit);
@@ -327,7 +343,7 @@ impl Kernel {
     }
 
     /// read and relatives where nothing is cached.
-    pub(super) fn far_read(&mut self, call: &mut Call, event: &Event, network: &Network) {
+    fn far_read(&mut self, call: &mut Call, event: &Event, network: &Network) {
         call.spend_empty_call(self.constants.read_call);
         let bytes = event.returned.max(0) as u64;
         let requests = bytes.div_ceil(network.read_request).max(1);
@@ -335,7 +351,7 @@ impl Kernel {
     }
 
     /// A call on a file that is elsewhere. False if it is like that of any device.
-    pub(super) fn far_call(&mut self, call: &mut Call, event: &Event, network: &Network) -> bool {
+    fn far_call(&mut self, call: &mut Call, event: &Event, network: &Network) -> bool {
         match event.op {
             Op::Fsync | Op::Fdatasync | Op::Msync => self.far_sync(call, network),
             Op::Open | Op::StreamOpen => self.far_open(call, event, network),

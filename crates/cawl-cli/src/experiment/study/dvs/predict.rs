@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Time, build, median};
-use cawl_wire::{Event, Op};
+use cawl_wire::{Event, Op, flag};
 
 use super::super::calls::{call, write};
 use super::measure::Times;
@@ -18,25 +18,28 @@ pub fn predicted(profile: &HostProfile, size: u64, calls: u64) -> anyhow::Result
         cost
     };
     let open = |bytes| Event { requested: bytes, returned: 3, ..call(Op::Open) };
-    let read = |at: u64| Event { op: Op::Pread, ..write(at * size, size, 0) };
+    let read = |at: u64| Event { op: Op::Pread, fd: 4, ..write(at * size, size, 0) };
+    let past = |at: u64| Event { ino: 2, ..write(at * size, size, flag::DIRECT) };
     let pass = |event: &dyn Fn(u64) -> Event, step: &mut dyn FnMut(Event) -> f64| {
         let costs: Vec<f64> = (0..calls).map(|at| step(event(at))).collect();
         (median(&costs).unwrap_or(f64::NAN), costs.iter().sum::<f64>())
     };
     let write = |at: u64| write(at * size, size, 0);
-    let mut times = Times { open: step(open(0)), ..Times::default() };
-    let written;
+    let mut times = Times { whole_past: step(Event { ino: 2, ..open(0) }), ..Times::default() };
+    let mut written;
+    (times.past, written) = pass(&past, &mut step);
+    times.whole_past += written + step(Event { ino: 2, ..call(Op::Close) });
+    times.open = step(open(0));
     (times.write, written) = pass(&write, &mut step);
     times.close = step(call(Op::Close));
     times.whole = times.open + written + times.close;
     step(open(size * calls));
     pass(&write, &mut step);
     (times.rewrite, _) = pass(&write, &mut step);
-    (times.read, _) = pass(&read, &mut step);
     step(call(Op::Close));
-    step(open(size * calls));
-    let (_, again) = pass(&read, &mut step);
-    times.read_again = again / calls as f64;
+    step(Event { returned: 4, ..open(size * calls) });
+    times.read = pass(&read, &mut step).1 / calls as f64;
+    (times.reread, _) = pass(&read, &mut step);
     Ok(times)
 }
 
@@ -65,6 +68,7 @@ mod tests {
         assert!(whole(&none, 4 << 20) < whole(&back, 4 << 20), "each byte is copied and then sent");
         let small = predicted(&none, 4096, 100).unwrap();
         assert!((small.write / (150e3 + 4096.0) - 1.0).abs() < 0.05, "{small:?}");
+        assert!((small.past / small.write - 1.0).abs() < 1e-3 && small.reread == small.past, "{small:?}");
         assert!((small.whole - small.open - small.close - 100.0 * small.write).abs() < 1e3, "{small:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! The tables and pictures of client-side caching.
 
-use cawl_core::CachePolicy;
+use cawl_core::{CachePolicy, Measured, Nanos, Rate};
 
 use super::super::chart::{Scale, Series, scatter};
 use super::super::{Bench, Table};
@@ -10,9 +10,10 @@ use crate::render::compact;
 pub fn text(bench: &Bench) -> Vec<String> {
     vec![
         "A file is written in transfers of one size and closed, which is figures 1 and 2: bandwidth is its bytes over \
-         the time from open to close. Then it is written twice more and read through one descriptor, and read through \
-         another one. Times are medians of calls in µs; those of the last pass are means, since a few reads wait for \
-         what is read ahead. The mount is calibrated from outside first, and the model predicts in open loop."
+         the time from open to close. PAST is the same with O_DIRECT, on the same mount. Then the file is written twice \
+         more through one descriptor, of which AGAIN is the second time, and read twice through another one. Times are \
+         medians of calls in µs; those of the first reads are means, since a few of them wait for what is read ahead. \
+         The mount is calibrated from outside first, and the model predicts in open loop."
             .to_owned(),
         format!(
             "The emulated links answer each request after their latency, its bytes at their bandwidth one after the \
@@ -61,16 +62,17 @@ fn bandwidths(outcomes: &Outcomes, link: &str) -> Table {
 
 fn calls(outcomes: &Outcomes, link: &str) -> Table {
     let header = [
-        "policy", "transfer", "write", "off", "again", "off", "read", "off", "reopened", "off", "open",
-        "off", "close", "off",
+        "policy", "transfer", "write", "off", "past", "off", "again", "off", "read", "off", "reread", "off",
+        "open", "off", "close", "off",
     ];
     let row = |one: &Outcome| {
         let (observed, predicted) = (&one.observed, &one.predicted);
         let pairs = [
             [observed.write, predicted.write],
+            [observed.past, predicted.past],
             [observed.rewrite, predicted.rewrite],
             [observed.read, predicted.read],
-            [observed.read_again, predicted.read_again],
+            [observed.reread, predicted.reread],
             [observed.open, predicted.open],
             [observed.close, predicted.close],
         ];
@@ -88,10 +90,11 @@ fn constants(mounts: &[Mount]) -> Table {
     let row = |mount: &Mount| {
         let device = &mount.profile.device;
         let network = device.network.as_ref()?;
-        let micros = |time: Option<cawl_core::Measured<cawl_core::Nanos>>| {
+        let micros = |time: Option<Measured<Nanos>>| {
             time.map_or("-".to_owned(), |time| compact::three(time.value.get() / 1e3))
         };
-        let rate = |rate: cawl_core::Rate| compact::rate(rate.get());
+        let rate = |rate: Rate| compact::rate(rate.get());
+        let known = |found: Option<Measured<Rate>>| found.map_or("-".to_owned(), |found| rate(found.value));
         Some(vec![
             mount.link.clone(),
             network.policy.name().to_owned(),
@@ -106,13 +109,15 @@ fn constants(mounts: &[Mount]) -> Table {
             micros(network.close),
             micros(network.commit),
             micros(network.call),
-            network.fresh.map_or("-".to_owned(), |fresh| rate(fresh.value)),
-            network.cached.map_or("-".to_owned(), |cached| rate(cached.value)),
+            known(network.fresh),
+            known(network.cached),
+            known(network.near),
+            known(network.read),
         ])
     };
     let header = [
         "link", "policy", "kept", "trip µs", "write", "read", "sent", "request", "open µs", "create",
-        "close", "commit", "call", "fresh", "cached",
+        "close", "commit", "call", "fresh", "cached", "near", "reads",
     ];
     Table {
         caption: "Constants of the mounts, measured from outside".to_owned(),
