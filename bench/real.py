@@ -1,4 +1,8 @@
-"""The tables of bench/real.sh: a row a program, from the reports of its rounds."""
+"""The tables of bench/real.sh: a row a program, from the reports of its rounds.
+
+real.py FOLDER GOALS LIMITS PROGRAM…: goals of the live total, the windowed and the calibrated error, and limits of
+live and calibrated total, in %.
+"""
 
 import json
 import sys
@@ -12,12 +16,13 @@ def percent(values):
 
 
 folder = Path(sys.argv[1])
+live_goal, windowed_goal, calibrated_goal, live_limit, calibrated_limit = map(int, sys.argv[2:7])
 live, windowed, calibrated, live_met, calibrated_met, all_programs = [], [], [], 0, 0, 0
 print()
 print("Total errors of `kernel` in %, of each round; windowed and per call: medians of the rounds.\n")
 print("| program | calls | observed, s | live | windowed | per call, median | as calibrated | floor | unmodelled |")
 print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
-for name in sys.argv[2:]:
+for name in sys.argv[7:]:
     reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}-[0-9]*.json"))]
     models = [report["models"][0] for report in reports]
     if not models:
@@ -36,14 +41,14 @@ for name in sys.argv[2:]:
     windowed.append(windows)
     calibrated.append(median(as_calibrated))
     all_programs += 1
-    live_met += median(total) <= max(0.12, 1.5 * floor)
-    calibrated_met += median(as_calibrated) <= max(0.30, 1.5 * floor)
+    live_met += median(total) <= max(live_limit / 100, 1.5 * floor)
+    calibrated_met += median(as_calibrated) <= max(calibrated_limit / 100, 1.5 * floor)
     print(f"| {name} | {median(report['calls'] for report in reports):.0f} | {median(observed):.3f} | {percent(total)} "
           f"| {100 * windows:.1f} | {100 * calls:.1f} | {percent(as_calibrated)} | {100 * floor:.1f} | {', '.join(unmodelled) or 'none'} |")
 print()
-print(f"Median over programs: live total {100 * median(live):.1f} % (goal 5), windowed {100 * median(windowed):.1f} % (goal 10), "
-      f"as calibrated {100 * median(calibrated):.1f} % (goal 15).")
-print(f"Within max(12 %, 1.5 floors) live: {live_met} of {all_programs}; within max(30 %, 1.5 floors) as calibrated: "
-      f"{calibrated_met} of {all_programs}.")
+print(f"Median over programs: live total {100 * median(live):.1f} % (goal {live_goal}), windowed {100 * median(windowed):.1f} % "
+      f"(goal {windowed_goal}), as calibrated {100 * median(calibrated):.1f} % (goal {calibrated_goal}).")
+print(f"Within max({live_limit} %, 1.5 floors) live: {live_met} of {all_programs}; within max({calibrated_limit} %, 1.5 floors) as "
+      f"calibrated: {calibrated_met} of {all_programs}.")
 least = min((report["coverage"] for path in folder.glob("*-[0-9]*.json") for report in [json.loads(path.read_text())]), default=None)
 print(f"Least coverage: {least}.")

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Errors of `run` for the writes of real programs: each program ROUNDS times in turn, with one profile made
-# before the first (nothing is saved).
+# Errors of `run` for real programs: each program ROUNDS times in turn, with one profile made before the first
+# (nothing is saved).
 # Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all installed programs.
+# WHAT=writers|readers: programs that write, or programs that read, each warm (its files are in the page cache)
+# and cold (they are dropped from it; names and inodes stay).
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under
 # /var/tmp).
 # PROFILE=quick|first: made by `calibrate --quick`, or by the first meeting of a `run`. KEEP=DIR: keep traces,
@@ -27,11 +29,19 @@ pg=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
 declare -A needs=(
     [tar]=tar [rsync]=rsync [cp]=cp [git]=git [sqlite-bulk]=sqlite3 [sqlite-commits]=sqlite3 [sqlite-wal]=sqlite3
     [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
+    [cat]=cat [cp-r]=cp [tar-c]=tar [sqlite-index]=sqlite3 [sqlite-scan]=sqlite3 [pgbench-S]="$pg/pgbench"
+    [git-log]=git [git-status]=git
 )
+readers=(cat cp-r tar-c sqlite-index sqlite-scan pgbench-S git-log git-status)
+case ${WHAT:-writers} in
+    writers) all=(dd-1g dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sqlite-wal redis pgbench mariadb cargo) ;;
+    readers) all=("${readers[@]/%/-cold}" "${readers[@]/%/-warm}") ;;
+esac
 programs=()
-for name in dd-1g dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sqlite-wal redis pgbench mariadb cargo; do
-    if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
-    if command -v "${needs[$name]:-dd}" >/dev/null; then programs+=("$name"); else echo "skipped: $name (not installed)"; fi
+for name in "${all[@]}"; do
+    kind=${name%-cold} && kind=${kind%-warm}
+    if [ $# -gt 0 ] && [[ " $* " != *" $name "* && " $* " != *" $kind "* ]]; then continue; fi
+    if command -v "${needs[$kind]:-dd}" >/dev/null; then programs+=("$name"); else echo "skipped: $name (not installed)"; fi
 done
 
 # A user for servers that refuse to run as root.
@@ -61,7 +71,15 @@ prepare() {
         sqlite-wal)
             { echo 'PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(a INTEGER, b TEXT);'
               for i in $(seq 2500); do echo "INSERT INTO t VALUES($i, hex(randomblob(400)));"; done; } >ready/wal.sql ;;
-        pgbench)
+        sqlite-index* | sqlite-scan*)
+            # 200 MB with its index.
+            [ -f ready/table.db ] || sqlite3 ready/table.db 'CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c INTEGER);
+                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<800000)
+                INSERT INTO t SELECT i, hex(randomblob(110)), abs(random()) % 1000000000 FROM n; CREATE INDEX i ON t(c);'
+            for i in $(seq 3000); do echo "SELECT b FROM t WHERE c >= $((RANDOM * 32768 % 1000000000 + RANDOM)) ORDER BY c LIMIT 3;"; done >ready/index.sql ;;
+        git-log* | git-status*)
+            [ -d ready/source ] || git clone -q --no-local "$sources" ready/source ;;
+        pgbench*)
             [ -d ready/pg ] || {
                 mkdir ready/pg && chmod 755 "$work" ready && { [ "$(id -u)" != 0 ] || chown postgres ready/pg; }
                 $(as postgres) "$pg/initdb" -A trust -U postgres -D "$work/ready/pg" >/dev/null
@@ -89,6 +107,17 @@ clean() {
         tar) command=(tar xf ready/tree.tar -C out) ;;
         rsync) command=(rsync -a ready/tree/ out/tree/) ;;
         cp) command=(cp ready/big out/big) ;;
+        cat-*) command=(cat ready/big) data=(ready/big) ;;
+        cp-r-*) command=(cp -r ready/tree out/tree) data=(ready/tree) ;;
+        tar-c-*) command=(tar cf out/tar -C ready tree) data=(ready/tree) ;;
+        sqlite-index-*) command=(sqlite3 ready/table.db ".read ready/index.sql") data=(ready/table.db) ;;
+        sqlite-scan-*) command=(sqlite3 ready/table.db "SELECT sum(length(b)) FROM t") data=(ready/table.db) ;;
+        pgbench-S-*) data=(ready/pg)
+            command=(bash -c "$(as postgres) '$pg/pg_ctl' -D '$work/ready/pg' -w -l '$work/ready/pg/log' start >/dev/null
+            '$pg/pgbench' -S -n -h '$work/ready/pg' -U postgres -c 2 -T 5 postgres >/dev/null 2>&1
+            $(as postgres) '$pg/pg_ctl' -D '$work/ready/pg' -w stop >/dev/null") ;;
+        git-log-*) command=(git -C ready/source log -p -n 400) data=(ready/source) ;;
+        git-status-*) command=(git -C ready/git status) data=(ready/git) ;;
         git) command=(git clone -q --no-local ready/git out/git) ;;
         sqlite-bulk) command=(sqlite3 out/db ".read ready/bulk.sql") ;;
         sqlite-commits) command=(sqlite3 out/db ".read ready/commits.sql") ;;
@@ -112,6 +141,20 @@ clean() {
     sync -f .
 }
 
+# Has files in the page cache, or drops them from it: after sync, so that their pages are clean.
+cache() {
+    find "${@:2}" -type f -print0 | python3 -c '
+import os, sys
+for name in sys.stdin.buffer.read().split(b"\0")[:-1]:
+    file = os.open(name, os.O_RDONLY)
+    if sys.argv[1] == "cold":
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    else:
+        while os.read(file, 1 << 20):
+            pass
+    os.close(file)' "$1"
+}
+
 if [ "${PROFILE:-quick}" = quick ]; then
     "$cawl" calibrate --quick . >"$keep/calibrate.txt" 2>&1
 fi
@@ -120,13 +163,22 @@ for round in $(seq "$rounds"); do
     for name in "${programs[@]}"; do
         clean "$name"
         # Files that are read are in the page cache, as in usual operation.
-        case $name in tar | cp) cat ready/tree.tar ready/big >/dev/null ;; esac
+        case $name in
+            tar | cp) cat ready/tree.tar ready/big >/dev/null ;;
+            *-cold) cache cold "${data[@]}" ;;
+            *-warm) cache warm "${data[@]}" ;;
+        esac
         trace=()
         [ -z "${KEEP:-}" ] || trace=(--trace "$keep/$name-$round.cawl")
         [ ! -e "$keep/$name-$round.cawl" ] || rm "$keep/$name-$round.cawl"
-        "$cawl" run --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >>"$keep/log" 2>&1 ||
+        "$cawl" run --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >/dev/null 2>>"$keep/log" ||
             echo "failed: $name, round $round"
     done
 done
 echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1-3 /proc/loadavg), $rounds rounds, profile ${PROFILE:-quick}"
-python3 "$table" "$keep" "${programs[@]}"
+# What of a run's errors is the goal, and what is still within the limits.
+case ${WHAT:-writers} in
+    writers) goals=(5 10 15 12 30) ;;
+    readers) goals=(8 10 20 8 20) ;;
+esac
+python3 "$table" "$keep" "${goals[@]}" "${programs[@]}"

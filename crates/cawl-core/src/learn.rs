@@ -13,7 +13,7 @@
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
 //! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek` | calls that wait for the device |
 //! | `calls.read`, `read_folio`, `read_folio_far`, `memory.read`, `read_fresh` | reads from the page cache |
-//! | `device.read`, `read_latency` | reads that wait for what they asked the device for |
+//! | `device.read`, `sequential_read`, `read_latency` | reads that wait for what they asked the device for |
 //! | `calls.open`, `create`, `close` | opens and closes |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
@@ -58,8 +58,6 @@ const FAMILIAR: u64 = 100;
 const SLOWS: f64 = 1.01;
 /// A copy this many times faster than predicted copies nothing.
 const TOO_FAST: f64 = 8.0;
-/// Part by which what a read waited differs from what it asked for at most, if it waited for that alone.
-const ALONE: f64 = 0.3;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
@@ -103,12 +101,12 @@ pub struct Learner {
     slowdown: Bank<1>,
     stream: Bank<2>,
     reading: Bank<5>,
-    fetching: Bank<2>,
+    fetching: Bank<3>,
     opening: Bank<3>,
     waiting: Bank<9>,
     writeback: Bank<1>,
     /// The same of the profile's `others`, and which device was written to last.
-    others: Vec<(Bank<9>, Bank<1>, Bank<2>)>,
+    others: Vec<(Bank<9>, Bank<1>, Bank<3>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -251,15 +249,18 @@ impl Learner {
             return self.opening.observe(&h, observed, observed) && self.adopt_opening();
         }
         let waited = parts[Cause::Read].as_seconds();
-        if waited > 0.0 {
-            let h = [read.latencies, read.transferred];
-            let expected = self.fetching.expect(&h);
-            // Else it waited for what a read before had begun.
-            let alone = read.latencies > 0.0 && (waited / expected - 1.0).abs() < ALONE;
-            let rest = cut(observed, cost, &WAITING) - (cost - waited);
-            return alone && self.fetching.observe(&h, rest, observed) && self.adopt_fetching();
+        if read.has_waited(observed, prediction) {
+            // A stream keeps the device busy between its waits, too.
+            let h = [read.latencies, read.transferred, read.ahead];
+            let observed = observed.min(cost + WAITING.members[0]);
+            let rest = (observed - (cost - waited)).max(0.0) + read.since;
+            return self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
         }
-        if parts.device() > Nanos::ZERO || work.source > 0.0 || parts[Cause::ColdMemory] > Nanos::ZERO {
+        if waited > 0.0
+            || parts.device() > Nanos::ZERO
+            || work.source > 0.0
+            || parts[Cause::ColdMemory] > Nanos::ZERO
+        {
             return false;
         }
         let h = [read.calls, read.bytes, read.folios[0], read.folios[1], read.fresh];

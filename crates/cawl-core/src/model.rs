@@ -27,7 +27,7 @@ pub(crate) use pages::PageSet;
 use serde::{Deserialize, Serialize};
 pub(crate) use stdio::Streams;
 
-use crate::cause::CostParts;
+use crate::cause::{Cause, CostParts};
 use crate::limits::DirtyLimits;
 use crate::named::named;
 use crate::profile::HostProfile;
@@ -233,10 +233,18 @@ pub struct ReadWork {
     pub folios: [f64; 2],
     /// Bytes of pages allocated.
     pub fresh: f64,
+    /// Its wait is that for the work below, no more and no less.
+    pub told: bool,
     /// Waits for the device that no read before has begun.
     pub latencies: f64,
-    /// Bytes waited for with them.
+    /// Bytes waited for past the cache, and read ahead.
     pub transferred: f64,
+    /// See `transferred`.
+    pub ahead: f64,
+    /// Seconds that its last request takes which is not the first of its window, if one comes after the other.
+    pub later: f64,
+    /// For how many seconds before the call the device was busy with these.
+    pub since: f64,
     /// Files opened, created, closed.
     pub opens: f64,
     /// See `opens`.
@@ -254,6 +262,17 @@ impl Work {
     /// It waits for a commit of the journal; a part of one is a flush whose cost is not known.
     pub(crate) fn commits(&self) -> bool {
         self.syncs + self.fsyncs >= 1.0
+    }
+}
+
+/// A read that was not to wait has waited if it takes this long, in seconds, and so many times its cost.
+const LATE: (f64, f64) = (20e-6, 2.0);
+
+impl ReadWork {
+    /// A read that `took` these seconds has waited for the work that it tells of, as predicted or not.
+    pub(crate) fn has_waited(&self, took: f64, prediction: &Prediction) -> bool {
+        let late = took > LATE.0 + LATE.1 * prediction.cost.as_seconds();
+        self.told && (late || prediction.parts[Cause::Read] > Nanos::ZERO)
     }
 }
 

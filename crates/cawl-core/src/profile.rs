@@ -190,6 +190,10 @@ pub struct DeviceConstants {
     /// the transfer (`pread` of 4 KiB with O_DIRECT at random places). None: `seek` and `latency`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_latency: Option<Measured<Nanos>>,
+    /// Rate at which a file that is read ahead comes: several requests are on their way at a time. None: as
+    /// `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequential_read: Option<Measured<Rate>>,
     /// `read` and `read_latency` of what is in the device's own cache (a controller's, a storage server's, a
     /// virtual machine's host's). None: it has none, or that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -150,6 +150,8 @@ pub enum Study {
     /// Client-side caching of files that are elsewhere: bandwidth by the size of a transfer, of four policies
     /// of the page cache
     Dvs,
+    /// Reads: of dd, cached and uncached, in classes by their time; after buffered and direct writes; at random
+    Reads,
     /// Mutex, spin lock and adaptive mutex, with writes inside and outside the section; and writers of one
     /// file
     Locks,

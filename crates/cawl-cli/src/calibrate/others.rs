@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// The time this thread has waited for a processor; zero where the kernel does not count it.
-fn waited() -> Nanos {
+pub fn waited() -> Nanos {
     let mut text = [0; 128];
     let read = |file: &File| {
         let length = file.read_at(&mut text, 0).ok()?;

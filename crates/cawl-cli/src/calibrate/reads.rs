@@ -8,11 +8,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, Modes, quantile};
 use cawl_host::direct::AlignedBuffer;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, no_space, timed};
 use super::others::Stopwatch;
@@ -40,6 +41,9 @@ const BRIEF_FAR: u64 = 32 << 20;
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
+/// Bytes of a file that are read ahead.
+const AHEAD: usize = 128 << 20;
+const BRIEF_AHEAD: usize = 32 << 20;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -294,7 +298,9 @@ fn holes(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<f64> {
 pub struct DeviceReads {
     /// Of a block away from the one before, without the transfer.
     pub latency: Option<Estimate>,
-    /// The same of what is in the device's own cache.
+    /// Per byte, of a file that is read ahead.
+    pub ahead: Option<Estimate>,
+    /// Of a block away from the one before, without the transfer, in the device's own cache.
     pub cached_latency: Option<Estimate>,
     /// Per byte, of what is there.
     pub cached: Option<Estimate>,
@@ -345,9 +351,30 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
     let page = PAGE as f64;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
+        ahead: ahead(bench)?,
         cached_latency: without(cached.map_or(per_byte, |cached| cached.value) * page, &from_cache),
         cached,
     })
+}
+
+/// What a byte takes of the file of the device, dropped from the page cache and read through it. Where the
+/// processor takes longer than the device, it is what the processor takes.
+fn ahead(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok(None) };
+    let length = (file.metadata()?.len() as usize).min(if bench.brief { BRIEF_AHEAD } else { AHEAD });
+    let mut buffer = AlignedBuffer::new(HOLES_CALL);
+    let mut found = Vec::new();
+    bench.repeat(|bench, _| {
+        bench.go_on()?;
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        let begin = Instant::now();
+        for at in (0..length).step_by(HOLES_CALL) {
+            file.read_at(buffer.bytes_mut(), at as u64)?;
+        }
+        found.push(begin.elapsed().as_nanos() as f64 / length.max(1) as f64);
+        Ok(())
+    })?;
+    Ok(Estimate::of(&found).filter(|_| length > 0))
 }
 
 /// How much rarer second readings must be among the slow ones than first readings, for the device to have a

@@ -83,6 +83,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("factor while flushing, cached pages", memory.cached_flush_factor.map(part)),
         ("device write", Some(rate(device.write))),
         ("device read", Some(rate(device.read))),
+        ("read ahead", device.sequential_read.map(rate)),
         ("latency of a read", device.read_latency.map(time)),
         ("read from the device's cache", device.cached_read.map(rate)),
         ("latency of that", device.cached_read_latency.map(time)),

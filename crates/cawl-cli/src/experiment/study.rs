@@ -10,6 +10,7 @@ mod dvs;
 mod fitted;
 mod locks;
 mod osync;
+mod reads;
 mod seeds;
 
 use std::path::{Path, PathBuf};
@@ -101,6 +102,9 @@ pub enum Verdict {
     Differs,
     /// The document's own data contradict it.
     Wrong,
+    /// This machine is of another kind.
+    #[serde(rename = "not comparable")]
+    NotComparable,
 }
 
 impl Verdict {
@@ -109,6 +113,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::Differs => "differs here",
             Verdict::Wrong => "wrong",
+            Verdict::NotComparable => "not comparable",
         }
     }
 }
@@ -142,9 +147,13 @@ impl Study {
     /// The time that it takes at most, about.
     fn expected(self, quick: bool) -> Nanos {
         match self {
-            Study::Seeds => osync::longest(quick) + direct::expected(true) + locks::expected(true),
+            Study::Seeds => {
+                let others = [direct::expected(true), reads::expected(true), locks::expected(true)];
+                others.into_iter().fold(osync::longest(quick), |sum, time| sum + time)
+            }
             Study::Osync => osync::longest(quick),
             Study::Direct => direct::expected(quick),
+            Study::Reads => reads::expected(quick),
             Study::Locks => locks::expected(quick),
             Study::Dvs => dvs::expected(quick),
         }
@@ -158,12 +167,17 @@ impl Study {
                 seeds::osync,
                 osync::section,
                 |bench| direct::section(bench, true),
+                |bench| reads::classes(bench, true),
+                |bench| reads::section(bench, true),
                 |bench| locks::section(bench, true),
                 |bench| locks::inode::section(bench, true),
             ],
             Study::Osync => &[osync::section],
             Study::Dvs => &[dvs::section],
             Study::Direct => &[|bench| direct::section(bench, bench.quick)],
+            Study::Reads => {
+                &[|bench| reads::classes(bench, bench.quick), |bench| reads::section(bench, bench.quick)]
+            }
             Study::Locks => &[
                 |bench| locks::section(bench, bench.quick),
                 |bench| locks::inode::section(bench, bench.quick),

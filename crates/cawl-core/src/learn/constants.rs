@@ -163,11 +163,12 @@ pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<5> {
     )
 }
 
-/// A read that waits for the device: until the first byte comes, and each byte.
-pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<2> {
+/// A read that waits for the device: until the first byte comes, and each byte past the cache and read ahead.
+pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<3> {
     let device = &profile.device;
     let latency = of_known(device.read_latency.or(device.latency).as_ref(), LATENCY);
-    Bank::new([latency, of_rate(&device.read)], [WAITS, BYTES], memories)
+    let ahead = of_rate(&device.sequential_read.unwrap_or(device.read));
+    Bank::new([latency, of_rate(&device.read), ahead], [WAITS, BYTES, BYTES], memories)
 }
 
 /// Opening, creating and closing a file.
@@ -245,7 +246,10 @@ impl Learner {
 
     pub(super) fn adopt_fetching(&mut self) -> bool {
         let (bank, device) = (&self.fetching, &mut self.profile.device);
-        known(&mut device.read_latency, bank.found(0)) | rate(&mut device.read, bank.found(1))
+        let read = device.read;
+        known(&mut device.read_latency, bank.found(0))
+            | rate(&mut device.read, bank.found(1))
+            | rate(device.sequential_read.get_or_insert(read), bank.found(2))
     }
 
     pub(super) fn adopt_opening(&mut self) -> bool {
@@ -291,6 +295,7 @@ impl Learner {
             ("calls.read_folio", "ns", self.reading.samples),
             ("calls.read_folio_far", "ns", self.reading.samples),
             ("device.read", "B/s", self.fetching.samples),
+            ("device.sequential_read", "B/s", self.fetching.samples),
             ("device.read_latency", "ns", self.fetching.samples),
             ("calls.open", "ns", self.opening.samples),
             ("calls.create", "ns", self.opening.samples),

@@ -34,7 +34,7 @@ const WAITING: [&str; 9] = [
 const WRITEBACK: [&str; 1] = ["device.writeback"];
 const READING: [&str; 5] =
     ["calls.read", "memory.read", "calls.read_folio", "calls.read_folio_far", "memory.read_fresh"];
-const FETCHING: [&str; 2] = ["device.read_latency", "device.read"];
+const FETCHING: [&str; 3] = ["device.read_latency", "device.read", "device.sequential_read"];
 const OPENING: [&str; 3] = ["calls.open", "calls.create", "calls.close"];
 
 struct Merge<'a> {

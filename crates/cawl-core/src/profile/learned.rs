@@ -162,6 +162,7 @@ impl HostProfile {
             "calls.clean" => &mut calls.clean,
             "memory.read" => &mut memory.read,
             "memory.read_fresh" => &mut memory.read_fresh,
+            "device.sequential_read" => &mut device.sequential_read,
             "device.read" => &mut device.read,
             "device.read_latency" => &mut device.read_latency,
             "calls.read" => &mut calls.read,

@@ -48,7 +48,8 @@ impl Program {
     }
 
     fn open(&mut self, bytes: u64) -> f64 {
-        self.cost(Event { op: Op::Open, requested: bytes, returned: 3, ..write(0, 0, 0) })
+        let flags = if bytes == 0 { flag::CREATED } else { 0 };
+        self.cost(Event { op: Op::Open, requested: bytes, returned: 3, flags, ..write(0, 0, 0) })
     }
 
     fn close(&mut self) -> f64 {

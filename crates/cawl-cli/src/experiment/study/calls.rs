@@ -10,6 +10,11 @@ pub fn call(op: Op) -> Event {
     event
 }
 
+/// A read of it.
+pub fn read(offset: u64, bytes: u64, flags: u32) -> Event {
+    Event { offset, requested: bytes, returned: bytes as i64, flags, ..call(Op::Pread) }
+}
+
 /// A write to it.
 pub fn write(offset: u64, bytes: u64, flags: u32) -> Event {
     Event { offset, requested: bytes, returned: bytes as i64, flags, ..call(Op::Pwrite) }

@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use self::grid::{Access, Cell, Grid, Mode};
 use self::measure::Seen;
+pub(super) use self::measure::is_refusal;
+pub(super) use self::theirs::READ_BACK;
 use super::{Bench, Section, Table};
 use crate::interrupt::Interrupted;
 use crate::render::compact;

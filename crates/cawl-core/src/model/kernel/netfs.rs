@@ -321,7 +321,7 @@ impl Kernel {
 
     /// open, fopen: the server is asked, and what is clean is dropped if it may have changed there.
     fn far_open(&mut self, call: &mut Call, event: &Event, network: &Network) {
-        let is_new = event.requested == 0 && self.machine.cache.size(call.file) == 0;
+        let is_new = event.has(flag::CREATED);
         call.spend_empty_call(self.constants.open);
         self.travel(call, 0.0, if is_new { network.create } else { network.open });
         if !network.open_keeps {

@@ -6,7 +6,9 @@
 //! when the reader meets the mark in the one before, and does not wait for it.
 //!
 //! Reads and synchronous writes have the device one after another, and while it reads, it writes nothing
-//! back. What is in the device's own cache comes faster: which of the two it is, no call tells, so a device
+//! back. Some devices complete all that they were asked for together (a virtual machine's host that looks at
+//! its queue once): a device is taken to do so when later requests of a window have come with the first, until
+//! they do not. What is in the device's own cache comes faster: which of the two it is, no call tells, so a device
 //! is taken to go on as its latest read did.
 //!
 //! What was cached before the first call is told by [`Op::Resident`]. Of a file of which it was not, all is
@@ -35,6 +37,11 @@ const MOST_RESIDENT: u64 = 1 << 27;
 const FOLIO: u64 = 16;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
+/// What has come so many seconds ago says nothing of the device's rate any more.
+const PASSED: f64 = 1.0;
+/// Reads in a row that contradict how a device is taken to complete its requests before it is taken to do
+/// otherwise.
+const AGAINST: u32 = 3;
 /// How much closer the other speed of a device must be to what was observed before it is believed.
 const CLEARLY: f64 = 2.0;
 
@@ -47,12 +54,15 @@ const POSIX_FADV_WILLNEED: u32 = 3;
 /// Pages of a file that the device is reading.
 #[derive(Clone, Copy, Debug)]
 struct Coming {
+    device: usize,
     file: u32,
     first: u64,
     end: u64,
     /// When its first byte comes, in seconds, and how long a page takes.
     begins: f64,
     page: f64,
+    /// Pages that the device was asked for before in a row without a rest; 0 for the first ones of a row.
+    before: u64,
 }
 
 impl Coming {
@@ -80,6 +90,15 @@ pub(super) struct Reads {
     uncached: LruMap<u32, ()>,
     /// Devices (`st_dev`) whose latest read came from their own cache.
     from_cache: Vec<u64>,
+    /// Whether a device (`st_dev`) completes what it was asked for together, and how many reads in a row have
+    /// contradicted that.
+    together: Vec<(u64, bool, u32)>,
+    /// The row of reads under way: its device, and how many pages that was asked for.
+    row: (usize, u64),
+    /// Pages of the row that had come, and when, at the end of the latest wait; in seconds.
+    latest: Option<(u64, f64)>,
+    /// Pages of the row that the call under way needs.
+    reached: u64,
 }
 
 /// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
@@ -101,6 +120,24 @@ impl Reads {
     /// The device's latest read came from its own cache.
     fn is_fast(&self, device: u64) -> bool {
         self.from_cache.contains(&device)
+    }
+
+    /// The device completes all that it was asked for together.
+    fn comes_together(&self, device: u64) -> bool {
+        self.together.iter().any(|(of, together, _)| *of == device && *together)
+    }
+
+    /// A read contradicts that, or agrees.
+    fn judge_together(&mut self, device: u64, contradicts: bool) {
+        let at = self.together.iter().position(|(of, ..)| *of == device).unwrap_or_else(|| {
+            self.together.push((device, false, 0));
+            self.together.len() - 1
+        });
+        let (_, together, against) = &mut self.together[at];
+        *against = if contradicts { *against + 1 } else { 0 };
+        if *against >= AGAINST {
+            (*together, *against) = (!*together, 0);
+        }
     }
 
     /// A descriptor leads to a file anew.
@@ -153,7 +190,9 @@ impl Kernel {
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.write_out(call, first, end);
-        let coming = self.ask_device(call, first, end);
+        let free = self.machine.devices[call.device].occupied <= call.at;
+        let coming = self.ask_device(call, first, end, false);
+        call.work.read.told = free;
         call.work.read.latencies += 1.0;
         call.work.read.transferred += bytes as f64;
         let ready = coming.begins + bytes as f64 * coming.page / self.constants.page as f64;
@@ -173,7 +212,9 @@ impl Kernel {
         };
         call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
-        self.reads.coming.retain(|coming| coming.ready(coming.end - 1) > call.at);
+        let (file, now) = (call.file, call.at);
+        let is_done = |of: &Coming| of.file == file && of.end <= first || of.ready(of.end - 1) + PASSED < now;
+        self.reads.coming.retain(|coming| !is_done(coming) || coming.ready(coming.end - 1) > now);
         let key = (event.pid, event.fd);
         let mut reader = self.reads.readers.take(&key).unwrap_or_default();
         if reader.file != call.file {
@@ -187,7 +228,7 @@ impl Kernel {
                 until = self.machine.cache.missing_until(call.file, at, end);
                 self.machine.cache.read_ahead(call.file, at, until, FOLIO);
                 let missing = ((until - at) * self.constants.page) as f64;
-                call.work.source += self.speed(call, self.reads.is_fast(event.dev)).apart(missing);
+                call.work.source += self.speed(call, self.reads.is_fast(event.dev), true).apart(missing);
             } else if until == at {
                 let cache = &mut self.machine.cache;
                 let before = |most| {
@@ -251,7 +292,7 @@ impl Kernel {
             self.machine.cache.read_ahead(call.file, first, at, folio);
             if !is_hole {
                 asked += pages;
-                let coming = self.ask_device(call, first, at);
+                let coming = self.ask_device(call, first, at, true);
                 if self.reads.coming.len() < WINDOWS {
                     self.reads.coming.push(coming);
                 }
@@ -262,33 +303,38 @@ impl Kernel {
             reader.window.unmark();
         } else if awaited {
             let bytes = (asked * self.constants.page) as f64;
-            call.work.read.latencies += 1.0;
-            call.work.read.transferred += bytes;
             let fast = self.reads.is_fast(self.machine.devices[call.device].id);
             if self.has_two_speeds(call) {
-                let [now, other] = [fast, !fast].map(|fast| self.speed(call, fast).apart(bytes));
+                let [now, other] = [fast, !fast].map(|fast| self.speed(call, fast, true).apart(bytes));
                 call.work.other_speed += other - now;
             }
         }
     }
 
-    /// The device begins to read these pages of the call's file, after what it does for others.
-    fn ask_device(&mut self, call: &mut Call, first: u64, end: u64) -> Coming {
+    /// The device begins to read these pages of the call's file, ahead of the reader or for it alone, after
+    /// what it does for others.
+    fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
         let page = self.constants.page;
-        let speed = self.speed(call, self.reads.is_fast(self.machine.devices[call.device].id));
+        let speed = self.speed(call, self.reads.is_fast(self.machine.devices[call.device].id), ahead);
         let device = &mut self.machine.devices[call.device];
         let head = std::mem::replace(&mut device.head, (call.file, end * page));
         let goes_on = head == (call.file, first * page);
         let (latency, seek) =
             if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
         let page_time = page as f64 * speed.byte;
+        let rested = device.occupied < call.at + latency;
         let begins = (call.at + latency).max(device.occupied) + seek;
         let done = begins + (end - first) as f64 * page_time;
         let busy = done - (call.at).max(device.occupied);
         device.occupied = done;
         let at = call.device;
         self.machine.stand_still(at, busy.min(seek + (end - first) as f64 * page_time));
-        Coming { file: call.file, first, end, begins, page: page_time }
+        if rested || self.reads.row.0 != at || !ahead {
+            (self.reads.row, self.reads.latest) = ((at, 0), None);
+        }
+        let before = self.reads.row.1;
+        self.reads.row.1 += end - first;
+        Coming { device: at, file: call.file, first, end, begins, page: page_time, before }
     }
 
     fn has_two_speeds(&self, call: &Call) -> bool {
@@ -296,7 +342,7 @@ impl Kernel {
     }
 
     /// How the call's device reads, from its own cache or not.
-    fn speed(&self, call: &Call, from_cache: bool) -> Speed {
+    fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         match of.cached_read.filter(|_| from_cache) {
             Some(rate) => {
@@ -307,7 +353,8 @@ impl Kernel {
                 let latency = of
                     .read_latency
                     .map_or(known(&of.latency), |all| (all.value.as_seconds() - seek).max(0.0));
-                Speed { byte: 1.0 / of.read.value.get(), latency, seek }
+                let rate = of.sequential_read.filter(|_| ahead).unwrap_or(of.read);
+                Speed { byte: 1.0 / rate.value.get(), latency, seek }
             }
         }
     }
@@ -322,19 +369,67 @@ impl Kernel {
     fn copy_pages(&mut self, call: &mut Call, first: u64, end: u64, copying: f64) {
         let mut at = first;
         while at < end {
-            let (mut until, mut ready) = (end, 0.0);
+            let (mut until, mut here) = (end, None);
             for coming in self.reads.coming.iter().filter(|coming| coming.file == call.file) {
                 if (coming.first..coming.end).contains(&at) {
-                    ready = coming.ready(at);
-                    let request = coming.first + (at - coming.first + 1).next_multiple_of(REQUEST);
-                    until = until.min(request).min(coming.end);
+                    here = Some(*coming);
                 } else if coming.first > at {
                     until = until.min(coming.first);
                 }
             }
-            self.wait_for_read(call, ready);
+            if let Some(coming) = here {
+                until = until.min(self.wait_for_page(call, coming, at));
+            }
             self.copy_out(call, (until - at) as f64 * copying);
             at = until;
+        }
+    }
+
+    /// Waits until this page has come; the page behind those that have come with it.
+    fn wait_for_page(&mut self, call: &mut Call, coming: Coming, page: u64) -> u64 {
+        let request = (coming.first + (page - coming.first + 1).next_multiple_of(REQUEST)).min(coming.end);
+        let together = self.reads.comes_together(self.machine.devices[call.device].id);
+        let (until, ready) = match together {
+            true => (coming.end, self.machine.devices[call.device].occupied),
+            false => (request, coming.ready(page)),
+        };
+        let pages = match together {
+            true => self.reads.row.1,
+            false => coming.before + request - coming.first,
+        };
+        self.tell_wait(call, coming.before, pages);
+        if page >= coming.first + REQUEST {
+            call.work.read.later = (request - page) as f64 * coming.page;
+        }
+        if ready > call.at {
+            self.wait_for_read(call, ready);
+            self.reads.latest = Some((pages, call.at));
+        }
+        if together {
+            let device = call.device;
+            self.reads.coming.retain(|of| of.device != device);
+        }
+        until
+    }
+
+    /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come, whose
+    /// window has `before` before it: what has come since the wait before, or the begin of a first window.
+    fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
+        self.reads.reached = pages;
+        let read = &mut call.work.read;
+        let is_first = call.spent[Cause::Read] == 0.0;
+        match self.reads.latest {
+            Some((latest, when)) if latest < pages => {
+                read.told |= is_first;
+                read.since += (call.at - when).max(0.0);
+                read.ahead += ((pages - latest) * self.constants.page) as f64;
+            }
+            None if before == 0 && is_first => {
+                read.told = true;
+                read.latencies += 1.0;
+                read.ahead += (pages * self.constants.page) as f64;
+            }
+            _ => read.told = false,
         }
     }
 
@@ -368,11 +463,24 @@ impl Kernel {
     /// What a read that `took` these seconds says of those to come.
     pub(super) fn judge_read(&mut self, event: &Event, prediction: &Prediction, took: f64) {
         let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
+        if work.read.has_waited(took, prediction) {
+            let end = self.seconds(event.start) + took;
+            self.reads.latest = Some((self.reads.reached, end));
+        }
         let waited = prediction.parts[Cause::Read].as_seconds();
         if work.source > 0.0 && took > cost + work.source / 2.0 && self.supply != Some(true) {
             self.reads.uncached.put(event.pid, ());
         } else if waited > 0.0 && took < cost - waited / 2.0 && work.other_speed >= 0.0 {
             self.reads.uncached.take(&event.pid);
+        }
+        let later = work.read.later;
+        if later > 0.0 {
+            let without = cost - waited;
+            if self.reads.comes_together(event.dev) {
+                self.reads.judge_together(event.dev, took > without + later / 2.0);
+            } else if waited > later / 2.0 {
+                self.reads.judge_together(event.dev, took < without + waited / 4.0);
+            }
         }
         let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
         if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
@@ -388,8 +496,13 @@ impl Kernel {
     /// The device came `late` seconds after its time, or before if negative: so will what it is reading now.
     pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
         let of = &mut self.machine.devices[device];
-        of.occupied += late;
-        self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);
+        if self.reads.comes_together(of.id) {
+            // What was asked for has come.
+            of.occupied = of.occupied.min(self.machine.now);
+        } else {
+            of.occupied += late;
+            self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);
+        }
     }
 
     /// What was cached of a file before it was first read.

@@ -52,7 +52,7 @@ pub fn measure(
 }
 
 /// O_DIRECT is not supported, or not for blocks of this size.
-fn is_refusal(error: &anyhow::Error) -> bool {
+pub fn is_refusal(error: &anyhow::Error) -> bool {
     let code = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
     [nix::Error::EINVAL, nix::Error::EOPNOTSUPP].into_iter().any(|refusal| code == Some(refusal as i32))
 }

@@ -17,7 +17,10 @@ pub fn predicted(profile: &HostProfile, size: u64, calls: u64) -> anyhow::Result
         now = Time(now.0 + cost as u64);
         cost
     };
-    let open = |bytes| Event { requested: bytes, returned: 3, ..call(Op::Open) };
+    let open = |bytes| {
+        let flags = if bytes == 0 { flag::CREATED } else { 0 };
+        Event { requested: bytes, returned: 3, flags, ..call(Op::Open) }
+    };
     let read = |at: u64| Event { op: Op::Pread, fd: 4, ..write(at * size, size, 0) };
     let past = |at: u64| Event { ino: 2, ..write(at * size, size, flag::DIRECT) };
     let pass = |event: &dyn Fn(u64) -> Event, step: &mut dyn FnMut(Event) -> f64| {
