@@ -10,6 +10,7 @@ mod check;
 mod device;
 mod durable;
 mod memory;
+mod network;
 pub mod others;
 mod reads;
 mod stream;
@@ -118,6 +119,9 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let started = cawl_host::now();
     let watch = others::Watch::begin();
     let mut bench = set_up(options, signal)?;
+    if bench.place.backing == Backing::Network {
+        return elsewhere(options, bench, started, watch);
+    }
     let has_device = bench.place.backing != Backing::Memory;
     // With few bytes, most go to the writeback rate, since a short burst tells little of it.
     let bytes = if bench.brief { [0.2, 0.25, 0.36] } else { [0.3, 0.35, 0.6] };
@@ -171,36 +175,88 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         );
     }
     share(&mut bench, "streams", 0.02, 0.0);
-    let stream = stream::measure().unwrap_or_else(|error| {
+    let stream = streams(&mut bench);
+    Interrupted::by(&bench.signal)?;
+    let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
+    put_reads(&mut profile, &reads, &device_reads);
+    let extra = Extra {
+        transfer: rate(device.transfer),
+        latency: time(device.latency),
+        flush: time(device.flush),
+        mode_switch: time(Estimate::of(&reads.mode_switch)),
+    };
+    Ok(done(bench, profile, extra, started, &watch))
+}
+
+fn streams(bench: &mut Bench) -> stream::Stream {
+    stream::measure().unwrap_or_else(|error| {
         bench.note(&format!("streams were not measured: {error:#}"));
         stream::Stream::default()
-    });
-    Interrupted::by(&bench.signal)?;
+    })
+}
 
-    let disturbed = watch.disturbed();
-    if let Some(processors) = disturbed {
+fn done(
+    mut bench: Bench,
+    mut profile: HostProfile,
+    extra: Extra,
+    started: Time,
+    watch: &others::Watch,
+) -> Calibration {
+    profile.disturbed = watch.disturbed();
+    if let Some(processors) = profile.disturbed {
         bench.note(&format!(
             "disturbed: other programs computed at the same time ({processors:.1} of {} processors); constants may be \
              wrong, so calibrate again when they have ended",
             cawl_host::uncalibrated_profile().kernel.cpus
         ));
     }
-    let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
-    put_reads(&mut profile, &reads, &device_reads);
-    profile.disturbed = disturbed;
-    Ok(Calibration {
+    Calibration {
         profile,
-        extra: Extra {
-            transfer: rate(device.transfer),
-            latency: time(device.latency),
-            flush: time(device.flush),
-            mode_switch: time(Estimate::of(&reads.mode_switch)),
-        },
+        extra,
         notes: std::mem::take(&mut bench.notes),
         seconds: cawl_host::now().since(started).as_seconds(),
         written: Bytes(bench.bytes_written),
         place: bench.place.clone(),
-    })
+    }
+}
+
+/// The most time that a mount takes whose files are elsewhere.
+const MOUNT: Nanos = Nanos::seconds(16.0);
+
+/// A mount whose files are elsewhere. What is the machine's own is measured in the folder of temporary files.
+fn elsewhere(
+    options: &Options,
+    mut bench: Bench,
+    started: Time,
+    watch: others::Watch,
+) -> anyhow::Result<Calibration> {
+    let all = options.effort.time.min(MOUNT);
+    let (mut memory, mut stream) = (memory::Memory::default(), stream::Stream::default());
+    let mut reads = None;
+    if options.known.is_none() {
+        let here = Options { path: std::env::temp_dir(), ..options.clone() };
+        match set_up(&here, Arc::clone(&bench.signal)) {
+            Ok(mut here) => {
+                here.progress.begin("page cache");
+                here.deadline = after(all * 0.2);
+                memory = unless_over(memory::measure(&mut here))?;
+                here.deadline = after(all * 0.05);
+                reads = Some(unless_over(reads::measure(&mut here))?);
+                stream = streams(&mut bench);
+            }
+            Err(error) => bench.note(&format!("memory was not measured: {error:#}")),
+        }
+    }
+    bench.bytes_left = options.effort.bytes.0;
+    let network = network::measure(&mut bench, all * 0.75)?;
+    Interrupted::by(&bench.signal)?;
+    let (device, durable, writeback) = Default::default();
+    let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
+    if let Some(reads) = &reads {
+        put_reads(&mut profile, reads, &reads::DeviceReads::default());
+    }
+    network.put(&bench, &mut profile);
+    Ok(done(bench, profile, Extra::default(), started, &watch))
 }
 
 /// An empty result if the time was over before the measurement began.
@@ -242,7 +298,7 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
             "this filesystem spreads data over its own devices and may compress them: the device constants are \
              those of the whole, for data that compress well"
         }
-        Backing::Network => "the data go over a network: the device constants include the round trip",
+        Backing::Network => "the files are elsewhere: the device constants include the way there",
         Backing::Stacked => "this filesystem lies on another one: the device constants include both",
     };
     bench.note(note);

@@ -34,6 +34,7 @@ use crate::interrupt::Interrupted;
 use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
+use disk::Emulated;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 pub use results::Evaluation;
@@ -107,7 +108,8 @@ impl Ground {
         profile: Option<HostProfile>,
         signal: &Arc<AtomicUsize>,
     ) -> anyhow::Result<Ground> {
-        let disk = options.disk.as_deref().map(disk::bring_up).transpose()?;
+        let bring_up = |spec| disk::bring_up(Emulated::Disk, spec);
+        let disk = options.disk.as_deref().map(bring_up).transpose()?;
         let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
         let place = Place::of(path)?;
         if place.backing == Backing::Memory {

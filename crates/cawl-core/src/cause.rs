@@ -46,6 +46,8 @@ named! {
         Seek = "seek",
         /// The device's write cache is flushed.
         DeviceFlush = "device flush",
+        /// The way over the network, and what the server takes.
+        Network = "network",
         /// Another thread writes to the same file.
         Lock = "lock",
         /// Ready to run, but another thread has the processor (run delay).
@@ -61,7 +63,7 @@ impl Cause {
     /// True for waits for the device.
     pub const fn is_device(self) -> bool {
         use Cause::*;
-        matches!(self, PartialPage | Read | Journal | Queue | Transfer | Seek | DeviceFlush)
+        matches!(self, PartialPage | Read | Journal | Queue | Transfer | Seek | DeviceFlush | Network)
     }
 
     /// True for what a call takes by itself: with warm memory, nothing dirty, and the device idle.
@@ -79,6 +81,7 @@ impl Cause {
                 | Transfer
                 | Seek
                 | DeviceFlush
+                | Network
                 | Discard
         )
     }

@@ -104,6 +104,7 @@ impl Widths {
                 Cause::FlusherBeside => factor(&memory.flush_factor),
                 Cause::Journal => times(&device.fsync),
                 Cause::Queue | Cause::Transfer => rates(&device.write),
+                Cause::Network => device.latency.as_ref().map_or(unmeasured, times),
                 Cause::Seek => times(&device.seek),
                 Cause::DeviceFlush => device.flush.as_ref().map_or(unmeasured, times),
                 // A pause more or less, a writer more or less.

@@ -135,8 +135,9 @@ pub use patterns::{
 };
 pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
-    CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured, MemoryConstants,
-    Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness, block_cache, blocks_out,
+    CachePolicy, CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured,
+    MemoryConstants, NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
+    block_cache, blocks_out,
 };
 pub use record::{
     DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record,

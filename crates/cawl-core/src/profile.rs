@@ -5,6 +5,7 @@
 //! same everywhere: bytes per second, nanoseconds, bytes.
 
 mod learned;
+mod network;
 mod set;
 
 use std::sync::LazyLock;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate, is_zero};
 pub use learned::{Kept, Learned};
+pub use network::{CachePolicy, NetworkConstants};
 
 /// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
 /// (docs/CALIBRATION.md).
@@ -277,6 +279,9 @@ pub struct DeviceConstants {
     /// requests counted in `/sys/block/*/stat`).
     #[serde(default)]
     pub syncs_stamps: bool,
+    /// Its files are elsewhere, and this is the way to them. None: it is a device of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkConstants>,
 }
 
 /// A further device, with constants of its own.
@@ -534,6 +539,11 @@ impl HostProfile {
         self.others.iter().find(|other| other.dev == dev).map_or(&self.device, |other| &other.constants)
     }
 
+    /// The constants of all devices.
+    fn devices(&self) -> impl Iterator<Item = &DeviceConstants> {
+        std::iter::once(&self.device).chain(self.others.iter().map(|other| &other.constants))
+    }
+
     /// Reads a profile and checks that a machine could have it.
     pub fn from_toml(text: &str) -> Result<HostProfile, ProfileError> {
         #[derive(Deserialize)]
@@ -572,6 +582,10 @@ impl HostProfile {
             (
                 self.memory.cached_flush_factor.as_ref().is_none_or(is_part),
                 "cached_flush_factor is not between 0 and 1",
+            ),
+            (
+                self.devices().all(|device| device.network.as_ref().is_none_or(NetworkConstants::is_sound)),
+                "a request over the network has no bytes, or none is under way",
             ),
             (self.learned.as_ref().is_none_or(Learned::is_sound), "a learned value is no number or negative"),
         ];

@@ -9,6 +9,7 @@
 //! | sync | calls that wait for the device: journal, flush, latency, direct writes |
 //! | copying | what copying costs: cold memory, new folios, inodes, time away, the processor's cache |
 //! | lock | the lock of an inode: who waits for whom |
+//! | netfs | files that are elsewhere: the policies of the page cache, requests, open and close |
 //! | reads | what is cached, what is read ahead, and what waits for the device |
 //! | copies | copies inside the kernel: copy_file_range, sendfile, splice |
 
@@ -17,6 +18,7 @@ mod copies;
 mod copying;
 mod invariants;
 mod lock;
+mod netfs;
 mod reads;
 mod sync;
 mod throttle;

@@ -18,11 +18,11 @@ pub enum Backing {
     Disk,
     /// A pool of devices that the filesystem manages itself: btrfs, zfs, bcachefs.
     Pool,
-    /// Another machine.
+    /// Another machine, or another process: FUSE.
     Network,
     /// Memory only: tmpfs.
     Memory,
-    /// Another filesystem: overlay, FUSE.
+    /// Another filesystem: overlay.
     Stacked,
 }
 
@@ -72,6 +72,9 @@ pub struct Place {
     pub lacks_journal: bool,
     /// Buffer of a stream on a file there (`st_blksize`).
     pub stream_buffer: Bytes,
+    /// Options of the filesystem.
+    #[serde(skip)]
+    pub options: String,
 }
 
 impl Place {
@@ -99,10 +102,11 @@ impl Place {
         Ok(Place {
             backing: backing(&found.kind, sysfs.is_some()),
             number: meta.dev(),
-            device: name.unwrap_or_else(|| found.kind.clone()),
+            device: name.unwrap_or_else(|| nameless(&found.kind, &found.mount)),
             commit: if lacks_journal { Some(Nanos::ZERO) } else { commit(&found.kind, &found.options) },
             lacks_journal,
             filesystem: found.kind,
+            options: found.options,
             mount: found.mount,
             block: found.block.map(Bytes),
             physical_block: physical.map(Bytes),
@@ -152,11 +156,35 @@ impl Place {
 
     /// A setting of the device's writeback, such as `min_ratio`.
     pub fn writeback_setting(&self, name: &str) -> Option<u64> {
+        let setting = |device: &str| number(&format!("/sys/class/bdi/{device}/{name}"));
+        let Some(sysfs) = &self.sysfs else {
+            let (major, minor) = host_text::device_parts(self.number);
+            return setting(&format!("{major}:{minor}"));
+        };
         // A partition's writeback is that of its disk.
-        ["dev", "../dev"].into_iter().find_map(|file| {
-            let device = read(self.sysfs.as_ref()?.join(file).to_str()?);
-            number(&format!("/sys/class/bdi/{}/{name}", device.trim()))
-        })
+        ["dev", "../dev"].into_iter().find_map(|file| setting(read(sysfs.join(file).to_str()?).trim()))
+    }
+
+    /// A setting of the connection to a FUSE server, such as `max_background`; only root may know it.
+    pub fn fuse_setting(&self, name: &str) -> Option<u64> {
+        let (_, minor) = host_text::device_parts(self.number);
+        number(&format!("/sys/fs/fuse/connections/{minor}/{name}"))
+    }
+
+    /// Most bytes of a request to the server of the files, so far as the kernel has a limit of its own
+    /// (`fs.fuse.max_pages_limit`).
+    pub fn largest_request(&self) -> Bytes {
+        if !self.filesystem.starts_with("fuse") {
+            return Bytes(u64::MAX);
+        }
+        let pages = number("/proc/sys/fs/fuse/max_pages_limit").unwrap_or(MAX_PAGES);
+        Bytes(pages.saturating_mul(4096))
+    }
+
+    /// A number among the options of the filesystem, such as `wsize`.
+    pub fn option(&self, name: &str) -> Option<u64> {
+        let value = |option: &str| option.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
+        self.options.split(',').find_map(value)
     }
 }
 
@@ -171,6 +199,18 @@ fn commit(kind: &str, options: &str) -> Option<Nanos> {
     }
 }
 
+/// Most pages of a request in FUSE (`FUSE_MAX_MAX_PAGES`) before that was a setting, in 6.13.
+const MAX_PAGES: u64 = 256;
+
+/// What stands for a device where there is none. Of memory there is one; each mount of another kind is
+/// something else.
+fn nameless(kind: &str, mount: &str) -> String {
+    match backing(kind, false) {
+        Backing::Network => format!("{kind}:{mount}"),
+        _ => kind.to_owned(),
+    }
+}
+
 fn backing(kind: &str, device: bool) -> Backing {
     match kind {
         "btrfs" | "zfs" | "bcachefs" => Backing::Pool,
@@ -179,7 +219,8 @@ fn backing(kind: &str, device: bool) -> Backing {
             Backing::Network
         }
         "overlay" => Backing::Stacked,
-        kind if kind.starts_with("fuse") && kind != "fuseblk" => Backing::Stacked,
+        "fuseblk" => Backing::Disk,
+        kind if kind.starts_with("fuse") => Backing::Network,
         _ if device => Backing::Disk,
         _ => Backing::Stacked,
     }
@@ -215,7 +256,9 @@ mod tests {
         assert_eq!(backing("ext4", true), Backing::Disk);
         assert_eq!(backing("btrfs", true), Backing::Pool);
         assert_eq!(backing("nfs4", false), Backing::Network);
-        assert_eq!(backing("fuse.sshfs", false), Backing::Stacked);
+        assert_eq!(backing("fuse.sshfs", false), Backing::Network);
         assert_eq!(backing("fuseblk", true), Backing::Disk);
+        assert_eq!(nameless("nfs4", "/mnt/a"), "nfs4:/mnt/a");
+        assert_eq!(nameless("tmpfs", "/dev/shm"), "tmpfs");
     }
 }

@@ -93,7 +93,7 @@ fn an_overlay_in_memory_has_no_device() {
 }
 
 #[test]
-fn a_filesystem_in_user_space_is_measured_as_far_as_it_goes() {
+fn a_filesystem_in_user_space_is_measured_as_what_is_elsewhere() {
     if !possible() {
         return;
     }
@@ -102,12 +102,23 @@ fn a_filesystem_in_user_space_is_measured_as_far_as_it_goes() {
         let folder = tempfile::tempdir().unwrap();
         let session = Far::mount(folder.path(), writeback).unwrap();
         let found = calibrated(folder.path());
-        assert_eq!(found["place"]["backing"], "stacked");
-        for constant in ["memory.fresh", "device.write", "device.sync_call", "device.fsync"] {
+        assert_eq!(found["place"]["backing"], "network");
+        let constants =
+            ["memory.fresh", "device.write", "device.latency", "device.sync_call", "device.fsync"];
+        let of_network = ["device.network.open", "device.network.create", "device.network.close"];
+        for constant in constants.into_iter().chain(of_network) {
             assert!(samples(&found, constant) >= 1, "{constant}, {writeback}: {found:#}");
         }
         // Without a cache that keeps what is written, each call goes to the other side, and nobody flushes.
         assert_eq!(samples(&found, "device.writeback") >= 1, writeback, "{found:#}");
+        assert_eq!(samples(&found, "device.network.call") >= 1, writeback, "{found:#}");
+        let policy = if writeback { "write-back" } else { "write-through" };
+        let network = &found["profile"]["device"]["network"];
+        assert_eq!((&network["policy"], &network["open_keeps"]), (&policy.into(), &false.into()));
+        // As the kernel bounds any such mount.
+        let device = &found["profile"]["device"];
+        assert_eq!((&device["max_ratio"], &device["strict_limit"]), (&0.01.into(), &true.into()));
+        assert_eq!(device["commit"], 0.0);
         session.umount_and_join().unwrap();
     };
     std::thread::scope(|threads| {

@@ -27,13 +27,18 @@ pub struct ExperimentArgs {
     /// needs root and the program cawl-lab
     #[arg(long, conflicts_with = "path")]
     pub disk: Option<String>,
+    /// Emulated network mounts of `dvs`: LATENCY,BANDWIDTH as in 150us,1GB/s, any number of times (default:
+    /// 15us,1GB/s and 150us,1GB/s, or the mount of --path if its files are elsewhere); needs root and the
+    /// program cawl-lab
+    #[arg(long, value_name = "LATENCY,BANDWIDTH")]
+    pub net: Vec<String>,
     /// Factor for the bytes written: a number, or small (0.5), normal (1) or large (2)
     #[arg(long, default_value = "normal", value_parser = scale)]
     pub scale: f64,
     /// Folder for the results, new or empty
     #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
     pub out: PathBuf,
-    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` 3); from 2 on the report of figures has
+    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` and `dvs` 3); from 2 on the report of figures has
     /// a noise floor
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
     pub repeats: Option<usize>,
@@ -142,6 +147,9 @@ pub enum Study {
     Osync,
     /// Direct and buffered writes, with and without syncs: 512 B to 64 KiB, appended and at random
     Direct,
+    /// Client-side caching of files that are elsewhere: bandwidth by the size of a transfer, of four policies
+    /// of the page cache
+    Dvs,
     /// Reads: of dd, cached and uncached, in classes by their time; after buffered and direct writes; at random
     Reads,
     /// Mutex, spin lock and adaptive mutex, with writes inside and outside the section; and writers of one

@@ -8,7 +8,7 @@ use cawl_host::place::Backing;
 use serde::Serialize;
 
 use super::bench::after;
-use super::{Options, device, memory, reads, set_up};
+use super::{Options, device, memory, network, reads, set_up};
 
 /// Relative deviation from which on a constant counts as changed.
 const TOLERANCE: f64 = 0.3;
@@ -40,6 +40,16 @@ pub fn check(
     let mut bench = set_up(options, signal)?;
     bench.bytes_left = options.effort.bytes.0;
     let mut compared = Vec::new();
+    if bench.place.backing == Backing::Network {
+        let mut now = profile.clone();
+        network::measure(&mut bench, options.effort.time)?.put(&bench, &mut now);
+        let (then, now) = (&profile.device, &now.device);
+        compared.extend(again("device write", &then.write, &now.write, Rate::get, true));
+        compared.extend(again("device read", &then.read, &now.read, Rate::get, true));
+        let trips = then.latency.zip(now.latency);
+        compared.extend(trips.and_then(|(then, now)| again("round trip", &then, &now, Nanos::get, false)));
+        return Ok(compared);
+    }
     bench.progress.begin("page cache");
     bench.deadline = after(options.effort.time * 0.4);
     let memory = memory::measure(&mut bench)?;
@@ -84,6 +94,18 @@ fn rate(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Rate>, now: 
 fn time(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Nanos>, now: Option<Estimate>) {
     let now = now.map(|now| [now.value, now.p10, now.p90]);
     to.extend(now.and_then(|now| compare(name, then, Nanos::get, now, false)));
+}
+
+/// The same of constants that were measured for a profile.
+fn again<T: Copy>(
+    name: &'static str,
+    then: &Measured<T>,
+    now: &Measured<T>,
+    get: fn(T) -> f64,
+    is_rate: bool,
+) -> Option<Compared> {
+    let parts = [Some(now.value), now.p10, now.p90].map(|part| get(part.unwrap_or(now.value)));
+    compare(name, then, get, parts, is_rate)
 }
 
 /// Compares a constant with the value and the percentiles measured now; None if it was never measured.

@@ -33,6 +33,15 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         profile.kernel.hz,
         profile.kernel.cpus
     );
+    if let Some(network) = &profile.device.network {
+        let kept = if network.open_keeps { ", kept by open" } else { "" };
+        out += &format!(
+            "page cache {}{kept}, requests of {}, {} at a time when flushed\n\n",
+            network.policy.name(),
+            network.request,
+            network.in_flight
+        );
+    }
     let (memory, device, calls) = (&profile.memory, &profile.device, &profile.calls);
     let rate = |measured: Measured<Rate>| cells(measured, |rate| rate.to_string());
     let time = |measured: Measured<Nanos>| cells(measured, |time| time.to_string());
@@ -93,7 +102,22 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("seek", Some(time(device.seek))),
         ("direct write, fixed part", calibration.extra.latency.map(time)),
     ];
-    let rows = rows.into_iter().filter_map(|(name, cells)| Some(iter::once(name.to_owned()).chain(cells?)));
+    let network = profile.device.network.iter().flat_map(|network| {
+        [
+            ("round trip of a read", device.read_latency.map(time)),
+            ("open over the network", network.open.map(time)),
+            ("open of a new file", network.create.map(time)),
+            ("close", network.close.map(time)),
+            ("close after writes", network.commit.map(time)),
+            ("write into the cache there", network.call.map(time)),
+            ("fresh pages there", network.fresh.map(rate)),
+            ("cached pages there", network.cached.map(rate)),
+            ("the same, files of up to 1 MiB", network.near.map(rate)),
+            ("read of cached pages there", network.read.map(rate)),
+        ]
+    });
+    let rows = rows.into_iter().chain(network);
+    let rows = rows.filter_map(|(name, cells)| Some(iter::once(name.to_owned()).chain(cells?)));
     out += &table(&["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], [0], rows);
     for note in &calibration.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));

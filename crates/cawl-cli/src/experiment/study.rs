@@ -6,6 +6,7 @@
 mod calls;
 mod chart;
 mod direct;
+mod dvs;
 mod fitted;
 mod locks;
 mod osync;
@@ -40,6 +41,8 @@ pub struct Bench<'a> {
     pub place: &'a Place,
     /// The models' profile.
     pub profile: &'a HostProfile,
+    /// Emulated network mounts, if any were asked for.
+    pub net: &'a [String],
     /// Fewer runs.
     pub quick: bool,
     /// Repetitions of each run, if they were asked for.
@@ -152,6 +155,7 @@ impl Study {
             Study::Direct => direct::expected(quick),
             Study::Reads => reads::expected(quick),
             Study::Locks => locks::expected(quick),
+            Study::Dvs => dvs::expected(quick),
         }
     }
 
@@ -169,6 +173,7 @@ impl Study {
                 |bench| locks::inode::section(bench, true),
             ],
             Study::Osync => &[osync::section],
+            Study::Dvs => &[dvs::section],
             Study::Direct => &[|bench| direct::section(bench, bench.quick)],
             Study::Reads => {
                 &[|bench| reads::classes(bench, bench.quick), |bench| reads::section(bench, bench.quick)]
@@ -198,6 +203,7 @@ pub fn run(
         scratch: &scratch,
         place: &ground.place,
         profile: &ground.profile,
+        net: &options.net,
         quick,
         repeats: options.repeats,
         out: &folder,

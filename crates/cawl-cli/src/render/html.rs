@@ -256,8 +256,9 @@ fn worst_call(call: &WorstCall) -> Markup {
 
 /// The classes of a cause's colour, as in causes.js.
 fn class(cause: &str) -> String {
-    let striped = ["stream", "large folio", "partial page read", "queue", "seek", "preempted", "discard"]
-        .contains(&cause);
+    const STRIPED: [&str; 8] =
+        ["stream", "large folio", "partial page read", "queue", "seek", "network", "preempted", "discard"];
+    let striped = STRIPED.contains(&cause);
     format!("cause-{}{}", cause.replace(' ', "-"), if striped { " striped" } else { "" })
 }
 

@@ -19,6 +19,7 @@ mod follow;
 mod history;
 mod inode_lock;
 mod intervals;
+mod netfs;
 mod read;
 mod sync;
 mod tasks;
@@ -46,6 +47,7 @@ use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
+use netfs::Far;
 use read::Reads;
 use sync::{known, waits};
 use tasks::Tasks;
@@ -86,6 +88,8 @@ pub struct Kernel {
     memory_before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
     /// Most pages that a call writes.
     most: u64,
+    /// For each of the machine's devices the way to its files, if they are elsewhere. Copies share it.
+    networks: Arc<Vec<Option<Far>>>,
 }
 
 /// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
@@ -112,14 +116,13 @@ impl Kernel {
             hard: (limits.hard.0 / page) as f64,
             limit: (limits.hard.0 / page) as f64,
         };
-        let mut machine = Machine::new(
+        let machine = Machine::new(
             thresholds(kernel.limits),
             kernel.cgroup.map(thresholds),
             kernel.wakeup.as_seconds(),
             kernel.expire.as_seconds(),
             hz,
         );
-        machine.commit = profile.device.commit.as_seconds();
         Kernel {
             check_interval: check_interval(machine.global.hard, kernel.cpus),
             machine,
@@ -137,6 +140,7 @@ impl Kernel {
             memory: None,
             memory_before: Vec::new(),
             most: u64::MAX,
+            networks: Arc::default(),
             profile: Arc::new(profile.clone()),
         }
     }
@@ -191,7 +195,12 @@ impl Kernel {
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
         self.reads.meet(dev, of.completes_together);
+        let far = Far::of(&self.profile, of);
+        // A server keeps the journal to itself.
+        device.commit = if far.is_some() { 0.0 } else { of.commit.as_seconds() };
+        device.seek = far.as_ref().map_or(device.seek, |far| far.jump());
         self.machine.meet(device);
+        Arc::make_mut(&mut self.networks).push(far);
         self.machine.devices.len() - 1
     }
 
@@ -252,7 +261,7 @@ impl Kernel {
             return call.spend_empty_call(self.constants.empty_call);
         }
         call.spend_call(self.constants.call);
-        if event.has(flag::DIRECT) {
+        if event.has(flag::DIRECT) && !self.is_far(call.device) {
             self.direct_write(call, event, offset, bytes);
         } else {
             self.cached_write(call, event, offset, bytes);
@@ -261,6 +270,9 @@ impl Kernel {
 
     /// Into the cache, and from there to the device if the call is synchronous.
     fn cached_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
+        if let Some(network) = self.network(call.device) {
+            return self.far_write(call, event, &network, (offset, bytes), u64::MAX);
+        }
         self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
         if is_synchronous(event) {
             self.write_through(call, event, offset, bytes);
@@ -289,6 +301,24 @@ impl Kernel {
     fn run(&mut self, call: &mut Call, event: &Event, until: f64) {
         call.until = until.max(call.at);
         let started = call.at;
+        if self.is_far(call.device) {
+            self.call_over_network(call, event);
+        } else {
+            self.near_call(call, event);
+        }
+        // While it waited, the processor did something else.
+        let device = call.spent.waits();
+        let waited = device + call.spent[Cause::Throttle] + call.spent[Cause::Lock];
+        if device > 0.0 {
+            self.machine.devices[call.device].idle_since = call.at;
+        }
+        if !call.work.stays_in_stream() {
+            self.tasks.current.left = (call.at - waited).max(started);
+        }
+    }
+
+    /// A call on a file of this machine, or one that is the same elsewhere.
+    fn near_call(&mut self, call: &mut Call, event: &Event) {
         match event.op {
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(call, event),
             Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
@@ -304,15 +334,6 @@ impl Kernel {
             Op::Open | Op::StreamOpen | Op::Close => self.open_or_close(call, event),
             _ => {}
         }
-        // While it waited, the processor did something else.
-        let device = call.spent.waits();
-        let waited = device + call.spent[Cause::Throttle] + call.spent[Cause::Lock];
-        if device > 0.0 {
-            self.machine.devices[call.device].idle_since = call.at;
-        }
-        if !call.work.stays_in_stream() {
-            self.tasks.current.left = (call.at - waited).max(started);
-        }
     }
 
     /// Calls that have effects but no modelled cost.
@@ -323,11 +344,7 @@ impl Kernel {
         let call = self.begin(event);
         let file = call.file;
         match event.op {
-            Op::Open | Op::StreamOpen => {
-                if event.errno == 0 {
-                    self.opened(file, event);
-                }
-            }
+            Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(file, event),
             Op::Resident => self.resident(file, event),
             Op::Advise if event.errno == 0 => self.advised(&call, event),
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
@@ -462,6 +479,10 @@ impl CostModel for Kernel {
             let queue = (of.queue.0 as f64 / page) as u64;
             self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.devices[at].log = known(&of.latency);
+            if let Some(far) = Far::of(&self.profile, of) {
+                self.machine.devices[at].seek = far.jump();
+                Arc::make_mut(&mut self.networks)[at] = Some(far);
+            }
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }
     }

@@ -66,7 +66,9 @@ impl Kernel {
         call.pass(pieces * calls * self.constants.call);
         call.spent[Cause::Call] += pieces * calls * self.constants.call;
         call.work.calls += pieces * calls;
-        if event.has(flag::DIRECT) {
+        if let Some(network) = self.network(call.device) {
+            self.far_write(call, event, &network, (offset, bytes), piece);
+        } else if event.has(flag::DIRECT) {
             self.direct_write(call, event, offset, bytes);
         } else if is_synchronous(event) {
             let piece = piece.max(bytes.div_ceil(MOST_WAITS));

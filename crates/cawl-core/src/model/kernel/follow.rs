@@ -82,7 +82,8 @@ impl Kernel {
                 self.shift_reads(call.device, until - start - cost);
                 return Some(*prediction);
             }
-            if !waits(event) && !self.machine.foreign.told {
+            let waits = waits(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
+            if !waits && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, until - start - cost);
             }
             if prediction.parts[Cause::Throttle].get() > 0.0 {
@@ -143,7 +144,11 @@ impl Kernel {
         let pages = self.constants.page_of(bytes) + 2 * folio;
         let task = self.tasks.peek((event.pid, event.tid));
         let devices = &self.machine.devices;
-        let of_device = devices.iter().find(|device| device.id == event.dev);
+        let at = devices.iter().position(|device| device.id == event.dev);
+        if at.is_some_and(|at| self.is_far(at)) {
+            return true;
+        }
+        let of_device = at.map(|at| &devices[at]);
         if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.as_seconds())) {
             return true;
         }

@@ -295,6 +295,7 @@ impl Kernel {
     fn open_window(&mut self, call: &mut Call, reader: &mut Reader, window: Window, awaited: bool) {
         let size = self.machine.cache.size(call.file);
         let end = window.end.min(self.constants.pages_up_to(size));
+        let folio = window.folio.min(call.folio);
         let mut at = window.first;
         let mut asked = 0;
         while at < end {
@@ -304,7 +305,7 @@ impl Kernel {
                 break;
             }
             let pages = at - first;
-            let cold = self.supplied(pages, window.folio, call.at);
+            let cold = self.supplied(pages, folio, call.at);
             let new = pages as f64 * self.constants.read_fresh_page;
             call.pass(new + cold.likely);
             call.spent[Cause::NewPages] += new;
@@ -319,7 +320,7 @@ impl Kernel {
                 call.spent[Cause::Read] += submitting;
             }
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
-            self.machine.cache.read_ahead(call.file, first, at, window.folio);
+            self.machine.cache.read_ahead(call.file, first, at, folio);
             if !is_hole {
                 asked += pages;
                 let coming = self.ask_device(call, first, at, true);

@@ -362,7 +362,7 @@ impl Kernel {
 
     /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of
     /// the call: of one that takes long is told only when it is over, and time goes on until then.
-    fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
+    pub(super) fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
         let free = if behind_others { self.machine.now } else { self.machine.devices[device].occupied };
         free.max(call.at)
     }

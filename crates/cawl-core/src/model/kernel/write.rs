@@ -336,6 +336,9 @@ impl Kernel {
     /// A page that is written in part is read first, if it is not cached.
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
         if self.machine.cache.is_elsewhere(call.file, edge) {
+            if let Some(network) = self.network(call.device) {
+                return self.far_edge(call, &network);
+            }
             let of = self.profile.device_of(self.machine.devices[call.device].id);
             let request = known(&of.direct) + of.seek.value.as_seconds();
             let cost = request + self.constants.page as f64 / of.read.value.get();

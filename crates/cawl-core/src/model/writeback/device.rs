@@ -96,6 +96,8 @@ pub struct Device {
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
+    /// Interval of its journal's commits, in seconds; 0 for no journal.
+    pub commit: f64,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
@@ -306,10 +308,10 @@ impl Device {
     }
 
     /// A transaction is running from `when` on, if none was.
-    pub(super) fn join_transaction(&mut self, when: f64, commit: f64) {
-        if self.commit_at.is_none() && commit > 0.0 {
-            self.commit_at = Some(when + commit);
-            self.next = self.next.min(when + commit);
+    pub(super) fn join_transaction(&mut self, when: f64) {
+        if self.commit_at.is_none() && self.commit > 0.0 {
+            self.commit_at = Some(when + self.commit);
+            self.next = self.next.min(when + self.commit);
         }
     }
 

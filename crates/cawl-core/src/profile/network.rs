@@ -1,0 +1,129 @@
+//! Constants of a filesystem whose files are elsewhere.
+
+use serde::{Deserialize, Serialize};
+
+use super::Measured;
+use crate::named::named;
+use crate::units::{Bytes, Nanos, Rate};
+
+named! {
+    /// What the page cache of the client keeps (Hicks, "Improving I/O Bandwidth With Cray DVS Client-Side
+    /// Caching", III). In FUSE: `FOPEN_DIRECT_IO`, none, the default, `FUSE_WRITEBACK_CACHE`
+    /// (fs/fuse/file.c, 6.18); NFS writes back.
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    CachePolicy {
+        /// Nothing: each call goes to the server.
+        None = "none",
+        /// What was read. Writes go to the server.
+        ReadOnly = "read-only",
+        /// What was read and written. Writes go to the server, too, before they return.
+        WriteThrough = "write-through",
+        /// What was read and written; the flusher, fsync and close take it to the server.
+        WriteBack = "write-back",
+    }
+}
+
+/// A way over a network, and what the client does to avoid it. A round trip takes `device.latency`, a byte
+/// `device.write` or `device.read`; what the flusher, fsync and close send is answered at `device.writeback`,
+/// since several requests are under way at a time. Beyond
+/// the data a synchronous write takes `device.sync_call`, fsync `device.fsync`, and `device.flush` after no
+/// write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkConstants {
+    /// What the page cache keeps.
+    pub policy: CachePolicy,
+    /// Most bytes of a request that writes (`wsize`; `max_write` of FUSE).
+    pub request: Bytes,
+    /// The same of one that reads (`rsize`; `max_read`). None: as `request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_request: Option<Bytes>,
+    /// Requests that are under way at a time when the flusher, fsync or close send them (`max_background` of
+    /// FUSE, 12 by default).
+    #[serde(default = "in_flight")]
+    pub in_flight: u32,
+    /// Dirty bytes in a row that the call which completes them sends, with write-back: the "optimal number"
+    /// of DVS (Hicks, IV.A.2). None: that is left to the flusher, as FUSE and NFS do (6.18).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Bytes>,
+    /// Close sends what is dirty and waits for it (`fuse_flush`, `nfs_file_flush`, 6.18).
+    #[serde(default = "yes")]
+    pub close_flushes: bool,
+    /// Open keeps the clean pages of a file that has not changed on the server (`FOPEN_KEEP_CACHE`;
+    /// `nfs_revalidate_mapping`, 6.18). If not, it drops them.
+    #[serde(default)]
+    pub open_keeps: bool,
+    /// A page that is written in part is read first, if it is not cached and not behind the end
+    /// (`iomap_write_begin`, 6.18). NFS keeps which bytes of it are dirty instead, in files that are open for
+    /// writing only (`nfs_want_read_modify_write`).
+    #[serde(default = "yes")]
+    pub reads_partial: bool,
+    /// Opening a file that exists. None: `device.latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Measured<Nanos>>,
+    /// Opening one that does not exist yet. None: twice `device.latency`, for its name is looked up first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create: Option<Measured<Nanos>>,
+    /// Closing a file of which nothing is dirty. None: `device.latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub close: Option<Measured<Nanos>>,
+    /// What a close takes longer after the file was written to with write-back, beyond the data
+    /// (`fuse_flush_times`; a COMMIT of NFS). None: `device.latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Measured<Nanos>>,
+    /// A write into the page cache, without the pages. None: `calls.write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Measured<Nanos>>,
+    /// Writing new pages into the cache, one page at a time. None: `memory.fresh`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh: Option<Measured<Rate>>,
+    /// Writing over cached pages with data from the processor's cache. None: as `memory`'s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<Measured<Rate>>,
+    /// The same of a file of up to 1 MiB. None: as `cached`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Measured<Rate>>,
+    /// Reading cached pages. None: as `memory`'s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Measured<Rate>>,
+}
+
+impl NetworkConstants {
+    /// A way whose other constants follow from the device's.
+    pub fn new(policy: CachePolicy, request: Bytes) -> NetworkConstants {
+        NetworkConstants {
+            policy,
+            request,
+            read_request: None,
+            in_flight: in_flight(),
+            push: None,
+            close_flushes: true,
+            open_keeps: false,
+            reads_partial: true,
+            open: None,
+            create: None,
+            close: None,
+            commit: None,
+            call: None,
+            fresh: None,
+            cached: None,
+            near: None,
+            read: None,
+        }
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        let requests = [Some(self.request), self.read_request, self.push];
+        self.in_flight > 0 && requests.into_iter().flatten().all(|bytes| !bytes.is_zero())
+    }
+}
+
+/// The default of FUSE (`FUSE_DEFAULT_MAX_BACKGROUND`, 6.18).
+const fn in_flight() -> u32 {
+    12
+}
+
+const fn yes() -> bool {
+    true
+}
