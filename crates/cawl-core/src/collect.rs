@@ -10,7 +10,7 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, kernel_bytes, moved_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
@@ -148,7 +148,7 @@ impl Collector {
         }
         match class {
             Class::Cost => {
-                self.cost(event, bytes, predictions, causes);
+                self.cost(event, moved_bytes(event), predictions, causes);
                 self.file_call(event, bytes, predictions, causes);
             }
             Class::Untimed => self.file_call(event, bytes, predictions, None),
@@ -275,7 +275,7 @@ impl Collector {
             self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
         }
         let totals = op_totals(&mut self.files.rows[index].counts, event.op, predictions.len());
-        totals.calls.add(bytes);
+        totals.calls.add(moved_bytes(event).max(bytes));
         totals.observed_ns = totals.observed_ns.saturating_add(event.duration);
         for (sum, prediction) in totals.predicted_ns.iter_mut().zip(predictions) {
             *sum += prediction.map_or(0.0, |p| p.cost.get());

@@ -108,7 +108,9 @@ pub use analysis::{
 pub use births::{Births, Told};
 pub use buffers::{LIBRARY_BUFFERS, Language, LibraryBuffer, ProgramBuffer};
 pub use by_name::ByName;
-pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
+pub use call::{
+    Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, moved_bytes, wchar_bytes,
+};
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
 pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
 pub use classes::CallClass;

@@ -13,6 +13,7 @@
 
 mod balance;
 mod call;
+mod coming;
 mod constants;
 mod copy;
 mod follow;
@@ -42,13 +43,13 @@ use crate::profile::{HostProfile, growth};
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
 use call::Call;
+use coming::Reads;
 use constants::Constants;
 use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
 use netfs::Far;
-use read::Reads;
 use sync::{known, waits};
 use tasks::Tasks;
 
