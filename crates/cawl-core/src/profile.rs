@@ -364,7 +364,8 @@ pub struct CallConstants {
     /// cache. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio: Option<Measured<Nanos>>,
-    /// The same where they are in memory: copying begins anew there. None: as `read_folio`.
+    /// The same where they are in memory, for its first folio too: copying begins anew there. None: as
+    /// `read_folio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio_far: Option<Measured<Nanos>>,
     /// Opening a file that exists, its name in the kernel's cache. None: as much as `write`.

@@ -40,11 +40,14 @@ const BRIEF_FAR: u64 = 32 << 20;
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
-/// Bytes of a file that are read ahead.
-const AHEAD: usize = 128 << 20;
-const BRIEF_AHEAD: usize = 32 << 20;
 /// Of so many calls one waits, if the requests of a window come together.
 const WAITERS: usize = 10;
+/// Times that a file is read ahead; windows of readahead before it is timed, and while it is, but so many bytes
+/// at least.
+const AHEAD: usize = 3;
+const BEFORE: usize = 2;
+const WINDOWS: usize = 8;
+const LEAST_AHEAD: usize = 16 << 20;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -101,7 +104,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         let hot_times = run_of_sizes(bench, &hot, HOT, HOT_SIZES, buffer)?;
         round.hot.push(per_byte(HOT_SIZES, hot_times, call));
         let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
-        round.folio.push(per_folio(pages, hot_times[1]));
+        round.folio.push((pages - hot_times[1]) / (FOLIOS / PAGE - 1) as f64);
         let mut far_call = None;
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
@@ -110,7 +113,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         }
         if pages_length > 0 {
             let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
-            round.folio_far.extend(far_call.map(|call| per_folio(pages, call)));
+            // That of the large folio counts for nothing beside them.
+            round.folio_far.extend(far_call.map(|call| (pages - call) / (FOLIOS / PAGE) as f64));
         }
         opening(bench, index, &mut round)?;
         round.fresh.push(holes(bench, buffer)?);
@@ -211,11 +215,6 @@ fn run(bench: &Bench, file: &File, length: usize, size: usize, buffer: &mut [u8]
 fn per_byte<const N: usize>(sizes: [usize; N], times: [f64; N], call: f64) -> f64 {
     let of = |(size, time): (usize, f64)| (time - call).max(0.0) / size as f64;
     sizes.into_iter().zip(times).map(of).sum::<f64>() / N as f64
-}
-
-/// What each folio beyond the first takes of a call of [`FOLIOS`].
-fn per_folio(pages: f64, large: f64) -> f64 {
-    (pages - large) / (FOLIOS / PAGE - 1) as f64
 }
 
 /// Calls of parts of a page, at the end of the file, and of no bytes.
@@ -352,7 +351,7 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
         Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
     };
     let page = PAGE as f64;
-    let (ahead, together) = ahead(bench)?;
+    let (ahead, together) = ahead(bench, buffer.bytes_mut())?;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
         ahead,
@@ -362,27 +361,34 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
     })
 }
 
-/// What a byte takes of the file of the device, dropped from the page cache and read through it, and whether
-/// the requests of a window come together. Where the processor takes longer than the device, it is what the
+/// What a byte takes of the file of the device, dropped from the page cache and read through it in sequence,
+/// and whether the requests of a window come together; behind the first windows, which are smaller than the
+/// others, if the file is long enough. Where the processor takes longer than the device, it is what the
 /// processor takes.
-fn ahead(bench: &mut Bench) -> anyhow::Result<(Option<Estimate>, bool)> {
-    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok((None, false)) };
-    let length = (file.metadata()?.len() as usize).min(if bench.brief { BRIEF_AHEAD } else { AHEAD });
-    let mut buffer = AlignedBuffer::new(HOLES_CALL);
+fn ahead(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<(Option<Estimate>, bool)> {
+    let file = bench.scratch.again("device", OFlag::empty())?;
+    let length = file.metadata()?.len() as usize / HOLES_CALL * HOLES_CALL;
+    let window = bench.place.readahead().map_or(0, |window| window.0 as usize);
+    let begin = (BEFORE * window).next_multiple_of(HOLES_CALL);
+    let end = (begin + LEAST_AHEAD.max(WINDOWS * window)).next_multiple_of(HOLES_CALL).min(length);
+    let begin = if begin < length / 2 { begin } else { 0 };
     let (mut found, mut together) = (Vec::new(), Vec::new());
-    bench.repeat(|bench, _| {
-        bench.go_on()?;
+    for _ in 0..if bench.brief { 1 } else { AHEAD } {
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-        let mut times = Vec::with_capacity(length / HOLES_CALL);
-        for at in (0..length).step_by(HOLES_CALL) {
-            times.push(timed(|| Ok(file.read_at(buffer.bytes_mut(), at as u64).map(|_| ())?))?);
+        // Opened anew, since an open file knows where it was read before.
+        let file = bench.scratch.again("device", OFlag::empty())?;
+        let mut times = Vec::with_capacity(end / HOLES_CALL);
+        for at in (0..end).step_by(HOLES_CALL) {
+            bench.go_on()?;
+            let time = timed(|| Ok(file.read_exact_at(&mut buffer[..HOLES_CALL], at as u64)?))?;
+            times.extend((at >= begin).then_some(time));
         }
-        found.push(times.iter().sum::<f64>() / length.max(1) as f64);
+        found.push(times.iter().sum::<f64>() / (times.len() * HOLES_CALL) as f64);
         together.push(come_together(&times));
-        Ok(())
-    })?;
+    }
     let often = together.iter().filter(|together| **together).count();
-    Ok((Estimate::of(&found).filter(|_| length > 0), 2 * often > together.len()))
+    let calm = quantile(&found, 0.25).unwrap_or(f64::NAN);
+    Ok((Estimate::of(&found).map(|found| Estimate { value: calm, ..found }), 2 * often > together.len()))
 }
 
 /// Whether few calls of a row do the waiting for all. If requests come one after another, one call of five
@@ -467,9 +473,9 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_and_a_folio() {
+    fn a_byte_takes_what_the_call_does_not() {
         let times = HOT_SIZES.map(|size| 300.0 + 0.02 * size as f64);
         assert!((per_byte(HOT_SIZES, times, 300.0) - 0.02).abs() < 1e-12);
-        assert!((per_folio(1600.0 + 15.0 * 45.0, 1600.0) - 45.0).abs() < 1e-9);
+        assert_eq!(per_byte(HOT_SIZES, [100.0; 3], 300.0), 0.0);
     }
 }
