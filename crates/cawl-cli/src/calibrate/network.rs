@@ -38,8 +38,8 @@ const NEAR: usize = 16 << 10;
 /// The same of a file that does not.
 const LARGE: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 const LARGE_FILE: usize = 8 << 20;
-/// Bytes that are flushed at a time; from the second on they tell the rate.
-const FLUSHED: [usize; 5] = [PAGE, 1 << 20, 2 << 20, 4 << 20, 8 << 20];
+/// Bytes that are flushed at a time; the first and the last tell the rate.
+const FLUSHED: [usize; 3] = [PAGE, 1 << 20, 8 << 20];
 /// Time for which a file is made that is written over and read, in ns.
 const MAKING: f64 = 0.3e9;
 /// Files made and opened in a round.
@@ -430,13 +430,30 @@ fn slope_beyond(points: &[(f64, f64)], fixed: f64) -> Option<f64> {
     median(&rests).filter(|slope| *slope > 0.0)
 }
 
-/// Of each round, how long it takes to send dirty bytes: the slope of the larger sizes, and what the smallest
-/// takes besides.
+/// Of each round, how long it takes to send dirty bytes: what the most of them take beyond the fewest, and what
+/// the fewest take besides. The sizes between say little, since what disturbs a flush is as long for each.
 fn sent(rounds: &[Points]) -> Vec<Line> {
     let of_round = |points: &Points| {
-        let (first, larger) = points.split_first()?;
-        let slope = Line::through(larger).or_else(|| Line::through(points))?.slope;
-        Some(Line { intercept: (first.1 - first.0 * slope).max(0.0), slope })
+        let (few, many) = (points.first()?, points.last()?);
+        let slope = if many.0 > few.0 { ((many.1 - few.1) / (many.0 - few.0)).max(0.0) } else { 0.0 };
+        Some(Line { intercept: (few.1 - few.0 * slope).max(0.0), slope })
     };
     rounds.iter().filter_map(of_round).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_what_most_bytes_take_beyond_few() {
+        // 450 µs and 1 ns a byte, the middle size held up by something else.
+        let cost = |bytes: f64| (bytes, 450e3 + bytes);
+        let round = vec![cost(4096.0), (1_048_576.0, 9e6), cost(8_388_608.0)];
+        let line = sent(std::slice::from_ref(&round))[0];
+        assert!((line.slope - 1.0).abs() < 1e-9 && (line.intercept - 450e3).abs() < 1e-3, "{line:?}");
+        let one = sent(&[vec![cost(4096.0)]])[0];
+        assert_eq!((one.slope, one.intercept), (0.0, 454_096.0));
+        assert!(sent(&[Vec::new()]).is_empty());
+    }
 }
