@@ -38,12 +38,15 @@ const NEAR: usize = 16 << 10;
 /// The same of a file that does not.
 const LARGE: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 const LARGE_FILE: usize = 8 << 20;
-/// Bytes that are flushed at a time; from the second on they tell the rate.
-const FLUSHED: [usize; 5] = [PAGE, 1 << 20, 2 << 20, 4 << 20, 8 << 20];
+/// Bytes that are flushed at a time; the first and the last tell the rate.
+const FLUSHED: [usize; 3] = [PAGE, 1 << 20, 8 << 20];
 /// Time for which a file is made that is written over and read, in ns.
 const MAKING: f64 = 0.3e9;
 /// Files made and opened in a round.
 const NAMES: usize = 6;
+
+/// Bytes and what they took, in ns, of calls of several sizes.
+type Points = Vec<(f64, f64)>;
 
 /// Times per byte and per call, in ns, over the rounds.
 #[derive(Debug, Default)]
@@ -53,19 +56,19 @@ pub struct Network {
     open: Vec<f64>,
     close: Vec<f64>,
     /// Past the cache: a point for each size in each round.
-    written: Vec<Vec<(f64, f64)>>,
-    read: Vec<Vec<(f64, f64)>>,
+    written: Vec<Points>,
+    read: Vec<Points>,
     /// Through the cache, where that waits for the server, too.
-    through: Vec<Vec<(f64, f64)>>,
+    through: Vec<Points>,
     /// Into the cache: new pages and cached ones.
-    fresh: Vec<Vec<(f64, f64)>>,
-    near: Vec<Vec<(f64, f64)>>,
-    cached: Vec<Vec<(f64, f64)>>,
+    fresh: Vec<Points>,
+    near: Vec<Points>,
+    cached: Vec<Points>,
     /// Reads of what is cached.
-    kept: Vec<Vec<(f64, f64)>>,
+    kept: Vec<Points>,
     /// fsync and close by the bytes that were dirty; fsync of a clean file.
-    synced: Vec<Vec<(f64, f64)>>,
-    closed: Vec<Vec<(f64, f64)>>,
+    synced: Vec<Points>,
+    closed: Vec<Points>,
     clean: Vec<f64>,
 }
 
@@ -198,7 +201,7 @@ fn past_the_cache(bench: &mut Bench, longest: f64, network: &mut Network) -> any
     Ok(())
 }
 
-fn through_the_cache(bench: &Bench, sizes: usize) -> anyhow::Result<Vec<(f64, f64)>> {
+fn through_the_cache(bench: &Bench, sizes: usize) -> anyhow::Result<Points> {
     let file = bench.scratch.file("through")?;
     let (mut points, mut at) = (Vec::new(), 0);
     for size in SIZES.into_iter().take(sizes) {
@@ -353,7 +356,7 @@ impl Network {
         device.direct = None;
         // What is sent when nobody waits: until it is measured, as fast as what is waited for.
         device.writeback = Measured::assumed(device.write.value);
-        let lines = |rounds: &[Vec<(f64, f64)>]| -> Vec<Line> {
+        let lines = |rounds: &[Points]| -> Vec<Line> {
             rounds.iter().filter_map(|points| Line::through(points)).collect()
         };
         let (synced, closed) = (sent(&self.synced), sent(&self.closed));
@@ -406,7 +409,7 @@ impl Network {
             network.fresh = rate(estimate(&self.fresh, |points| slope_beyond(points, nanos(entry))));
         } else if found.policy == CachePolicy::WriteThrough {
             // What it takes longer than past the cache; noise of round trips may hide it.
-            let longer = |(through, past): (&Vec<(f64, f64)>, &Vec<(f64, f64)>)| {
+            let longer = |(through, past): (&Points, &Points)| {
                 let line = |points: &[(f64, f64)]| requests(std::slice::from_ref(&points.to_vec()), call);
                 let byte = |found: Requests| found.rounds.first().map(|round| round.byte);
                 Some(byte(line(through))? - byte(line(past))?)
@@ -422,18 +425,35 @@ impl Network {
 }
 
 /// Time per byte beyond a fixed cost: the median of the sizes.
-fn slope_beyond(points: &Vec<(f64, f64)>, fixed: f64) -> Option<f64> {
+fn slope_beyond(points: &[(f64, f64)], fixed: f64) -> Option<f64> {
     let rests: Vec<f64> = points.iter().map(|(size, time)| (time - fixed) / size).collect();
     median(&rests).filter(|slope| *slope > 0.0)
 }
 
-/// Of each round, how long it takes to send dirty bytes: the slope of the larger sizes, and what the smallest
-/// takes besides.
-fn sent(rounds: &[Vec<(f64, f64)>]) -> Vec<Line> {
-    let of_round = |points: &Vec<(f64, f64)>| {
-        let (first, larger) = points.split_first()?;
-        let slope = Line::through(larger).or_else(|| Line::through(points))?.slope;
-        Some(Line { intercept: (first.1 - first.0 * slope).max(0.0), slope })
+/// Of each round, how long it takes to send dirty bytes: what the most of them take beyond the fewest, and what
+/// the fewest take besides. The sizes between say little, since what disturbs a flush is as long for each.
+fn sent(rounds: &[Points]) -> Vec<Line> {
+    let of_round = |points: &Points| {
+        let (few, many) = (points.first()?, points.last()?);
+        let slope = if many.0 > few.0 { ((many.1 - few.1) / (many.0 - few.0)).max(0.0) } else { 0.0 };
+        Some(Line { intercept: (few.1 - few.0 * slope).max(0.0), slope })
     };
     rounds.iter().filter_map(of_round).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_what_most_bytes_take_beyond_few() {
+        // 450 µs and 1 ns a byte, the middle size held up by something else.
+        let cost = |bytes: f64| (bytes, 450e3 + bytes);
+        let round = vec![cost(4096.0), (1_048_576.0, 9e6), cost(8_388_608.0)];
+        let line = sent(std::slice::from_ref(&round))[0];
+        assert!((line.slope - 1.0).abs() < 1e-9 && (line.intercept - 450e3).abs() < 1e-3, "{line:?}");
+        let one = sent(&[vec![cost(4096.0)]])[0];
+        assert_eq!((one.slope, one.intercept), (0.0, 454_096.0));
+        assert!(sent(&[Vec::new()]).is_empty());
+    }
 }
