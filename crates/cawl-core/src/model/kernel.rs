@@ -36,9 +36,10 @@ use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
 use crate::call::{Class, classify, is_synchronous};
 use crate::cause::Cause;
+use crate::filesystem::Filesystems;
 use crate::limits::DirtyLimits;
 use crate::profile::{HostProfile, growth};
-use crate::record::MemoryFacts;
+use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use call::Call;
 use constants::Constants;
@@ -66,6 +67,8 @@ pub struct Kernel {
     constants: Constants,
     /// Copies share it.
     profile: Arc<HostProfile>,
+    /// What is known of the machine's filesystems.
+    filesystems: Arc<Filesystems>,
     streams: Streams,
     tasks: Tasks,
     locks: InodeLocks,
@@ -112,14 +115,13 @@ impl Kernel {
             hard: (limits.hard.0 / page) as f64,
             limit: (limits.hard.0 / page) as f64,
         };
-        let mut machine = Machine::new(
+        let machine = Machine::new(
             thresholds(kernel.limits),
             kernel.cgroup.map(thresholds),
             kernel.wakeup.as_seconds(),
             kernel.expire.as_seconds(),
             hz,
         );
-        machine.commit = profile.device.commit.as_seconds();
         Kernel {
             check_interval: check_interval(machine.global.hard, kernel.cpus),
             machine,
@@ -138,6 +140,7 @@ impl Kernel {
             memory_before: Vec::new(),
             most: u64::MAX,
             profile: Arc::new(profile.clone()),
+            filesystems: Arc::default(),
         }
     }
 
@@ -178,18 +181,23 @@ impl Kernel {
     }
 
     fn device(&mut self, dev: u64) -> usize {
-        if let Some(at) = self.machine.devices.iter().position(|d| d.id == dev) {
+        let id = self.filesystems.below(dev);
+        if let Some(at) = self.machine.devices.iter().position(|d| d.id == id) {
             return at;
         }
-        let of = self.profile.device_of(dev);
+        let of = self.profile.device_of(id);
         let page = self.constants.page as f64;
         let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
         let rate = of.writeback.value.get() / page;
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
-        let mut device = Device::new(dev, rate, base, queue, bounds, self.machine.now);
+        let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
+        device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
+        if device.filesystem.waits_for_log() {
+            device.commit = of.commit.as_seconds();
+        }
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }
@@ -229,7 +237,7 @@ impl Kernel {
             patience: Call::PATIENCE,
             file,
             device,
-            folio: self.constants.folio,
+            folio: if of.filesystem.has_single_pages() { 1 } else { self.constants.folio },
             met_flusher: at_work,
             may_commit: of.may_commit(at),
             stamps: event.has(flag::STAMPS_READ) && self.profile.kernel.fine_stamps,
@@ -251,7 +259,7 @@ impl Kernel {
             return call.spend_empty_call(self.constants.empty_call);
         }
         call.spend_call(self.constants.call);
-        if event.has(flag::DIRECT) {
+        if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_write(call, event, offset, bytes);
         } else {
             self.cached_write(call, event, offset, bytes);
@@ -261,7 +269,7 @@ impl Kernel {
     /// Into the cache, and from there to the device if the call is synchronous.
     fn cached_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
-        if is_synchronous(event) {
+        if is_synchronous(event) && !self.never_waits(call, event) {
             self.write_through(call, event, offset, bytes);
         }
     }
@@ -324,7 +332,7 @@ impl Kernel {
         match event.op {
             Op::Open | Op::StreamOpen => {
                 if event.errno == 0 {
-                    self.opened(file, event);
+                    self.opened(&call, event);
                 }
             }
             Op::Resident => self.resident(file, event),
@@ -333,6 +341,7 @@ impl Kernel {
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
             Op::Unlink | Op::Rename if event.takes_last_link() => {
                 self.machine.change(file, self.machine.now, true);
+                self.machine.devices[call.device].renamed = true;
                 if !event.has(flag::HELD) {
                     self.truncate(file, 0);
                 }
@@ -349,16 +358,24 @@ impl Kernel {
     }
 
     /// A file is open.
-    fn opened(&mut self, file: u32, event: &Event) {
+    fn opened(&mut self, call: &Call, event: &Event) {
+        let file = call.file;
+        let is_new = self.machine.cache.size(file) == 0;
         if event.has(flag::TRUNC | flag::CREATED) {
-            if self.machine.cache.size(file) == 0 {
-                // It is a new one, most often.
+            if is_new {
+                // Most often.
                 self.machine.change(file, self.machine.now, true);
             }
             self.truncate(file, 0);
         }
+        let size = event.requested;
+        self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
+        if is_new && self.in_memory(call) {
+            // All that it has is cached.
+            self.machine.cache.read(file, 0, self.constants.pages_up_to(size));
+        }
         let inode = self.machine.cache.file_mut(file);
-        inode.size = inode.size.max(event.requested);
+        inode.size = inode.size.max(size);
         inode.told |= inode.size == 0;
         self.reads.opened(event);
         if event.op == Op::StreamOpen {
@@ -366,10 +383,22 @@ impl Kernel {
         }
     }
 
+    /// The call's file is in memory alone.
+    fn in_memory(&self, call: &Call) -> bool {
+        self.machine.devices[call.device].filesystem.is_in_memory()
+    }
+
+    /// Nothing is written where the call's file is, or nothing is waited for (`noop_fsync`,
+    /// `ovl_should_sync`).
+    fn never_waits(&self, call: &Call, event: &Event) -> bool {
+        self.in_memory(call) || self.filesystems.is_volatile(event.dev)
+    }
+
     /// What a call costs that the model has lived through. Always something: an option, since that is what it
     /// is returned as, and copying it takes time.
     fn told(&mut self, call: &Call, event: &Event) -> Option<Prediction> {
-        Some(self.predict(call, if waits(event) { CallState::Sync } else { call.state() }))
+        let waits = waits(event) && !self.never_waits(call, event);
+        Some(self.predict(call, if waits { CallState::Sync } else { call.state() }))
     }
 
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
@@ -439,12 +468,17 @@ impl CostModel for Kernel {
     }
 
     fn correct_throttle(&mut self, device: u64, factor: f64) {
-        if let Some(device) = self.machine.devices.iter_mut().find(|of| of.id == device) {
+        let id = self.filesystems.below(device);
+        if let Some(device) = self.machine.devices.iter_mut().find(|of| of.id == id) {
             // The kernel shares the device's bandwidth out among writers, and seldom among more than these.
             let (least, most) = (device.rate / WRITERS, device.rate * WRITERS.sqrt());
             device.limit.base = (device.limit.base * factor).clamp(least, most);
             device.limit.balanced = (device.limit.balanced * factor).clamp(least, most);
         }
+    }
+
+    fn meet_filesystems(&mut self, mounts: &[Filesystem]) {
+        self.filesystems = Arc::new(Filesystems::of(mounts));
     }
 
     fn recalibrate(&mut self, profile: &HostProfile) {

@@ -22,7 +22,7 @@ mod queue;
 pub use device::Device;
 pub use foreign::Foreign;
 
-use super::cache::Cache;
+use super::cache::{Cache, Found};
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
 use device::TIMER;
@@ -68,8 +68,6 @@ pub struct Machine {
     pub expire: f64,
     /// Timer ticks per second.
     pub hz: f64,
-    /// Interval of the journal's commits, in seconds; 0 for no journal.
-    pub commit: f64,
     /// Dirty pages of untraced writers, which are not in the cache.
     pub foreign: Foreign,
     completions: Completions,
@@ -213,8 +211,8 @@ impl Machine {
 
     /// A device is met: a transaction that began before may be running.
     pub fn meet(&mut self, mut device: Device) {
-        if self.commit > 0.0 {
-            device.is_due(self.now + self.commit);
+        if device.commit > 0.0 {
+            device.is_due(self.now + device.commit);
         }
         self.devices.push(device);
     }
@@ -222,10 +220,12 @@ impl Machine {
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
     /// blocks do.
     pub fn change(&mut self, file: u32, when: f64, grows: bool) {
-        let commit = self.commit;
         let inode = self.cache.file_mut(file);
         let at = inode.device;
         let device = &mut self.devices[at];
+        if device.filesystem.is_in_memory() {
+            return;
+        }
         if inode.changed == device.transaction && !grows && !device.overdue {
             // As most writes find it.
             return;
@@ -240,7 +240,7 @@ impl Machine {
         if grows {
             inode.grown = device.transaction;
         }
-        device.join_transaction(when, commit);
+        device.join_transaction(when);
         self.next = self.next.min(device.next);
         if device.overdue && !device.held(when) {
             self.now = self.now.max(when);
@@ -257,7 +257,7 @@ impl Machine {
     /// A commit that nobody waits for begins (`jbd2_journal_commit_transaction`): its log goes behind what is
     /// in flight.
     fn begin_commit(&mut self, at: usize) {
-        let (now, commit) = (self.now, self.commit);
+        let now = self.now;
         let device = &mut self.devices[at];
         device.is_due(now);
         device.overdue = false;
@@ -268,7 +268,7 @@ impl Machine {
         // What is written back from now on belongs to the next transaction: not before the device goes on, if
         // it was seen to stand still.
         let stands = (-device.carry).max(0.0) / device.speed();
-        device.commit_at = (device.in_flight > 0).then_some(now + stands + commit);
+        device.commit_at = (device.in_flight > 0).then_some(now + stands + device.commit);
         device.schedule();
     }
 
@@ -336,18 +336,35 @@ impl Machine {
         self.devices.iter().map(|device| device.level_at(self.now)).sum()
     }
 
+    /// The pages of a file from `start` up to `end` are written in the cache at `when` (seconds), in new folios
+    /// of `folio` pages at most. In memory alone they stay as clean as they were; btrfs will write them to
+    /// new blocks, whatever was there (`btrfs_dirty_folio`).
+    pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: f64) -> Found {
+        let found = self.cache.dirty(file, start, end, folio);
+        let filesystem = self.devices[self.cache.device(file)].filesystem;
+        if filesystem.is_in_memory() {
+            self.cache.clean(file, u64::MAX, u64::MAX);
+            return Found { dirtied: 0, padding: 0, clean: 0, ..found };
+        }
+        if filesystem.logs_files() {
+            self.change(file, when, true);
+        }
+        self.mark_dirty(file, found.dirtied, when);
+        found
+    }
+
     /// Takes note that `pages` of a file have become dirty at `when` (`__mark_inode_dirty`).
     pub fn mark_dirty(&mut self, file: u32, pages: u64, when: f64) {
         if pages == 0 {
             return;
         }
-        let (wakeup, commit) = (self.wakeup, self.commit);
+        let wakeup = self.wakeup;
         let inode = self.cache.file_mut(file);
         let device = &mut self.devices[inode.device];
         device.dirty += pages;
         device.dirtied += pages;
-        if device.commit_at.is_none() && commit > 0.0 {
-            device.join_transaction(when, commit);
+        if device.commit_at.is_none() && device.commit > 0.0 {
+            device.join_transaction(when);
             self.next = self.next.min(device.next);
         }
         if !inode.listed {
@@ -531,10 +548,11 @@ mod tests {
     #[test]
     fn a_device_that_stands_still_commits_once() {
         let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
-        machine.commit = 5.0;
-        machine.meet(Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0));
+        let mut device = Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0);
+        device.commit = 5.0;
+        machine.meet(device);
         (machine.devices[0].in_flight, machine.devices[0].log) = (32, 0.001);
-        machine.devices[0].join_transaction(0.0, 5.0);
+        machine.devices[0].join_transaction(0.0);
         machine.stand_still(0, 1e7);
         machine.advance(1e7);
         assert!(machine.devices[0].transaction <= 3, "{}", machine.devices[0].transaction);

@@ -586,7 +586,10 @@ impl Kernel {
         } else {
             work.opens += 1.0;
             work.creates += f64::from(u8::from(created));
-            self.opened(call.file, event);
+            if event.has(flag::COPIED_UP) {
+                self.copy_up(call, event);
+            }
+            self.opened(call, event);
         }
     }
 }

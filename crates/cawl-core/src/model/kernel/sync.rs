@@ -31,7 +31,7 @@ pub(super) fn waits(event: &Event) -> bool {
     match event.op {
         Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Advise => true,
         Op::Msync => event.aux & MS_ASYNC == 0,
-        _ => false,
+        _ => event.has(flag::COPIED_UP),
     }
 }
 
@@ -51,6 +51,8 @@ enum Last {
     Inode,
     /// Nothing there to commit: the device's cache is flushed.
     Flush,
+    /// Nothing there to commit, and nothing done.
+    Nothing,
 }
 
 impl Kernel {
@@ -79,7 +81,7 @@ impl Kernel {
         let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let of = self.profile.device_of(event.dev);
+        let of = self.profile.device_of(self.machine.devices[call.device].id);
         let transfer = bytes as f64 / of.write.value.get();
         let latency = match of.direct.filter(|_| !is_synchronous) {
             Some(direct) => {
@@ -158,6 +160,10 @@ impl Kernel {
         let changed = inode.changed == device.transaction;
         match inode.grown == device.transaction {
             true => commit,
+            false if device.filesystem.logs_files() => match changed {
+                true => commit,
+                false => Last::Nothing,
+            },
             false if changed && self.profile.device_of(device.id).syncs_stamps => Last::Inode,
             false if changed && all => commit,
             false => Last::Flush,
@@ -166,10 +172,14 @@ impl Kernel {
 
     /// What a call ends with that has waited for its data, in seconds.
     fn last(&mut self, call: &mut Call, last: Last) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let device = &self.machine.devices[call.device];
+        let of = self.profile.device_of(device.id);
         let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
+        if last == Last::Nothing {
+            return 0.0;
+        }
         if last != Last::Flush {
-            match of.syncs_stamps {
+            match of.syncs_stamps || device.filesystem.logs_files() {
                 true => self.machine.write_inode(call.file),
                 false => self.machine.commit(call.device),
             }
@@ -179,8 +189,8 @@ impl Kernel {
         let (sum, part, fixed) = match (last, flush) {
             (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
             (Last::WriteCommit, _) => (&mut call.work.syncs, 1.0, write.as_seconds()),
-            (Last::Flush | Last::Inode, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
-            (Last::Flush | Last::Inode, None) => (&mut call.work.fsyncs, FLUSH, flushing),
+            (Last::Flush | Last::Inode | Last::Nothing, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
+            (Last::Flush | Last::Inode | Last::Nothing, None) => (&mut call.work.fsyncs, FLUSH, flushing),
         };
         *sum += part;
         // A commit has the flush in it.
@@ -192,15 +202,25 @@ impl Kernel {
     /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit
     /// of the running transaction, if it has anything, and no flush (`ext4_force_commit`).
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
+        if self.never_waits(call, event) {
+            return call.spend_empty_call(self.constants.empty_call);
+        }
         call.spend_call(self.constants.call);
         if !waits(event) {
             return;
         }
-        self.hand_over(call, 0, u64::MAX, true);
-        let submitted = self.machine.submit(call.file, u64::MAX);
-        self.wait_for_file(call, submitted);
-        let device = &self.machine.devices[call.device];
+        self.write_out(call);
+        let device = &mut self.machine.devices[call.device];
         let last = match event.kind {
+            FileKind::Directory if device.filesystem.logs_files() => {
+                if !std::mem::take(&mut device.renamed) {
+                    return;
+                }
+                // The log has the folder's own changes, behind nothing else.
+                let latency = self.latency(call);
+                let fixed = latency + self.last(call, Last::Commit);
+                return self.occupy(call, 0.0, fixed);
+            }
             // The fsync of a new file has written its name, too (`ext4_sync_parent`).
             FileKind::Directory if self.profile.device_of(device.id).syncs_stamps => Last::Flush,
             // A name in it has changed, if anything has.
@@ -209,6 +229,20 @@ impl Kernel {
             _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
         };
         let fixed = self.last(call, last) + self.wake(call);
+        self.occupy(call, 0.0, fixed);
+    }
+
+    /// The dirty pages of the call's file are written, and waited for.
+    fn write_out(&mut self, call: &mut Call) {
+        self.hand_over(call, 0, u64::MAX, true);
+        let submitted = self.machine.submit(call.file, u64::MAX);
+        self.wait_for_file(call, submitted);
+    }
+
+    /// The same of a file that was just made, with what makes it durable.
+    pub(super) fn make_durable(&mut self, call: &mut Call) {
+        self.write_out(call);
+        let fixed = self.last(call, Last::Commit);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -232,7 +266,8 @@ impl Kernel {
     /// pages that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
     pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
-        if event.returned < 0 {
+        // What is in memory alone is not dropped (`generic_fadvise`).
+        if event.returned < 0 || self.in_memory(call) {
             return;
         }
         self.begin_range(call, event);
@@ -320,7 +355,7 @@ impl Kernel {
         let mut last = Vec::new();
         let all = 0..self.machine.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
-            Some(only) => only == at,
+            Some(only) => only == at && !machine.devices[at].filesystem.is_in_memory(),
             None => machine.devices[at].changed > 0,
         };
         for device in all.clone().filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {

@@ -3,6 +3,7 @@
 
 use super::INTERVAL;
 use super::queue::Queue;
+use crate::filesystem::FilesystemKind;
 use crate::model::cache::{Cleaned, REQUEST};
 use crate::model::pages::BLOCK;
 use crate::model::share::{Bounds, Completions};
@@ -96,6 +97,12 @@ pub struct Device {
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
+    /// Its filesystem.
+    pub filesystem: FilesystemKind,
+    /// Interval of the journal's commits, in seconds; 0 if nothing waits for any.
+    pub commit: f64,
+    /// A name has changed since a folder was last synced.
+    pub renamed: bool,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
@@ -211,6 +218,9 @@ impl Device {
         if due >= self.in_flight as f64 {
             return self.in_flight;
         }
+        if !self.filesystem.completes_extents() {
+            return due.max(0.0) as u64;
+        }
         let extent = self.in_flight as f64 / self.extents.max(1.0);
         ((due / extent).floor().max(0.0) * extent).round() as u64
     }
@@ -306,10 +316,10 @@ impl Device {
     }
 
     /// A transaction is running from `when` on, if none was.
-    pub(super) fn join_transaction(&mut self, when: f64, commit: f64) {
-        if self.commit_at.is_none() && commit > 0.0 {
-            self.commit_at = Some(when + commit);
-            self.next = self.next.min(when + commit);
+    pub(super) fn join_transaction(&mut self, when: f64) {
+        if self.commit_at.is_none() && self.commit > 0.0 {
+            self.commit_at = Some(when + self.commit);
+            self.next = self.next.min(when + self.commit);
         }
     }
 

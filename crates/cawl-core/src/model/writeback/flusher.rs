@@ -58,7 +58,7 @@ impl Machine {
                 self.next_inode(at, work);
                 continue;
             };
-            device.join_transaction(self.now, self.commit);
+            device.join_transaction(self.now);
             let chunk = work.chunk - self.hand_over(at, file, work.chunk.min(BATCH), room.max(1));
             self.devices[at].work = Some(Work { chunk, ..work });
             if self.devices[at].overdue {
