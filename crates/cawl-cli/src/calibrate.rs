@@ -404,6 +404,7 @@ fn profile(
     put(&mut profile.device.max_ratio, percent("max_ratio"));
     profile.device.strict_limit = bench.place.writeback_setting("strict_limit") == Some(1);
     profile.device.syncs_stamps = bench.place.lacks_journal;
+    profile.device.filesystem = Some(bench.place.kind);
     profile.kernel.stream_buffer = bench.place.stream_buffer;
     profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
     profile.origin = Origin::Calibrated;

@@ -185,7 +185,10 @@ impl Kernel {
         if let Some(at) = self.machine.devices.iter().position(|d| d.id == id) {
             return at;
         }
-        let of = self.profile.device_of(id);
+        // Constants measured on an overlay serve if those of the device below are not known.
+        let is_profiled = |dev: &u64| self.profile.others.iter().any(|other| other.dev == *dev);
+        let profiled = [id, dev].into_iter().find(is_profiled).unwrap_or(id);
+        let of = self.profile.device_of(profiled);
         let page = self.constants.page as f64;
         let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
         let rate = of.writeback.value.get() / page;
@@ -194,6 +197,7 @@ impl Kernel {
         let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
+        device.profiled = profiled;
         device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
         if device.filesystem.waits_for_log() {
             device.commit = of.commit.as_seconds();
@@ -491,7 +495,7 @@ impl CostModel for Kernel {
         self.intervals = Spreads::of(&self.profile);
         let page = self.constants.page as f64;
         for at in 0..self.machine.devices.len() {
-            let of = self.profile.device_of(self.machine.devices[at].id);
+            let of = self.profile.device_of(self.machine.devices[at].profiled);
             let queue = (of.queue.0 as f64 / page) as u64;
             self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.devices[at].log = known(&of.latency);

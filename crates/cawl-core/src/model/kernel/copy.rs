@@ -112,7 +112,8 @@ impl Kernel {
 
     /// The source may not be cached. It is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let reading = bytes as f64 / self.profile.device_of(self.machine.devices[call.device].id).read.value.get();
+        let reading = bytes as f64
+            / self.profile.device_of(self.machine.devices[call.device].profiled).read.value.get();
         let spent = &call.spent;
         let copied = spent[Cause::Copy] + spent[Cause::NewPages] + spent[Cause::FlusherBeside];
         let reading = (reading - copied).max(0.0);

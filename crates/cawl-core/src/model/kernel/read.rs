@@ -355,12 +355,12 @@ impl Kernel {
     }
 
     fn has_two_speeds(&self, call: &Call) -> bool {
-        self.profile.device_of(self.machine.devices[call.device].id).cached_read.is_some()
+        self.profile.device_of(self.machine.devices[call.device].profiled).cached_read.is_some()
     }
 
     /// How the call's device reads, from its own cache or not.
     fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         match of.cached_read.filter(|_| from_cache) {
             Some(rate) => {
                 Speed { byte: 1.0 / rate.value.get(), latency: known(&of.cached_read_latency), seek: 0.0 }
@@ -383,7 +383,7 @@ impl Kernel {
 
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         self.constants.page_of(of.readahead.0)
     }
 

@@ -81,7 +81,7 @@ impl Kernel {
         let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let transfer = bytes as f64 / of.write.value.get();
         let latency = match of.direct.filter(|_| !is_synchronous) {
             Some(direct) => {
@@ -125,7 +125,7 @@ impl Kernel {
         let grown = self.machine.cache.file(call.file).grown;
         let device = &self.machine.devices[call.device];
         let allocates = grown == device.transaction;
-        let of = self.profile.device_of(device.id);
+        let of = self.profile.device_of(device.profiled);
         let allocation = known(&of.delayed_allocation.filter(|_| allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
@@ -146,7 +146,7 @@ impl Kernel {
             return 0.0;
         }
         call.work.seeks += 1.0;
-        let seek = self.profile.device_of(self.machine.devices[call.device].id).seek.value.as_seconds();
+        let seek = self.profile.device_of(self.machine.devices[call.device].profiled).seek.value.as_seconds();
         call.spent[Cause::Seek] += seek;
         seek
     }
@@ -164,7 +164,7 @@ impl Kernel {
                 true => commit,
                 false => Last::Nothing,
             },
-            false if changed && self.profile.device_of(device.id).syncs_stamps => Last::Inode,
+            false if changed && self.profile.device_of(device.profiled).syncs_stamps => Last::Inode,
             false if changed && all => commit,
             false => Last::Flush,
         }
@@ -173,7 +173,7 @@ impl Kernel {
     /// What a call ends with that has waited for its data, in seconds.
     fn last(&mut self, call: &mut Call, last: Last) -> f64 {
         let device = &self.machine.devices[call.device];
-        let of = self.profile.device_of(device.id);
+        let of = self.profile.device_of(device.profiled);
         let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
         if last == Last::Nothing {
             return 0.0;
@@ -209,7 +209,7 @@ impl Kernel {
         if !waits(event) {
             return;
         }
-        self.write_out(call);
+        self.write_all_out(call);
         let device = &mut self.machine.devices[call.device];
         let last = match event.kind {
             FileKind::Directory if device.filesystem.logs_files() => {
@@ -222,7 +222,7 @@ impl Kernel {
                 return self.occupy(call, 0.0, fixed);
             }
             // The fsync of a new file has written its name, too (`ext4_sync_parent`).
-            FileKind::Directory if self.profile.device_of(device.id).syncs_stamps => Last::Flush,
+            FileKind::Directory if self.profile.device_of(device.profiled).syncs_stamps => Last::Flush,
             // A name in it has changed, if anything has.
             FileKind::Directory if device.changed == device.transaction => Last::Commit,
             FileKind::Directory => return,
@@ -233,7 +233,7 @@ impl Kernel {
     }
 
     /// The dirty pages of the call's file are written, and waited for.
-    fn write_out(&mut self, call: &mut Call) {
+    fn write_all_out(&mut self, call: &mut Call) {
         self.hand_over(call, 0, u64::MAX, true);
         let submitted = self.machine.submit(call.file, u64::MAX);
         self.wait_for_file(call, submitted);
@@ -241,7 +241,7 @@ impl Kernel {
 
     /// The same of a file that was just made, with what makes it durable.
     pub(super) fn make_durable(&mut self, call: &mut Call) {
-        self.write_out(call);
+        self.write_all_out(call);
         let fixed = self.last(call, Last::Commit);
         self.occupy(call, 0.0, fixed);
     }
@@ -325,7 +325,7 @@ impl Kernel {
     /// afterwards, the device begins with the first full request of a run of pages, and what is handed over
     /// meanwhile takes no time of its own.
     fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
         let pieces = self.machine.cache.pieces(call.file, first, end);
         let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
@@ -404,7 +404,7 @@ impl Kernel {
 
     /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
     fn latency(&self, call: &mut Call) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         call.work.latencies += 1.0;
         let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
         call.spent[Cause::Transfer] += latency;
@@ -413,7 +413,7 @@ impl Kernel {
 
     /// What the call's first wait takes longer since the device was idle before, in seconds.
     pub(super) fn wake(&self, call: &mut Call) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let idle = std::mem::take(&mut call.idle);
         call.work.idle += idle;
         let wake = idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds());
@@ -426,7 +426,7 @@ impl Kernel {
     fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
-            let of = self.profile.device_of(self.machine.devices[call.device].id);
+            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
             // What the queue does not hold at once is written as fast as the flusher's, which fills it, too.
             let alone = bytes.min(of.queue.as_f64());

@@ -342,7 +342,7 @@ impl Kernel {
     /// A page that is written in part is read first, if it is not cached.
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
         if !self.in_memory(call) && self.machine.cache.is_elsewhere(call.file, edge) {
-            let of = self.profile.device_of(self.machine.devices[call.device].id);
+            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
             let request = known(&of.direct) + of.seek.value.as_seconds();
             let cost = request + self.constants.page as f64 / of.read.value.get();
             call.pass(cost);
@@ -373,8 +373,7 @@ impl Kernel {
         self.grow(file, offset, last);
         let now = self.machine.now;
         self.machine.change(file, now, false);
-        let found =
-            self.machine.write(file, offset / page, last.div_ceil(page), self.constants.folio, now);
+        let found = self.machine.write(file, offset / page, last.div_ceil(page), self.constants.folio, now);
         let device = self.machine.cache.device(file);
         if self.machine.over_background(device, 0) {
             self.machine.start_background(device);

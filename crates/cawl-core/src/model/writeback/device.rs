@@ -46,6 +46,8 @@ pub(super) struct Work {
 pub struct Device {
     /// Its number (`st_dev`).
     pub id: u64,
+    /// Under which number the profile has its constants.
+    pub profiled: u64,
     /// Pages per second it completes.
     pub rate: f64,
     /// Time that a run of pages away from the one before takes in addition, in seconds.
