@@ -146,8 +146,8 @@ pub use record::{
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
-    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
-    SessionReport, SessionTotals, Tally,
+    AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
+    REPORT_SCHEMA, Report, SessionReport, SessionTotals, Tally,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};

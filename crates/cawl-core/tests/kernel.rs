@@ -8,6 +8,7 @@
 //! | cache | pages and folios of files: dirty, clean, dropped |
 //! | sync | calls that wait for the device: journal, flush, latency, direct writes |
 //! | copying | what copying costs: cold memory, new folios, inodes, time away, the processor's cache |
+//! | filesystems | what differs by filesystem: files in memory, logs of files, large folios, overlays |
 //! | lock | the lock of an inode: who waits for whom |
 //! | reads | what is cached, what is read ahead, and what waits for the device |
 //! | copies | copies inside the kernel: copy_file_range, sendfile, splice |
@@ -15,6 +16,7 @@
 mod cache;
 mod copies;
 mod copying;
+mod filesystems;
 mod invariants;
 mod lock;
 mod reads;
