@@ -166,6 +166,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         let synchronous = device.write.map(|write| write.value).or(transfer);
         unless_over(writeback::rate_of_writeback(&mut bench, synchronous, &mut writeback))?;
     } else {
+        share(&mut bench, "calls after other work", 0.1, 0.0);
+        durable.away = unless_over(durable::away(&mut bench))?;
         bench.note(
             "this filesystem keeps its files in memory: there is no device, its constants are defaults",
         );
