@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/real.sh on each filesystem: ext4, xfs, btrfs on a loop device (a sparse file of 1900 MiB under
-# /var/tmp, removed at the end), overlay over an ext4 there, tmpfs. As root; what cannot be mounted is skipped.
-# Usage: bench/filesystems.sh [ROUNDS] [PROGRAM…]    3 rounds of the programs of PROGRAMS below.
-# FILESYSTEMS="xfs btrfs": only these. KEEP=DIR: keep traces, reports and profiles in DIR/FILESYSTEM.
-# The other variables are those of bench/real.sh.
+# bench/real.sh on each filesystem: ext4, xfs and btrfs on an emulated ssd, overlay over an ext4 there, tmpfs.
+# As root; needs cawl-lab beside the cawl-cli that is measured. What cannot be mounted is skipped.
+# Usage: bench/filesystems.sh [ROUNDS] [PROGRAM…]    3 rounds of dd, tar, sqlite and fio.
+# FILESYSTEMS="xfs btrfs": only these. DISK=…: another disk of cawl-lab. KEEP=DIR: keep traces, reports and
+# profiles in DIR/FILESYSTEM. CAWL_CLI and PROFILE as in bench/real.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -11,34 +11,34 @@ shift || true
 programs=("$@")
 [ $# -gt 0 ] || programs=(dd-1m dd-4k tar sqlite-bulk sqlite-commits fio-seq fio-random fio-over)
 [ "$(id -u)" = 0 ] || { echo "skipped: mounting needs root"; exit 0; }
+[ -n "${CAWL_CLI:-}" ] || cargo build --release -q -p cawl-cli -p cawl-lab
+CAWL_CLI=$(realpath "${CAWL_CLI:-target/release/cawl-cli}")
+export CAWL_CLI
 base=$(mktemp -d /var/tmp/cawl-filesystems-XXXXXX)
-loop=
 unmount() {
-    for at in on layers; do ! mountpoint -q "$base/$at" || umount "$base/$at"; done
-    [ -z "$loop" ] || losetup -d "$loop"
-    loop=
-    rm -f "$base/image"
+    ! mountpoint -q "$base/on" || umount "$base/on"
+    if [ -n "${lab_PID:-}" ]; then
+        # It goes when its input ends.
+        eval "exec ${lab[1]}>&-"
+        wait "$lab_PID" || true
+    fi
 }
-trap 'unmount; rm -rf "$base"' EXIT
-mkdir "$base/on" "$base/layers"
+trap 'unmount; rmdir "$base/on" "$base"' EXIT
+mkdir "$base/on"
 
-# A new filesystem of this kind at the folder.
+# Where a disk with this filesystem is mounted, in `disk`.
 disk() {
-    truncate -s 1900M "$base/image"
-    loop=$(losetup --find --show --direct-io=on "$base/image")
-    case $1 in
-        ext4) mkfs.ext4 -q -F "$loop" ;;
-        *) "mkfs.$1" -q -f "$loop" ;;
-    esac
-    mount -t "$1" "$loop" "$2"
+    coproc lab { exec "$(dirname "$CAWL_CLI")/cawl-lab" --disk "${DISK:-ssd}" --filesystem "$1" --supervised; }
+    read -r ready <&"${lab[0]}" || return
+    disk=$(sed -n 's/.*"mount":"\([^"]*\)".*/\1/p' <<<"$ready")
 }
 mount_on() {
     case $1 in
         tmpfs) mount -t tmpfs -o size=4G cawl "$base/on" ;;
         overlay)
-            disk ext4 "$base/layers" && mkdir "$base"/layers/{lower,upper,work} &&
-                mount -t overlay -o "lowerdir=$base/layers/lower,upperdir=$base/layers/upper,workdir=$base/layers/work" cawl "$base/on" ;;
-        *) disk "$1" "$base/on" ;;
+            disk ext4 && mkdir "$disk"/{lower,upper,work} &&
+                mount -t overlay -o "lowerdir=$disk/lower,upperdir=$disk/upper,workdir=$disk/work" cawl "$base/on" ;;
+        *) disk "$1" && mount --bind "$disk" "$base/on" ;;
     esac
 }
 

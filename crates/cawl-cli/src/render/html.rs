@@ -256,8 +256,9 @@ fn worst_call(call: &WorstCall) -> Markup {
 
 /// The classes of a cause's colour, as in causes.js.
 fn class(cause: &str) -> String {
-    let striped = ["stream", "large folio", "partial page read", "queue", "seek", "preempted", "discard"]
-        .contains(&cause);
+    let striped =
+        ["stream", "large folio", "partial page read", "copy up", "queue", "seek", "preempted", "discard"]
+            .contains(&cause);
     format!("cause-{}{}", cause.replace(' ', "-"), if striped { " striped" } else { "" })
 }
 
