@@ -7,10 +7,10 @@ mod worst;
 use std::collections::BTreeMap;
 
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, is_copied_up, kernel_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
@@ -232,9 +232,9 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
-        if event.has(flag::COPIED_UP) {
+        if is_copied_up(event) {
             self.copied_up.add(event.requested);
-            self.copied_up_ns += event.duration;
+            self.copied_up_ns = self.copied_up_ns.saturating_add(event.duration);
         }
         for (totals, prediction) in self.models.iter_mut().zip(predictions) {
             if let Some(prediction) = prediction {

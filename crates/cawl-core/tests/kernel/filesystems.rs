@@ -58,6 +58,10 @@ fn in_memory_nothing_is_dirty_and_nothing_waits() {
     program.call(range(Op::Advise, 0, 0, 4));
     let again = program.call(write(0, 0, 1 << 20)).expect("a cost");
     assert_eq!((again.parts[Cause::NewPages], again.parts[Cause::PartialPage]), (Nanos::ZERO, Nanos::ZERO));
+    for flags in [0, flag::DIRECT] {
+        let read = program.call(Event { op: Op::Read, flags, ..write(0, 1 << 30, 1 << 20) }).expect("a cost");
+        assert_eq!(read.parts[Cause::Read], Nanos::ZERO);
+    }
     let mut ext4 = on("ext4", &slow());
     let throttled = (0..128).any(|chunk| {
         let told = ext4.call(write(0, chunk << 20, 1 << 20)).expect("a cost");

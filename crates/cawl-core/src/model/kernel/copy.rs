@@ -16,7 +16,7 @@
 //! call of write does, and the page. The daemon's looks at mappings report stores afterwards, so no model
 //! time passes for them.
 
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, MOST_BYTES, Op, flag};
 
 use super::super::{CallState, LruMap, Prediction, Work};
 use super::{Call, Kernel};
@@ -91,7 +91,7 @@ impl Kernel {
     pub(super) fn copy_up(&mut self, call: &mut Call, event: &Event) {
         let began = call.at;
         let spent = call.spent;
-        let bytes = event.requested;
+        let bytes = event.requested.min(MOST_BYTES as u64);
         if self.machine.devices[call.device].filesystem.clones() {
             call.spend_call(self.constants.call);
             self.share(call.file, 0, bytes);

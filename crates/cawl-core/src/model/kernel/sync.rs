@@ -12,7 +12,7 @@
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
-use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE};
+use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
 use crate::profile::Measured;
 use crate::units::Nanos;
@@ -31,7 +31,7 @@ pub(super) fn waits(event: &Event) -> bool {
     match event.op {
         Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Advise => true,
         Op::Msync => event.aux & MS_ASYNC == 0,
-        _ => event.has(flag::COPIED_UP),
+        _ => is_copied_up(event),
     }
 }
 
