@@ -51,7 +51,7 @@ as() { if [ "$(id -u)" = 0 ]; then echo "setpriv --reuid $1 --regid $1 --clear-g
 # The files that a program needs; made once, before the measurement.
 prepare() {
     case $1 in
-        tar | rsync | git | cp-r-* | tar-c-* | git-*)
+        tar | rsync | git | cp-r-* | tar-c-*)
             [ -d ready/tree ] || {
                 mkdir -p ready/tree
                 # Ten thousand small files of known sizes.
@@ -61,7 +61,7 @@ prepare() {
                 done)
                 tar cf ready/tree.tar -C ready tree
             } ;;&
-        git | git-*)
+        git)
             [ -d ready/git ] || {
                 git init -q ready/git 2>/dev/null
                 cp -r ready/tree ready/git/

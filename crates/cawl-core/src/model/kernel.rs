@@ -47,7 +47,7 @@ use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
-use read::Reads;
+use read::{MOST_RESIDENT, Reads};
 use sync::{known, waits};
 use tasks::Tasks;
 
@@ -376,7 +376,7 @@ impl Kernel {
         self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
         if is_new && self.in_memory(call) {
             // All that it has is cached.
-            self.machine.cache.read(file, 0, self.constants.pages_up_to(size));
+            self.machine.cache.read(file, 0, self.constants.pages_up_to(size).min(MOST_RESIDENT));
         }
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(size);

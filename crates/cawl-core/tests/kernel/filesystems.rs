@@ -77,6 +77,14 @@ fn a_file_in_memory_is_cached_before_it_is_opened() {
         program.call(Event { op: Op::Open, flags: flag::WRITABLE, requested: 1 << 20, ..write(0, 0, 0) });
         program.call(write(0, 0, 1 << 20)).expect("a cost").parts[Cause::NewPages]
     };
+    // Space that is set aside in memory is allocated; on a disk that is left to the writes.
+    let after_allocation = |kind: &str| {
+        let mut program = on(kind, &roomy());
+        program.call(range(Op::Allocate, 0, 1 << 20, 0));
+        program.call(write(0, 0, 1 << 20)).expect("a cost").parts[Cause::NewPages]
+    };
+    assert_eq!(after_allocation("tmpfs"), Nanos::ZERO);
+    assert!(after_allocation("ext4") > Nanos::ZERO);
     assert_eq!(new_pages("ramfs"), Nanos::ZERO);
     assert!(new_pages("xfs") > Nanos::ZERO);
 }

@@ -11,6 +11,7 @@ use std::mem;
 use super::super::cache::Found;
 use super::super::folios::Folios;
 use super::intervals::Cold;
+use super::read::MOST_RESIDENT;
 use super::sync::known;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
@@ -425,6 +426,14 @@ impl Kernel {
         if event.aux & (KEEP_SIZE | COLLAPSE | INSERT) == 0 && end > size {
             self.machine.cache.file_mut(file).size = end;
             self.machine.cache.set_aside(file, size.div_ceil(page), end.div_ceil(page));
+        }
+        let device = self.machine.cache.device(file);
+        if self.machine.devices[device].filesystem.is_in_memory()
+            && event.aux & (COLLAPSE | INSERT | PUNCH_HOLE | ZERO_RANGE) == 0
+        {
+            // Its space are the pages themselves (`shmem_fallocate`).
+            let first = offset / page;
+            self.machine.cache.read(file, first, end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT)));
         }
         self.machine.change(file, self.machine.now, true);
     }
