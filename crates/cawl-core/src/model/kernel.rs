@@ -334,11 +334,7 @@ impl Kernel {
         let call = self.begin(event);
         let file = call.file;
         match event.op {
-            Op::Open | Op::StreamOpen => {
-                if event.errno == 0 {
-                    self.opened(&call, event);
-                }
-            }
+            Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(&call, event),
             Op::Resident => self.resident(file, event),
             Op::Advise if event.errno == 0 => self.advised(&call, event),
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
