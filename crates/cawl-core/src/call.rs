@@ -126,6 +126,11 @@ pub fn is_clone(event: &Event) -> bool {
     event.op == Op::CopyRange && event.has(flag::ESTIMATED)
 }
 
+/// True of an open for which an overlay copied the file up.
+pub fn is_copied_up(event: &Event) -> bool {
+    matches!(event.op, Op::Open | Op::StreamOpen) && event.has(flag::COPIED_UP)
+}
+
 /// True when the data must be on the device before the call returns.
 pub fn is_synchronous(event: &Event) -> bool {
     event.has(flag::SYNC | flag::DSYNC)

@@ -142,12 +142,12 @@ impl Kernel {
     }
 
     pub(super) fn has_two_speeds(&self, call: &Call) -> bool {
-        self.profile.device_of(self.machine.devices[call.device].id).cached_read.is_some()
+        self.profile.device_of(self.machine.devices[call.device].profiled).cached_read.is_some()
     }
 
     /// How the call's device reads, from its own cache or not.
     pub(super) fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         match of.cached_read.filter(|_| from_cache) {
             Some(rate) => {
                 Speed { byte: 1.0 / rate.value.get(), latency: known(&of.cached_read_latency), seek: 0.0 }
@@ -165,7 +165,7 @@ impl Kernel {
 
     /// What handing a request to the call's device takes, in seconds.
     pub(super) fn request(&self, call: &Call) -> f64 {
-        known(&self.profile.device_of(self.machine.devices[call.device].id).request)
+        known(&self.profile.device_of(self.machine.devices[call.device].profiled).request)
     }
 
     /// Waits until this page has come; the page behind those that have come with it.
@@ -228,6 +228,7 @@ impl Kernel {
     /// What a read that `took` these seconds says of those to come.
     pub(super) fn judge_read(&mut self, event: &Event, prediction: &Prediction, took: f64) {
         let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
+        let dev = self.filesystems.below(event.dev);
         if work.read.has_waited(took, prediction) {
             let end = self.seconds(event.start) + took;
             self.reads.latest = Some((self.reads.reached, end));
@@ -241,14 +242,14 @@ impl Kernel {
         let later = work.read.later;
         if later > 0.0 {
             let without = cost - waited;
-            let turns = if self.reads.comes_together(event.dev) {
-                self.reads.judge_together(event.dev, took > without + later / 2.0)
+            let turns = if self.reads.comes_together(dev) {
+                self.reads.judge_together(dev, took > without + later / 2.0)
             } else {
-                waited > later / 2.0 && self.reads.judge_together(event.dev, took < without + waited / 4.0)
+                waited > later / 2.0 && self.reads.judge_together(dev, took < without + waited / 4.0)
             };
             if turns {
                 // What was asked for has come.
-                let device = self.device(event.dev);
+                let device = self.device(dev);
                 self.reads.coming.retain(|of| of.device != device);
                 self.machine.devices[device].occupied = self.machine.now;
             }
@@ -256,10 +257,10 @@ impl Kernel {
         let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
         if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
             let devices = &mut self.reads.from_cache;
-            if devices.contains(&event.dev) {
-                devices.retain(|dev| *dev != event.dev);
+            if devices.contains(&dev) {
+                devices.retain(|dev| *dev != dev);
             } else {
-                devices.push(event.dev);
+                devices.push(dev);
             }
         }
     }

@@ -17,7 +17,7 @@ use super::super::cache::REQUEST;
 use super::coming::Coming;
 use super::write::{HOT_FILE, NEAR_FILE};
 use super::{Call, Kernel};
-use crate::call::is_file_read;
+use crate::call::{is_copied_up, is_file_read};
 use crate::cause::Cause;
 use crate::model::readahead::{Advice, Readahead, Window};
 
@@ -79,7 +79,7 @@ impl Kernel {
         if offset == UNKNOWN_OFFSET {
             call.work.read.bytes += bytes as f64;
             self.copy_out(call, bytes as f64 * self.constants.read_byte);
-        } else if event.has(flag::DIRECT) {
+        } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_read(call, offset, bytes);
         } else {
             self.cached_read(call, event, offset, bytes);
@@ -132,10 +132,14 @@ impl Kernel {
             reader = Reader { file: call.file, ..Reader::default() };
         }
         let most = self.readahead(call);
+        let in_memory = self.in_memory(call);
         let mut at = first;
         while at < end {
             let mut until = self.machine.cache.cached_until(call.file, at, end);
-            if until == at && self.is_taken_to_be_cached(call, event) {
+            if in_memory {
+                // What is not there is a hole (`shmem_file_read_iter`).
+                until = end;
+            } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
                 self.machine.cache.read_ahead(call.file, at, until, FOLIO);
                 let missing = ((until - at) * self.constants.page) as f64;
@@ -150,7 +154,7 @@ impl Kernel {
                 self.open_window(call, &mut reader, window, true);
                 continue;
             }
-            if let Some(window) = reader.window.meets(at, until, most) {
+            if let Some(window) = reader.window.meets(at, until, most).filter(|_| !in_memory) {
                 self.open_window(call, &mut reader, window, false);
             }
             self.copy_pages(call, at, until, copying);
@@ -240,7 +244,7 @@ impl Kernel {
 
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         self.constants.page_of(of.readahead.0)
     }
 
@@ -276,6 +280,9 @@ impl Kernel {
             return false;
         }
         let Some(file) = self.machine.cache.find(event.file()) else { return true };
+        if self.machine.devices[self.machine.cache.device(file)].filesystem.is_in_memory() {
+            return false;
+        }
         let last = event.offset.saturating_add(event.returned.max(0) as u64);
         let (first, end) = (self.constants.page_of(event.offset), self.constants.pages_up_to(last));
         let coming =
@@ -303,7 +310,8 @@ impl Kernel {
             POSIX_FADV_NORMAL => reader.window.advice = Advice::Normal,
             POSIX_FADV_RANDOM => reader.window.advice = Advice::Random,
             POSIX_FADV_SEQUENTIAL => reader.window.advice = Advice::Sequential,
-            POSIX_FADV_WILLNEED => {
+            // Files in memory have none of it (`generic_fadvise`).
+            POSIX_FADV_WILLNEED if !self.in_memory(call) => {
                 let first = self.constants.page_of(event.offset);
                 let end = match event.requested {
                     0 => u64::MAX,
@@ -317,6 +325,32 @@ impl Kernel {
             _ => {}
         }
         self.reads.readers.put((event.pid, event.fd), reader);
+    }
+
+    /// A file is open.
+    pub(super) fn opened(&mut self, call: &Call, event: &Event) {
+        let file = call.file;
+        let is_new = self.machine.cache.size(file) == 0;
+        if event.has(flag::TRUNC | flag::CREATED) {
+            if is_new {
+                // Most often.
+                self.machine.change(file, self.machine.now, true);
+            }
+            self.truncate(file, 0);
+        }
+        let size = event.requested;
+        self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
+        if is_new && self.in_memory(call) {
+            // All that it has is cached.
+            self.machine.cache.read(file, 0, self.constants.pages_up_to(size).min(MOST_RESIDENT));
+        }
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(size);
+        inode.told |= inode.size == 0;
+        self.reads.opened(event);
+        if event.op == Op::StreamOpen {
+            self.streams.open(event);
+        }
     }
 
     /// open, fopen and close.
@@ -334,7 +368,10 @@ impl Kernel {
         } else {
             work.opens += 1.0;
             work.creates += f64::from(u8::from(created));
-            self.opened(call.file, event);
+            if is_copied_up(event) {
+                self.copy_up(call, event);
+            }
+            self.opened(call, event);
         }
     }
 }
