@@ -258,7 +258,7 @@ impl Kernel {
         if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
             let devices = &mut self.reads.from_cache;
             if devices.contains(&dev) {
-                devices.retain(|dev| *dev != dev);
+                devices.retain(|of| *of != dev);
             } else {
                 devices.push(dev);
             }

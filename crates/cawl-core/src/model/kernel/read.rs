@@ -26,7 +26,7 @@ const RANGES: u64 = 64;
 /// Most bytes of a read (`MAX_RW_COUNT`).
 const MOST_READ: u64 = 0x7fff_f000;
 /// Most pages that it is believed: 512 GiB of a page of 4 KiB.
-const MOST_RESIDENT: u64 = 1 << 27;
+pub(super) const MOST_RESIDENT: u64 = 1 << 27;
 /// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
 /// in ordinary pieces, comes in folios of 16 KiB to 256.
 const FOLIO: u64 = 16;
