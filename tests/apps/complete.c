@@ -286,20 +286,6 @@ static void submit(void) {
 }
 #endif
 
-static void reads(void) {
-    char text[100];
-    int fd = open("in", O_RDONLY);
-    check(read(fd, text, 10) == 10, "read");
-    check(pread(fd, text, 20, 5) == 20, "pread");
-    struct iovec part = {text, 30};
-    check(readv(fd, &part, 1) == 30, "readv");
-    check(preadv(fd, &part, 1, 0) == 30, "preadv");
-    close(fd);
-    FILE *file = fopen("in", "r");
-    check(fread(text, 1, 50, file) == 50, "fread");
-    fclose(file);
-}
-
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "messages"))
@@ -326,8 +312,6 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "submit"))
         submit();
 #endif
-    else if (!strcmp(mode, "reads"))
-        reads();
     else if (!strcmp(mode, "assert"))
         assert(argc < 0);
     return 0;

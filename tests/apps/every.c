@@ -122,6 +122,12 @@ static FILE *stream(void) {
     return made;
 }
 
+static FILE *source(void) {
+    FILE *made = fopen("source", "r");
+    check(made != NULL);
+    return made;
+}
+
 #define F(type, ...) ((type(*)(__VA_ARGS__))function)
 #define V(type, ...) ((type(*)(__VA_ARGS__, ...))function)
 
@@ -144,6 +150,10 @@ static long listed(void *function, int form, FILE *to, int fd, ...) {
     case 9: returned = F(int, FILE *, int, const wchar_t *, va_list)(to, 1, wide, list); break;
     case 10: F(void, const char *, va_list)(plain, list); returned = 0; break;
     case 11: F(void, int, const char *, va_list)(7, plain, list); break;
+    case 12: returned = F(int, FILE *, const char *, va_list)(to, "%*8c%c", list); break;
+    case 13: returned = F(int, FILE *, const wchar_t *, va_list)(to, L"%*8c%c", list); break;
+    case 14: returned = F(int, const char *, va_list)("%*8c%c", list); break;
+    case 15: returned = F(int, const wchar_t *, va_list)(L"%*8c%c", list); break;
     }
     va_end(list);
     return returned;
@@ -265,6 +275,8 @@ static int descriptors(void *function) {
         check(F(int, int, off_t, off_t, unsigned)(fd = file(), 0, 0, 2) == 0 && close(fd) == 0);
     } else if (is("posix_fadvise posix_fadvise64")) {
         check(F(int, int, off_t, off_t, int)(fd = file(), 0, 0, POSIX_FADV_DONTNEED) == 0 && close(fd) == 0);
+    } else if (is("readahead")) {
+        check((fd = open("source", O_RDONLY)) >= 0 && F(ssize_t, int, off_t, size_t)(fd, 0, 4096) == 0 && close(fd) == 0);
     } else if (is("flock")) {
         check(F(int, int, int)(fd = file(), LOCK_EX) == 0 && close(fd) == 0);
     } else if (is("lockf lockf64")) {
@@ -449,6 +461,37 @@ static int streams(void *function) {
         check((strstr(name, "_chk") ? F(size_t, void *, size_t, size_t, size_t, FILE *)(text, sizeof text, 3, 4, to)
                                     : F(size_t, void *, size_t, size_t, FILE *)(text, 3, 4, to)) == 4);
         fclose(to);
+    } else if (is("fgetc getc _IO_getc fgetc_unlocked getc_unlocked __uflow __underflow")) {
+        check(F(int, FILE *)(to = source()) == 't' && fclose(to) == 0);
+    } else if (is("getw")) {
+        check(F(int, FILE *)(to = source()) == 0x74747474 && fclose(to) == 0);
+    } else if (is("fgets _IO_fgets fgets_unlocked __fgets_chk __fgets_unlocked_chk")) {
+        char line[20];
+        check((strstr(name, "_chk") ? F(char *, char *, size_t, int, FILE *)(line, sizeof line, 9, to = source())
+                                    : F(char *, char *, int, FILE *)(line, 9, to = source())) == line);
+        fclose(to);
+    } else if (is("getline getdelim __getdelim")) {
+        char *line = NULL;
+        size_t size = 0;
+        check((is("getline") ? F(ssize_t, char **, size_t *, FILE *)(&line, &size, to = source())
+                             : F(ssize_t, char **, size_t *, int, FILE *)(&line, &size, 'x', to = source())) == sizeof text);
+        free(line), fclose(to);
+    } else if (is("fscanf __isoc99_fscanf")) {
+        check(V(int, FILE *, const char *)(to = source(), "%*8c%c", text) == 1 && fclose(to) == 0);
+    } else if (is("vfscanf __vfscanf __isoc99_vfscanf")) {
+        check(listed(function, 12, to = source(), 0, text) == 1 && fclose(to) == 0);
+    } else if (is("fwscanf __isoc99_fwscanf")) {
+        check(V(int, FILE *, const wchar_t *)(to = source(), L"%*8c%c", text) == 1 && fclose(to) == 0);
+    } else if (is("vfwscanf __isoc99_vfwscanf")) {
+        check(listed(function, 13, to = source(), 0, text) == 1 && fclose(to) == 0);
+    } else if (is("fgetwc getwc fgetwc_unlocked getwc_unlocked __wuflow __wunderflow")) {
+        fwide(to = source(), 1);
+        check(F(wint_t, FILE *)(to) == L't' && fclose(to) == 0);
+    } else if (is("fgetws fgetws_unlocked __fgetws_chk __fgetws_unlocked_chk")) {
+        wchar_t line[20];
+        check((strstr(name, "_chk") ? F(wchar_t *, wchar_t *, size_t, int, FILE *)(line, 20, 9, to = source())
+                                    : F(wchar_t *, wchar_t *, int, FILE *)(line, 9, to = source())) == line);
+        fclose(to);
     } else if (is("perror herror")) {
         F(void, const char *)("about");
     } else if (is("error")) {
@@ -533,6 +576,9 @@ static int starts(void *function) {
 /* Standard output without an orientation. */
 static void anew(void) { check(freopen(fresh(), "w", stdout) == stdout); }
 
+/* Standard input from the file with text. */
+static void from(void) { check(freopen("source", "r", stdin) == stdin); }
+
 /* In a child: calls that end it, replace it, or leave it unfit. The status that the child is to have, or -1.
  * */
 static int ends(void *function, int really) {
@@ -568,6 +614,12 @@ static int ends(void *function, int really) {
     WAY("__wprintf_chk", 0, anew(); V(int, int, const wchar_t *)(1, L"%d and %ls\n", 5, L"six"); fflush(stdout); _exit(0))
     WAY("vwprintf", 0, anew(); listed(function, 6, NULL, 0, 5, L"six"); fflush(stdout); _exit(0))
     WAY("__vwprintf_chk", 0, anew(); listed(function, 8, NULL, 0, 5, L"six"); fflush(stdout); _exit(0))
+    WAY("getchar getchar_unlocked", 0, from(); _exit(F(int, void)() != 't'))
+    WAY("getwchar getwchar_unlocked", 0, from(); _exit(F(wint_t, void)() != L't'))
+    WAY("scanf __isoc99_scanf", 0, from(); _exit(V(int, const char *)("%*8c%c", text) != 1))
+    WAY("vscanf __isoc99_vscanf", 0, from(); _exit(listed(function, 14, NULL, 0, text) != 1))
+    WAY("wscanf __isoc99_wscanf", 0, from(); _exit(V(int, const wchar_t *)(L"%*8c%c", text) != 1))
+    WAY("vwscanf __isoc99_vwscanf", 0, from(); _exit(listed(function, 15, NULL, 0, text) != 1))
     WAY("login_tty", 0, setsid(); int fd = open("/dev/ptmx", O_RDWR); check(fd >= 0 && unlockpt(fd) == 0);
         check(F(int, int)(open(ptsname(fd), O_RDWR | O_NOCTTY)) == 0 && write(1, "text\n", 5) == 5); _exit(0))
     WAY("daemon", 0, prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); pid_t us = fork(); if (us == 0) {

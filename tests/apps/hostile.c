@@ -143,6 +143,9 @@ static const struct row {
     {"syscall", 'l', "#dbz7", {SYS_pwrite64}},
     {"syscall", 'l', "#rbz", {SYS_read}},
     {"syscall", 'l', "#rbz7", {SYS_pread64}},
+    {"syscall", 'l', "#rvc", {SYS_readv}},
+    {"syscall", 'l', "#rvc7", {SYS_preadv}},
+    {"syscall", 'l', "#rwc-00", {SYS_preadv2}},
     {"syscall", 'l', "#dvc", {SYS_writev}},
     {"syscall", 'l', "#dwc", {SYS_writev}},
     {"syscall", 'l', "#dvc7", {SYS_pwritev}},
@@ -177,6 +180,23 @@ static const struct row {
     {"fread _IO_fread fread_unlocked", 'l', "b00R"},
     {"__fread_chk __fread_unlocked_chk", 'l', "b9z1R"},
     {"__fread_chk __fread_unlocked_chk", 'l', "b90cR"},
+    {"fgetc getc _IO_getc fgetc_unlocked getc_unlocked getw __uflow __underflow", 'i', "R"},
+    {"fgets _IO_fgets fgets_unlocked", 'p', "bzR"},
+    {"fgets _IO_fgets fgets_unlocked", 'p', "b1R"},
+    {"__fgets_chk __fgets_unlocked_chk", 'p', "b9zR"},
+    {"getline", 'l', "XIR"},
+    {"getdelim __getdelim", 'l', "XI1R"},
+    {"scanf __isoc99_scanf", 'i', "P"},
+    {"vscanf __isoc99_vscanf", 'i', "PL"},
+    {"fscanf __isoc99_fscanf", 'i', "RP"},
+    {"vfscanf __vfscanf __isoc99_vfscanf", 'i', "RPL"},
+    {"wscanf __isoc99_wscanf", 'i', "W"},
+    {"vwscanf __isoc99_vwscanf", 'i', "WL"},
+    {"fwscanf __isoc99_fwscanf", 'i', "RW"},
+    {"vfwscanf __isoc99_vfwscanf", 'i', "RWL"},
+    {"fgetwc getwc fgetwc_unlocked getwc_unlocked __wuflow __wunderflow", 'i', "R"},
+    {"fgetws fgetws_unlocked", 'p', "bzR"},
+    {"__fgetws_chk __fgetws_unlocked_chk", 'p', "b9zR"},
     {"fopen fopen64 _IO_fopen", 'p', "nm"},
     {"fopen fopen64 _IO_fopen", 'p', "pM"},
     {"fdopen _IO_fdopen", 'p', "dm"},
@@ -271,7 +291,7 @@ static const struct row {
 static const char *PLAIN =
     "fchdir close __close close_range closefrom dup dup2 __dup2 dup3 lseek lseek64 __lseek llseek eventfd_write ftruncate "
     "ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 fsync fdatasync sync syncfs "
-    "sync_file_range posix_fadvise posix_fadvise64 flock lockf lockf64 tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
+    "sync_file_range posix_fadvise posix_fadvise64 readahead getchar getchar_unlocked getwchar getwchar_unlocked flock lockf lockf64 tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
     "fork __fork _Fork login_tty daemon _exit _Exit abort __stack_chk_fail";
 
 static int is(const char *names) {

@@ -1,11 +1,16 @@
 /* Reads the file "in" in one way, and prints how many bytes the kernel gave for that, as it counts them.
- * Usage: reader WAY */
+ * Usage: reader WAY
+ *        reader run CMD…     The same of a command, whatever file it reads.
+ *        reader halved       The same of "big", which a child has made and dropped the second half of from the
+ *                            cache. Prints in front, for each of 64 ranges, whether the kernel says by mincore
+ *                            that more than half of it is cached. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -78,12 +83,53 @@ static void words(FILE *stream, int wide) {
         while (fscanf(stream, "%d", &number) == 1 || getc(stream) != EOF) continue;
 }
 
+/* Makes "big", as another process, and drops its second half. */
+static void halve(void) {
+    enum { SIZE = 1 << 20 };
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open("big", O_RDWR | O_CREAT | O_EXCL, 0600);
+        for (int at = 0; at < SIZE; at += sizeof text) check(write(fd, text, sizeof text) == sizeof text, "big");
+        check(fsync(fd) == 0 && posix_fadvise(fd, SIZE / 2, SIZE / 2, POSIX_FADV_DONTNEED) == 0, "drop");
+        _exit(0);
+    }
+    int status, fd = open("big", O_RDONLY);
+    check(waitpid(child, &status, 0) == child && status == 0 && (fd = open("big", O_RDONLY)) >= 0, "big");
+    unsigned char pages[SIZE / 4096], *at = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE, fd, 0);
+    check(at != MAP_FAILED && mincore(at, SIZE, pages) == 0 && munmap(at, SIZE) == 0, "mincore");
+    for (int range = 0; range < 64; range++) {
+        int found = 0;
+        for (int page = 0; page < 4; page++) found += pages[range * 4 + page] & 1;
+        putchar(found > 2 ? '1' : '0');
+    }
+    putchar(' ');
+    for (int again = 0; again < 3; again++) {
+        check(read(fd, text, 10) == 10, "read");
+        close(fd);
+        fd = open("big", O_RDONLY);
+    }
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
     long before, after, asking;
     FILE *stream = NULL;
     setlocale(LC_ALL, "");
     before = counted(&asking) + asking;
+    if (!strcmp(way, "run")) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            check(dup2(open("/dev/null", O_WRONLY), 1) == 1, "output");
+            execvp(argv[2], argv + 2);
+            _exit(127);
+        }
+        /* grep tells by 1 that it found nothing. */
+        check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= 1, argv[2]);
+    } else if (!strcmp(way, "halved")) {
+        halve();
+    } else
     if (!strcmp(way, "descriptors")) {
         descriptors();
     } else if (!strcmp(way, "sequence")) {
@@ -158,6 +204,19 @@ int main(int argc, char **argv) {
         }
         waitpid(child, NULL, 0);
         while (getc(stream) != EOF) continue;
+    } else if (!strcmp(way, "made")) {
+        int fd = open("made-open", O_RDWR | O_CREAT, 0600), again = open("made-open", O_RDWR | O_CREAT, 0600);
+        check(write(fd, text, 10) == 10 && read(again, text, 5) == 5, "made");
+        check((fd = open("made-excl", O_WRONLY | O_CREAT | O_EXCL, 0600)) >= 0, "excl");
+        check((again = open("made-excl", O_RDONLY)) >= 0 && read(again, text, 1) == 0, "empty");
+        check(creat("made-creat", 0600) >= 0, "creat");
+        check((stream = fopen("made-fopen", "w")) && fputs("text", stream) >= 0 && fclose(stream) == 0, "fopen");
+        check((stream = fopen("made-fopen", "a+")) && getc(stream) == 't' && fclose(stream) == 0, "again");
+        check((stream = fopen("made-fopen", "r")) && getc(stream) == 't' && fclose(stream) == 0, "to read");
+        check((stream = fopen("made-append", "a")) != NULL, "append");
+    } else if (!strcmp(way, "turned")) {
+        stream = fopen("turned", "w+");
+        check(stream && fputs("0123456789", stream) >= 0 && getc(stream) == EOF, "turned");
     } else if (!strcmp(way, "elsewhere")) {
         int pipes[2];
         check(pipe(pipes) == 0 && write(pipes[1], text, 1000) == 1000, "pipe");

@@ -32,7 +32,7 @@ use cawl_wire::{Event, Op};
 
 use crate::call::kernel_bytes;
 use crate::cause::Cause;
-use crate::model::{CallState, Prediction, ReadWork, Work};
+use crate::model::{CallState, Prediction, ReadWork, Work, is_late};
 use crate::profile::{HostProfile, OtherDevice};
 use crate::record::Sample;
 use crate::units::{Bytes, Nanos};
@@ -256,7 +256,9 @@ impl Learner {
             let rest = (observed - (cost - waited)).max(0.0) + read.since;
             return self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
         }
-        if waited > 0.0
+        // It waited for something.
+        if is_late(observed, prediction)
+            || waited > 0.0
             || parts.device() > Nanos::ZERO
             || work.source > 0.0
             || parts[Cause::ColdMemory] > Nanos::ZERO

@@ -268,11 +268,15 @@ impl Work {
 /// A read that was not to wait has waited if it takes this long, in seconds, and so many times its cost.
 const LATE: (f64, f64) = (20e-6, 2.0);
 
+/// A read that `took` these seconds has waited, though it was not predicted to.
+pub(crate) fn is_late(took: f64, prediction: &Prediction) -> bool {
+    took > LATE.0 + LATE.1 * prediction.cost.as_seconds()
+}
+
 impl ReadWork {
     /// A read that `took` these seconds has waited for the work that it tells of, as predicted or not.
     pub(crate) fn has_waited(&self, took: f64, prediction: &Prediction) -> bool {
-        let late = took > LATE.0 + LATE.1 * prediction.cost.as_seconds();
-        self.told && (late || prediction.parts[Cause::Read] > Nanos::ZERO)
+        self.told && (is_late(took, prediction) || prediction.parts[Cause::Read] > Nanos::ZERO)
     }
 }
 

@@ -194,6 +194,9 @@ pub struct DeviceConstants {
     /// `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequential_read: Option<Measured<Rate>>,
+    /// It completes the requests of a window of readahead together, not one after another.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub completes_together: bool,
     /// `read` and `read_latency` of what is in the device's own cache (a controller's, a storage server's, a
     /// virtual machine's host's). None: it has none, or that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -366,7 +369,8 @@ pub struct CallConstants {
     /// cache. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio: Option<Measured<Nanos>>,
-    /// The same where they are in memory: copying begins anew there. None: as `read_folio`.
+    /// The same where they are in memory, for its first folio too: copying begins anew there. None: as
+    /// `read_folio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio_far: Option<Measured<Nanos>>,
     /// Opening a file that exists, its name in the kernel's cache. None: as much as `write`.

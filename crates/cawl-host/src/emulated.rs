@@ -1,5 +1,5 @@
-//! The program `cawl-lab`, which serves an emulated disk and lowers dirty limits. It is a separate program,
-//! so that no other one links FUSE.
+//! The program `cawl-lab`, which serves an emulated disk or network mount and lowers dirty limits. It is a
+//! separate program, so that no other one links FUSE.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 pub struct Ready {
     /// The mount point of the filesystem.
     pub mount: PathBuf,
-    /// The block device.
+    /// The block device; none of a network mount.
     pub device: PathBuf,
-    /// Time of a small write without pacing; the latency of a disk here is at least that.
+    /// Time of a small write without pacing; the latency of a disk or link here is at least that.
     pub floor: Nanos,
 }
 
@@ -53,7 +53,7 @@ impl Lab {
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
         if line.is_empty() {
-            bail!("the emulated disk did not come up; its message is above");
+            bail!("the emulated disk or mount did not come up; its message is above");
         }
         lab.ready = serde_json::from_str(&line)
             .with_context(|| format!("{} is of another version; build both anew", program.display()))?;

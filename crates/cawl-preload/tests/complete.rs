@@ -184,28 +184,3 @@ fn a_mapping_that_mprotect_makes_writable_is_followed_from_then_on() {
     // some meanwhile.
     assert!(matches!(stores[..], [1..=32768]), "{stores:?}");
 }
-
-#[test]
-fn reads_are_recorded_where_asked_for() {
-    let place = dir();
-    std::fs::write(place.path().join("in"), "0123456789".repeat(100)).expect("in");
-    for (asked, wanted) in [(false, [0, 0, 0]), (true, [2, 2, 1])] {
-        let socket = dir();
-        let daemon = Daemon::start(socket.path(), Answer::Welcome);
-        let mut command = daemon.command(app("complete"));
-        if asked {
-            command.env("CAWL_READS", "1");
-        }
-        let out = command.arg("reads").current_dir(place.path()).output().expect("run");
-        assert!(out.status.success(), "{out:?}");
-        let session = daemon.finish().remove(0);
-        let about_in: Vec<_> = session.about("/in").iter().map(|event| event.op).collect();
-        let counts =
-            [Op::Read, Op::Pread, Op::StreamRead].map(|op| about_in.iter().filter(|one| **one == op).count());
-        assert_eq!(counts, wanted, "{about_in:?}");
-        let bytes: Vec<_> =
-            session.about("/in").iter().map(|event| (event.requested, event.returned)).collect();
-        let all = [(10, 10), (20, 20), (30, 30), (30, 30), (50, 50)];
-        assert_eq!(bytes, if asked { &all[..] } else { &[] });
-    }
-}

@@ -109,8 +109,9 @@ pub const HOOKS: &[Group] = &[
     ),
     hooks(
         "advice",
-        &["posix_fadvise", "posix_fadvise64"],
-        "DONTNEED begins to write back and drops clean pages: predicted and compared; no other does anything",
+        &["posix_fadvise", "posix_fadvise64", "readahead"],
+        "DONTNEED begins to write back and drops clean pages: predicted and compared; the others change what \
+         is read ahead",
         "complete::advice_is_recorded_with_its_error",
     ),
     hooks(
@@ -153,11 +154,35 @@ pub const HOOKS: &[Group] = &[
         "reads",
         &[
             "read", "__read", "__read_chk", "readv", "pread", "pread64", "__pread64", "__pread_chk",
-            "__pread64_chk", "preadv", "preadv64", "preadv2", "preadv64v2", "fread", "_IO_fread",
-            "fread_unlocked", "__fread_chk", "__fread_unlocked_chk",
+            "__pread64_chk", "preadv", "preadv64", "preadv2", "preadv64v2",
         ],
-        "recorded with CAWL_READS=1 only; no cost is predicted",
-        "complete::reads_are_recorded_where_asked_for",
+        "of files: predicted and compared; with CAWL_READS=0 not recorded",
+        "reads::every_byte_that_the_kernel_gave_is_told_with_its_place",
+    ),
+    hooks(
+        "streams: reads",
+        &[
+            "fread", "_IO_fread", "fread_unlocked", "__fread_chk", "__fread_unlocked_chk", "fgetc", "getc",
+            "_IO_getc", "fgetc_unlocked", "getc_unlocked", "getchar", "getchar_unlocked", "getw", "__uflow",
+            "__underflow", "fgets", "_IO_fgets", "fgets_unlocked", "__fgets_chk", "__fgets_unlocked_chk",
+            "getline", "getdelim", "__getdelim", "scanf", "fscanf", "vscanf", "vfscanf", "__vfscanf",
+            "__isoc99_scanf", "__isoc99_fscanf", "__isoc99_vscanf", "__isoc99_vfscanf", "__isoc23_scanf",
+            "__isoc23_fscanf", "__isoc23_vscanf", "__isoc23_vfscanf",
+        ],
+        "of files, if the kernel was asked: predicted and compared by what filled the buffer",
+        "reads::every_byte_that_the_kernel_gave_is_told_with_its_place",
+    ),
+    hooks(
+        "streams: wide reads",
+        &[
+            "fgetwc", "getwc", "fgetwc_unlocked", "getwc_unlocked", "getwchar", "getwchar_unlocked",
+            "__wuflow", "__wunderflow", "fgetws", "fgetws_unlocked", "__fgetws_chk", "__fgetws_unlocked_chk",
+            "wscanf", "fwscanf", "vwscanf", "vfwscanf", "__isoc99_wscanf", "__isoc99_fwscanf",
+            "__isoc99_vwscanf", "__isoc99_vfwscanf", "__isoc23_wscanf", "__isoc23_fwscanf",
+            "__isoc23_vwscanf", "__isoc23_vfwscanf",
+        ],
+        "as those by bytes",
+        "reads::every_byte_that_the_kernel_gave_is_told_with_its_place",
     ),
     hooks(
         "streams: open and close",
@@ -251,6 +276,13 @@ const fn left(names: &'static [&'static str], why: &'static str) -> Left {
 #[rustfmt::skip]
 pub const UNCALLED: &[Left] = &[
     left(&["io_submit"], "lies in libaio: complete::libaio_is_counted_when_handed_over calls it"),
+    left(
+        &[
+            "__isoc23_scanf", "__isoc23_fscanf", "__isoc23_vscanf", "__isoc23_vfscanf", "__isoc23_wscanf",
+            "__isoc23_fwscanf", "__isoc23_vwscanf", "__isoc23_vfwscanf",
+        ],
+        "since version 2.38 of the C library; the bodies are those of __isoc99_*",
+    ),
     left(&["llseek"], "the C library keeps it for programs linked before 1998; no new one can call it"),
 ];
 
@@ -292,10 +324,28 @@ pub const LEFT: &[Left] = &[
     ),
     left(
         &[
-            "fgets*", "fgetc*", "getc*", "getline", "getdelim", "_IO_getc", "_IO_fgets", "_IO_gets",
-            "_IO_sgetn", "_IO_getline*", "__nss_readline", "eventfd_read", "readahead",
+            "gets", "__gets_chk", "_IO_gets", "_IO_sgetn", "_IO_getline*", "__nss_readline", "eventfd_read",
         ],
-        "reads by line or character: what they cost is in the reads of the buffer, which the C library makes itself",
+        "reads of standard input that the C standard took away, or none of a file",
+    ),
+    left(
+        &[
+            "sscanf", "vsscanf", "__vsscanf", "swscanf", "vswscanf", "__isoc99_sscanf", "__isoc99_vsscanf",
+            "__isoc99_swscanf", "__isoc99_vswscanf", "__isoc23_sscanf", "__isoc23_vsscanf",
+            "__isoc23_swscanf", "__isoc23_vswscanf",
+        ],
+        "scans memory",
+    ),
+    left(
+        &["fgetpwent*", "fgetgrent*", "fgetsgent*", "fgetspent*"],
+        "reads entries of a stream by functions of the C library's own; the next read tells the true place",
+    ),
+    left(
+        &[
+            "fgetpos*", "fgetxattr", "ungetc", "ungetwc", "cfget*", "sched_getcpu", "clock_getcpuclockid",
+            "getcontext", "getcpu", "getcwd", "__getcwd_chk",
+        ],
+        "not what its name suggests: reads no data of a file",
     ),
     left(
         &[
@@ -378,7 +428,7 @@ pub const LEFT: &[Left] = &[
     ),
     left(
         &[
-            "pthread_*", "__pthread_*", "_pthread_*", "clnt_*", "svc*", "rpc_*", "__rpc_*", "registerrpc",
+            "pthread_*", "__pthread_*", "_pthread_*", "auth*", "clnt*", "svc*", "rpc_*", "__rpc_*", "registerrpc",
             "xdr*", "__res_*", "__resolv_*", "__sched_*", "res_*",
         ],
         "threads, name service and remote calls: what they write goes to sockets",

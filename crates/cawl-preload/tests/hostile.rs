@@ -41,7 +41,7 @@ fn hostile_arguments_are_the_kernels_or_the_c_librarys_to_judge() {
     let tries = "buffer=65536,pace=4096,dontneed,fsync=none,preallocate";
     for variables in [
         &[][..],
-        &[("CAWL_READS", "1"), ("CAWL_TRANSPORT", "socket")],
+        &[("CAWL_READS", "all"), ("CAWL_TRANSPORT", "socket")],
         &[("CAWL_TRY", tries), ("CAWL_RUN", "1")],
     ] {
         let place = dir();

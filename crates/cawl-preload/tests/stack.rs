@@ -66,7 +66,7 @@ fn every_hook_is_content_with_one_kibibyte_more() {
         let place = dir();
         let daemon = Daemon::start(place.path(), Answer::Welcome);
         let mut command = daemon.command(&program);
-        command.env("CAWL_READS", "1").env("CAWL_TRANSPORT", transport);
+        command.env("CAWL_TRANSPORT", transport);
         let traced = sizes(command, way, Some(&bare), names);
         for session in daemon.finish() {
             assert_eq!(

@@ -1,5 +1,8 @@
 //! Waits that are exact to a microsecond.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+
 use cawl_core::{Nanos, Time};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
@@ -25,4 +28,12 @@ pub fn wait_until(moment: Time) {
 pub fn wake_precisely() {
     // On an error sleeps are longer, which the spinning covers.
     let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+/// Keeps idle processors from sleeping as long as the file is open (the kernel's pm_qos): who waits for an
+/// answer is then woken in a few µs, by whichever processor, and not in 10 or 40.
+pub fn keep_awake() -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
+    file.write_all(&0_i32.to_ne_bytes())?;
+    Ok(file)
 }

@@ -1,4 +1,4 @@
-//! The guards of tests: a disk, and lowered dirty limits.
+//! The guards of tests: a disk, a network mount, and lowered dirty limits.
 
 use std::path::Path;
 
@@ -7,15 +7,25 @@ use cawl_core::Bytes;
 use cawl_host::emulated::Lab;
 use clap::ValueEnum;
 
+use crate::net::NetSpec;
 use crate::spec::DiskSpec;
 use crate::stand::Filesystem;
 
+/// The reason why this machine cannot have a network mount; None if it can.
+pub fn no_mounts() -> Option<&'static str> {
+    if !nix::unistd::geteuid().is_root() {
+        Some("an emulated disk or mount needs root")
+    } else if !Path::new("/dev/fuse").exists() {
+        Some("an emulated disk or mount needs /dev/fuse; load the module fuse")
+    } else {
+        None
+    }
+}
+
 /// The reason why this machine cannot emulate a disk; None if it can.
 pub fn missing() -> Option<&'static str> {
-    if !nix::unistd::geteuid().is_root() {
-        Some("an emulated disk needs root")
-    } else if !Path::new("/dev/fuse").exists() {
-        Some("an emulated disk needs /dev/fuse; load the module fuse")
+    if let Some(lacks) = no_mounts() {
+        Some(lacks)
     } else if !Path::new("/dev/loop-control").exists() {
         Some("an emulated disk needs loop devices; load the module loop")
     } else {
@@ -34,6 +44,15 @@ pub fn emulated_disk(
     let filesystem = filesystem.to_possible_value().context("all filesystems have a name")?;
     let (spec, limits) = (spec.to_string(), limits.map(limits_argument));
     let mut arguments = vec!["--disk", &spec, "--filesystem", filesystem.get_name()];
+    arguments.extend(limits.as_deref());
+    Lab::start(program, &arguments)
+}
+
+/// Starts a network mount, which is unmounted when the guard is dropped. `program` is the built `cawl-lab`;
+/// `limits`, background and hard, are lowered as long as the mount runs.
+pub fn network_mount(program: &Path, spec: NetSpec, limits: Option<(Bytes, Bytes)>) -> anyhow::Result<Lab> {
+    let (spec, limits) = (spec.to_string(), limits.map(limits_argument));
+    let mut arguments = vec!["--net", &spec];
     arguments.extend(limits.as_deref());
     Lab::start(program, &arguments)
 }

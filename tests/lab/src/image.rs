@@ -18,7 +18,8 @@ use fuser::{
 };
 
 use crate::clock;
-use crate::law::{Direction, Law, Overhead};
+use crate::law::Law;
+use crate::overhead::{Direction, Overhead};
 use crate::spec::DiskSpec;
 use crate::store::Store;
 

@@ -15,27 +15,8 @@
 
 use cawl_core::{Bytes, Nanos, Time};
 
+use crate::overhead::{Direction, Overhead, before};
 use crate::spec::DiskSpec;
-
-/// The direction of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// To the disk.
-    Write,
-    /// From the disk.
-    Read,
-}
-
-/// Time of a request without pacing, measured from outside.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Overhead {
-    /// Of a write, and per byte of it.
-    pub write: (Nanos, f64),
-    /// Of a read, and per byte of it.
-    pub read: (Nanos, f64),
-    /// Of a flush.
-    pub flush: Nanos,
-}
 
 /// A running disk.
 #[derive(Debug)]
@@ -61,11 +42,11 @@ impl Law {
 
     /// Completion time of a transfer that arrived at `arrived`.
     pub fn transfer(&mut self, direction: Direction, offset: u64, length: Bytes, arrived: Time) -> Time {
-        let (rate, (fixed, per_byte)) = match direction {
-            Direction::Write => (self.spec.write, self.overhead.write),
-            Direction::Read => (self.spec.read, self.overhead.read),
+        let rate = match direction {
+            Direction::Write => self.spec.write,
+            Direction::Read => self.spec.read,
         };
-        let submitted = before(arrived, fixed + Nanos::new(per_byte * length.as_f64()));
+        let submitted = before(arrived, self.overhead.of(direction, length));
         let ready = submitted + self.spec.latency;
         let seek = if offset == self.head { Nanos::ZERO } else { self.spec.seek };
         self.head = offset.saturating_add(length.0);
@@ -87,10 +68,6 @@ impl Law {
     fn goes_on(&self, moment: Time) -> Time {
         self.spec.stall_at(moment).map_or(moment, |(_, end)| moment.max(end))
     }
-}
-
-fn before(time: Time, span: Nanos) -> Time {
-    Time(time.0.saturating_sub(span.get() as u64))
 }
 
 #[cfg(test)]

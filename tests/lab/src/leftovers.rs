@@ -1,6 +1,8 @@
 //! Leftovers of a disk in the system, found by name, and their removal.
 
 use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,16 +12,19 @@ use crate::command::run;
 pub(crate) const NAME: &str = "cawl-lab";
 /// Mount point of the FUSE filesystem, within the disk's folder.
 pub(crate) const DISK: &str = "disk";
-/// Mount point of the filesystem on the disk, within the disk's folder.
+/// Mount point of the filesystem on the disk or behind the link, within the disk's folder.
 pub(crate) const MOUNT: &str = "mnt";
 
-/// The folder of the disk that a process serves.
-pub(crate) fn directory_of(pid: u32) -> PathBuf {
-    std::env::temp_dir().join(format!("{NAME}-{pid}"))
+/// Makes the folder of the disk that this process serves, after the leftovers of others.
+pub(crate) fn own_directory() -> io::Result<PathBuf> {
+    clean_up();
+    let directory = std::env::temp_dir().join(format!("{NAME}-{}", std::process::id()));
+    fs::DirBuilder::new().mode(0o755).create(&directory)?;
+    Ok(directory)
 }
 
 /// Removes the leftovers of disks whose process has ended.
-pub(crate) fn clean_up() {
+fn clean_up() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {
         let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or("");

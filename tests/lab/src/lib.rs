@@ -9,9 +9,13 @@
 //!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
 //! ```
 //!
-//! [`emulated_disk`] starts `cawl-lab` and returns a guard with a pipe to it. When the pipe ends, by drop,
-//! panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab` leaves is
-//! removed by the next one.
+//! Beside it, a network mount: files behind a link of given latency and bandwidth ([`NetMount`]).
+//!
+//! [`emulated_disk`] and [`network_mount`] start `cawl-lab` and return a guard with a pipe to it. When the
+//! pipe ends, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed
+//! `cawl-lab` leaves is removed by the next one.
+//!
+//! [`real`] has network filesystems that are not emulated.
 //!
 //! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]
@@ -22,13 +26,18 @@ mod guard;
 mod image;
 mod law;
 mod leftovers;
+mod net;
+mod overhead;
+pub mod real;
 mod spec;
 mod stand;
 mod store;
+mod uml;
 pub mod verify;
 pub mod writer;
 
-pub use guard::{emulated_disk, lowered_limits, missing};
-pub use law::Overhead;
+pub use guard::{emulated_disk, lowered_limits, missing, network_mount, no_mounts};
+pub use net::{NetMount, NetSpec, Policy, Requests, probe};
+pub use overhead::Overhead;
 pub use spec::DiskSpec;
 pub use stand::{Filesystem, Stand};

@@ -1,24 +1,28 @@
-//! `cawl-lab`: an emulated disk by hand, until Ctrl-C; `cawl-lab verify`: what only a machine can show.
+//! `cawl-lab`: an emulated disk or network mount by hand, until Ctrl-C; `cawl-lab verify`: what only a
+//! machine can show.
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::Bytes;
 use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
+use cawl_lab::real::{self, Link, Place};
 use cawl_lab::verify::{self, Bench, Verdict};
 use cawl_lab::writer::{self, WriterArgs};
-use cawl_lab::{Filesystem, Stand};
+use cawl_lab::{Filesystem, NetMount, NetSpec, Requests, Stand};
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Brings up a disk of given speed under the page cache of this machine; Ctrl-C takes it down.
+/// Brings up a disk or a network mount of given speed under this machine's page cache; Ctrl-C takes it down.
 ///
-/// Prints where it is mounted and which block device it is. Needs root, /dev/fuse, losetup and mkfs.
+/// Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a disk also losetup
+/// and mkfs.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
@@ -28,6 +32,10 @@ struct Args {
     /// stall=; none for lowered limits only
     #[arg(long, default_value = "ssd")]
     disk: String,
+    /// A network mount instead: LATENCY,BANDWIDTH as in 150us,100MB/s, then policy=none, read-only,
+    /// write-through or write-back, request=4K to 1M (128K) and size=GIB
+    #[arg(long, value_name = "SPEC", conflicts_with_all = ["disk", "filesystem"])]
+    net: Option<NetSpec>,
     /// What to make on it
     #[arg(long, value_enum, default_value = "ext4")]
     filesystem: Filesystem,
@@ -47,6 +55,27 @@ enum Task {
     Verify(VerifyArgs),
     /// Does nothing but write, to be traced; prints what the kernel counted for each thread
     Write(WriterArgs),
+    /// Runs a command on a network filesystem, with the mount as its working directory; nothing is left of it
+    ///
+    /// The exit code is the command's. NFS is mounted in user-mode-linux, whose root is this machine's; the
+    /// command's output comes when it has ended.
+    Run {
+        /// sshfs or nfs, then LATENCY,BANDWIDTH as in sshfs,150us,100MB/s; or an emulated mount as of --net
+        place: Place,
+        /// The command
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Connects with a command, delayed, for ssh
+    #[command(hide = true)]
+    Relay {
+        link: Link,
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Measures requests to a mount that does not pace yet, for the process that serves it
+    #[command(hide = true)]
+    Probe { mount: PathBuf, largest: usize, rounds: usize },
 }
 
 #[derive(Parser)]
@@ -76,8 +105,14 @@ fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
+        Some(Task::Run { place, command }) => match run(*place, command) {
+            Ok(code) => return code.into(),
+            Err(error) => Err(error),
+        },
+        Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
         Some(Task::Verify(args)) => verify(args),
         Some(Task::Write(args)) => writer::write(args).map(|()| true),
+        Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),
         None => serve(&args).map(|()| true),
     };
     match done {
@@ -132,11 +167,17 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         Some((background, hard)) => Some(LoweredLimits::lower(background, hard, || true)?),
         None => None,
     };
-    let stand = match args.disk.as_str() {
-        "none" => None,
-        disk => Some(Stand::bring_up(disk.parse()?, args.filesystem).context("the disk did not come up")?),
+    let served = match (args.net, args.disk.as_str()) {
+        (Some(spec), _) => {
+            let program = std::env::current_exe()?;
+            Served::Net(NetMount::bring_up(&program, spec).context("the network mount did not come up")?)
+        }
+        (None, "none") => Served::Nothing,
+        (None, disk) => {
+            Served::Disk(Stand::bring_up(disk.parse()?, args.filesystem).context("the disk did not come up")?)
+        }
     };
-    announce(args, stand.as_ref())?;
+    announce(args, &served)?;
     if args.supervised {
         std::thread::spawn(move || {
             // Whatever arrives means nothing; the end means that nobody needs the disk any more.
@@ -148,24 +189,52 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn announce(args: &Args, stand: Option<&Stand>) -> anyhow::Result<()> {
+/// What runs until the end.
+enum Served {
+    Disk(Stand),
+    Net(NetMount),
+    Nothing,
+}
+
+fn announce(args: &Args, served: &Served) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let ready = stand.map_or_else(Ready::default, |stand| Ready {
-        mount: stand.mount_point(),
-        device: stand.device().to_owned(),
-        floor: stand.overhead().write.0,
-    });
+    let (ready, overhead) = match served {
+        Served::Disk(stand) => {
+            let ready =
+                Ready { mount: stand.mount_point(), device: stand.device().into(), ..Ready::default() };
+            (ready, stand.overhead())
+        }
+        Served::Net(mount) => (Ready { mount: mount.mount_point(), ..Ready::default() }, mount.overhead()),
+        Served::Nothing => Default::default(),
+    };
     if args.supervised {
-        serde_json::to_writer(&mut out, &ready)?;
+        serde_json::to_writer(&mut out, &Ready { floor: overhead.write.0, ..ready })?;
         writeln!(out)?;
-    } else if let Some(stand) = stand {
-        let overhead = stand.overhead();
-        writeln!(out, "{} on {}, mounted at {}", args.disk, ready.device.display(), ready.mount.display())?;
-        writeln!(
-            out,
-            "without pacing: write {} + {:.3} ns/B, read {} + {:.3} ns/B, flush {}",
-            overhead.write.0, overhead.write.1, overhead.read.0, overhead.read.1, overhead.flush
-        )?;
+        return Ok(out.flush()?);
+    }
+    let at = ready.mount.display();
+    match (served, &args.net) {
+        (Served::Disk(_), _) => {
+            writeln!(out, "{} on {}, mounted at {at}", args.disk, ready.device.display())?;
+            writeln!(out, "without pacing: {overhead}, flush {}", overhead.flush)?;
+        }
+        (Served::Net(_), Some(spec)) => {
+            writeln!(out, "{spec}, mounted at {at}, requests counted in {at}/{}", Requests::FILE)?;
+            writeln!(out, "overhead: {overhead}, without data {}", overhead.flush)?;
+            if overhead.write.0 > spec.latency {
+                writeln!(out, "the latency here is at least {}", overhead.write.0)?;
+            }
+        }
+        _ => {}
     }
     Ok(out.flush()?)
+}
+
+fn run(place: Place, command: &[OsString]) -> anyhow::Result<u8> {
+    real::run(&std::env::current_exe()?, place, command)
+}
+
+fn probe(mount: &Path, largest: usize, rounds: usize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(&cawl_lab::probe(mount, largest, rounds)?)?);
+    Ok(())
 }

@@ -5,23 +5,21 @@
 //! reason: a process that serves a disk must not wait for it.
 
 use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
 use cawl_core::Nanos;
-use cawl_host::direct::AlignedBuffer;
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use nix::fcntl::OFlag;
 
 use crate::clock;
 use crate::command::run;
 use crate::image::{self, Disk, Image};
-use crate::law::Overhead;
 use crate::leftovers;
+use crate::overhead::{self, Overhead};
 use crate::spec::DiskSpec;
 
 /// The filesystem on the disk.
@@ -52,9 +50,7 @@ impl Stand {
     /// Starts a disk.
     pub fn bring_up(spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<Stand> {
         clock::wake_precisely();
-        leftovers::clean_up();
-        let directory = leftovers::directory_of(std::process::id());
-        fs::DirBuilder::new().mode(0o755).create(&directory)?;
+        let directory = leftovers::own_directory()?;
         let mut stand = Stand {
             directory,
             disk: Disk::new(spec),
@@ -65,7 +61,7 @@ impl Stand {
         };
         stand.serve(spec)?;
         let device = stand.attach()?;
-        let overhead = measure(&device)?;
+        let overhead = overhead_of(&device)?;
         stand.overhead = overhead;
         stand.mount(&device, filesystem)?;
         stand.disk.pace(overhead);
@@ -168,51 +164,12 @@ impl Drop for Stand {
     }
 }
 
-/// Time of single requests to an idle device, without pacing. Other programs only add to it, in bursts, so it
-/// is the fastest of many short rounds.
-fn measure(device: &Path) -> anyhow::Result<Overhead> {
-    const SMALL: usize = 4 << 10;
+/// The cost of a request to an idle device, without pacing.
+fn overhead_of(device: &Path) -> anyhow::Result<Overhead> {
     /// A single request even with scattered memory: a loop device takes 128 segments in one.
     const LARGE: usize = 512 << 10;
-    const ROUNDS: usize = 16;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(OFlag::O_DIRECT.bits())
-        .open(device)
-        .with_context(|| format!("cannot open {}", device.display()))?;
-    let mut buffer = AlignedBuffer::new(LARGE);
-    let mut best = [f64::INFINITY; 5];
-    for _ in 0..ROUNDS {
-        let buffer = buffer.bytes_mut();
-        let round = [
-            median(24, || file.write_all_at(&buffer[..SMALL], 0))?,
-            median(6, || file.write_all_at(buffer, 0))?,
-            median(24, || file.read_exact_at(&mut buffer[..SMALL], 0))?,
-            median(6, || file.read_exact_at(buffer, 0))?,
-            median(24, || file.sync_all())?,
-        ];
-        for (best, time) in best.iter_mut().zip(round) {
-            *best = best.min(time);
-        }
-    }
-    let line = |small: f64, large: f64| {
-        let per_byte = (large - small).max(0.0) / (LARGE - SMALL) as f64;
-        (Nanos::new(small - per_byte * SMALL as f64), per_byte)
-    };
-    Ok(Overhead { write: line(best[0], best[1]), read: line(best[2], best[3]), flush: Nanos::new(best[4]) })
-}
-
-/// Median time of `count` requests, in ns.
-fn median(count: usize, request: impl FnMut() -> io::Result<()>) -> anyhow::Result<f64> {
-    cawl_core::median(&times(count, request)?).context("no request was made")
-}
-
-/// Times of `count` requests, in ns.
-pub(crate) fn times(count: usize, mut request: impl FnMut() -> io::Result<()>) -> io::Result<Vec<f64>> {
-    let timed = |_| {
-        let start = cawl_host::now();
-        request().map(|()| cawl_host::now().since(start).get())
-    };
-    (0..count).map(timed).collect()
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).custom_flags(OFlag::O_DIRECT.bits()).open(device);
+    let file = file.with_context(|| format!("cannot open {}", device.display()))?;
+    Ok(overhead::measure(&file, LARGE, overhead::ROUNDS, 0.5, || file.sync_all())?)
 }

@@ -1,4 +1,4 @@
-//! The content of the disk, in little memory: pages of equal bytes are not stored.
+//! The content of a disk or file, in little memory: pages of equal bytes are not stored.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 256;
 const REGION: usize = PAGE * PAGES;
 
-/// The content of a disk; zeros where nothing was written.
+/// The content of a disk or file; zeros where nothing was written.
 #[derive(Debug, Default)]
 pub struct Store {
     regions: HashMap<u64, Region>,
@@ -53,6 +53,16 @@ impl Store {
                 Some(Region::Uniform(byte)) => out.fill(*byte),
                 Some(Region::Pages(pages)) => read_pages(pages, within, out),
             }
+        }
+    }
+
+    /// Forgets everything from `end` on: zeros again.
+    pub fn cut(&mut self, end: u64) {
+        let (first, within) = (end / REGION as u64, (end % REGION as u64) as usize);
+        let kept = first + u64::from(within > 0);
+        self.regions.retain(|region, _| *region < kept);
+        if let Some(region) = self.regions.get_mut(&first).filter(|_| within > 0) {
+            write_pages(region.pages(), within, &vec![0; REGION - within]);
         }
     }
 
@@ -139,6 +149,20 @@ mod tests {
         assert_eq!(store.stored_pages(), 0);
         store.write(0, &vec![0; 16 * REGION]);
         assert!(store.regions.is_empty());
+    }
+
+    #[test]
+    fn what_was_cut_off_is_zeros() {
+        for end in [0, 1, PAGE, REGION - 1, REGION, REGION + 5, 2 * REGION + PAGE] {
+            let mut store = Store::default();
+            let written: Vec<u8> = (0..3 * REGION).map(|i| 1 + (i % 251) as u8).collect();
+            store.write(0, &written);
+            store.cut(end as u64);
+            let mut out = vec![7; 3 * REGION];
+            store.read(0, &mut out);
+            assert!(out[..end] == written[..end] && out[end..].iter().all(|byte| *byte == 0), "{end}");
+            assert!(store.stored_pages() <= end.div_ceil(PAGE), "{end}");
+        }
     }
 
     #[test]

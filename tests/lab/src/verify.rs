@@ -9,6 +9,7 @@ mod calibrate;
 pub mod causes;
 pub mod cgroup;
 mod disk;
+mod net;
 mod tune;
 pub mod writers;
 
@@ -20,7 +21,8 @@ use cawl_core::quantile;
 use cawl_host::emulated::Lab;
 use serde::Serialize;
 
-use crate::{DiskSpec, Filesystem, emulated_disk};
+use crate::command::Lacking;
+use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
 
 /// One measurement of one figure.
 #[derive(Clone, Debug, Serialize)]
@@ -41,11 +43,6 @@ impl Figure {
         Figure { what: what.into(), target, tolerance: target * fraction + fixed, found }
     }
 }
-
-/// What this machine lacks for a check.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Lacking(String);
 
 /// What checks are given.
 pub struct Bench {
@@ -81,6 +78,14 @@ const CHECKS: &[Check] = &[
     check("disk-nvme", false, |bench| disk::constants(bench, DiskSpec::NVME)),
     check("disk-custom", false, |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?)),
     check("queue", true, disk::queue),
+    check("net-none", false, |bench| of_link(bench, Policy::None, "150us")),
+    check("net-read-only", false, |bench| of_link(bench, Policy::ReadOnly, "150us")),
+    check("net-write-through", false, |bench| of_link(bench, Policy::WriteThrough, "150us")),
+    check("net-write-back", true, |bench| of_link(bench, Policy::WriteBack, "150us")),
+    check("net-near", false, |bench| of_link(bench, Policy::None, "15us")),
+    check("net-far", false, |bench| of_link(bench, Policy::WriteThrough, "10ms")),
+    check("net-close", false, net::close_flushes),
+    check("net-queue", false, net::queue),
     check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
     check("calibrate-hdd", false, |bench| calibrate::constants(bench, DiskSpec::HDD)),
     check("calibrate-nvme", false, |bench| calibrate::constants(bench, DiskSpec::NVME)),
@@ -103,6 +108,10 @@ const CHECKS: &[Check] = &[
     check("causes-preempted", false, |bench| causes::check(bench, "causes-preempted")),
     check("causes-stalls", false, |bench| causes::check(bench, "causes-stalls")),
 ];
+
+fn of_link(bench: &Bench, policy: Policy, latency: &str) -> anyhow::Result<Vec<Figure>> {
+    net::constants(bench, NetSpec { policy, ..net::fast(latency)? })
+}
 
 /// What became of a figure or of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,12 +3,13 @@
 //! Needs root, /dev/fuse and loop devices; says `SKIPPED:` where one of them is missing.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use crate::util::{LAB, alone, beside_others, direct, mounted, possible, sysctl};
+use crate::util::{
+    ENDING, ENDINGS, LAB, alone, beside_others, direct, end_by, ended, mounted, no_mount_is_left, possible,
+    sysctl,
+};
 use cawl_core::Bytes;
 use cawl_host::direct::AlignedBuffer;
 use cawl_kit::{eventually, find};
@@ -63,46 +64,21 @@ fn dirty_limits_are_lowered_and_put_back() {
     assert!(before.iter().all(|ratio| *ratio != 0) || sysctl("dirty_bytes") != Bytes::mib(600).0);
 }
 
-/// Runs this test binary again as a user of a disk, which tells where its disk is.
-fn victim(ending: &str) -> (std::process::Child, PathBuf, PathBuf) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "disk::the_user_of_a_disk", "--nocapture", "--ignored"])
-        .env("CAWL_LAB_ENDING", ending)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let out = BufReader::new(child.stdout.take().unwrap());
-    let told =
-        out.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("DISK ").map(str::to_owned));
-    let told = told.expect("the child brings up its disk");
-    let (mount, device) = told.split_once(' ').unwrap();
-    (child, PathBuf::from(mount), PathBuf::from(device))
-}
-
 #[test]
 #[ignore = "is run by the tests below, in a process of its own"]
 fn the_user_of_a_disk() {
-    let Ok(ending) = std::env::var("CAWL_LAB_ENDING") else { return };
+    let Ok(ending) = std::env::var(ENDING) else { return };
     let spec = "100,10,0,0.1,size=1".parse().unwrap();
     let limits = Some((Bytes::mib(400), Bytes::mib(700)));
     let disk = emulated_disk(Path::new(LAB), spec, Filesystem::Ext4, limits).unwrap();
     // Dirty pages that are still to be written when the end comes.
     fs::write(disk.ready.mount.join("file"), vec![1; 30 << 20]).unwrap();
-    println!("DISK {} {}", disk.ready.mount.display(), disk.ready.device.display());
-    std::io::stdout().flush().unwrap();
-    if ending == "panic" {
-        panic!("as a test does");
-    }
-    // Until the other end closes it, or a signal comes.
-    drop(std::io::stdin().lines().next());
+    end_by(&ending, &disk.ready);
 }
 
 fn nothing_is_left(mount: &Path) {
-    eventually(&format!("{} is gone", mount.display()), || {
-        !mounted(mount) && !mount.parent().unwrap().exists() && sysctl("dirty_bytes") != Bytes::mib(700).0
-    });
+    no_mount_is_left(mount);
+    eventually("the limits are put back", || sysctl("dirty_bytes") != Bytes::mib(700).0);
 }
 
 #[test]
@@ -111,17 +87,8 @@ fn nothing_is_left_after_a_panic_or_a_signal() {
         return;
     }
     let _alone = alone();
-    for ending in ["panic", "INT", "TERM", "KILL"] {
-        let (mut child, mount, device) = victim(ending);
-        assert!(ending == "panic" || mounted(&mount));
-        let pid = Pid::from_raw(child.id() as i32);
-        match ending {
-            "INT" => kill(pid, Signal::SIGINT).unwrap(),
-            "TERM" => kill(pid, Signal::SIGTERM).unwrap(),
-            "KILL" => kill(pid, Signal::SIGKILL).unwrap(),
-            _ => {}
-        }
-        child.wait().unwrap();
+    for ending in ENDINGS {
+        let (mount, device) = ended("disk::the_user_of_a_disk", ending);
         nothing_is_left(&mount);
         let backing = fs::read_to_string(
             Path::new("/sys/block").join(device.file_name().unwrap()).join("loop/backing_file"),

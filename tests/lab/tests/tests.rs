@@ -1,5 +1,5 @@
-//! The lab's tests: the emulated disk, and `cawl-cli calibrate` and `experiment` on it and on other
-//! filesystems.
+//! The lab's tests: the emulated disk, network mounts, and `cawl-cli calibrate` and `experiment` on a disk
+//! and on other filesystems.
 //!
 //! They need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
 //! how fast this machine is; that is `cawl-lab verify`.
@@ -9,5 +9,7 @@ mod calibrate;
 mod disk;
 mod experiment;
 mod mounts;
+mod net;
+mod real;
 mod recorded;
 mod util;

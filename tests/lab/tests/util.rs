@@ -1,15 +1,18 @@
 //! What the lab's tests share.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
+use cawl_kit::eventually;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -133,4 +136,56 @@ pub fn stop(child: &mut Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     let status = child.wait().unwrap();
     assert_eq!(status.signal(), Some(signal as i32), "{status}");
+}
+
+/// The variable that tells a test that is run by another one how to end.
+pub const ENDING: &str = "CAWL_LAB_ENDING";
+/// The ways in which the user of a disk or mount ends.
+pub const ENDINGS: [&str; 4] = ["panic", "INT", "TERM", "KILL"];
+
+/// Runs this test binary again as the user of a disk or mount, by the name of an ignored test that calls
+/// [`end_by`], until it has ended; returns where it was mounted, and its device.
+pub fn ended(user: &str, ending: &str) -> (PathBuf, PathBuf) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", user, "--nocapture", "--ignored"])
+        .env(ENDING, ending)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let told =
+        out.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("SERVED ").map(str::to_owned));
+    let told = told.expect("the child brings up what it uses");
+    let (mount, device) = told.split_once(' ').unwrap();
+    let mount = PathBuf::from(mount);
+    assert!(ending == "panic" || mounted(&mount));
+    let pid = Pid::from_raw(child.id() as i32);
+    match ending {
+        "INT" => kill(pid, Signal::SIGINT).unwrap(),
+        "TERM" => kill(pid, Signal::SIGTERM).unwrap(),
+        "KILL" => kill(pid, Signal::SIGKILL).unwrap(),
+        _ => {}
+    }
+    child.wait().unwrap();
+    (mount, PathBuf::from(device))
+}
+
+/// The end of a user that [`ended`] runs: a panic, or a signal that it waits for.
+pub fn end_by(ending: &str, ready: &Ready) {
+    println!("SERVED {} {}", ready.mount.display(), ready.device.display());
+    std::io::stdout().flush().unwrap();
+    if ending == "panic" {
+        panic!("as a test does");
+    }
+    // Until the other end closes it, or a signal comes.
+    drop(std::io::stdin().lines().next());
+}
+
+/// Waits until a mount and its folder are gone.
+pub fn no_mount_is_left(mount: &Path) {
+    eventually(&format!("{} is gone", mount.display()), || {
+        !mounted(mount) && !mount.parent().unwrap().exists()
+    });
 }

@@ -49,7 +49,7 @@ impl Stopwatch {
 }
 
 /// The time a measurement took, without the waits. A longer wait lies partly outside the measurement.
-fn without(took: Nanos, waited: Nanos) -> Nanos {
+pub fn without(took: Nanos, waited: Nanos) -> Nanos {
     if waited < took { took.saturating_sub(waited) } else { took }
 }
 

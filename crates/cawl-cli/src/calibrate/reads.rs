@@ -8,7 +8,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, Modes, quantile};
@@ -41,9 +40,14 @@ const BRIEF_FAR: u64 = 32 << 20;
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
-/// Bytes of a file that are read ahead.
-const AHEAD: usize = 128 << 20;
-const BRIEF_AHEAD: usize = 32 << 20;
+/// Times that a file is read ahead; windows of readahead before it is timed, and while it is, but so many bytes
+/// at least.
+const AHEAD: usize = 3;
+const BEFORE: usize = 2;
+const WINDOWS: usize = 8;
+const LEAST_AHEAD: usize = 16 << 20;
+/// Of so many calls one waits, if the requests of a window come together.
+const WAITERS: usize = 10;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -100,7 +104,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         let hot_times = run_of_sizes(bench, &hot, HOT, HOT_SIZES, buffer)?;
         round.hot.push(per_byte(HOT_SIZES, hot_times, call));
         let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
-        round.folio.push(per_folio(pages, hot_times[1]));
+        round.folio.push((pages - hot_times[1]) / (FOLIOS / PAGE - 1) as f64);
         let mut far_call = None;
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
@@ -109,7 +113,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         }
         if pages_length > 0 {
             let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
-            round.folio_far.extend(far_call.map(|call| per_folio(pages, call)));
+            // That of the large folio counts for nothing beside them.
+            round.folio_far.extend(far_call.map(|call| (pages - call) / (FOLIOS / PAGE) as f64));
         }
         opening(bench, index, &mut round)?;
         round.fresh.push(holes(bench, buffer)?);
@@ -212,11 +217,6 @@ fn per_byte<const N: usize>(sizes: [usize; N], times: [f64; N], call: f64) -> f6
     sizes.into_iter().zip(times).map(of).sum::<f64>() / N as f64
 }
 
-/// What each folio beyond the first takes of a call of [`FOLIOS`].
-fn per_folio(pages: f64, large: f64) -> f64 {
-    (pages - large) / (FOLIOS / PAGE - 1) as f64
-}
-
 /// Calls of parts of a page, at the end of the file, and of no bytes.
 fn small(bench: &Bench, file: &File, buffer: &mut [u8], round: &mut Reads) -> anyhow::Result<()> {
     let pages = NEAR / PAGE;
@@ -300,6 +300,8 @@ pub struct DeviceReads {
     pub latency: Option<Estimate>,
     /// Per byte, of a file that is read ahead.
     pub ahead: Option<Estimate>,
+    /// The requests of a window are complete together.
+    pub together: bool,
     /// Of a block away from the one before, without the transfer, in the device's own cache.
     pub cached_latency: Option<Estimate>,
     /// Per byte, of what is there.
@@ -349,32 +351,61 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
         Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
     };
     let page = PAGE as f64;
+    let (ahead, together) = ahead(bench, buffer.bytes_mut())?;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
-        ahead: ahead(bench)?,
+        ahead,
+        together,
         cached_latency: without(cached.map_or(per_byte, |cached| cached.value) * page, &from_cache),
         cached,
     })
 }
 
-/// What a byte takes of the file of the device, dropped from the page cache and read through it. Where the
-/// processor takes longer than the device, it is what the processor takes.
-fn ahead(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
-    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok(None) };
-    let length = (file.metadata()?.len() as usize).min(if bench.brief { BRIEF_AHEAD } else { AHEAD });
-    let mut buffer = AlignedBuffer::new(HOLES_CALL);
-    let mut found = Vec::new();
-    bench.repeat(|bench, _| {
-        bench.go_on()?;
+/// What a byte takes of the file of the device, dropped from the page cache and read through it in sequence,
+/// behind the first windows of readahead, which are smaller than the others. Where the processor takes longer
+/// than the device, it is what the processor takes.
+fn ahead(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<(Option<Estimate>, bool)> {
+    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok((None, false)) };
+    let window = bench.place.readahead().map_or(0, |window| window.0 as usize);
+    let begin = (BEFORE * window).next_multiple_of(LARGEST);
+    let most = begin + LEAST_AHEAD.max(WINDOWS * window);
+    let end = most.min(file.metadata()?.len() as usize) / LARGEST * LARGEST;
+    if begin >= end {
+        return Ok((None, false));
+    }
+    let (mut found, mut together) = (Vec::with_capacity(AHEAD), 0);
+    for _ in 0..if bench.brief { 1 } else { AHEAD } {
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-        let begin = Instant::now();
-        for at in (0..length).step_by(HOLES_CALL) {
-            file.read_at(buffer.bytes_mut(), at as u64)?;
-        }
-        found.push(begin.elapsed().as_nanos() as f64 / length.max(1) as f64);
-        Ok(())
-    })?;
-    Ok(Estimate::of(&found).filter(|_| length > 0))
+        // Opened anew, since an open file knows where it was read before.
+        let file = bench.scratch.again("device", OFlag::empty())?;
+        let mut read = |from: usize, to: usize| {
+            let mut times = Vec::with_capacity((to - from) / HOLES_CALL);
+            for at in (from..to).step_by(HOLES_CALL) {
+                bench.go_on()?;
+                times.push(timed(|| Ok(file.read_exact_at(&mut buffer[..HOLES_CALL], at as u64)?))?);
+            }
+            anyhow::Ok(times)
+        };
+        read(0, begin)?;
+        let times = read(begin, end)?;
+        found.push(times.iter().sum::<f64>() / (end - begin) as f64);
+        together += usize::from(come_together(&times));
+    }
+    let calm = quantile(&found, 0.25).unwrap_or(f64::NAN);
+    let together = 2 * together > found.len();
+    Ok((Estimate::of(&found).map(|found| Estimate { value: calm, ..found }), together))
+}
+
+/// Whether few calls of a row do the waiting for all. If requests come one after another, one call of five
+/// waits for each of them; if those of a window come together, one call of a window, which has more requests
+/// than that.
+fn come_together(times: &[f64]) -> bool {
+    let usual = quantile(times, 0.5).unwrap_or(0.0);
+    let mut waits: Vec<f64> = times.iter().map(|time| (time - usual).max(0.0)).collect();
+    waits.sort_by(|a, b| b.total_cmp(a));
+    let few = waits.iter().take(waits.len() / WAITERS).sum::<f64>();
+    let all = waits.iter().sum::<f64>();
+    all > usual * times.len() as f64 / 4.0 && few > 0.8 * all
 }
 
 /// How much rarer second readings must be among the slow ones than first readings, for the device to have a
@@ -436,9 +467,20 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_and_a_folio() {
+    fn few_calls_wait_if_requests_come_together() {
+        let row = |every: usize, wait: f64| -> Vec<f64> {
+            (0..512).map(|at| if at % every == 0 { 20e3 + wait } else { 20e3 }).collect()
+        };
+        assert!(come_together(&row(32, 4e6)));
+        assert!(!come_together(&row(5, 600e3)));
+        assert!(!come_together(&row(32, 20e3)), "hardly anything waits");
+        assert!(!come_together(&[]));
+    }
+
+    #[test]
+    fn a_byte_takes_what_the_call_does_not() {
         let times = HOT_SIZES.map(|size| 300.0 + 0.02 * size as f64);
         assert!((per_byte(HOT_SIZES, times, 300.0) - 0.02).abs() < 1e-12);
-        assert!((per_folio(1600.0 + 15.0 * 45.0, 1600.0) - 45.0).abs() < 1e-9);
+        assert_eq!(per_byte(HOT_SIZES, [100.0; 3], 300.0), 0.0);
     }
 }

@@ -64,7 +64,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("read at the end of a file", calls.empty_read.map(time)),
         ("read of no bytes, mode switch", calibration.extra.mode_switch.map(time)),
         ("further folio of a read", calls.read_folio.map(time)),
-        ("the same, from memory", calls.read_folio_far.map(time)),
+        ("folio of a read from memory", calls.read_folio_far.map(time)),
         ("open", calls.open.map(time)),
         ("creating a file, beyond", calls.create.map(time)),
         ("close", calls.close.map(time)),

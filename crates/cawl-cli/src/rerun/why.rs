@@ -7,6 +7,7 @@ use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 pub enum Why {
     Failed,
     NotOnFile,
+    OnlyReads,
     NotRepeatable,
     UnknownFile,
     NotOpen,
@@ -18,6 +19,7 @@ impl Why {
         match self {
             Why::Failed => "failed in the trace",
             Why::NotOnFile => "not on a file",
+            Why::OnlyReads => "only reads",
             Why::NotRepeatable => "no call that a rerun makes",
             Why::UnknownFile => "of a file or place that the trace does not tell",
             Why::NotOpen => "of a descriptor without other calls",
@@ -32,8 +34,11 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
     let is_file = matches!(event.kind, FileKind::Regular | FileKind::Directory) && event.fd >= 0;
     match event.op {
         _ if event.returned < 0 || event.errno != 0 => Some(Why::Failed),
-        Read | Pread | StreamRead | MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn
-        | StreamExit => Some(Why::NotRepeatable),
+        Read | Pread | StreamRead | Resident => Some(Why::OnlyReads),
+        Open | StreamOpen | Close | StreamClose | Dup if !event.has(flag::WRITABLE | flag::TRUNC) => {
+            Some(Why::OnlyReads)
+        }
+        MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn | StreamExit => Some(Why::NotRepeatable),
         // A reflink copies nothing.
         CopyRange if event.has(flag::ESTIMATED) => Some(Why::NotRepeatable),
         Unlink | Rename | Fork | Sync => None,

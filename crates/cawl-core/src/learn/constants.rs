@@ -65,6 +65,11 @@ fn of_time(measured: &Measured<Nanos>) -> (f64, f64) {
     spread(measured, Nanos::as_seconds, LEAST.as_seconds())
 }
 
+/// The same of what takes less than [`LEAST`] and depends little on what the program does.
+fn of_short_time(measured: &Measured<Nanos>) -> (f64, f64) {
+    spread(measured, Nanos::as_seconds, 0.0)
+}
+
 /// The same of a time that a profile may not have.
 fn of_known(measured: Option<&Measured<Nanos>>, unknown: f64) -> (f64, f64) {
     measured.map_or((0.0, unknown), of_time)
@@ -148,16 +153,11 @@ pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<5> {
     let (calls, memory) = (&profile.calls, &profile.memory);
     let byte = of_rate(&memory.read.unwrap_or(memory.cached));
     let fresh = of_rate(&memory.read_fresh.unwrap_or(memory.fresh));
-    let folio = of_known(calls.read_folio.as_ref(), FOLIO_READ);
-    let far = of_known(calls.read_folio_far.or(calls.read_folio).as_ref(), FOLIO_READ);
+    let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
+    let folio = |known: Option<Measured<Nanos>>| known.as_ref().map_or((0.0, FOLIO_READ), of_short_time);
+    let call = of_short_time(&calls.read.unwrap_or(calls.write));
     Bank::new(
-        [
-            of_time(&calls.read.unwrap_or(calls.write)),
-            byte,
-            folio,
-            far,
-            ((fresh.0 - byte.0).max(BYTES.0), fresh.1),
-        ],
+        [call, byte, folio(calls.read_folio), folio(calls.read_folio_far.or(calls.read_folio)), page],
         [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES],
         memories,
     )
@@ -174,8 +174,8 @@ pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<3> {
 /// Opening, creating and closing a file.
 pub(super) fn opening(profile: &HostProfile, memories: Memories) -> Bank<3> {
     let calls = &profile.calls;
-    let open = of_time(&calls.open.unwrap_or(calls.write));
-    let close = of_time(&calls.close.or(calls.empty).unwrap_or(calls.write));
+    let open = of_short_time(&calls.open.unwrap_or(calls.write));
+    let close = of_short_time(&calls.close.or(calls.empty).unwrap_or(calls.write));
     Bank::new([open, of_known(calls.create.as_ref(), FIRST), close], [CALLS, SURCHARGES, CALLS], memories)
 }
 

@@ -67,6 +67,8 @@ pub struct File {
     pub grown: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
+    /// Bytes that all calls had copied when it was last read or written through the cache; 0: it was not.
+    copied: u64,
     /// What of it was cached before the first call is known.
     pub told: bool,
     /// Pages before its end of which nothing is on the device.
@@ -158,6 +160,8 @@ pub struct Cache {
     /// Number of files at which those long untouched are next looked for.
     sweep_at: usize,
     last: Option<(FileId, u32)>,
+    /// Bytes that calls have copied.
+    copied: u64,
     /// In a copy to look ahead with.
     lazy: Option<Box<Lazy>>,
 }
@@ -507,6 +511,15 @@ impl Cache {
         let now = file.clean.blocks();
         self.clean_blocks = self.clean_blocks + now - blocks;
         self.forget();
+    }
+
+    /// A file is read or written, so many bytes of it. How many bytes were copied since it last was; more than
+    /// any cache has room for, if it was not.
+    pub fn touch(&mut self, at: u32, bytes: u64) -> u64 {
+        self.copied = self.copied.saturating_add(bytes);
+        let copied = self.copied;
+        let before = std::mem::replace(&mut self.file_mut(at).copied, copied);
+        if before == 0 { u64::MAX } else { copied - before - bytes }
     }
 
     /// A file that was met before.

@@ -194,6 +194,7 @@ impl Kernel {
         let mut device = Device::new(dev, rate, base, queue, bounds, self.machine.now);
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
+        self.reads.meet(dev, of.completes_together);
         let far = Far::of(&self.profile, of);
         // A server keeps the journal to itself.
         device.commit = if far.is_some() { 0.0 } else { of.commit.as_seconds() };

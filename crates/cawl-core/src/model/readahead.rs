@@ -72,8 +72,7 @@ impl Readahead {
             return alone(wanted);
         }
         let most = self.most(most, wanted, request);
-        let goes_on = self.latest.is_some_and(|latest| index.wrapping_sub(latest) <= 1);
-        if index == 0 || wanted > most || goes_on {
+        if index == 0 || wanted > most || self.goes_on(index) {
             self.size = first_size(wanted, most);
             self.ahead = if self.size > wanted { self.size - wanted } else { self.size / 2 };
         } else {
@@ -105,6 +104,11 @@ impl Readahead {
         }
         self.ahead = self.size;
         Some(self.open())
+    }
+
+    /// A read that begins at this page goes on where the latest one ended.
+    pub fn goes_on(&self, index: u64) -> bool {
+        self.latest.is_some_and(|latest| index.wrapping_sub(latest) <= 1)
     }
 
     /// The page that was to be marked was cached already.

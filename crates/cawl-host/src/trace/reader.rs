@@ -5,6 +5,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use cawl_core::{Births, Record, Told};
+use cawl_wire::{Op, flag};
 
 use super::codec::{self, Entry};
 use super::{
@@ -14,6 +15,8 @@ use super::{
 
 /// The first version whose calls have the births of files.
 const BIRTHS_SINCE: u16 = 2;
+/// The first version in which the pending fields of stream reads are about what was read ahead.
+const READS_AHEAD_SINCE: u16 = 8;
 
 /// What a reader could not deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +73,8 @@ pub struct TraceReader<R> {
     damage: Damage,
     closed: bool,
     end_of_input: bool,
+    /// The pending fields of stream reads tell of what was read ahead.
+    reads_ahead: bool,
     /// For a trace without births.
     births: Option<Births>,
     /// To be delivered before anything else.
@@ -122,6 +127,7 @@ impl<R: Read> TraceReader<R> {
             damage: Damage::default(),
             closed: false,
             end_of_input: false,
+            reads_ahead: version >= READS_AHEAD_SINCE,
             births: (version < BIRTHS_SINCE).then(Births::default),
             waiting: None,
         })
@@ -141,6 +147,12 @@ impl<R: Read> TraceReader<R> {
                     Some(Entry::Record(mut record)) => {
                         self.taken = self.filled - left;
                         self.delivered += 1;
+                        if let Record::Event(event) = &mut record
+                            && !self.reads_ahead
+                            && event.op == Op::StreamRead
+                        {
+                            event.flags &= !flag::STREAM_KNOWN;
+                        }
                         match self.births.as_mut().map_or(Told::AsItIs, |births| births.take(&mut record)) {
                             Told::AsItIs => return Ok(Some(record)),
                             Told::After(first) => {

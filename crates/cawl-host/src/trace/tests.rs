@@ -4,7 +4,7 @@ use cawl_core::{
     DeviceCounters, FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session,
     SessionEnd, Time, Usage, ZoneFacts,
 };
-use cawl_wire::{Event, FileKind, Op, Rank};
+use cawl_wire::{Event, FileKind, Op, Rank, flag};
 use proptest::prelude::*;
 
 use super::writer::{WAITING, encode_block, file_header};
@@ -300,6 +300,20 @@ fn an_old_trace_tells_files_of_one_number_apart() {
         };
         assert_eq!(read.iter().map(births_of).collect::<Vec<_>>(), births, "version {version}");
         assert_eq!(damage.describe(), None);
+    }
+}
+
+/// The figures of a stream's read were once those of what it had to write.
+#[test]
+fn an_old_trace_does_not_tell_what_was_read_ahead() {
+    let mut call = Event::new(Op::StreamRead);
+    (call.returned, call.pending_after, call.flags) = (10, 4086, flag::STREAM_KNOWN);
+    for (version, refilled) in [(7, None), (8, Some(4096))] {
+        let mut bytes = trace(&[Record::Event(call)], 100);
+        bytes[8] = version;
+        let (read, _) = read(&bytes);
+        let [Record::Event(event)] = read[..] else { panic!("{read:?}") };
+        assert_eq!(event.refilled(), refilled, "version {version}");
     }
 }
 

@@ -29,7 +29,7 @@ fn opening(
     let creation = creation();
     let start = clock::now();
     let fd = call();
-    note(start, fd, flags, creation, Opening { flags: Some(flags), directory, name, files_only: false });
+    note(start, fd, flags, creation, Opening { flags: Some(flags), directory, name, ..Opening::UNKNOWN });
     fd
 }
 
@@ -57,7 +57,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
     let end = clock::now();
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
     let worth_it = flags & libc::O_PATH == 0 && (writes || flags & libc::O_DIRECTORY == 0 && reads());
-    opening.files_only = !writes;
+    (opening.files_only, opening.since) = (!writes, creation.since());
     let Some(inside) = guard::enter() else {
         descriptors::forget(fd);
         if worth_it {
@@ -69,7 +69,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
         return;
     }
     let Some(found) = session::opened(fd, worth_it.then_some(&opening)) else { return };
-    if found.size == 0 {
+    if found.size() == 0 {
         tries::opened_empty(fd);
     }
     let created = creation.flag(fd, &found);
@@ -77,7 +77,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
     record(&inside, Op::Open, (start, end), Some((fd, file)), i64::from(fd), |event| {
         // F_GETFL does not tell the flags that only mattered at the opening.
         event.flags |= descriptors::event_flags(flags & (libc::O_TRUNC | libc::O_TMPFILE)) | created;
-        event.requested = found.size;
+        event.requested = found.size();
         if flags & libc::O_CLOEXEC != 0 {
             event.flags |= flag::CLOEXEC;
         }

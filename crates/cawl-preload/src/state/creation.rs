@@ -42,10 +42,15 @@ impl Creation {
         }
     }
 
+    /// The time of the filesystems' clock that matters.
+    pub fn since(self) -> Option<(i64, u32)> {
+        if let Creation::Since(then) = self { Some(then) } else { None }
+    }
+
     /// What it means for the event of a call that succeeded. The filesystems' clock ticks every few ms: a file
     /// that another process made in the same tick is taken for this call's.
     pub fn flag(self, fd: c_int, found: &Found) -> u32 {
-        let is_new = found.size == 0
+        let is_new = found.size() == 0
             && descriptors::if_known(fd).is_some_and(|file| {
                 // It needs no question what of it is cached; if that was known, it is not the first opening.
                 file.kind() == FileKind::Regular && residency::note(file.identity())
@@ -53,7 +58,7 @@ impl Creation {
         let created = match self {
             Creation::Never => false,
             Creation::Always => true,
-            Creation::Since(then) => is_new && found.born >= then,
+            Creation::Since(_) => is_new && found.born_since(),
         };
         if created { flag::CREATED } else { 0 }
     }

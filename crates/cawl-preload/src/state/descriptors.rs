@@ -293,12 +293,19 @@ pub struct Opening {
     pub name: *const c_char,
     /// If it leads to no file, nothing is told of it.
     pub files_only: bool,
+    /// When the call began, by the clock of times of birth, if it may make a file.
+    pub since: Option<(i64, u32)>,
 }
 
 impl Opening {
     /// By a function that does not say how.
-    pub const UNKNOWN: Opening =
-        Opening { flags: None, directory: libc::AT_FDCWD, name: core::ptr::null(), files_only: false };
+    pub const UNKNOWN: Opening = Opening {
+        flags: None,
+        directory: libc::AT_FDCWD,
+        name: core::ptr::null(),
+        files_only: false,
+        since: None,
+    };
 
     /// The file, if its path follows from the name.
     fn file(&self, stat: &sys::Stat) -> Option<FileId> {
@@ -321,19 +328,30 @@ fn identify(fd: c_int, stat: &sys::Stat, opening: Option<&Opening>) -> (FileId, 
     }
 }
 
-/// What was found of a file when a descriptor was looked at.
-pub struct Found {
-    /// Its size, in bytes.
-    pub size: u64,
-    /// See [`sys::Stat::born`].
-    pub born: (i64, u32),
+/// What was found of a file when a descriptor was looked at: its size in bytes, and in the highest bit that it
+/// was born in the opening. A word, because it is handed up where the stack is used most.
+pub struct Found(u64);
+
+impl Found {
+    const BORN: u64 = 1 << 63;
+
+    /// The file's size, in bytes.
+    pub fn size(&self) -> u64 {
+        self.0 & !Found::BORN
+    }
+
+    /// It was born no earlier than [`Opening::since`].
+    pub fn born_since(&self) -> bool {
+        self.0 & Found::BORN != 0
+    }
 }
 
 /// Finds out what a descriptor leads to, and tells the daemon.
 #[inline(never)]
 pub fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, Found)> {
     let stat = sys::fstat(fd)?;
-    let found = Found { size: stat.st_size as u64, born: stat.born };
+    let born = opening.and_then(|opening| opening.since).is_some_and(|since| stat.born >= since);
+    let found = Found(stat.st_size as u64 & !Found::BORN | if born { Found::BORN } else { 0 });
     let is_file = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
     if !is_file && opening.is_some_and(|opening| opening.files_only) {
         return None;

@@ -12,10 +12,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// Ranges of a file: a bit each.
 const RANGES: u64 = 64;
-/// Longest file that is looked at as a whole, in bytes: 2048 pages.
-const WHOLE: u64 = 8 << 20;
-/// Bytes in the middle of each range that are looked at of a longer one: 32 pages.
-const SAMPLE: u64 = 128 << 10;
+/// Longest file that is looked at as a whole, in bytes. A page of its own takes the kernel some 30 ns.
+const WHOLE: u64 = 4 << 20;
+/// Bytes in the middle of each range that are looked at of a longer one.
+const SAMPLE: u64 = 64 << 10;
 /// Files remembered. One that lies at the place of another is asked again.
 const KNOWN: usize = 1 << 14;
 

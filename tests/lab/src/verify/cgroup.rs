@@ -7,18 +7,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use cawl_core::{Analysis, AnalysisOptions, HostProfile, Mode, Record};
 use cawl_host::trace::TraceReader;
 use serde_json::Value;
 
-use super::{Bench, Figure, Lacking};
-use crate::command;
+use super::{Bench, Figure};
+use crate::uml::{self, Machine};
 
-const KERNEL: &str = "linux.uml";
 /// Most time for the machine, in which it boots, calibrates, writes and stops.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Bytes of the disk's image.
@@ -56,7 +54,11 @@ fn measure(bench: &Bench, writers: &[Writer]) -> anyhow::Result<Vec<Figure>> {
             format!("run {} {} &\n", writer.group, writer.program.replace("NAME", writer.group))
         })
         + "wait\n";
-    boot(bench, out.path(), &work)?;
+    fs::write(out.path().join("work"), work)?;
+    let cli = uml::quoted(&bench.cli.to_string_lossy());
+    let script = format!("cli={cli}\n{}", include_str!("cgroup.sh"));
+    let disk = Some(DISK);
+    Machine { out: out.path(), script: &script, disk, patience: PATIENCE }.boot()?;
     let log = fs::read_to_string(out.path().join("log")).unwrap_or_default();
     ensure!(log.lines().any(|line| line == "done"), "user-mode-linux did not end its work: {log}");
     if let Some(folder) = &bench.record {
@@ -70,40 +72,6 @@ fn measure(bench: &Bench, writers: &[Writer]) -> anyhow::Result<Vec<Figure>> {
         figures.extend(judge(out.path(), writer.group)?);
     }
     Ok(figures)
-}
-
-/// Boots the machine, and waits until it has stopped.
-fn boot(bench: &Bench, out: &Path, work: &str) -> anyhow::Result<()> {
-    let quoted = |path: &Path| format!("'{}'", path.display());
-    let head = format!("#!/bin/sh\ncli={}\nout={}\n", quoted(&bench.cli), quoted(out));
-    fs::write(out.join("work"), work)?;
-    let init = out.join("init");
-    fs::write(&init, head + include_str!("cgroup.sh"))?;
-    command::run(Command::new("chmod").arg("+x").arg(&init))?;
-    let image = out.join("image");
-    fs::File::create(&image)?.set_len(DISK)?;
-    let mut machine = Command::new(KERNEL);
-    machine.args(["mem=2G", "rootfstype=hostfs", "rootflags=/", "rw", "con=null", "con0=fd:0,fd:1"]);
-    machine.arg(format!("init={}", init.display())).arg(format!("ubd0={}", image.display()));
-    // It keeps a socket in the home's .uml.
-    machine.arg(format!("uml_dir={}/", out.display())).env("HOME", out).env("TMPDIR", out);
-    machine.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = machine.spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Lacking(format!("there is no {KERNEL}; apt-get install user-mode-linux")).into()
-        }
-        _ => anyhow::Error::from(error).context(KERNEL),
-    })?;
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            anyhow::bail!("{KERNEL} did not stop within {} s", PATIENCE.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
 }
 
 /// A writer's group against what `cawl-cli run` made of it.

@@ -10,7 +10,7 @@ use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
 use super::{Bench, Figure};
-use crate::stand::times;
+use crate::overhead::undisturbed;
 use crate::{DiskSpec, Filesystem};
 
 const SMALL: usize = 4 << 10;
@@ -50,13 +50,6 @@ impl Requests {
         let small = undisturbed(200, || self.transfer(write, SMALL, false))?;
         Ok(undisturbed(100, || self.transfer(write, LARGE, false))? - small)
     }
-}
-
-/// Time of a request that no other program delayed: the first decile of `count`, in ns.
-fn undisturbed(count: usize, request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
-    let mut times = times(count, request)?;
-    times.sort_by(f64::total_cmp);
-    Ok(times[count / 10])
 }
 
 /// The constants of a disk.

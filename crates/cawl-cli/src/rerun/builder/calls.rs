@@ -17,8 +17,8 @@ const WRITE_SYNC: u32 = 4;
 
 impl Builder {
     pub(super) fn call(&mut self, event: &Event, thread: u32) {
-        if event.op == Op::StreamExit {
-            // The end of the process does it.
+        if matches!(event.op, Op::StreamExit | Op::Resident) {
+            // The end of the process does it; or it is no call.
             return;
         }
         if event.op == Op::Spawn && event.returned > 0 {

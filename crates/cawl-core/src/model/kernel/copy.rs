@@ -19,6 +19,7 @@
 use cawl_wire::{Event, Op, flag};
 
 use super::super::{CallState, LruMap, Prediction};
+use super::sync::known;
 use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
 use crate::cause::Cause;
@@ -88,7 +89,9 @@ impl Kernel {
 
     /// The source may not be cached. It is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let reading = bytes as f64 / self.profile.device_of(event.dev).read.value.get();
+        let of = self.profile.device_of(event.dev);
+        let rate = of.sequential_read.unwrap_or(of.read).value.get();
+        let reading = known(&of.read_latency) + bytes as f64 / rate;
         let spent = &call.spent;
         let copied = spent[Cause::Copy] + spent[Cause::NewPages] + spent[Cause::FlusherBeside];
         let reading = (reading - copied).max(0.0);
@@ -118,7 +121,11 @@ impl Kernel {
     pub(super) fn judge_copy(&mut self, event: &Event, prediction: &Prediction, took: f64) {
         let bytes = kernel_bytes(event);
         let copies = matches!(event.op, Op::CopyRange | Op::Sendfile);
-        if !copies || is_clone(event) || bytes < TELLING * self.constants.page {
+        if !copies || is_clone(event) {
+            return;
+        }
+        self.judge_source(event, prediction, took);
+        if bytes < TELLING * self.constants.page {
             return;
         }
         let is_shared = took * TOO_FAST < bytes as f64 * self.constants.copy_byte;
@@ -126,6 +133,10 @@ impl Kernel {
         if event.op == Op::CopyRange && is_shared != sharing.contains(&event.dev) {
             if is_shared { sharing.push(event.dev) } else { sharing.retain(|dev| *dev != event.dev) }
         }
+    }
+
+    /// The same of where the source is.
+    fn judge_source(&mut self, event: &Event, prediction: &Prediction, took: f64) {
         let source = prediction.work.source;
         if source > 0.0 {
             let was_read = self.copies.read.take(&event.pid).is_some();

@@ -127,17 +127,22 @@ impl Reads {
         self.together.iter().any(|(of, together, _)| *of == device && *together)
     }
 
-    /// A read contradicts that, or agrees.
-    fn judge_together(&mut self, device: u64, contradicts: bool) {
-        let at = self.together.iter().position(|(of, ..)| *of == device).unwrap_or_else(|| {
-            self.together.push((device, false, 0));
-            self.together.len() - 1
-        });
-        let (_, together, against) = &mut self.together[at];
+    /// A device is met that does so, or does not, as far as is known.
+    pub(super) fn meet(&mut self, device: u64, together: bool) {
+        self.together.push((device, together, 0));
+    }
+
+    /// A read contradicts that, or agrees. True if the device is taken to do otherwise from now on.
+    fn judge_together(&mut self, device: u64, contradicts: bool) -> bool {
+        let Some((_, together, against)) = self.together.iter_mut().find(|(of, ..)| *of == device) else {
+            return false;
+        };
         *against = if contradicts { *against + 1 } else { 0 };
-        if *against >= AGAINST {
+        let turns = *against >= AGAINST;
+        if turns {
             (*together, *against) = (!*together, 0);
         }
+        turns
     }
 
     /// A descriptor leads to a file anew.
@@ -203,18 +208,28 @@ impl Kernel {
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
+        let away = self.machine.cache.touch(call.file, bytes);
         let inode = self.machine.cache.file_mut(call.file);
+        // What another process has written since, or a file of no length such as those of /proc, is cached.
+        let known_end = self.constants.pages_up_to(inode.size);
+        let strange = last > inode.size;
         inode.size = inode.size.max(last);
-        let (byte, far) = match inode.size {
-            size if size <= NEAR_FILE => (self.constants.read_hot_byte, false),
-            size if size <= HOT_FILE => (self.constants.read_cached_byte, false),
+        let (byte, far) = match inode.size.max(away) {
+            away if away <= NEAR_FILE => (self.constants.read_hot_byte, false),
+            away if away <= HOT_FILE => (self.constants.read_cached_byte, false),
             _ => (self.constants.read_byte, true),
         };
+        if strange {
+            self.machine.cache.read(call.file, known_end.max(first), end);
+        }
         call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
         let (file, now) = (call.file, call.at);
-        let is_done = |of: &Coming| of.file == file && of.end <= first || of.ready(of.end - 1) + PASSED < now;
-        self.reads.coming.retain(|coming| !is_done(coming) || coming.ready(coming.end - 1) > now);
+        let is_read_now = |of: &Coming| of.file == file && of.end > first;
+        self.reads.coming.retain(|of| {
+            let ready = of.ready(of.end - 1);
+            ready > now || is_read_now(of) && ready + PASSED > now
+        });
         let key = (event.pid, event.fd);
         let mut reader = self.reads.readers.take(&key).unwrap_or_default();
         if reader.file != call.file {
@@ -245,18 +260,28 @@ impl Kernel {
             self.copy_pages(call, at, until, copying);
             at = until;
         }
-        self.pass_folios(call, first, end, far);
+        let goes_on = reader.window.goes_on(first);
+        self.pass_folios(call, first, end, (far, !goes_on));
         reader.window.read(end - 1);
         self.reads.readers.put(key, reader);
     }
 
     /// What a read of the pages from `first` up to `end` takes for each folio beyond the first.
-    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, far: bool) {
+    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
         let (first, next) = self.machine.cache.file(call.file).folios.around(first);
         let more = end.saturating_sub(next).div_ceil(next - first) as f64;
-        let each = if far { self.constants.read_folio_far } else { self.constants.read_folio };
-        call.work.read.folios[usize::from(far)] += more;
-        self.copy_out(call, more * each);
+        let (near, beyond) = (self.constants.read_folio, self.constants.read_folio_far);
+        let work = &mut call.work.read.folios;
+        let each = if far { beyond } else { near };
+        work[usize::from(far)] += more;
+        // Of one that is not in the processor's cache the call's own cost has a part, unless the processor
+        // has foreseen it.
+        let begin = if far && begins { (beyond - near).max(0.0) } else { 0.0 };
+        if begin > 0.0 {
+            work[0] -= 1.0;
+            work[1] += 1.0;
+        }
+        self.copy_out(call, more * each + begin);
     }
 
     /// Nothing says that this file was not cached, and the process has lately read nothing of that kind from
@@ -287,6 +312,12 @@ impl Kernel {
             call.work.read.fresh += (pages * self.constants.page) as f64;
             if cold.likely > 0.0 {
                 call.spent[Cause::ColdMemory] += cold.likely;
+            }
+            if !awaited {
+                // Handing it over takes the reader time that is none of its wait.
+                let submitting = pages.div_ceil(REQUEST) as f64 * self.request(call);
+                call.pass(submitting);
+                call.spent[Cause::Read] += submitting;
             }
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, folio);
@@ -359,6 +390,11 @@ impl Kernel {
         }
     }
 
+    /// What handing a request to the call's device takes, in seconds.
+    fn request(&self, call: &Call) -> f64 {
+        known(&self.profile.device_of(self.machine.devices[call.device].id).request)
+    }
+
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
@@ -401,13 +437,14 @@ impl Kernel {
         if page >= coming.first + REQUEST {
             call.work.read.later = (request - page) as f64 * coming.page;
         }
+        if together {
+            // A wait that did not come says that this was there before, and nothing of later windows.
+            let (device, all) = (call.device, call.until - call.at >= (ready - call.at) / 2.0);
+            self.reads.coming.retain(|of| of.device != device || !all && of.first != coming.first);
+        }
         if ready > call.at {
             self.wait_for_read(call, ready);
             self.reads.latest = Some((pages, call.at));
-        }
-        if together {
-            let device = call.device;
-            self.reads.coming.retain(|of| of.device != device);
         }
         until
     }
@@ -417,7 +454,7 @@ impl Kernel {
     fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
         self.reads.reached = pages;
         let read = &mut call.work.read;
-        let is_first = call.spent[Cause::Read] == 0.0;
+        let is_first = !read.told && read.ahead == 0.0;
         match self.reads.latest {
             Some((latest, when)) if latest < pages => {
                 read.told |= is_first;
@@ -476,10 +513,16 @@ impl Kernel {
         let later = work.read.later;
         if later > 0.0 {
             let without = cost - waited;
-            if self.reads.comes_together(event.dev) {
-                self.reads.judge_together(event.dev, took > without + later / 2.0);
-            } else if waited > later / 2.0 {
-                self.reads.judge_together(event.dev, took < without + waited / 4.0);
+            let turns = if self.reads.comes_together(event.dev) {
+                self.reads.judge_together(event.dev, took > without + later / 2.0)
+            } else {
+                waited > later / 2.0 && self.reads.judge_together(event.dev, took < without + waited / 4.0)
+            };
+            if turns {
+                // What was asked for has come.
+                let device = self.device(event.dev);
+                self.reads.coming.retain(|of| of.device != device);
+                self.machine.devices[device].occupied = self.machine.now;
             }
         }
         let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
@@ -497,8 +540,9 @@ impl Kernel {
     pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
         let of = &mut self.machine.devices[device];
         if self.reads.comes_together(of.id) {
-            // What was asked for has come.
-            of.occupied = of.occupied.min(self.machine.now);
+            let time = |coming: &Coming| (coming.end - coming.first) as f64 * coming.page;
+            let left = self.reads.coming.iter().filter(|coming| coming.device == device).map(time);
+            of.occupied = self.machine.now + left.sum::<f64>();
         } else {
             of.occupied += late;
             self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);

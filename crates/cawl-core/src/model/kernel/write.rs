@@ -60,6 +60,7 @@ impl Kernel {
         self.stamp(call);
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
+        self.machine.cache.touch(call.file, bytes);
         let passed = self.blocks_passed(call.file, first, end, latest.0);
         call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
         let constants = &self.constants;

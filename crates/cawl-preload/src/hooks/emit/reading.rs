@@ -1,14 +1,14 @@
 //! Events of reads: which ones are recorded, what of a file was cached before the first, and what a stream's
 //! call made the kernel read.
 
-use super::{about, event, record};
+use super::{about, event, stream};
 use crate::base::guard::{self, Inside};
 use crate::base::settings::{all_reads, reads};
 use crate::base::{clock, sys};
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
 use crate::state::glibc_file::{Filled, Stream};
-use crate::state::residency;
+use crate::state::{residency, stream_table};
 use crate::transport::slot::Slot;
 use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
@@ -46,7 +46,7 @@ fn tell_resident(inside: &Inside, fd: c_int, file: &Descriptor) {
     let Some(length) = sys::fstat_for(fd, |stat| stat.st_size as u64) else { return };
     let Some(found) = residency::ask(fd, length) else { return };
     let now = clock::now();
-    record(inside, Op::Resident, (now, now), Some((fd, file)), found.bytes as i64, |event| {
+    super::record(inside, Op::Resident, (now, now), Some((fd, file)), found.bytes as i64, |event| {
         (event.requested, event.offset) = (found.ranges, found.range);
         event.flags |= if found.sampled { flag::ESTIMATED } else { 0 };
     });
@@ -73,16 +73,41 @@ pub fn taking<T: Copy>(
     if stream.holds(wanted) || !is_recorded(stream.number()) {
         return call();
     }
+    taking_more(stream, wanted, call, got)
+}
+
+/// The same where the kernel may be asked. Not part of the hook: what finds out about a descriptor needs the
+/// stack before.
+#[inline(never)]
+fn taking_more<T: Copy>(
+    stream: Stream,
+    wanted: u64,
+    call: impl FnOnce() -> T,
+    got: impl FnOnce(T) -> Option<u64>,
+) -> T {
+    if stream.pending() > 0 {
+        return turning(stream, call);
+    }
     let before = before(stream);
     let returned = call();
     let after = stream.filled();
-    if before.position.is_some() || after.is_other(&before.filled) || after.left() == 0 {
-        taken(stream, &before, &after, wanted, got(returned));
-    } else if let Some(got) = got(returned)
-        && got > before.filled.left()
+    let got = got(returned);
+    let more = after.is_other(&before.filled) || after.left() == 0 || got > Some(before.filled.left());
+    if (more || before.position.is_some())
+        && let Some(taken) = Taken::find(stream, &before, &after, got)
     {
-        taken(stream, &before, &after, wanted, Some(got));
+        record(stream, before.start, wanted, &taken);
     }
+    returned
+}
+
+/// Makes a call that writes out what is pending before it reads: it is recorded as that.
+#[cold]
+#[inline(never)]
+fn turning<T>(stream: Stream, call: impl FnOnce() -> T) -> T {
+    let before = stream_table::before(stream);
+    let returned = call();
+    stream::after(Op::StreamFlush, stream, before, 0, 0, 0);
     returned
 }
 
@@ -100,29 +125,17 @@ pub fn moving<T>(stream: Stream, call: impl FnOnce() -> T) -> T {
     if !is_recorded(stream.number()) {
         return call();
     }
-    let mut before = before(stream);
-    before.position = sys::position(stream.number());
-    let returned = call();
-    moved(stream, &before);
-    returned
+    moving_more(stream, call)
 }
 
-#[cold]
 #[inline(never)]
-fn moved(stream: Stream, before: &Before) {
-    let end = clock::now();
-    let (fd, after) = (stream.number(), stream.filled());
-    let stands = sys::position(fd);
-    if stands == before.position || after.read() == 0 {
-        return;
+fn moving_more<T>(stream: Stream, call: impl FnOnce() -> T) -> T {
+    let (stood, start) = (sys::position(stream.number()), clock::now());
+    let returned = call();
+    if let Some(taken) = Taken::by_move(stream, stood) {
+        record(stream, start, 0, &taken);
     }
-    let taken = Taken {
-        got: after.read() - after.left().min(after.read()),
-        before: 0,
-        after: after.left(),
-        guessed: false,
-    };
-    record_taken(stream, (before.start, end), fd, &taken, 1, false, stands);
+    returned
 }
 
 /// What a call got, and what was read ahead before it and after.
@@ -130,87 +143,92 @@ struct Taken {
     got: u64,
     before: u64,
     after: u64,
+    /// When the call had ended.
+    end: u64,
+    /// Where the descriptor stood then.
+    stands: u64,
     guessed: bool,
+    failed: bool,
 }
 
 impl Taken {
-    /// None if the kernel was not asked.
-    fn of(before: &Before, after: &Filled, read: Option<u64>, got: Option<u64>) -> Option<Taken> {
+    /// What a call took; None if the kernel was not asked.
+    #[cold]
+    #[inline(never)]
+    fn find(stream: Stream, before: &Before, after: &Filled, got: Option<u64>) -> Option<Taken> {
+        let end = clock::now();
+        let stood = sys::position(stream.number());
         let met_end = after.at_end && !before.filled.at_end;
-        if let Some(read) = read {
-            // All that is known is the sum.
-            let got = got.unwrap_or(read);
-            let (before, after) = (got.saturating_sub(read), read.saturating_sub(got));
-            return (read > 0 || met_end).then_some(Taken { got, before, after, guessed: false });
-        }
+        let failed = after.failed && !before.filled.failed;
         let (held, left) = (before.filled.left(), after.left());
-        let given = match got {
-            Some(got) => (got + left).saturating_sub(held),
-            None if after.is_other(&before.filled) => after.read(),
-            None => 0,
+        let read = match (before.position.zip(stood), got) {
+            (Some((from, to)), _) => to.saturating_sub(from),
+            (None, Some(got)) => (got + left).saturating_sub(held),
+            (None, None) if after.is_other(&before.filled) => after.read(),
+            _ => 0,
         };
-        let taken = Taken {
-            got: got.unwrap_or((given + held).saturating_sub(left)),
-            before: held,
-            after: left,
-            guessed: got.is_none(),
-        };
-        (given > 0 || met_end || after.failed && !before.filled.failed).then_some(taken)
+        if read == 0 && !met_end && !failed {
+            return None;
+        }
+        let mut taken = Taken { got: 0, before: held, after: left, end, stands: 0, guessed: false, failed };
+        if before.position.is_some() {
+            // All that is known is the sum.
+            taken.got = got.unwrap_or(read);
+            (taken.before, taken.after) = (taken.got.saturating_sub(read), read.saturating_sub(taken.got));
+        } else {
+            taken.got = got.unwrap_or((read + held).saturating_sub(left));
+            taken.guessed = got.is_none();
+        }
+        taken.stands = stood.unwrap_or(UNKNOWN_OFFSET);
+        Some(taken)
+    }
+
+    /// What a move of a stream took, whose descriptor stood there before.
+    #[cold]
+    #[inline(never)]
+    fn by_move(stream: Stream, stood: Option<u64>) -> Option<Taken> {
+        let (end, after) = (clock::now(), stream.filled());
+        let stands = sys::position(stream.number()).filter(|at| Some(*at) != stood && after.read() > 0)?;
+        let left = after.left().min(after.read());
+        let got = after.read() - left;
+        Some(Taken { got, before: 0, after: left, end, stands, guessed: false, failed: false })
     }
 }
 
-/// Records what a call took from a stream, if the kernel was asked for more.
+/// Records what a call took from a stream.
 #[cold]
 #[inline(never)]
-fn taken(stream: Stream, before: &Before, after: &Filled, wanted: u64, got: Option<u64>) {
-    let end = clock::now();
-    let fd = stream.number();
-    let stands = sys::position(fd);
-    let read = before.position.zip(stands).map(|(from, to)| to.saturating_sub(from));
-    let Some(taken) = Taken::of(before, after, read, got) else { return };
-    let failed = taken.got == 0 && after.failed && !before.filled.failed;
-    record_taken(stream, (before.start, end), fd, &taken, wanted, failed, stands);
-}
-
-fn record_taken(
-    stream: Stream,
-    times: (u64, u64),
-    fd: c_int,
-    taken: &Taken,
-    wanted: u64,
-    failed: bool,
-    stands: Option<u64>,
-) {
+fn record(stream: Stream, start: u64, wanted: u64, taken: &Taken) {
     let Some(inside) = guard::enter_or_count() else { return };
     let Some(slot) = session::open_slot(&inside) else { return };
-    let Some(file) = session::learn(fd) else { return };
-    tell(&inside, slot, stream, times, (fd, file), taken, wanted, failed, stands);
-    session::finish(slot, times.1);
+    // It was known before the call.
+    let fd = stream.number();
+    let Some(file) = descriptors::known(fd) else { return guard::count_unseen() };
+    tell(&inside, slot, stream, start, wanted, file, taken);
+    session::finish(slot, taken.end);
 }
 
 #[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "it is one function with the one above, but for its stack")]
 fn tell(
     inside: &Inside,
     slot: &Slot,
     stream: Stream,
-    (start, end): (u64, u64),
-    (fd, file): (c_int, &Descriptor),
-    taken: &Taken,
+    start: u64,
     wanted: u64,
-    failed: bool,
-    stands: Option<u64>,
+    file: &Descriptor,
+    taken: &Taken,
 ) {
-    let mut event = event(inside, Op::StreamRead, start, end);
-    about(&mut event, fd, file);
+    let mut event = event(inside, Op::StreamRead, start, taken.end);
+    about(&mut event, stream.number(), file);
     (event.pending_before, event.pending_after) = (taken.before as u32, taken.after as u32);
     event.requested = if wanted > 1 && wanted < u64::MAX { wanted } else { taken.got };
     event.returned = taken.got as i64;
-    super::stream::describe(&mut event, stream.buffering());
+    stream::describe(&mut event, stream.buffering());
     event.flags |= if taken.guessed { flag::ESTIMATED } else { 0 };
-    let read = event.refilled().unwrap_or(0);
-    event.offset = stands.map_or(UNKNOWN_OFFSET, |at| at.saturating_sub(read));
-    if failed {
+    if taken.stands != UNKNOWN_OFFSET {
+        event.offset = taken.stands.saturating_sub(event.refilled().unwrap_or(0));
+    }
+    if taken.failed && taken.got == 0 {
         (event.returned, event.errno) = (-1, inside.errno());
     }
     session::put(slot, &event, 0, 0);

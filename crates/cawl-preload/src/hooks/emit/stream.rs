@@ -219,10 +219,11 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (
     let mut created = 0;
     let mut size = None;
     if own {
-        let opening = Opening { name, files_only: !writable, ..Opening::UNKNOWN };
+        let since = creation.since();
+        let opening = Opening { name, files_only: !writable, since, ..Opening::UNKNOWN };
         let Some(found) = session::opened(fd, told.then_some(&opening)) else { return };
         created = creation.flag(fd, &found);
-        size = Some(found.size);
+        size = Some(found.size());
     } else {
         descriptors::moves_unseen(fd);
         if !told || !writable && !is_file(fd) {

@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use super::super::Bench;
 use super::super::direct::is_refusal;
 use super::grid::{Access, Cell, FEWEST, Grid};
-use crate::calibrate::others::waited;
+use crate::calibrate::others::{waited, without};
 use crate::interrupt::Interrupted;
 
 /// The files' names.
@@ -131,7 +131,7 @@ pub fn reads(
         let mut took = ended.since(start);
         if took > LONG {
             let now = waited();
-            took = took.saturating_sub(now.saturating_sub(before));
+            took = without(took, now.saturating_sub(before));
             before = now;
             ended = cawl_host::now();
         }

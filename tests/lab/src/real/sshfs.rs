@@ -1,0 +1,147 @@
+//! sshfs, with an sshd of its own: started for the one connection as inetd would, so it listens nowhere. Keys,
+//! settings and the server's files lie in memory, in a tmpfs that goes with the mount.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use super::Link;
+use crate::command::{self, run};
+use crate::leftovers;
+
+/// Longest time in which the mount comes up.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time in which sshfs ends after it was unmounted; longer, who still uses it keeps it.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A running mount. Dropping it stops it.
+#[derive(Debug)]
+pub(super) struct Mount {
+    directory: PathBuf,
+    served: bool,
+    client: Option<Child>,
+}
+
+impl Mount {
+    /// Starts a mount; `program` is `cawl-lab`, which delays the connection.
+    pub fn bring_up(program: &Path, link: Option<Link>) -> anyhow::Result<Mount> {
+        let programs = [("sshd", "openssh-server"), ("sshfs", "sshfs"), ("ssh-keygen", "openssh-client")];
+        let found = command::need(&programs)?;
+        let directory = leftovers::own_directory()?;
+        let mut mount = Mount { directory, served: false, client: None };
+        mount.prepare(program, &found[0], link)?;
+        mount.connect()?;
+        Ok(mount)
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> PathBuf {
+        self.directory.join(leftovers::MOUNT)
+    }
+
+    /// The tmpfs.
+    fn room(&self) -> PathBuf {
+        self.directory.join(leftovers::DISK)
+    }
+
+    fn prepare(&mut self, program: &Path, sshd: &Path, link: Option<Link>) -> anyhow::Result<()> {
+        let room = self.room();
+        fs::create_dir(&room)?;
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=700", leftovers::NAME]).arg(&room))?;
+        self.served = true;
+        fs::create_dir(room.join("files"))?;
+        fs::create_dir(self.mount_point())?;
+        for key in ["host", "user"] {
+            let mut generate = Command::new("ssh-keygen");
+            run(generate.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(room.join(key)))?;
+        }
+        let at = room.display();
+        let server = format!(
+            "HostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\nPidFile none\nStrictModes no\nUsePAM no\n\
+             PasswordAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
+        );
+        fs::write(room.join("server"), server)?;
+        // It wants a folder of its own in /run: here in a namespace that ends with it.
+        let sshd = sshd.display();
+        let serve = format!("mount -t tmpfs none /run && mkdir /run/sshd && exec {sshd} -i -f {at}/server\n");
+        fs::write(room.join("serve"), serve)?;
+        let mut proxy = format!("unshare --mount sh {at}/serve");
+        if let Some(Link { latency, bandwidth }) = link {
+            let (micros, rate) = (latency.get() / 1e3, bandwidth.get() / 1e6);
+            proxy = format!("{} relay {micros}us,{rate}MB/s -- {proxy}", program.display());
+        }
+        let mut client = "Host lab\n".to_owned();
+        for line in [
+            "User root".to_owned(),
+            format!("IdentityFile {at}/user"),
+            "IdentitiesOnly yes".to_owned(),
+            "StrictHostKeyChecking no".to_owned(),
+            "UserKnownHostsFile /dev/null".to_owned(),
+            "LogLevel ERROR".to_owned(),
+            format!("ProxyCommand {proxy}"),
+        ] {
+            writeln!(client, "  {line}")?;
+        }
+        Ok(fs::write(room.join("client"), client)?)
+    }
+
+    fn connect(&mut self) -> anyhow::Result<()> {
+        // In the foreground and with this process's end: what it started must not outlive it.
+        let mut sshfs = Command::new("setpriv");
+        sshfs.args(["--pdeathsig", "KILL", "sshfs", "-f", "-F"]).arg(self.room().join("client"));
+        sshfs.arg(format!("lab:{}/files", self.room().display())).arg(self.mount_point());
+        let client = self.client.insert(sshfs.spawn().context("cannot run setpriv")?);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let table = fs::read_to_string("/proc/self/mountinfo")?;
+            let at = self.directory.join(leftovers::MOUNT);
+            if table.lines().any(|line| line.split(' ').nth(4) == at.to_str()) {
+                return Ok(());
+            }
+            if let Some(status) = client.try_wait()? {
+                bail!("sshfs ended with {status}; its message is above");
+            }
+            ensure!(Instant::now() < deadline, "sshfs did not mount within {} s", PATIENCE.as_secs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let report = |what: &str, result: anyhow::Result<()>| {
+            if let Err(error) = result {
+                eprintln!("cawl-lab: cannot {what}: {error:#}");
+            }
+        };
+        if let Some(mut client) = self.client.take() {
+            if client.try_wait().is_ok_and(|ended| ended.is_none()) {
+                report("unmount sshfs", leftovers::unmount(&self.mount_point()));
+            }
+            report("end sshfs", end(&mut client).map_err(Into::into));
+        }
+        if self.served {
+            report("unmount the server's files", leftovers::unmount(&self.room()));
+        }
+        leftovers::remove(&self.directory);
+    }
+}
+
+/// Waits until sshfs has ended, or ends it.
+fn end(client: &mut Child) -> io::Result<()> {
+    let deadline = Instant::now() + FAREWELL;
+    while client.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            client.kill()?;
+            client.wait()?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
