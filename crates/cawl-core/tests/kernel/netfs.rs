@@ -49,7 +49,7 @@ impl Program {
 
     fn open(&mut self, bytes: u64) -> f64 {
         let flags = if bytes == 0 { flag::CREATED } else { 0 };
-        self.cost(Event { op: Op::Open, requested: bytes, returned: 3, flags, ..write(0, 0, 0) })
+        self.cost(Event { op: Op::Open, fd: 3, requested: bytes, returned: 3, flags, ..write(0, 0, 0) })
     }
 
     fn close(&mut self) -> f64 {

@@ -40,7 +40,7 @@ pub fn predicted(profile: &HostProfile, size: u64, calls: u64) -> anyhow::Result
     pass(&write, &mut step);
     (times.rewrite, _) = pass(&write, &mut step);
     step(call(Op::Close));
-    step(Event { returned: 4, ..open(size * calls) });
+    step(Event { fd: 4, returned: 4, ..open(size * calls) });
     times.read = pass(&read, &mut step).1 / calls as f64;
     (times.reread, _) = pass(&read, &mut step);
     Ok(times)
