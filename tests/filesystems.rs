@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 
 /// Runs a program, where `mount` has been done in a namespace that goes away with it. None, and said so, where
 /// that cannot be mounted.
-fn run(dir: &Dir, mount: &str, program: &[&str]) -> Option<(String, Report)> {
+fn run(dir: &Dir, mount: &str, program: &[&str]) -> Option<Report> {
     if !geteuid().is_root() {
         skipped("mounting needs root");
         return None;
@@ -31,7 +31,14 @@ fn run(dir: &Dir, mount: &str, program: &[&str]) -> Option<(String, Report)> {
     let finished = started(&dir.run_command(&[], program)).success();
     let report = dir.report(&finished);
     report.all_seen();
-    Some((finished.stderr, report))
+    Some(report)
+}
+
+/// What people read of the trace.
+fn text(dir: &Dir) -> String {
+    let mut replay = dir.cawl(&["replay"]);
+    replay.arg(dir.trace());
+    Running::start(replay).finish().success().stdout
 }
 
 /// Seconds that the first model predicted for an operation.
@@ -45,7 +52,7 @@ fn levels(dir: &Dir) -> Vec<u64> {
     replay.arg(dir.trace());
     let finished = Running::start(replay).finish().success();
     let calls = finished.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    calls.filter(|call| call["op"] != "open").filter_map(|call| call["dirty"].as_u64()).collect()
+    calls.filter_map(|call| call["predictions"][0]["dirty"].as_u64()).collect()
 }
 
 #[test]
@@ -66,9 +73,10 @@ fn files_in_memory_are_never_dirty_and_a_sync_of_them_is_free() {
     };
     let mount = format!("-t tmpfs none {}", memory.display());
     let program = dd("memory");
-    let Some((text, report)) = run(&dir, &mount, &program.each_ref().map(String::as_str)) else { return };
+    let Some(report) = run(&dir, &mount, &program.each_ref().map(String::as_str)) else { return };
     assert_eq!(report["in_memory"]["bytes"], 64 * MIB, "{}", report["in_memory"]);
-    assert!(text.contains("files in memory alone: never written back"), "{text}");
+    let told = text(&dir);
+    assert!(told.contains("files in memory alone: never written back"), "{told}");
     // The profile is the uncalibrated one, whose fsync takes 1 ms.
     assert!(predicted(&report, "fsync") < 1e-4, "{}", predicted(&report, "fsync"));
     let told = levels(&dir);
@@ -99,20 +107,22 @@ fn the_first_open_for_writing_copies_a_lower_file_up() {
     // To read it copies nothing, nor does the second open for writing. A new file has nothing to copy.
     let script =
         format!("cat {file} >/dev/null; {write} of={file}; {write} of={file}; {write} of={file}.new");
-    let Some((text, report)) = run(&dir, &mount, &["sh", "-c", &script]) else { return };
+    let Some(report) = run(&dir, &mount, &["sh", "-c", &script]) else { return };
     let copied = &report["copied_up"];
     assert_eq!((&copied["files"], &copied["bytes"]), (&1.into(), &(4 * MIB).into()), "{copied}");
     assert!(copied["seconds"].as_f64() > Some(0.0));
-    assert!(text.contains("1 file of an overlay, 4 MiB, opened for writing in"), "{text}");
+    let told = text(&dir);
+    assert!(told.contains("1 file of an overlay, 4 MiB, opened for writing in"), "{told}");
     let opens: Vec<Value> = calls(&dir, &dir.trace());
     let opens = opens.iter().filter(|call| call["op"] == "open" && call["path"] == *file);
-    let first = opens.map(|call| call["predicted_s"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
+    let first =
+        opens.map(|call| call["predictions"][0]["predicted_s"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
     // 4 MiB at 500 MB/s, and an fsync of 1 ms.
     assert!((0.009..0.1).contains(&first), "{first}");
     let causes = report["explain"]["causes"].as_array().expect("causes");
     assert!(causes.iter().any(|cause| cause["name"] == "copy up"), "{causes:#?}");
     // It is up there now.
     fs::remove_file(dir.trace()).unwrap();
-    let (_, again) = run(&dir, &mount, &["sh", "-c", &script]).expect("it was mounted before");
+    let again = run(&dir, &mount, &["sh", "-c", &script]).expect("it was mounted before");
     assert!(again["copied_up"].is_null(), "{}", again["copied_up"]);
 }
