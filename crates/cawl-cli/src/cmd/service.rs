@@ -149,8 +149,8 @@ fn user(unit: &Unit) -> Option<String> {
 }
 
 /// The tracer's own system calls. A unit's filter may lack some, and would kill the service at them.
-const CALLS: &str = "close connect fcntl fstat ftruncate getcwd getpid getppid getrusage getsockopt gettid \
-                     getuid lseek madvise memfd_create mmap mprotect mremap munmap name_to_handle_at \
+const CALLS: &str = "cachestat close connect fcntl fstat ftruncate getcwd getpid getppid getrusage getsockopt gettid \
+                     getuid lseek madvise memfd_create mincore mmap mprotect mremap munmap name_to_handle_at \
                      newfstatat openat ppoll prctl pread64 prlimit64 process_vm_readv read readlinkat \
                      recvfrom rt_sigprocmask sendmsg setsockopt sigaltstack socket statx tgkill write";
 

@@ -1,9 +1,9 @@
 //! What devices are asked to read, and when that comes.
 //!
 //! The law: reads and synchronous writes have a device one after another, and while it reads, it writes
-//! nothing back. Three things no call tells, and a device is taken to go on as its latest reads did. *Whether
-//! requests are complete one after another or together*, as where a virtual machine's host looks at its queue
-//! once. *Whether they come from the device's own cache.* *How much later or earlier than thought they come*:
+//! nothing back. Three things no call tells, and a device is taken to go on as its latest reads did. *When
+//! requests are complete*: one after another, a window at a time, or all that was asked for together, as where a
+//! virtual machine's host looks at its queue once. *Whether they come from the device's own cache.* *How much later or earlier than thought they come*:
 //! what it was asked for next is as much later.
 
 use cawl_wire::Event;
@@ -13,11 +13,12 @@ use super::read::Reader;
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;
-use crate::model::{LruMap, Prediction};
+use crate::model::{LruMap, Prediction, ReadWork};
 
-/// Reads in a row that contradict how a device is taken to complete its requests before it is taken to do
-/// otherwise.
+/// Reads in a row that contradict how a device is taken to complete requests, and windows, before it is taken
+/// to do otherwise.
 const AGAINST: u32 = 3;
+const WINDOWS_AGAINST: u32 = 2;
 /// How much closer the other speed of a device must be to what was observed before it is believed.
 const CLEARLY: f64 = 2.0;
 
@@ -33,6 +34,67 @@ pub(super) struct Coming {
     pub(super) page: f64,
     /// Pages that the device was asked for before in a row without a rest; 0 for the first ones of a row.
     pub(super) before: u64,
+    /// It has come, whatever the model thinks of the device.
+    pub(super) came: bool,
+    /// A reader has waited for other pages since it was asked for.
+    pub(super) waited: bool,
+}
+
+/// How a device completes requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// One after another.
+    InTurn,
+    /// Those of a window together.
+    ByWindow,
+    /// All that it was asked for by then.
+    Together,
+}
+
+/// That of a device (`st_dev`), and how many reads in a row have contradicted it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion {
+    device: u64,
+    way: Way,
+    requests: u32,
+    windows: u32,
+}
+
+impl Completion {
+    /// A read that was predicted to wait these seconds took so many more than without that; the way has changed
+    /// if true.
+    fn judge(&mut self, work: &ReadWork, waited: f64, more: f64) -> bool {
+        let before = self.way;
+        let count = |against: &mut u32, contradicts: bool, most: u32| {
+            *against = if contradicts { *against + 1 } else { 0 };
+            *against >= most
+        };
+        let none_came = more < waited / 4.0;
+        if work.later > 0.0 {
+            match self.way {
+                Way::InTurn if waited <= work.later / 2.0 => {}
+                Way::InTurn if count(&mut self.requests, none_came, AGAINST) => self.way = Way::ByWindow,
+                Way::InTurn => {}
+                _ if count(&mut self.requests, more > work.later / 2.0, AGAINST) => self.way = Way::InTurn,
+                _ => {}
+            }
+        } else if work.again > 0.0 {
+            let waits = waited > work.again / 4.0;
+            match self.way {
+                Way::ByWindow if waits && count(&mut self.windows, none_came, WINDOWS_AGAINST) => {
+                    self.way = Way::Together;
+                }
+                Way::Together if count(&mut self.windows, more > work.again / 4.0, WINDOWS_AGAINST) => {
+                    self.way = Way::ByWindow;
+                }
+                _ => {}
+            }
+        }
+        if self.way != before {
+            (self.requests, self.windows) = (0, 0);
+        }
+        self.way != before
+    }
 }
 
 impl Coming {
@@ -53,9 +115,8 @@ pub(super) struct Reads {
     pub(super) uncached: LruMap<u32, ()>,
     /// Devices (`st_dev`) whose latest read came from their own cache.
     pub(super) from_cache: Vec<u64>,
-    /// Whether a device (`st_dev`) completes what it was asked for together, and how many reads in a row have
-    /// contradicted that.
-    pub(super) together: Vec<(u64, bool, u32)>,
+    /// How devices complete requests.
+    pub(super) completions: Vec<Completion>,
     /// The row of reads under way: its device, and how many pages that was asked for.
     pub(super) row: (usize, u64),
     /// Pages of the row that had come, and when, at the end of the latest wait; in seconds.
@@ -85,27 +146,14 @@ impl Reads {
         self.from_cache.contains(&device)
     }
 
-    /// The device completes all that it was asked for together.
-    pub(super) fn comes_together(&self, device: u64) -> bool {
-        self.together.iter().any(|(of, together, _)| *of == device && *together)
+    fn way(&self, device: u64) -> Way {
+        self.completions.iter().find(|of| of.device == device).map_or(Way::InTurn, |of| of.way)
     }
 
-    /// A device is met that does so, or does not, as far as is known.
+    /// A device is met that completes the requests of a window together, or not, as far as is known.
     pub(super) fn meet(&mut self, device: u64, together: bool) {
-        self.together.push((device, together, 0));
-    }
-
-    /// A read contradicts that, or agrees. True if the device is taken to do otherwise from now on.
-    pub(super) fn judge_together(&mut self, device: u64, contradicts: bool) -> bool {
-        let Some((_, together, against)) = self.together.iter_mut().find(|(of, ..)| *of == device) else {
-            return false;
-        };
-        *against = if contradicts { *against + 1 } else { 0 };
-        let turns = *against >= AGAINST;
-        if turns {
-            (*together, *against) = (!*together, 0);
-        }
-        turns
+        let way = if together { Way::ByWindow } else { Way::InTurn };
+        self.completions.push(Completion { device, way, requests: 0, windows: 0 });
     }
 
     /// A descriptor leads to a file anew.
@@ -138,7 +186,17 @@ impl Kernel {
         }
         let before = self.reads.row.1;
         self.reads.row.1 += end - first;
-        Coming { device: at, file: call.file, first, end, begins, page: page_time, before }
+        Coming {
+            device: at,
+            file: call.file,
+            first,
+            end,
+            begins,
+            page: page_time,
+            before,
+            came: false,
+            waited: false,
+        }
     }
 
     pub(super) fn has_two_speeds(&self, call: &Call) -> bool {
@@ -171,25 +229,29 @@ impl Kernel {
     /// Waits until this page has come; the page behind those that have come with it.
     pub(super) fn wait_for_page(&mut self, call: &mut Call, coming: Coming, page: u64) -> u64 {
         let request = (coming.first + (page - coming.first + 1).next_multiple_of(REQUEST)).min(coming.end);
-        let together = self.reads.comes_together(self.machine.devices[call.device].id);
-        let (until, ready) = match together {
-            true => (coming.end, self.machine.devices[call.device].occupied),
-            false => (request, coming.ready(page)),
+        let way = self.reads.way(self.machine.devices[call.device].id);
+        let all = coming.before + coming.end - coming.first;
+        let (until, ready, pages) = match way {
+            Way::InTurn => (request, coming.ready(page), all - (coming.end - request)),
+            Way::ByWindow => (coming.end, coming.ready(coming.end - 1), all),
+            Way::Together => (coming.end, self.machine.devices[call.device].occupied, self.reads.row.1),
         };
-        let pages = match together {
-            true => self.reads.row.1,
-            false => coming.before + request - coming.first,
-        };
+        let ready = if coming.came && way != Way::InTurn { 0.0 } else { ready };
         self.tell_wait(call, coming.before, pages);
         if page >= coming.first + REQUEST {
             call.work.read.later = (request - page) as f64 * coming.page;
+        } else if coming.waited && page == coming.first {
+            call.work.read.again = (coming.end - coming.first) as f64 * coming.page;
         }
-        if together {
-            // A wait that did not come says that this was there before, and nothing of later windows.
-            let (device, all) = (call.device, call.until - call.at >= (ready - call.at) / 2.0);
-            self.reads.coming.retain(|of| of.device != device || !all && of.first != coming.first);
+        let waits = ready > call.at;
+        // A wait that did not come says that this was there before, and nothing of later windows.
+        let together = way == Way::Together && waits && call.until - call.at >= (ready - call.at) / 2.0;
+        for of in self.reads.coming.iter_mut().filter(|of| of.device == call.device) {
+            let is_this = of.first == coming.first && of.file == coming.file;
+            of.came |= together || is_this && way != Way::InTurn;
+            of.waited |= waits;
         }
-        if ready > call.at {
+        if waits {
             self.wait_for_read(call, ready);
             self.reads.latest = Some((pages, call.at));
         }
@@ -239,20 +301,13 @@ impl Kernel {
         } else if waited > 0.0 && took < cost - waited / 2.0 && work.other_speed >= 0.0 {
             self.reads.uncached.take(&event.pid);
         }
-        let later = work.read.later;
-        if later > 0.0 {
-            let without = cost - waited;
-            let turns = if self.reads.comes_together(dev) {
-                self.reads.judge_together(dev, took > without + later / 2.0)
-            } else {
-                waited > later / 2.0 && self.reads.judge_together(dev, took < without + waited / 4.0)
-            };
-            if turns {
-                // What was asked for has come.
-                let device = self.device(dev);
-                self.reads.coming.retain(|of| of.device != device);
-                self.machine.devices[device].occupied = self.machine.now;
-            }
+        let completion = self.reads.completions.iter_mut().find(|of| of.device == dev);
+        if completion.is_some_and(|of| of.judge(&work.read, waited, took - (cost - waited))) {
+            // What was asked for has come.
+            let device = self.device(dev);
+            let of_device = |of: &&mut Coming| of.device == device;
+            self.reads.coming.iter_mut().filter(of_device).for_each(|of| of.came = true);
+            self.machine.devices[device].occupied = self.machine.now;
         }
         let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
         if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
@@ -268,9 +323,9 @@ impl Kernel {
     /// The device came `late` seconds after its time, or before if negative: so will what it is reading now.
     pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
         let of = &mut self.machine.devices[device];
-        if self.reads.comes_together(of.id) {
+        if self.reads.way(of.id) == Way::Together {
             let time = |coming: &Coming| (coming.end - coming.first) as f64 * coming.page;
-            let left = self.reads.coming.iter().filter(|coming| coming.device == device).map(time);
+            let left = self.reads.coming.iter().filter(|of| of.device == device && !of.came).map(time);
             of.occupied = self.machine.now + left.sum::<f64>();
         } else {
             of.occupied += late;
