@@ -15,13 +15,19 @@ def percent(values):
     return ", ".join(f"{100 * value:.1f}" for value in values)
 
 
+def observed_awake(report, model):
+    causes = report["explain"]["causes"]
+    return model["observed_s"] - sum(cause["observed_s"] for cause in causes if cause["name"] == "preempted")
+
+
 folder = Path(sys.argv[1])
 live_goal, windowed_goal, calibrated_goal, live_limit, calibrated_limit = map(int, sys.argv[2:7])
 live, windowed, calibrated, live_met, calibrated_met, all_programs = [], [], [], 0, 0, 0
 print()
-print("Total errors of `kernel` in %, of each round; windowed and per call: medians of the rounds.\n")
-print("| program | calls | observed, s | live | windowed | per call, median | as calibrated | floor | unmodelled |")
-print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
+print("Total errors of `kernel` in %, of each round; windowed and per call: medians of the rounds; awake: as calibrated,\n"
+      "where the time in which calls waited for a processor is not counted as observed.\n")
+print("| program | calls | observed, s | live | windowed | per call, median | as calibrated | awake | floor | unmodelled |")
+print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|")
 for name in sys.argv[7:]:
     reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}-[0-9]*.json"))]
     models = [report["models"][0] for report in reports]
@@ -34,6 +40,8 @@ for name in sys.argv[7:]:
     floor = median(pairs) if pairs else 0.0
     total = [model["total_error"] for model in models]
     as_calibrated = [model["calibrated"]["total_error"] for model in models]
+    awake = [observed_awake(report, model) for report, model in zip(reports, models)]
+    awake = [abs(model["calibrated"]["predicted_s"] - time) / time for model, time in zip(models, awake)]
     windows = median(model["windowed_error"] for model in models)
     calls = median(model["call_error"]["median"] or 0.0 for model in models)
     unmodelled = sorted({op for report in reports for op in report["unmodelled"]})
@@ -44,7 +52,7 @@ for name in sys.argv[7:]:
     live_met += median(total) <= max(live_limit / 100, 1.5 * floor)
     calibrated_met += median(as_calibrated) <= max(calibrated_limit / 100, 1.5 * floor)
     print(f"| {name} | {median(report['calls'] for report in reports):.0f} | {median(observed):.3f} | {percent(total)} "
-          f"| {100 * windows:.1f} | {100 * calls:.1f} | {percent(as_calibrated)} | {100 * floor:.1f} | {', '.join(unmodelled) or 'none'} |")
+          f"| {100 * windows:.1f} | {100 * calls:.1f} | {percent(as_calibrated)} | {percent(awake)} | {100 * floor:.1f} | {', '.join(unmodelled) or 'none'} |")
 print()
 print(f"Median over programs: live total {100 * median(live):.1f} % (goal {live_goal}), windowed {100 * median(windowed):.1f} % "
       f"(goal {windowed_goal}), as calibrated {100 * median(calibrated):.1f} % (goal {calibrated_goal}).")

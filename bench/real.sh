@@ -30,11 +30,12 @@ declare -A needs=(
     [tar]=tar [rsync]=rsync [cp]=cp [git]=git [sqlite-bulk]=sqlite3 [sqlite-commits]=sqlite3 [sqlite-wal]=sqlite3
     [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
     [cat]=cat [cp-r]=cp [tar-c]=tar [sqlite-index]=sqlite3 [sqlite-scan]=sqlite3 [pgbench-S]="$pg/pgbench"
-    [git-log]=git [git-status]=git
+    [git-log]=git [git-status]=git [fio-seq]=fio [fio-random]=fio [fio-over]=fio
 )
 readers=(cat cp-r tar-c sqlite-index sqlite-scan pgbench-S git-log git-status)
 case ${WHAT:-writers} in
-    writers) all=(dd-1g dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sqlite-wal redis pgbench mariadb cargo) ;;
+    writers) all=(dd-1g dd-1m dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sqlite-wal redis pgbench mariadb cargo
+        fio-seq fio-random fio-over) ;;
     readers) all=("${readers[@]/%/-cold}" "${readers[@]/%/-warm}") ;;
 esac
 programs=()
@@ -49,20 +50,24 @@ as() { if [ "$(id -u)" = 0 ]; then echo "setpriv --reuid $1 --regid $1 --clear-g
 
 # The files that a program needs; made once, before the measurement.
 prepare() {
-    [ -d ready/tree ] || {
-        mkdir -p ready/tree
-        # Ten thousand small files of known sizes.
-        (cd ready/tree && for d in $(seq 100); do
-            mkdir "$d"
-            for f in $(seq 100); do head -c $((f * f * 4)) /dev/urandom >"$d/$f"; done
-        done)
-        tar cf ready/tree.tar -C ready tree
-        git init -q ready/git 2>/dev/null
-        cp -r ready/tree ready/git/
-        git -C ready/git add . && git -C ready/git -c user.name=n -c user.email=e commit -qm files
-        head -c 1G /dev/zero >ready/big
-    }
     case $1 in
+        tar | rsync | git | cp-r-* | tar-c-*)
+            [ -d ready/tree ] || {
+                mkdir -p ready/tree
+                # Ten thousand small files of known sizes.
+                (cd ready/tree && for d in $(seq 100); do
+                    mkdir "$d"
+                    for f in $(seq 100); do head -c $((f * f * 4)) /dev/urandom >"$d/$f"; done
+                done)
+                tar cf ready/tree.tar -C ready tree
+            } ;;&
+        git)
+            [ -d ready/git ] || {
+                git init -q ready/git 2>/dev/null
+                cp -r ready/tree ready/git/
+                git -C ready/git add . && git -C ready/git -c user.name=n -c user.email=e commit -qm files
+            } ;;
+        cp | cat-*) [ -e ready/big ] || head -c 1G /dev/zero >ready/big ;;
         sqlite-bulk)
             echo 'PRAGMA synchronous=NORMAL; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); CREATE INDEX i ON t(b);
                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<400000) INSERT INTO t SELECT i, hex(randomblob(50)) FROM n;' >ready/bulk.sql ;;
@@ -102,6 +107,7 @@ clean() {
     rm -rf out && mkdir out
     case $1 in
         dd-1g) command=(dd if=/dev/zero of=out/file bs=1M count=1024 conv=fsync) ;;
+        dd-1m) command=(dd if=/dev/zero of=out/file bs=1M count=1024) ;;
         dd-4k) command=(dd if=/dev/zero of=out/file bs=4k count=262144) ;;
         dd-dsync) command=(dd if=/dev/zero of=out/file bs=64k count=2000 oflag=dsync) ;;
         tar) command=(tar xf ready/tree.tar -C out) ;;
@@ -136,6 +142,11 @@ clean() {
             until mariadb-admin --no-defaults -u root -S '$work/ready/maria/sock' ping >/dev/null 2>&1; do :; done
             mariadb --no-defaults -u root -S '$work/ready/maria/sock' <out/sql
             mariadb-admin --no-defaults -u root -S '$work/ready/maria/sock' shutdown; wait") ;;
+        fio-seq) command=(fio --name=seq --filename=out/file --rw=write --bs=64k --size=512m --ioengine=psync --end_fsync=1) ;;
+        fio-random) command=(fio --name=random --filename=out/file --rw=randwrite --bs=4k --size=128m --ioengine=psync) ;;
+        fio-over)
+            head -c 64M /dev/zero >out/file
+            command=(fio --name=over --filename=out/file --rw=randwrite --bs=4k --size=64m --io_size=32m --ioengine=psync --fdatasync=32) ;;
         cargo) command=(cargo build -q --offline --manifest-path "$sources/Cargo.toml" -p cawl-wire --target-dir out/target) ;;
     esac
     sync -f .
@@ -164,7 +175,8 @@ for round in $(seq "$rounds"); do
         clean "$name"
         # Files that are read are in the page cache, as in usual operation.
         case $name in
-            tar | cp) cat ready/tree.tar ready/big >/dev/null ;;
+            tar) cat ready/tree.tar >/dev/null ;;
+            cp) cat ready/big >/dev/null ;;
             *-cold) cache cold "${data[@]}" ;;
             *-warm) cache warm "${data[@]}" ;;
         esac

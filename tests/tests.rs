@@ -22,6 +22,7 @@
 //! - `experiment`: the documents' studies leave a page, all runs and nothing else
 //! - `explain`: causes of real programs' calls, and the questions about a trace
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
+//! - `filesystems`: files in memory are never dirty; an overlay copies a file up
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
 //! - `meeting`: devices that `run` meets first are measured, once
@@ -63,6 +64,7 @@ mod ending;
 mod experiment;
 mod explain;
 mod export;
+mod filesystems;
 mod http;
 mod identity;
 mod import;

@@ -170,6 +170,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         let synchronous = device.write.map(|write| write.value).or(transfer);
         unless_over(writeback::rate_of_writeback(&mut bench, synchronous, &mut writeback))?;
     } else {
+        share(&mut bench, "calls after other work", 0.1, 0.0);
+        durable.away = unless_over(durable::away(&mut bench))?;
         bench.note(
             "this filesystem keeps its files in memory: there is no device, its constants are defaults",
         );
@@ -460,6 +462,7 @@ fn profile(
     put(&mut profile.device.max_ratio, percent("max_ratio"));
     profile.device.strict_limit = bench.place.writeback_setting("strict_limit") == Some(1);
     profile.device.syncs_stamps = bench.place.lacks_journal;
+    profile.device.filesystem = Some(bench.place.kind);
     profile.kernel.stream_buffer = bench.place.stream_buffer;
     profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
     profile.origin = Origin::Calibrated;

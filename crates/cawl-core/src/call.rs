@@ -90,6 +90,11 @@ fn kernel_bytes_of_other(event: &Event) -> u64 {
     }
 }
 
+/// Bytes that the call moved between a file and the program: those of [`kernel_bytes`], or those that it read.
+pub fn moved_bytes(event: &Event) -> u64 {
+    if is_file_read(event) { event.returned.max(0) as u64 } else { kernel_bytes(event) }
+}
+
 /// True if the calls that continue this one may be coalesced: no model has an opinion on them or is changed
 /// by them, and reports only count them.
 pub fn is_coalescible(event: &Event) -> bool {
@@ -119,6 +124,11 @@ pub fn wchar_bytes(event: &Event) -> u64 {
 /// True if the destination shares another file's blocks by being asked to (FICLONE): no data are written.
 pub fn is_clone(event: &Event) -> bool {
     event.op == Op::CopyRange && event.has(flag::ESTIMATED)
+}
+
+/// True of an open for which an overlay copied the file up.
+pub fn is_copied_up(event: &Event) -> bool {
+    matches!(event.op, Op::Open | Op::StreamOpen) && event.has(flag::COPIED_UP)
 }
 
 /// True when the data must be on the device before the call returns.

@@ -32,6 +32,8 @@ named! {
         PartialPage = "partial page read",
         /// The device reads what is not cached, the latency of the request included.
         Read = "read",
+        /// An overlay copies a file of a lower layer that is opened for writing.
+        CopyUp = "copy up",
         /// What copying takes longer while the flusher works.
         FlusherBeside = "flusher beside",
         /// Pauses in `balance_dirty_pages`.
@@ -63,7 +65,10 @@ impl Cause {
     /// True for waits for the device.
     pub const fn is_device(self) -> bool {
         use Cause::*;
-        matches!(self, PartialPage | Read | Journal | Queue | Transfer | Seek | DeviceFlush | Network)
+        matches!(
+            self,
+            PartialPage | Read | CopyUp | Journal | Queue | Transfer | Seek | DeviceFlush | Network
+        )
     }
 
     /// True for what a call takes by itself: with warm memory, nothing dirty, and the device idle.
@@ -77,6 +82,7 @@ impl Cause {
                 | NewPages
                 | PartialPage
                 | Read
+                | CopyUp
                 | Journal
                 | Transfer
                 | Seek

@@ -10,19 +10,20 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, is_copied_up, kernel_bytes, moved_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
 use crate::explain::{CauseSums, Explain, Explaining, Ideal, seconds_by_cause};
 use crate::file_table::FileTable;
+use crate::filesystem::{FilesystemKind, Filesystems};
 use crate::mode::Mode;
 use crate::model::Prediction;
 use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record};
-use crate::report::{FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
+use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
 use crate::units::{Bytes, Nanos, Time};
@@ -55,6 +56,9 @@ pub struct Collector {
     bytes: u64,
     elsewhere: Tally,
     unmodelled: BTreeMap<String, Tally>,
+    /// Opens that made an overlay copy the file, and what they took, in ns.
+    copied_up: Tally,
+    copied_up_ns: u64,
     /// The time is only of calls on files that are not told apart; that of the others is in their rows.
     causes: CauseSums,
     ideal: Ideal,
@@ -148,7 +152,7 @@ impl Collector {
         }
         match class {
             Class::Cost => {
-                self.cost(event, bytes, predictions, causes);
+                self.cost(event, moved_bytes(event), predictions, causes);
                 self.file_call(event, bytes, predictions, causes);
             }
             Class::Untimed => self.file_call(event, bytes, predictions, None),
@@ -228,6 +232,10 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
+        if is_copied_up(event) {
+            self.copied_up.add(event.requested);
+            self.copied_up_ns = self.copied_up_ns.saturating_add(event.duration);
+        }
         for (totals, prediction) in self.models.iter_mut().zip(predictions) {
             if let Some(prediction) = prediction {
                 totals.add(event, bytes, prediction);
@@ -275,7 +283,7 @@ impl Collector {
             self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
         }
         let totals = op_totals(&mut self.files.rows[index].counts, event.op, predictions.len());
-        totals.calls.add(bytes);
+        totals.calls.add(moved_bytes(event).max(bytes));
         totals.observed_ns = totals.observed_ns.saturating_add(event.duration);
         for (sum, prediction) in totals.predicted_ns.iter_mut().zip(predictions) {
             *sum += prediction.map_or(0.0, |p| p.cost.get());
@@ -361,6 +369,12 @@ impl Collector {
             notes,
             selection: self.selection.clone(),
             cold: None,
+            in_memory: self.in_memory(),
+            copied_up: (self.copied_up.calls > 0).then(|| CopiedUp {
+                files: self.copied_up.calls,
+                bytes: self.copied_up.bytes,
+                seconds: self.copied_up_ns as f64 / 1e9,
+            }),
             sessions_omitted: self.sessions.folded,
             sessions,
             models: models.collect(),
@@ -380,6 +394,18 @@ impl Collector {
                 timeline.report(self.first.unwrap_or_default(), path)
             }),
         }
+    }
+
+    /// Calls on files that are in memory alone, as far as files are told apart.
+    fn in_memory(&self) -> Option<Tally> {
+        let filesystems = Filesystems::of(&self.host.as_ref()?.filesystems);
+        let is_in_memory = |dev| filesystems.kind(dev).is_some_and(FilesystemKind::is_in_memory);
+        let rows = self.files.rows.iter().filter(|row| is_in_memory(row.identity.dev));
+        let mut all = Tally::default();
+        for op in rows.flat_map(|row| &row.counts) {
+            all.add_all(op.calls);
+        }
+        (all.bytes > 0).then_some(all)
     }
 
     fn explain(&self) -> Explain {

@@ -108,7 +108,7 @@ impl Widths {
                 Cause::Seek => times(&device.seek),
                 Cause::DeviceFlush => device.flush.as_ref().map_or(unmeasured, times),
                 // A pause more or less, a writer more or less.
-                Cause::Throttle | Cause::Lock => unmeasured,
+                Cause::Throttle | Cause::Lock | Cause::CopyUp => unmeasured,
                 Cause::Preempted | Cause::Discard | Cause::Unexpected => (0.0, 0.0),
             };
             (parts[0][cause], parts[1][cause]) = (down, up);

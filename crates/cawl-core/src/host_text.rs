@@ -259,6 +259,19 @@ fn mount(line: &str) -> Option<Filesystem> {
     })
 }
 
+/// The folder of an overlay's upper layer, in the options of its mount; None if it has none. The filesystem
+/// escapes commas (`ovl_parse_param_upperdir`), and mountinfo both.
+pub fn upper_folder(options: &str) -> Option<String> {
+    let found = options.split(',').find_map(|option| option.strip_prefix("upperdir="))?;
+    let escaped = unescape(found);
+    let mut letters = escaped.chars();
+    let plain = std::iter::from_fn(|| match letters.next()? {
+        '\\' => letters.next(),
+        letter => Some(letter),
+    });
+    Some(plain.collect())
+}
+
 /// `st_dev` of a device, as glibc's makedev packs it.
 pub const fn device_number(major: u64, minor: u64) -> u64 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12) | ((major & !0xfff) << 32)
@@ -318,6 +331,14 @@ mod tests {
         assert_eq!(buddyinfo(text, "Node 0, zone    DMA32"), Some(vec![3543, 2163]));
         assert_eq!(buddyinfo(text, "Node 0, zone   Normal"), None);
         assert!(has_feature("011001", 5) && !has_feature("011001", 0) && !has_feature("", 5));
+    }
+
+    #[test]
+    fn the_upper_folder_of_an_overlay() {
+        let of = |options: &str| upper_folder(options);
+        assert_eq!(of("rw,lowerdir=/l,upperdir=/u/v,workdir=/w").as_deref(), Some("/u/v"));
+        assert_eq!(of(r"lowerdir=/l,upperdir=/a\134\054b\040c,uuid=on").as_deref(), Some("/a,b c"));
+        assert_eq!(of("ro,lowerdir=/l:/m"), None);
     }
 
     #[test]

@@ -69,6 +69,7 @@ mod device_pace;
 mod divide;
 mod explain;
 mod file_table;
+mod filesystem;
 mod fit;
 mod forecast;
 mod glob;
@@ -108,7 +109,9 @@ pub use analysis::{
 pub use births::{Births, Told};
 pub use buffers::{LIBRARY_BUFFERS, Language, LibraryBuffer, ProgramBuffer};
 pub use by_name::ByName;
-pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
+pub use call::{
+    Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, moved_bytes, wchar_bytes,
+};
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
 pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
 pub use classes::CallClass;
@@ -117,6 +120,7 @@ pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
 pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, Explaining, seconds_by_cause};
 pub use file_table::{FileRow, FileTable};
+pub use filesystem::FilesystemKind;
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
@@ -145,8 +149,8 @@ pub use record::{
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
-    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
-    SessionReport, SessionTotals, Tally,
+    AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
+    REPORT_SCHEMA, Report, SessionReport, SessionTotals, Tally,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};

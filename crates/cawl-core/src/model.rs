@@ -31,7 +31,7 @@ use crate::cause::{Cause, CostParts};
 use crate::limits::DirtyLimits;
 use crate::named::named;
 use crate::profile::HostProfile;
-use crate::record::MemoryFacts;
+use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Longest pause that the kernel imposes at a time (`MAX_PAUSE`).
@@ -82,6 +82,9 @@ pub trait CostModel: Send {
     fn disturbance(&self, at: Time) -> Disturbance {
         Disturbance { at, ..Disturbance::default() }
     }
+
+    /// The machine has these filesystems; a model without laws of theirs ignores it.
+    fn meet_filesystems(&mut self, _mounts: &[Filesystem]) {}
 
     /// The constants of memory, devices and calls are now those of this profile; what the model knows of the
     /// machine's state stays.

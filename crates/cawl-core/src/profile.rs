@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::filesystem::FilesystemKind;
 use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate, is_zero};
 pub use learned::{Kept, Learned};
@@ -275,6 +276,9 @@ pub struct DeviceConstants {
     /// Its writers are held to its own share whatever the others do (`bdi/strict_limit`).
     #[serde(default)]
     pub strict_limit: bool,
+    /// Its filesystem, for where a trace does not tell which one it is. None: as ext4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<FilesystemKind>,
     /// fdatasync and O_DSYNC write the inode for new time stamps alone, as ext4 without a journal does (6.18,
     /// requests counted in `/sys/block/*/stat`).
     #[serde(default)]

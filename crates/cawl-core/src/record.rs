@@ -382,6 +382,10 @@ pub struct Filesystem {
     pub options: String,
     /// The device as the kernel names it: vda, nvme0n1p2, loop0…; empty where there is none.
     pub device: String,
+    /// Device number of the filesystem that the upper layer of an overlay lies on. None: it is no overlay, or
+    /// its upper layer is not to be seen from here, as from inside a container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<u64>,
     /// Logical block size of the device, in bytes.
     pub block: Option<u64>,
     /// True for disks with moving heads.

@@ -61,6 +61,13 @@ pub struct Report {
     /// or where the models do not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<ColdReport>,
+    /// Calls and bytes to files in memory alone (tmpfs), which are never written back; None if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_memory: Option<Tally>,
+    /// Files that an overlay copied out of a lower layer since they were opened for writing; None if it copied
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_up: Option<CopiedUp>,
     /// Every process image that was traced, but for those in `sessions_omitted`.
     pub sessions: Vec<SessionReport>,
     /// Images that ended long ago and are sums now, because there were too many to list.
@@ -97,6 +104,17 @@ pub struct ProfileUsed {
     /// Runs that added to it what they learned.
     #[serde(default)]
     pub learned_runs: u32,
+}
+
+/// Files that an overlay copied, each when it was first opened for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CopiedUp {
+    /// Their number.
+    pub files: u64,
+    /// Their sizes together.
+    pub bytes: u64,
+    /// What their opens took, in seconds.
+    pub seconds: f64,
 }
 
 /// Part of the observed time from which on cold memory is told of.

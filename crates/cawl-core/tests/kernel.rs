@@ -8,6 +8,7 @@
 //! | cache | pages and folios of files: dirty, clean, dropped |
 //! | sync | calls that wait for the device: journal, flush, latency, direct writes |
 //! | copying | what copying costs: cold memory, new folios, inodes, time away, the processor's cache |
+//! | filesystems | what differs by filesystem: files in memory, logs of files, large folios, overlays |
 //! | lock | the lock of an inode: who waits for whom |
 //! | netfs | files that are elsewhere: the policies of the page cache, requests, open and close |
 //! | reads | what is cached, what is read ahead, and what waits for the device |
@@ -16,6 +17,7 @@
 mod cache;
 mod copies;
 mod copying;
+mod filesystems;
 mod invariants;
 mod lock;
 mod netfs;

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -247,11 +247,18 @@ fn filesystems() -> Vec<Filesystem> {
     mounts.sort_by_key(|mount| (mount.dev, mount.mount.len()));
     mounts.dedup_by_key(|mount| mount.dev);
     for mount in &mut mounts {
+        mount.over = upper(mount).and_then(|upper| Some(fs::metadata(upper).ok()?.dev()));
         if let Some(device) = sysfs_folder(mount.dev) {
             complete(mount, &device);
         }
     }
     mounts
+}
+
+/// The folder of an overlay's upper layer, if that is to be seen from here.
+pub(crate) fn upper(mount: &Filesystem) -> Option<PathBuf> {
+    let folder = host_text::upper_folder(&mount.options).filter(|_| mount.kind == "overlay")?;
+    Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute() && folder.is_dir())
 }
 
 /// The folder of a block device in sysfs.

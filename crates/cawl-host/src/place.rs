@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::{Bytes, DeviceCounters, Filesystem, Nanos, Time, host_text};
+use cawl_core::{Bytes, DeviceCounters, Filesystem, FilesystemKind, Nanos, Time, host_text};
 use serde::Serialize;
 
-use crate::machine::{complete, number, queue_folder, read, sysfs_folder};
+use crate::machine::{complete, number, queue_folder, read, sysfs_folder, upper};
 
 /// The storage of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,6 +44,9 @@ pub struct Place {
     pub folder: PathBuf,
     /// Type of the filesystem.
     pub filesystem: String,
+    /// The filesystem whose laws its files follow: of an overlay, that of its upper layer.
+    #[serde(skip)]
+    pub kind: FilesystemKind,
     /// Its mount point.
     pub mount: String,
     /// Number of the device, as its files have it (`st_dev`).
@@ -51,7 +54,8 @@ pub struct Place {
     pub number: u64,
     /// Its storage.
     pub backing: Backing,
-    /// Name of the device (`vda1`, `dm-0`), or the type of the filesystem if there is none.
+    /// Name of the device (`vda1`, `dm-0`), or the type of the filesystem if there is none; of an overlay both
+    /// (`overlay-vda1`), if its upper layer is to be seen.
     pub device: String,
     /// Folder of the device in sysfs.
     #[serde(skip)]
@@ -90,6 +94,13 @@ impl Place {
         let found = found.max_by_key(|mount| mount.mount.len()).cloned();
         let unknown = || Filesystem { kind: "unknown".into(), mount: "/".into(), ..Filesystem::default() };
         let mut found = found.unwrap_or_else(unknown);
+        if let Some(upper) = upper(&found).and_then(|upper| Place::of(&upper).ok()) {
+            let device = format!("{}-{}", found.kind, upper.device);
+            let backing = if upper.backing == Backing::Memory { upper.backing } else { Backing::Stacked };
+            let (number, stream_buffer) = (meta.dev(), Bytes(meta.blksize()));
+            let (filesystem, mount) = (found.kind, found.mount);
+            return Ok(Place { folder, filesystem, mount, number, backing, device, stream_buffer, ..upper });
+        }
         // btrfs and zfs give their files numbers without a device; the source has one.
         let source = fs::metadata(Path::new("/dev").join(&found.device)).ok();
         let source = source.filter(|_| !found.device.is_empty()).map(|source| source.rdev());
@@ -105,6 +116,7 @@ impl Place {
             device: name.unwrap_or_else(|| nameless(&found.kind, &found.mount)),
             commit: if lacks_journal { Some(Nanos::ZERO) } else { commit(&found.kind, &found.options) },
             lacks_journal,
+            kind: FilesystemKind::of(&found.kind),
             filesystem: found.kind,
             options: found.options,
             mount: found.mount,

@@ -1,7 +1,7 @@
 //! The groups of functions other than plain writing: messages, syscall(), pipes, asynchronous writes,
 //! mappings, reads.
 
-use cawl_kit::witness::{Answer, Daemon, Session, assert_complete, compare, dir, ended};
+use cawl_kit::witness::{Session, assert_complete, compare, ended};
 use cawl_kit::{app, app_with};
 use cawl_wire::{Ended, Event, Op, flag};
 

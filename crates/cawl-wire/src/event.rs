@@ -247,6 +247,8 @@ pub mod flag {
     pub const STAMPS_READ: u32 = 1 << 15;
     /// The file did not exist before the call (open).
     pub const CREATED: u32 = 1 << 16;
+    /// This open made an overlay copy the file, which was in a lower layer, into its upper one.
+    pub const COPIED_UP: u32 = 1 << 17;
 }
 
 /// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not

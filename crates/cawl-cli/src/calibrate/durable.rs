@@ -7,7 +7,9 @@
 //! longer, by the square root of its time, so a line through zero fits them.
 
 use std::fs::File;
+use std::iter::Cycle;
 use std::os::unix::fs::FileExt;
+use std::slice::ChunksExact;
 
 use cawl_core::{Bytes, Estimate, Nanos, median, quantile};
 
@@ -248,19 +250,15 @@ fn round(
     samples.flush.push(flush);
     samples.commit.push(commit - latency - transfer);
     samples.inode.push(first - next);
-    let (mut from, mut to) = (bench.data.bytes().chunks_exact(PAGE).cycle(), vec![0; ELSEWHERE]);
+    let mut work = OtherWork::new(bench);
     let mut longer = [(); 2].map(|()| Vec::with_capacity(WHILES.len()));
     for (away, calls) in WHILES {
-        let [mut writes, mut waits] = [(); 2].map(|()| Vec::with_capacity(calls));
-        for _ in 0..calls {
-            bench.go_on()?;
-            elsewhere(&mut from, &mut to, away);
-            writes.push(plainly(|| Ok(beside.write_all_at(&bench.data.bytes()[..PAGE], 0)?))?);
-        }
+        let writes = work.writes_after(bench, beside, away, calls)?;
+        let mut waits = Vec::with_capacity(calls);
         // Apart from the writes, as a wait would be a part of the time before a write.
         for _ in 0..calls {
             bench.go_on()?;
-            elsewhere(&mut from, &mut to, away);
+            work.go_on_for(away);
             write(file, 0)?;
             waits.push(durable()?);
         }
@@ -271,6 +269,28 @@ fn round(
     samples.away.push(through_zero(&longer[0]));
     samples.idle.push(through_zero(&longer[1]));
     Ok(plain)
+}
+
+/// Where nothing waits: what a write takes longer after a millisecond of other work, alone.
+pub fn away(bench: &mut Bench) -> anyhow::Result<Rounds> {
+    let mut rounds = Rounds::default();
+    bench.repeat(|bench, index| {
+        let name = format!("away-{index}");
+        let file = bench.scratch.file(&name)?;
+        let write = || plainly(|| Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?));
+        write()?;
+        let warm = undisturbed(&(0..CALLS).map(|_| write()).collect::<anyhow::Result<Vec<f64>>>()?);
+        let mut work = OtherWork::new(bench);
+        let mut longer = Vec::with_capacity(WHILES.len());
+        for (away, calls) in WHILES {
+            let writes = work.writes_after(bench, &file, away, calls)?;
+            longer.push(((away.get() / 1e6).sqrt(), undisturbed(&writes) - warm));
+        }
+        bench.scratch.remove(&name);
+        rounds.push(through_zero(&longer));
+        Ok(())
+    })?;
+    Ok(rounds)
 }
 
 /// Waits for the same pages in many folios and in one, and for scattered pages, all of them over blocks that
@@ -318,17 +338,43 @@ fn plainly(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     Ok(since(start))
 }
 
-/// Other work for a given time: moves data `from` memory `to` a buffer, as programs do between their calls.
-fn elsewhere<'a>(from: &mut impl Iterator<Item = &'a [u8]>, to: &mut [u8], time: Nanos) {
-    let until = cawl_host::now() + time;
-    while cawl_host::now() < until {
-        for (from, to) in
-            from.by_ref().zip(to.chunks_exact_mut(PAGE)).take_while(|_| cawl_host::now() < until)
-        {
-            to.copy_from_slice(from);
-        }
+/// Other work: moves data in memory, as programs do between their calls.
+struct OtherWork<'a> {
+    from: Cycle<ChunksExact<'a, u8>>,
+    to: Vec<u8>,
+}
+
+impl OtherWork<'_> {
+    fn new(bench: &Bench) -> OtherWork<'_> {
+        OtherWork { from: bench.data.bytes().chunks_exact(PAGE).cycle(), to: vec![0; ELSEWHERE] }
     }
-    std::hint::black_box(to);
+
+    fn go_on_for(&mut self, time: Nanos) {
+        let until = cawl_host::now() + time;
+        while cawl_host::now() < until {
+            let pieces = self.from.by_ref().zip(self.to.chunks_exact_mut(PAGE));
+            for (from, to) in pieces.take_while(|_| cawl_host::now() < until) {
+                to.copy_from_slice(from);
+            }
+        }
+        std::hint::black_box(&self.to);
+    }
+
+    /// What writes of a page take, each after so long of it.
+    fn writes_after(
+        &mut self,
+        bench: &Bench,
+        file: &File,
+        away: Nanos,
+        calls: usize,
+    ) -> anyhow::Result<Vec<f64>> {
+        let write = |_| {
+            bench.go_on()?;
+            self.go_on_for(away);
+            plainly(|| Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?))
+        };
+        (0..calls).map(write).collect()
+    }
 }
 
 /// The slope of the line through zero.

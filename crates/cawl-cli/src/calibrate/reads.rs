@@ -1,10 +1,10 @@
 //! Reads: from the page cache, into it where no device has to read, and from the device; opening and closing.
 //!
-//! Reads of a small file in the processor's cache tell the cost of a call, by a line through sizes of up to a
-//! page; those of a file larger than the processor's caches tell the copy. Both are read in large folios and
-//! in folios of a page, whose difference is what each folio costs. Blocks of a file on the device are read past
-//! the page cache, each of them once more at once: what the device has in a cache of its own by then takes
-//! less.
+//! Reads of a small file in the processor's cache tell the cost of a call, by a line through sizes of up
+//! to a page; those of a file larger than the processor's caches tell the copy. Both are read in large
+//! folios and in folios of a page, whose difference is what each folio costs. Blocks of a file on the
+//! device are read past the page cache, each of them once more at once: what the device has in a cache of
+//! its own by then takes less.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -40,14 +40,14 @@ const BRIEF_FAR: u64 = 32 << 20;
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
-/// Times that a file is read ahead; windows of readahead before it is timed, and while it is, but so many bytes
-/// at least.
-const AHEAD: usize = 3;
+/// Of so many calls one waits, if the requests of a window come together.
+const WAITERS: usize = 10;
+/// Fewest and most times that a file is read ahead, and the time after which it is not any more beyond the
+/// fewest, in ns; windows of readahead before it is timed, and while it is, but so many bytes at least.
+const AHEAD: (usize, usize, f64) = (3, 16, 0.3e9);
 const BEFORE: usize = 2;
 const WINDOWS: usize = 8;
 const LEAST_AHEAD: usize = 16 << 20;
-/// Of so many calls one waits, if the requests of a window come together.
-const WAITERS: usize = 10;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -351,7 +351,7 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
         Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
     };
     let page = PAGE as f64;
-    let (ahead, together) = ahead(bench, buffer.bytes_mut())?;
+    let (ahead, together) = super::unless_over(ahead(bench, buffer.bytes_mut()))?;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
         ahead,
@@ -362,38 +362,35 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
 }
 
 /// What a byte takes of the file of the device, dropped from the page cache and read through it in sequence,
-/// behind the first windows of readahead, which are smaller than the others. Where the processor takes longer
-/// than the device, it is what the processor takes.
+/// and whether the requests of a window come together; behind the first windows, which are smaller than the
+/// others, if the file is long enough. Where the processor takes longer than the device, it is what the
+/// processor takes.
 fn ahead(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<(Option<Estimate>, bool)> {
-    let Ok(file) = bench.scratch.again("device", OFlag::empty()) else { return Ok((None, false)) };
+    let file = bench.scratch.again("device", OFlag::empty())?;
+    let length = file.metadata()?.len() as usize / HOLES_CALL * HOLES_CALL;
     let window = bench.place.readahead().map_or(0, |window| window.0 as usize);
-    let begin = (BEFORE * window).next_multiple_of(LARGEST);
-    let most = begin + LEAST_AHEAD.max(WINDOWS * window);
-    let end = most.min(file.metadata()?.len() as usize) / LARGEST * LARGEST;
-    if begin >= end {
-        return Ok((None, false));
-    }
-    let (mut found, mut together) = (Vec::with_capacity(AHEAD), 0);
-    for _ in 0..if bench.brief { 1 } else { AHEAD } {
+    let begin = (BEFORE * window).next_multiple_of(HOLES_CALL);
+    let end = (begin + LEAST_AHEAD.max(WINDOWS * window)).next_multiple_of(HOLES_CALL).min(length);
+    let begin = if begin < length / 2 { begin } else { 0 };
+    let (mut found, mut together) = (Vec::new(), Vec::new());
+    let ((fewest, most, enough), watch) = (AHEAD, Stopwatch::start());
+    let goes_on = |count: &usize| *count < fewest || watch.elapsed() < enough;
+    for _ in (0..if bench.brief { 1 } else { most }).take_while(goes_on) {
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
         // Opened anew, since an open file knows where it was read before.
         let file = bench.scratch.again("device", OFlag::empty())?;
-        let mut read = |from: usize, to: usize| {
-            let mut times = Vec::with_capacity((to - from) / HOLES_CALL);
-            for at in (from..to).step_by(HOLES_CALL) {
-                bench.go_on()?;
-                times.push(timed(|| Ok(file.read_exact_at(&mut buffer[..HOLES_CALL], at as u64)?))?);
-            }
-            anyhow::Ok(times)
-        };
-        read(0, begin)?;
-        let times = read(begin, end)?;
-        found.push(times.iter().sum::<f64>() / (end - begin) as f64);
-        together += usize::from(come_together(&times));
+        let mut times = Vec::with_capacity(end / HOLES_CALL);
+        for at in (0..end).step_by(HOLES_CALL) {
+            bench.go_on()?;
+            let time = timed(|| Ok(file.read_exact_at(&mut buffer[..HOLES_CALL], at as u64)?))?;
+            times.extend((at >= begin).then_some(time));
+        }
+        found.push(times.iter().sum::<f64>() / (times.len() * HOLES_CALL) as f64);
+        together.push(come_together(&times));
     }
+    let often = together.iter().filter(|together| **together).count();
     let calm = quantile(&found, 0.25).unwrap_or(f64::NAN);
-    let together = 2 * together > found.len();
-    Ok((Estimate::of(&found).map(|found| Estimate { value: calm, ..found }), together))
+    Ok((Estimate::of(&found).map(|found| Estimate { value: calm, ..found }), 2 * often > together.len()))
 }
 
 /// Whether few calls of a row do the waiting for all. If requests come one after another, one call of five

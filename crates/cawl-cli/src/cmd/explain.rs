@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cawl_core::{Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, kernel_bytes};
+use cawl_core::{Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, moved_bytes};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -175,7 +175,7 @@ impl Wanted {
             at_s: event.start.saturating_sub(self.first) as f64 / 1e9,
             op: event.op.name(),
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
-            bytes: kernel_bytes(event),
+            bytes: moved_bytes(event),
             observed_s: event.duration as f64 / 1e9,
             predicted_s: predicted.map(|told| told.cost.as_seconds()),
             cause: shown.causes.map(|times| times.main().name()),

@@ -1,7 +1,7 @@
 //! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/EXPORT.md explains
 //! them.
 
-use cawl_core::{Cause, Nanos, kernel_bytes};
+use cawl_core::{Cause, Nanos, moved_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::Call;
@@ -57,7 +57,7 @@ const FIRST: [(&str, Kind, bool, bool, Read); 21] = [
         optional(Some(call.event.offset).filter(|offset| *offset != UNKNOWN_OFFSET))
     }),
     ("size", Kind::Int, true, false, |_, call| optional(size(call.event))),
-    ("bytes", Kind::Int, false, true, |_, call| int(kernel_bytes(call.event))),
+    ("bytes", Kind::Int, false, true, |_, call| int(moved_bytes(call.event))),
     ("errno", Kind::Int, true, true, |_, call| {
         optional(Some(call.event.errno.into()).filter(|errno| *errno != 0))
     }),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use cawl_core::{Bytes, Nanos, Shown, kernel_bytes};
+use cawl_core::{Bytes, Nanos, Shown, moved_bytes};
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -57,7 +57,7 @@ impl CallPrinter {
         let offset = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
         let size = match event.op {
             Op::StreamWrite => event.returned.max(0) as u64,
-            _ if event.returned >= 0 => kernel_bytes(event),
+            _ if event.returned >= 0 => moved_bytes(event),
             _ => event.requested,
         };
         if self.json {

@@ -8,7 +8,8 @@ use cawl_core::{
 };
 
 use super::report::{
-    basis, cold_memory, ended, identity, observed, profile, selected, worst_row, worst_table,
+    basis, cold_memory, copied_up, ended, identity, in_memory, observed, profile, selected, worst_row,
+    worst_table,
 };
 use super::{
     below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, table,
@@ -112,6 +113,8 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
     let program = report.outcome.as_ref().map_or(String::new(), |outcome| format!("; {}", ended(outcome)));
     lines.push(("time", format!("{span}{threads}{program}")));
     lines.extend(report.cold.as_ref().map(|cold| ("cold", cold_memory(cold))));
+    lines.extend(report.in_memory.as_ref().map(|tally| ("memory", in_memory(tally))));
+    lines.extend(report.copied_up.as_ref().map(|copied| ("copied up", copied_up(copied))));
     lines
 }
 

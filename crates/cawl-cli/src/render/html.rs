@@ -256,8 +256,18 @@ fn worst_call(call: &WorstCall) -> Markup {
 
 /// The classes of a cause's colour, as in causes.js.
 fn class(cause: &str) -> String {
-    const STRIPED: [&str; 8] =
-        ["stream", "large folio", "partial page read", "queue", "seek", "network", "preempted", "discard"];
+    const STRIPED: [&str; 10] = [
+        "stream",
+        "large folio",
+        "partial page read",
+        "read",
+        "copy up",
+        "queue",
+        "seek",
+        "network",
+        "preempted",
+        "discard",
+    ];
     let striped = STRIPED.contains(&cause);
     format!("cause-{}{}", cause.replace(' ', "-"), if striped { " striped" } else { "" })
 }

@@ -1,8 +1,8 @@
 //! The report as text, in its long form: first its basis, then files, totals and the worst calls.
 
 use cawl_core::{
-    AsCalibrated, Bytes, ColdReport, EndKind, FileOp, FileReport, ModelReport, Nanos, Origin, Outcome,
-    Quantiles, Report, SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
+    AsCalibrated, Bytes, ColdReport, CopiedUp, EndKind, FileOp, FileReport, ModelReport, Nanos, Origin,
+    Outcome, Quantiles, Report, SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
 use super::rows::short_program;
@@ -21,6 +21,12 @@ pub fn text(report: &Report, terminal: bool) -> String {
     basis(&mut out, report, terminal);
     if let Some(cold) = &report.cold {
         line(&mut out, "cold", &cold_memory(cold), terminal);
+    }
+    if let Some(tally) = &report.in_memory {
+        line(&mut out, "memory", &in_memory(tally), terminal);
+    }
+    if let Some(copied) = &report.copied_up {
+        line(&mut out, "copied up", &copied_up(copied), terminal);
     }
     if let Some(explain) = &report.explain {
         ranks::processes(&mut out, explain, terminal);
@@ -192,6 +198,15 @@ pub(super) fn cold_memory(cold: &ColdReport) -> String {
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
     let of = time(cold.op_observed_s);
     format!("{all} of {of} in {}: {} pages from the host, {each} each", cold.op, cold.pages)
+}
+
+pub(super) fn in_memory(tally: &Tally) -> String {
+    format!("{} to files in memory alone: never written back", tallied(tally))
+}
+
+pub(super) fn copied_up(copied: &CopiedUp) -> String {
+    let (files, bytes) = (counted(copied.files, "file"), Bytes(copied.bytes));
+    format!("{files} of an overlay, {bytes}, opened for writing in {}", time(copied.seconds))
 }
 
 fn days(seconds: u64) -> String {

@@ -13,6 +13,7 @@
 
 mod balance;
 mod call;
+mod coming;
 mod constants;
 mod copy;
 mod follow;
@@ -37,18 +38,19 @@ use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
 use crate::call::{Class, classify, is_synchronous};
 use crate::cause::Cause;
+use crate::filesystem::Filesystems;
 use crate::limits::DirtyLimits;
 use crate::profile::{HostProfile, growth};
-use crate::record::MemoryFacts;
+use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use call::Call;
+use coming::Reads;
 use constants::Constants;
 use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
 use netfs::Far;
-use read::Reads;
 use sync::{known, waits};
 use tasks::Tasks;
 
@@ -68,6 +70,8 @@ pub struct Kernel {
     constants: Constants,
     /// Copies share it.
     profile: Arc<HostProfile>,
+    /// What is known of the machine's filesystems.
+    filesystems: Arc<Filesystems>,
     streams: Streams,
     tasks: Tasks,
     locks: InodeLocks,
@@ -142,6 +146,7 @@ impl Kernel {
             most: u64::MAX,
             networks: Arc::default(),
             profile: Arc::new(profile.clone()),
+            filesystems: Arc::default(),
         }
     }
 
@@ -182,22 +187,30 @@ impl Kernel {
     }
 
     fn device(&mut self, dev: u64) -> usize {
-        if let Some(at) = self.machine.devices.iter().position(|d| d.id == dev) {
+        let id = self.filesystems.below(dev);
+        if let Some(at) = self.machine.devices.iter().position(|d| d.id == id) {
             return at;
         }
-        let of = self.profile.device_of(dev);
+        // Constants measured on an overlay serve if those of the device below are not known.
+        let is_profiled = |dev: &u64| self.profile.others.iter().any(|other| other.dev == *dev);
+        let profiled = [id, dev].into_iter().find(is_profiled).unwrap_or(id);
+        let of = self.profile.device_of(profiled);
         let page = self.constants.page as f64;
         let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
         let rate = of.writeback.value.get() / page;
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
-        let mut device = Device::new(dev, rate, base, queue, bounds, self.machine.now);
+        let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
         device.seek = of.seek.value.as_seconds();
         device.log = known(&of.latency);
-        self.reads.meet(dev, of.completes_together);
+        self.reads.meet(id, of.completes_together);
+        device.profiled = profiled;
+        device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
         let far = Far::of(&self.profile, of);
         // A server keeps the journal to itself.
-        device.commit = if far.is_some() { 0.0 } else { of.commit.as_seconds() };
+        if far.is_none() && device.filesystem.waits_for_log() {
+            device.commit = of.commit.as_seconds();
+        }
         device.seek = far.as_ref().map_or(device.seek, |far| far.jump());
         self.machine.meet(device);
         Arc::make_mut(&mut self.networks).push(far);
@@ -239,7 +252,7 @@ impl Kernel {
             patience: Call::PATIENCE,
             file,
             device,
-            folio: self.constants.folio,
+            folio: if of.filesystem.has_single_pages() { 1 } else { self.constants.folio },
             met_flusher: at_work,
             may_commit: of.may_commit(at),
             stamps: event.has(flag::STAMPS_READ) && self.profile.kernel.fine_stamps,
@@ -261,7 +274,7 @@ impl Kernel {
             return call.spend_empty_call(self.constants.empty_call);
         }
         call.spend_call(self.constants.call);
-        if event.has(flag::DIRECT) && !self.is_far(call.device) {
+        if event.has(flag::DIRECT) && !self.is_far(call.device) && !self.in_memory(call) {
             self.direct_write(call, event, offset, bytes);
         } else {
             self.cached_write(call, event, offset, bytes);
@@ -274,7 +287,7 @@ impl Kernel {
             return self.far_write(call, event, &network, (offset, bytes), u64::MAX);
         }
         self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
-        if is_synchronous(event) {
+        if is_synchronous(event) && !self.never_waits(call, event) {
             self.write_through(call, event, offset, bytes);
         }
     }
@@ -344,13 +357,14 @@ impl Kernel {
         let call = self.begin(event);
         let file = call.file;
         match event.op {
-            Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(file, event),
+            Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(&call, event),
             Op::Resident => self.resident(file, event),
             Op::Advise if event.errno == 0 => self.advised(&call, event),
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
             Op::Unlink | Op::Rename if event.takes_last_link() => {
                 self.machine.change(file, self.machine.now, true);
+                self.machine.devices[call.device].renamed = true;
                 if !event.has(flag::HELD) {
                     self.truncate(file, 0);
                 }
@@ -366,28 +380,22 @@ impl Kernel {
         }
     }
 
-    /// A file is open.
-    fn opened(&mut self, file: u32, event: &Event) {
-        if event.has(flag::TRUNC | flag::CREATED) {
-            if self.machine.cache.size(file) == 0 {
-                // It is a new one, most often.
-                self.machine.change(file, self.machine.now, true);
-            }
-            self.truncate(file, 0);
-        }
-        let inode = self.machine.cache.file_mut(file);
-        inode.size = inode.size.max(event.requested);
-        inode.told |= inode.size == 0;
-        self.reads.opened(event);
-        if event.op == Op::StreamOpen {
-            self.streams.open(event);
-        }
+    /// The call's file is in memory alone.
+    fn in_memory(&self, call: &Call) -> bool {
+        self.machine.devices[call.device].filesystem.is_in_memory()
+    }
+
+    /// Nothing is written where the call's file is, or nothing is waited for (`noop_fsync`,
+    /// `ovl_should_sync`).
+    fn never_waits(&self, call: &Call, event: &Event) -> bool {
+        self.in_memory(call) || self.filesystems.is_volatile(event.dev)
     }
 
     /// What a call costs that the model has lived through. Always something: an option, since that is what it
     /// is returned as, and copying it takes time.
     fn told(&mut self, call: &Call, event: &Event) -> Option<Prediction> {
-        Some(self.predict(call, if waits(event) { CallState::Sync } else { call.state() }))
+        let waits = waits(event) && !self.never_waits(call, event);
+        Some(self.predict(call, if waits { CallState::Sync } else { call.state() }))
     }
 
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
@@ -457,12 +465,17 @@ impl CostModel for Kernel {
     }
 
     fn correct_throttle(&mut self, device: u64, factor: f64) {
-        if let Some(device) = self.machine.devices.iter_mut().find(|of| of.id == device) {
+        let id = self.filesystems.below(device);
+        if let Some(device) = self.machine.devices.iter_mut().find(|of| of.id == id) {
             // The kernel shares the device's bandwidth out among writers, and seldom among more than these.
             let (least, most) = (device.rate / WRITERS, device.rate * WRITERS.sqrt());
             device.limit.base = (device.limit.base * factor).clamp(least, most);
             device.limit.balanced = (device.limit.balanced * factor).clamp(least, most);
         }
+    }
+
+    fn meet_filesystems(&mut self, mounts: &[Filesystem]) {
+        self.filesystems = Arc::new(Filesystems::of(mounts));
     }
 
     fn recalibrate(&mut self, profile: &HostProfile) {
@@ -475,7 +488,7 @@ impl CostModel for Kernel {
         self.intervals = Spreads::of(&self.profile);
         let page = self.constants.page as f64;
         for at in 0..self.machine.devices.len() {
-            let of = self.profile.device_of(self.machine.devices[at].id);
+            let of = self.profile.device_of(self.machine.devices[at].profiled);
             let queue = (of.queue.0 as f64 / page) as u64;
             self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.devices[at].log = known(&of.latency);

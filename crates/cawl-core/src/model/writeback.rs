@@ -22,7 +22,7 @@ mod queue;
 pub use device::Device;
 pub use foreign::Foreign;
 
-use super::cache::Cache;
+use super::cache::{Cache, Found};
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
 use device::TIMER;
@@ -223,6 +223,9 @@ impl Machine {
         let inode = self.cache.file_mut(file);
         let at = inode.device;
         let device = &mut self.devices[at];
+        if device.filesystem.is_in_memory() {
+            return;
+        }
         if inode.changed == device.transaction && !grows && !device.overdue {
             // As most writes find it.
             return;
@@ -331,6 +334,23 @@ impl Machine {
     #[inline]
     pub fn level_now(&self) -> u64 {
         self.devices.iter().map(|device| device.level_at(self.now)).sum()
+    }
+
+    /// The pages of a file from `start` up to `end` are written in the cache at `when` (seconds), in new folios
+    /// of `folio` pages at most. In memory alone they stay as clean as they were; btrfs will write them to
+    /// new blocks, whatever was there (`btrfs_dirty_folio`).
+    pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: f64) -> Found {
+        let found = self.cache.dirty(file, start, end, folio);
+        let filesystem = self.devices[self.cache.device(file)].filesystem;
+        if filesystem.is_in_memory() {
+            self.cache.clean(file, u64::MAX, u64::MAX);
+            return Found { dirtied: 0, padding: 0, clean: 0, ..found };
+        }
+        if filesystem.logs_files() {
+            self.change(file, when, true);
+        }
+        self.mark_dirty(file, found.dirtied, when);
+        found
     }
 
     /// Takes note that `pages` of a file have become dirty at `when` (`__mark_inode_dirty`).

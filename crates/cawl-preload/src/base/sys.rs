@@ -76,6 +76,19 @@ pub fn coarse_time() -> (i64, u32) {
     (time.tv_sec, time.tv_nsec as u32)
 }
 
+/// What statfs calls overlayfs.
+const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+
+/// True if the file of a descriptor lies on an overlay.
+#[inline(never)]
+pub fn is_on_overlay(fd: c_int) -> bool {
+    let mut found = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: a valid place for the result.
+    let done = unsafe { call(libc::SYS_fstatfs, [fd as usize, found.as_mut_ptr() as usize]) };
+    // SAFETY: all zero bytes are a valid `statfs`, and the kernel has filled it in.
+    done == 0 && unsafe { found.assume_init_ref() }.f_type as u64 == OVERLAYFS_SUPER_MAGIC
+}
+
 /// The process id, asked of the kernel, so that a vfork child cannot be taken for its parent.
 pub fn getpid() -> u32 {
     // SAFETY: getpid takes no arguments.

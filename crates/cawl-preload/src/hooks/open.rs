@@ -72,7 +72,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
     if found.size() == 0 {
         tries::opened_empty(fd);
     }
-    let created = creation.flag(fd, &found);
+    let created = creation.flag(fd, &found) | creation.copy_flag(fd, &found);
     let Some(file) = session::learn(fd) else { return };
     record(&inside, Op::Open, (start, end), Some((fd, file)), i64::from(fd), |event| {
         // F_GETFL does not tell the flags that only mattered at the opening.

@@ -1,4 +1,4 @@
-//! Whether a call that opened a file made it, too.
+//! Whether a call that opened a file made it, too, or a copy of it.
 
 use crate::base::sys;
 use crate::state::descriptors::{self, Found};
@@ -11,6 +11,9 @@ use core::ffi::c_int;
 pub enum Creation {
     /// It does not, or that is not known.
     Never,
+    /// It does not, but opens it for writing, which an overlay may make a copy for; the filesystems' clock
+    /// before the call.
+    Copy((i64, u32)),
     /// It fails otherwise.
     Always,
     /// If the file was born at this time of the filesystems' clock, or later.
@@ -24,7 +27,8 @@ impl Creation {
         if flags & libc::O_TMPFILE == libc::O_TMPFILE {
             Creation::Always
         } else if flags & libc::O_CREAT == 0 {
-            Creation::Never
+            let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+            if writes { Creation::Copy(sys::coarse_time()) } else { Creation::Never }
         } else if flags & libc::O_EXCL != 0 {
             Creation::Always
         } else {
@@ -38,13 +42,19 @@ impl Creation {
         match mode.first() {
             Some(b'w' | b'a') if exclusive => Creation::Always,
             Some(b'w' | b'a') => Creation::Since(then),
+            Some(b'r') if mode.iter().take_while(|byte| **byte != b',').any(|byte| *byte == b'+') => {
+                Creation::Copy(then)
+            }
             _ => Creation::Never,
         }
     }
 
     /// The time of the filesystems' clock that matters.
     pub fn since(self) -> Option<(i64, u32)> {
-        if let Creation::Since(then) = self { Some(then) } else { None }
+        match self {
+            Creation::Since(then) | Creation::Copy(then) => Some(then),
+            Creation::Never | Creation::Always => None,
+        }
     }
 
     /// What it means for the event of a call that succeeded. The filesystems' clock ticks every few ms: a file
@@ -56,10 +66,20 @@ impl Creation {
                 file.kind() == FileKind::Regular && residency::note(file.identity())
             });
         let created = match self {
-            Creation::Never => false,
+            Creation::Never | Creation::Copy(_) => false,
             Creation::Always => true,
             Creation::Since(_) => is_new && found.born_since(),
         };
         if created { flag::CREATED } else { 0 }
+    }
+
+    /// The same of an overlay's copy of a file that was in a lower layer (`ovl_copy_up_flags`): it was born
+    /// since the call began, and its data were changed before.
+    pub fn copy_flag(self, fd: c_int, found: &Found) -> u32 {
+        let Some(since) = self.since().filter(|_| found.size() > 0 && found.born_since()) else { return 0 };
+        // Hardly a file comes to the last question, which makes the stamp of its next change a finer one.
+        let changed_before = |stat: &libc::stat| (stat.st_mtime, stat.st_mtime_nsec as u32) < since;
+        let is_copy = sys::is_on_overlay(fd) && sys::fstat_for(fd, changed_before) == Some(true);
+        if is_copy { flag::COPIED_UP } else { 0 }
     }
 }

@@ -84,36 +84,36 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     /// A file of holes, of which that is cached that was written.
-    fn written(length: u64, parts: &[core::ops::Range<u64>]) -> std::fs::File {
+    fn written(length: u64, parts: &[(u64, u64)]) -> std::fs::File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(length).unwrap();
-        for part in parts {
-            file.write_all_at(&vec![1; (part.end - part.start) as usize], part.start).unwrap();
+        for (start, end) in parts {
+            file.write_all_at(&vec![1; (end - start) as usize], *start).unwrap();
         }
         file
     }
 
     #[test]
     fn a_bit_stands_for_a_range() {
-        let asked = |length, parts: &[core::ops::Range<u64>]| {
+        let asked = |length, parts: &[(u64, u64)]| {
             ask(written(length, parts).as_raw_fd(), length).expect("asked by the owner")
         };
         let none = Resident { ranges: 0, range: PAGE, bytes: 0, sampled: false };
         assert_eq!(asked(1000, &[]), none);
-        assert_eq!(asked(1000, &[0..10]), Resident { ranges: u64::MAX, bytes: 1000, ..none });
+        assert_eq!(asked(1000, &[(0, 10)]), Resident { ranges: u64::MAX, bytes: 1000, ..none });
         let two = Resident { ranges: 0b100, bytes: 1808, ..none };
-        assert_eq!(asked(10_000, &[8192..8193]), two, "the last page is not full");
+        assert_eq!(asked(10_000, &[(8192, 8193)]), two, "the last page is not full");
         let half = Resident { ranges: u64::MAX << 32, range: 4 * PAGE, bytes: 512 << 10, ..none };
-        assert_eq!(asked(1 << 20, &[512 << 10..1 << 20]), half);
+        assert_eq!(asked(1 << 20, &[(512 << 10, 1 << 20)]), half);
         let few = Resident { ranges: 0b10, range: 4 * PAGE, bytes: 5 * PAGE, ..none };
-        assert_eq!(asked(1 << 20, &[0..2 * PAGE, 4 * PAGE..7 * PAGE]), few, "half is not more than half");
+        assert_eq!(asked(1 << 20, &[(0, 2 * PAGE), (4 * PAGE, 7 * PAGE)]), few, "half is not more than half");
         assert!(ask(written(0, &[]).as_raw_fd(), 0).is_none());
     }
 
     #[test]
     fn a_long_file_is_looked_at_in_samples() {
         let length = 64 << 20;
-        let file = written(length, &[0..32 << 20]);
+        let file = written(length, &[(0, 32 << 20)]);
         let found = ask(file.as_raw_fd(), length).expect("asked by the owner");
         let wanted = Resident { ranges: u64::MAX >> 32, range: 1 << 20, bytes: 32 << 20, sampled: true };
         assert_eq!(found, wanted);

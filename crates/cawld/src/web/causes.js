@@ -2,13 +2,15 @@
 
 /** All causes, in the order of reports; colours and stripes are in causes.css. */
 const CAUSES = [
-  "call", "stream", "copy", "large folio", "new pages", "cold memory", "partial page read", "flusher beside",
-  "throttle", "journal", "queue", "transfer", "seek", "device flush", "network", "lock", "preempted",
+  "call", "stream", "copy", "large folio", "new pages", "cold memory", "partial page read", "read", "copy up",
+  "flusher beside", "throttle", "journal", "queue", "transfer", "seek", "device flush", "network", "lock", "preempted",
   "discard", "unexpected",
 ];
 
 /** Causes that share the colour of another one are striped. */
-const STRIPED = new Set(["stream", "large folio", "partial page read", "queue", "seek", "network", "preempted", "discard"]);
+const STRIPED = new Set([
+  "stream", "large folio", "partial page read", "read", "copy up", "queue", "seek", "network", "preempted", "discard",
+]);
 
 /** Marks differ by shape as well as by colour: lines through these corners, closed if there are more than two; a disk without. */
 const SHAPES = {
@@ -21,7 +23,7 @@ const SHAPES = {
 /** The shape of a cause: a disk in the page cache, a triangle waiting for others, a diamond for the device. */
 const causeShape = (cause) => {
   if (["throttle", "flusher beside", "lock", "preempted"].includes(cause)) return "triangle";
-  if (["journal", "queue", "transfer", "seek", "device flush", "network", "partial page read"].includes(cause)) return "diamond";
+  if (["journal", "queue", "transfer", "seek", "device flush", "network", "partial page read", "read", "copy up"].includes(cause)) return "diamond";
   return cause === "unexpected" ? "plus" : "disk";
 };
 

@@ -16,9 +16,9 @@
 //! call of write does, and the page. The daemon's looks at mappings report stores afterwards, so no model
 //! time passes for them.
 
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, MOST_BYTES, Op, flag};
 
-use super::super::{CallState, LruMap, Prediction};
+use super::super::{CallState, LruMap, Prediction, Work};
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
@@ -66,11 +66,12 @@ impl Kernel {
         call.pass(pieces * calls * self.constants.call);
         call.spent[Cause::Call] += pieces * calls * self.constants.call;
         call.work.calls += pieces * calls;
+        let never_waits = self.never_waits(call, event);
         if let Some(network) = self.network(call.device) {
             self.far_write(call, event, &network, (offset, bytes), piece);
-        } else if event.has(flag::DIRECT) {
+        } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_write(call, event, offset, bytes);
-        } else if is_synchronous(event) {
+        } else if is_synchronous(event) && !never_waits {
             let piece = piece.max(bytes.div_ceil(MOST_WAITS));
             let mut done = 0;
             while done < bytes {
@@ -87,9 +88,34 @@ impl Kernel {
         }
     }
 
+    /// The call opened a file of an overlay's lower layer for writing: a copy of it was made in the upper one
+    /// before (`ovl_copy_up_data`, 6.18: spliced through a pipe, or cloned), and made durable
+    /// (`ovl_copy_up_file`).
+    pub(super) fn copy_up(&mut self, call: &mut Call, event: &Event) {
+        let began = call.at;
+        let spent = call.spent;
+        let bytes = event.requested.min(MOST_BYTES as u64);
+        if self.machine.devices[call.device].filesystem.clones() {
+            call.spend_call(self.constants.call);
+            self.share(call.file, 0, bytes);
+        } else {
+            let pieces = bytes.div_ceil(PIECE * self.constants.page) as f64;
+            call.spend_call(pieces * (1.0 + FILL) * self.constants.call);
+            call.folio = call.folio.min(PIECE);
+            self.buffered_write(call, 0, bytes, false);
+            self.read_source(call, event, bytes);
+        }
+        if !self.filesystems.is_volatile(event.dev) {
+            self.make_durable(call);
+        }
+        // None of it is an example of what other calls cost.
+        (call.spent, call.work) = (spent, Work::default());
+        call.spent[Cause::CopyUp] += call.at - began;
+    }
+
     /// The source may not be cached. It is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let of = self.profile.device_of(event.dev);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let rate = of.sequential_read.unwrap_or(of.read).value.get();
         let reading = known(&of.read_latency) + bytes as f64 / rate;
         let spent = &call.spent;

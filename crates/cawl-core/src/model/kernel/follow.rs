@@ -96,10 +96,11 @@ impl Kernel {
     /// A call that the model would not make to wait took `late` seconds longer than predicted, while the
     /// flusher works: from a tick on it is taken for a pause.
     fn judge_rest(&mut self, event: &Event, late: f64) {
+        let dev = self.filesystems.below(event.dev);
         let devices = &self.machine.devices;
         if late * self.machine.hz >= 1.0
             && !self.machine.foreign.told
-            && let Some(at) = devices.iter().position(|device| device.id == event.dev && device.busy())
+            && let Some(at) = devices.iter().position(|device| device.id == dev && device.busy())
         {
             self.machine.stand_still(at, late);
         }
@@ -143,8 +144,9 @@ impl Kernel {
         let folio = self.constants.folio;
         let pages = self.constants.page_of(bytes) + 2 * folio;
         let task = self.tasks.peek((event.pid, event.tid));
+        let dev = self.filesystems.below(event.dev);
         let devices = &self.machine.devices;
-        let at = devices.iter().position(|device| device.id == event.dev);
+        let at = devices.iter().position(|device| device.id == dev);
         if at.is_some_and(|at| self.is_far(at)) {
             return true;
         }

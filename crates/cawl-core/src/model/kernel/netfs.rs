@@ -330,7 +330,7 @@ impl Kernel {
         }
         // What is not in the cache now is on the server.
         self.machine.cache.file_mut(call.file).told |= is_new || !network.open_keeps;
-        self.opened(call.file, event);
+        self.opened(call, event);
     }
 
     /// close, after what a stream still had was written.

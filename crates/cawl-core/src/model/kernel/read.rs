@@ -5,11 +5,7 @@
 //! then reads them one request after another, and each is copied when it has come. A later window is opened
 //! when the reader meets the mark in the one before, and does not wait for it.
 //!
-//! Reads and synchronous writes have the device one after another, and while it reads, it writes nothing
-//! back. Some devices complete all that they were asked for together (a virtual machine's host that looks at
-//! its queue once): a device is taken to do so when later requests of a window have come with the first, until
-//! they do not. What is in the device's own cache comes faster: which of the two it is, no call tells, so a device
-//! is taken to go on as its latest read did.
+//! When what a device was asked for comes, and what it does meanwhile, is told in [`coming`](super::coming).
 //!
 //! What was cached before the first call is told by [`Op::Resident`]. Of a file of which it was not, all is
 //! taken to be cached until a read of the process takes as long as a device does; the next ones are read
@@ -18,20 +14,19 @@
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::super::cache::REQUEST;
-use super::sync::known;
+use super::coming::Coming;
 use super::write::{HOT_FILE, NEAR_FILE};
 use super::{Call, Kernel};
-use crate::call::is_file_read;
+use crate::call::{is_copied_up, is_file_read};
 use crate::cause::Cause;
 use crate::model::readahead::{Advice, Readahead, Window};
-use crate::model::{LruMap, Prediction};
 
 /// Ranges that [`Op::Resident`] tells of.
 const RANGES: u64 = 64;
 /// Most bytes of a read (`MAX_RW_COUNT`).
 const MOST_READ: u64 = 0x7fff_f000;
 /// Most pages that it is believed: 512 GiB of a page of 4 KiB.
-const MOST_RESIDENT: u64 = 1 << 27;
+pub(super) const MOST_RESIDENT: u64 = 1 << 27;
 /// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
 /// in ordinary pieces, comes in folios of 16 KiB to 256.
 const FOLIO: u64 = 16;
@@ -39,116 +34,17 @@ const FOLIO: u64 = 16;
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
 const PASSED: f64 = 1.0;
-/// Reads in a row that contradict how a device is taken to complete its requests before it is taken to do
-/// otherwise.
-const AGAINST: u32 = 3;
-/// How much closer the other speed of a device must be to what was observed before it is believed.
-const CLEARLY: f64 = 2.0;
-
 /// Advice of posix_fadvise as [`Event::aux`] has it.
 const POSIX_FADV_NORMAL: u32 = 0;
 const POSIX_FADV_RANDOM: u32 = 1;
 const POSIX_FADV_SEQUENTIAL: u32 = 2;
 const POSIX_FADV_WILLNEED: u32 = 3;
 
-/// Pages of a file that the device is reading.
-#[derive(Clone, Copy, Debug)]
-struct Coming {
-    device: usize,
-    file: u32,
-    first: u64,
-    end: u64,
-    /// When its first byte comes, in seconds, and how long a page takes.
-    begins: f64,
-    page: f64,
-    /// Pages that the device was asked for before in a row without a rest; 0 for the first ones of a row.
-    before: u64,
-}
-
-impl Coming {
-    /// When this page is there: requests are complete as a whole.
-    fn ready(&self, page: u64) -> f64 {
-        let last = self.first + (page - self.first + 1).next_multiple_of(REQUEST);
-        self.begins + (last.min(self.end) - self.first) as f64 * self.page
-    }
-}
-
 /// A descriptor that is read from.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reader {
+pub(super) struct Reader {
     file: u32,
     window: Readahead,
-}
-
-/// All that is being read.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Reads {
-    /// By process and descriptor.
-    readers: LruMap<(u32, i32), Reader>,
-    coming: Vec<Coming>,
-    /// Processes whose latest read of a file of unknown state came from the device.
-    uncached: LruMap<u32, ()>,
-    /// Devices (`st_dev`) whose latest read came from their own cache.
-    from_cache: Vec<u64>,
-    /// Whether a device (`st_dev`) completes what it was asked for together, and how many reads in a row have
-    /// contradicted that.
-    together: Vec<(u64, bool, u32)>,
-    /// The row of reads under way: its device, and how many pages that was asked for.
-    row: (usize, u64),
-    /// Pages of the row that had come, and when, at the end of the latest wait; in seconds.
-    latest: Option<(u64, f64)>,
-    /// Pages of the row that the call under way needs.
-    reached: u64,
-}
-
-/// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
-#[derive(Clone, Copy, Debug)]
-struct Speed {
-    byte: f64,
-    latency: f64,
-    seek: f64,
-}
-
-impl Speed {
-    /// What reading pages of so many bytes takes away from the read before.
-    fn apart(&self, bytes: f64) -> f64 {
-        self.latency + self.seek + bytes * self.byte
-    }
-}
-
-impl Reads {
-    /// The device's latest read came from its own cache.
-    fn is_fast(&self, device: u64) -> bool {
-        self.from_cache.contains(&device)
-    }
-
-    /// The device completes all that it was asked for together.
-    fn comes_together(&self, device: u64) -> bool {
-        self.together.iter().any(|(of, together, _)| *of == device && *together)
-    }
-
-    /// A device is met that does so, or does not, as far as is known.
-    pub(super) fn meet(&mut self, device: u64, together: bool) {
-        self.together.push((device, together, 0));
-    }
-
-    /// A read contradicts that, or agrees. True if the device is taken to do otherwise from now on.
-    fn judge_together(&mut self, device: u64, contradicts: bool) -> bool {
-        let Some((_, together, against)) = self.together.iter_mut().find(|(of, ..)| *of == device) else {
-            return false;
-        };
-        *against = if contradicts { *against + 1 } else { 0 };
-        let turns = *against >= AGAINST;
-        if turns {
-            (*together, *against) = (!*together, 0);
-        }
-        turns
-    }
-
-    /// A descriptor leads to a file anew.
-    pub(super) fn opened(&mut self, event: &Event) {
-        self.readers.take(&(event.pid, event.fd));
-    }
 }
 
 impl Kernel {
@@ -183,7 +79,7 @@ impl Kernel {
         if offset == UNKNOWN_OFFSET {
             call.work.read.bytes += bytes as f64;
             self.copy_out(call, bytes as f64 * self.constants.read_byte);
-        } else if event.has(flag::DIRECT) {
+        } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_read(call, offset, bytes);
         } else {
             self.cached_read(call, event, offset, bytes);
@@ -236,10 +132,14 @@ impl Kernel {
             reader = Reader { file: call.file, ..Reader::default() };
         }
         let most = self.readahead(call);
+        let in_memory = self.in_memory(call);
         let mut at = first;
         while at < end {
             let mut until = self.machine.cache.cached_until(call.file, at, end);
-            if until == at && self.is_taken_to_be_cached(call, event) {
+            if in_memory {
+                // What is not there is a hole (`shmem_file_read_iter`).
+                until = end;
+            } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
                 self.machine.cache.read_ahead(call.file, at, until, FOLIO);
                 let missing = ((until - at) * self.constants.page) as f64;
@@ -254,7 +154,7 @@ impl Kernel {
                 self.open_window(call, &mut reader, window, true);
                 continue;
             }
-            if let Some(window) = reader.window.meets(at, until, most) {
+            if let Some(window) = reader.window.meets(at, until, most).filter(|_| !in_memory) {
                 self.open_window(call, &mut reader, window, false);
             }
             self.copy_pages(call, at, until, copying);
@@ -342,62 +242,9 @@ impl Kernel {
         }
     }
 
-    /// The device begins to read these pages of the call's file, ahead of the reader or for it alone, after
-    /// what it does for others.
-    fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
-        let page = self.constants.page;
-        let speed = self.speed(call, self.reads.is_fast(self.machine.devices[call.device].id), ahead);
-        let device = &mut self.machine.devices[call.device];
-        let head = std::mem::replace(&mut device.head, (call.file, end * page));
-        let goes_on = head == (call.file, first * page);
-        let (latency, seek) =
-            if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
-        let page_time = page as f64 * speed.byte;
-        let rested = device.occupied < call.at + latency;
-        let begins = (call.at + latency).max(device.occupied) + seek;
-        let done = begins + (end - first) as f64 * page_time;
-        let busy = done - (call.at).max(device.occupied);
-        device.occupied = done;
-        let at = call.device;
-        self.machine.stand_still(at, busy.min(seek + (end - first) as f64 * page_time));
-        if rested || self.reads.row.0 != at || !ahead {
-            (self.reads.row, self.reads.latest) = ((at, 0), None);
-        }
-        let before = self.reads.row.1;
-        self.reads.row.1 += end - first;
-        Coming { device: at, file: call.file, first, end, begins, page: page_time, before }
-    }
-
-    fn has_two_speeds(&self, call: &Call) -> bool {
-        self.profile.device_of(self.machine.devices[call.device].id).cached_read.is_some()
-    }
-
-    /// How the call's device reads, from its own cache or not.
-    fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
-        match of.cached_read.filter(|_| from_cache) {
-            Some(rate) => {
-                Speed { byte: 1.0 / rate.value.get(), latency: known(&of.cached_read_latency), seek: 0.0 }
-            }
-            None => {
-                let seek = of.seek.value.as_seconds();
-                let latency = of
-                    .read_latency
-                    .map_or(known(&of.latency), |all| (all.value.as_seconds() - seek).max(0.0));
-                let rate = of.sequential_read.filter(|_| ahead).unwrap_or(of.read);
-                Speed { byte: 1.0 / rate.value.get(), latency, seek }
-            }
-        }
-    }
-
-    /// What handing a request to the call's device takes, in seconds.
-    fn request(&self, call: &Call) -> f64 {
-        known(&self.profile.device_of(self.machine.devices[call.device].id).request)
-    }
-
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         self.constants.page_of(of.readahead.0)
     }
 
@@ -421,67 +268,10 @@ impl Kernel {
         }
     }
 
-    /// Waits until this page has come; the page behind those that have come with it.
-    fn wait_for_page(&mut self, call: &mut Call, coming: Coming, page: u64) -> u64 {
-        let request = (coming.first + (page - coming.first + 1).next_multiple_of(REQUEST)).min(coming.end);
-        let together = self.reads.comes_together(self.machine.devices[call.device].id);
-        let (until, ready) = match together {
-            true => (coming.end, self.machine.devices[call.device].occupied),
-            false => (request, coming.ready(page)),
-        };
-        let pages = match together {
-            true => self.reads.row.1,
-            false => coming.before + request - coming.first,
-        };
-        self.tell_wait(call, coming.before, pages);
-        if page >= coming.first + REQUEST {
-            call.work.read.later = (request - page) as f64 * coming.page;
-        }
-        if together {
-            // A wait that did not come says that this was there before, and nothing of later windows.
-            let (device, all) = (call.device, call.until - call.at >= (ready - call.at) / 2.0);
-            self.reads.coming.retain(|of| of.device != device || !all && of.first != coming.first);
-        }
-        if ready > call.at {
-            self.wait_for_read(call, ready);
-            self.reads.latest = Some((pages, call.at));
-        }
-        until
-    }
-
-    /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come, whose
-    /// window has `before` before it: what has come since the wait before, or the begin of a first window.
-    fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
-        self.reads.reached = pages;
-        let read = &mut call.work.read;
-        let is_first = !read.told && read.ahead == 0.0;
-        match self.reads.latest {
-            Some((latest, when)) if latest < pages => {
-                read.told |= is_first;
-                read.since += (call.at - when).max(0.0);
-                read.ahead += ((pages - latest) * self.constants.page) as f64;
-            }
-            None if before == 0 && is_first => {
-                read.told = true;
-                read.latencies += 1.0;
-                read.ahead += (pages * self.constants.page) as f64;
-            }
-            _ => read.told = false,
-        }
-    }
-
     fn copy_out(&mut self, call: &mut Call, seconds: f64) {
         call.pass(seconds);
         call.spent[Cause::Copy] += seconds;
         self.pass_to(call.at);
-    }
-
-    fn wait_for_read(&mut self, call: &mut Call, ready: f64) {
-        if ready > call.at {
-            let wake = self.wake(call);
-            call.spent[Cause::Read] += ready - call.at;
-            self.wait_until(call, ready + wake);
-        }
     }
 
     /// The call may have to wait for the device to read.
@@ -490,63 +280,14 @@ impl Kernel {
             return false;
         }
         let Some(file) = self.machine.cache.find(event.file()) else { return true };
+        if self.machine.devices[self.machine.cache.device(file)].filesystem.is_in_memory() {
+            return false;
+        }
         let last = event.offset.saturating_add(event.returned.max(0) as u64);
         let (first, end) = (self.constants.page_of(event.offset), self.constants.pages_up_to(last));
         let coming =
             |of: &Coming| of.file == file && of.first < end && first < of.end && of.ready(of.end - 1) > start;
         self.machine.cache.count(file, first, end) < end - first || self.reads.coming.iter().any(coming)
-    }
-
-    /// What a read that `took` these seconds says of those to come.
-    pub(super) fn judge_read(&mut self, event: &Event, prediction: &Prediction, took: f64) {
-        let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
-        if work.read.has_waited(took, prediction) {
-            let end = self.seconds(event.start) + took;
-            self.reads.latest = Some((self.reads.reached, end));
-        }
-        let waited = prediction.parts[Cause::Read].as_seconds();
-        if work.source > 0.0 && took > cost + work.source / 2.0 && self.supply != Some(true) {
-            self.reads.uncached.put(event.pid, ());
-        } else if waited > 0.0 && took < cost - waited / 2.0 && work.other_speed >= 0.0 {
-            self.reads.uncached.take(&event.pid);
-        }
-        let later = work.read.later;
-        if later > 0.0 {
-            let without = cost - waited;
-            let turns = if self.reads.comes_together(event.dev) {
-                self.reads.judge_together(event.dev, took > without + later / 2.0)
-            } else {
-                waited > later / 2.0 && self.reads.judge_together(event.dev, took < without + waited / 4.0)
-            };
-            if turns {
-                // What was asked for has come.
-                let device = self.device(event.dev);
-                self.reads.coming.retain(|of| of.device != device);
-                self.machine.devices[device].occupied = self.machine.now;
-            }
-        }
-        let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
-        if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
-            let devices = &mut self.reads.from_cache;
-            if devices.contains(&event.dev) {
-                devices.retain(|dev| *dev != event.dev);
-            } else {
-                devices.push(event.dev);
-            }
-        }
-    }
-
-    /// The device came `late` seconds after its time, or before if negative: so will what it is reading now.
-    pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
-        let of = &mut self.machine.devices[device];
-        if self.reads.comes_together(of.id) {
-            let time = |coming: &Coming| (coming.end - coming.first) as f64 * coming.page;
-            let left = self.reads.coming.iter().filter(|coming| coming.device == device).map(time);
-            of.occupied = self.machine.now + left.sum::<f64>();
-        } else {
-            of.occupied += late;
-            self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);
-        }
     }
 
     /// What was cached of a file before it was first read.
@@ -569,7 +310,8 @@ impl Kernel {
             POSIX_FADV_NORMAL => reader.window.advice = Advice::Normal,
             POSIX_FADV_RANDOM => reader.window.advice = Advice::Random,
             POSIX_FADV_SEQUENTIAL => reader.window.advice = Advice::Sequential,
-            POSIX_FADV_WILLNEED => {
+            // Files in memory have none of it (`generic_fadvise`).
+            POSIX_FADV_WILLNEED if !self.in_memory(call) => {
                 let first = self.constants.page_of(event.offset);
                 let end = match event.requested {
                     0 => u64::MAX,
@@ -583,6 +325,32 @@ impl Kernel {
             _ => {}
         }
         self.reads.readers.put((event.pid, event.fd), reader);
+    }
+
+    /// A file is open.
+    pub(super) fn opened(&mut self, call: &Call, event: &Event) {
+        let file = call.file;
+        let is_new = self.machine.cache.size(file) == 0;
+        if event.has(flag::TRUNC | flag::CREATED) {
+            if is_new {
+                // Most often.
+                self.machine.change(file, self.machine.now, true);
+            }
+            self.truncate(file, 0);
+        }
+        let size = event.requested;
+        self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
+        if is_new && self.in_memory(call) {
+            // All that it has is cached.
+            self.machine.cache.read(file, 0, self.constants.pages_up_to(size).min(MOST_RESIDENT));
+        }
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(size);
+        inode.told |= inode.size == 0;
+        self.reads.opened(event);
+        if event.op == Op::StreamOpen {
+            self.streams.open(event);
+        }
     }
 
     /// open, fopen and close.
@@ -600,7 +368,10 @@ impl Kernel {
         } else {
             work.opens += 1.0;
             work.creates += f64::from(u8::from(created));
-            self.opened(call.file, event);
+            if is_copied_up(event) {
+                self.copy_up(call, event);
+            }
+            self.opened(call, event);
         }
     }
 }

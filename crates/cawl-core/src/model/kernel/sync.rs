@@ -12,7 +12,7 @@
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
-use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE};
+use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
 use crate::profile::Measured;
 use crate::units::Nanos;
@@ -31,7 +31,7 @@ pub(super) fn waits(event: &Event) -> bool {
     match event.op {
         Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Advise => true,
         Op::Msync => event.aux & MS_ASYNC == 0,
-        _ => false,
+        _ => is_copied_up(event),
     }
 }
 
@@ -51,6 +51,8 @@ enum Last {
     Inode,
     /// Nothing there to commit: the device's cache is flushed.
     Flush,
+    /// Nothing there to commit, and nothing done.
+    Nothing,
 }
 
 impl Kernel {
@@ -79,7 +81,7 @@ impl Kernel {
         let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let of = self.profile.device_of(event.dev);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let transfer = bytes as f64 / of.write.value.get();
         let latency = match of.direct.filter(|_| !is_synchronous) {
             Some(direct) => {
@@ -123,7 +125,7 @@ impl Kernel {
         let grown = self.machine.cache.file(call.file).grown;
         let device = &self.machine.devices[call.device];
         let allocates = grown == device.transaction;
-        let of = self.profile.device_of(device.id);
+        let of = self.profile.device_of(device.profiled);
         let allocation = known(&of.delayed_allocation.filter(|_| allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
@@ -144,7 +146,7 @@ impl Kernel {
             return 0.0;
         }
         call.work.seeks += 1.0;
-        let seek = self.profile.device_of(self.machine.devices[call.device].id).seek.value.as_seconds();
+        let seek = self.profile.device_of(self.machine.devices[call.device].profiled).seek.value.as_seconds();
         call.spent[Cause::Seek] += seek;
         seek
     }
@@ -158,7 +160,11 @@ impl Kernel {
         let changed = inode.changed == device.transaction;
         match inode.grown == device.transaction {
             true => commit,
-            false if changed && self.profile.device_of(device.id).syncs_stamps => Last::Inode,
+            false if device.filesystem.logs_files() => match changed {
+                true => commit,
+                false => Last::Nothing,
+            },
+            false if changed && self.profile.device_of(device.profiled).syncs_stamps => Last::Inode,
             false if changed && all => commit,
             false => Last::Flush,
         }
@@ -166,10 +172,14 @@ impl Kernel {
 
     /// What a call ends with that has waited for its data, in seconds.
     fn last(&mut self, call: &mut Call, last: Last) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let device = &self.machine.devices[call.device];
+        let of = self.profile.device_of(device.profiled);
         let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
+        if last == Last::Nothing {
+            return 0.0;
+        }
         if last != Last::Flush {
-            match of.syncs_stamps {
+            match of.syncs_stamps || device.filesystem.logs_files() {
                 true => self.machine.write_inode(call.file),
                 false => self.machine.commit(call.device),
             }
@@ -179,8 +189,8 @@ impl Kernel {
         let (sum, part, fixed) = match (last, flush) {
             (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
             (Last::WriteCommit, _) => (&mut call.work.syncs, 1.0, write.as_seconds()),
-            (Last::Flush | Last::Inode, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
-            (Last::Flush | Last::Inode, None) => (&mut call.work.fsyncs, FLUSH, flushing),
+            (Last::Flush | Last::Inode | Last::Nothing, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
+            (Last::Flush | Last::Inode | Last::Nothing, None) => (&mut call.work.fsyncs, FLUSH, flushing),
         };
         *sum += part;
         // A commit has the flush in it.
@@ -192,23 +202,47 @@ impl Kernel {
     /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit
     /// of the running transaction, if it has anything, and no flush (`ext4_force_commit`).
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
+        if self.never_waits(call, event) {
+            return call.spend_empty_call(self.constants.empty_call);
+        }
         call.spend_call(self.constants.call);
         if !waits(event) {
             return;
         }
-        self.hand_over(call, 0, u64::MAX, true);
-        let submitted = self.machine.submit(call.file, u64::MAX);
-        self.wait_for_file(call, submitted);
-        let device = &self.machine.devices[call.device];
+        self.write_all_out(call);
+        let device = &mut self.machine.devices[call.device];
         let last = match event.kind {
+            FileKind::Directory if device.filesystem.logs_files() => {
+                if !std::mem::take(&mut device.renamed) {
+                    return;
+                }
+                // The log has the folder's own changes, behind nothing else.
+                let latency = self.latency(call);
+                let fixed = latency + self.last(call, Last::Commit);
+                return self.occupy(call, 0.0, fixed);
+            }
             // The fsync of a new file has written its name, too (`ext4_sync_parent`).
-            FileKind::Directory if self.profile.device_of(device.id).syncs_stamps => Last::Flush,
+            FileKind::Directory if self.profile.device_of(device.profiled).syncs_stamps => Last::Flush,
             // A name in it has changed, if anything has.
             FileKind::Directory if device.changed == device.transaction => Last::Commit,
             FileKind::Directory => return,
             _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
         };
         let fixed = self.last(call, last) + self.wake(call);
+        self.occupy(call, 0.0, fixed);
+    }
+
+    /// The dirty pages of the call's file are written, and waited for.
+    fn write_all_out(&mut self, call: &mut Call) {
+        self.hand_over(call, 0, u64::MAX, true);
+        let submitted = self.machine.submit(call.file, u64::MAX);
+        self.wait_for_file(call, submitted);
+    }
+
+    /// The same of a file that was just made, with what makes it durable.
+    pub(super) fn make_durable(&mut self, call: &mut Call) {
+        self.write_all_out(call);
+        let fixed = self.last(call, Last::Commit);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -232,7 +266,8 @@ impl Kernel {
     /// pages that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
     pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
-        if event.returned < 0 {
+        // What is in memory alone is not dropped (`generic_fadvise`).
+        if event.returned < 0 || self.in_memory(call) {
             return;
         }
         self.begin_range(call, event);
@@ -290,7 +325,7 @@ impl Kernel {
     /// afterwards, the device begins with the first full request of a run of pages, and what is handed over
     /// meanwhile takes no time of its own.
     fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
         let pieces = self.machine.cache.pieces(call.file, first, end);
         let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
@@ -320,7 +355,7 @@ impl Kernel {
         let mut last = Vec::new();
         let all = 0..self.machine.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
-            Some(only) => only == at,
+            Some(only) => only == at && !machine.devices[at].filesystem.is_in_memory(),
             None => machine.devices[at].changed > 0,
         };
         for device in all.clone().filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
@@ -369,7 +404,7 @@ impl Kernel {
 
     /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
     fn latency(&self, call: &mut Call) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         call.work.latencies += 1.0;
         let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
         call.spent[Cause::Transfer] += latency;
@@ -378,7 +413,7 @@ impl Kernel {
 
     /// What the call's first wait takes longer since the device was idle before, in seconds.
     pub(super) fn wake(&self, call: &mut Call) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let idle = std::mem::take(&mut call.idle);
         call.work.idle += idle;
         let wake = idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds());
@@ -391,7 +426,7 @@ impl Kernel {
     fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
-            let of = self.profile.device_of(self.machine.devices[call.device].id);
+            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
             // What the queue does not hold at once is written as fast as the flusher's, which fills it, too.
             let alone = bytes.min(of.queue.as_f64());

@@ -11,6 +11,7 @@ use std::mem;
 use super::super::cache::Found;
 use super::super::folios::Folios;
 use super::intervals::Cold;
+use super::read::MOST_RESIDENT;
 use super::sync::known;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
@@ -81,12 +82,15 @@ impl Kernel {
         let copying = Copying { fresh, cached, from_memory };
         let largest =
             self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
+        let in_memory = self.in_memory(call);
         let mut at = first;
         let mut fresh_pages = 0;
         while at < end {
             let often = self.check_interval;
             let task = &mut self.tasks.current;
-            if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
+            if in_memory {
+                // Nothing is throttled (`noop_backing_dev_info`).
+            } else if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
                 || task.unchecked >= often
             {
                 task.unchecked = 0;
@@ -95,7 +99,7 @@ impl Kernel {
             if grows {
                 self.wait_for_log(call);
             }
-            let until = if self.quiet(call, end - at) {
+            let until = if in_memory || self.quiet(call, end - at) {
                 end - at
             } else {
                 let task = &self.tasks.current;
@@ -103,8 +107,7 @@ impl Kernel {
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
                 (left.max(1).div_ceil(largest) * largest).min(end - at)
             };
-            let found = self.machine.cache.dirty(call.file, at, at + until, largest);
-            self.machine.mark_dirty(call.file, found.dirtied, call.at);
+            let found = self.machine.write(call.file, at, at + until, largest, call.at);
             let folios = if found.fresh > 0 {
                 // What is cached of it lies before what is not, as where a file grows.
                 let new = (at + until - found.fresh).max(first);
@@ -135,6 +138,10 @@ impl Kernel {
     /// `latest`, was to the same folio, else as likely as the file's blocks are.
     fn blocks_passed(&mut self, file: u32, first: u64, end: u64, latest: u64) -> f64 {
         let (near, far) = (self.constants.block_near, self.constants.block_far);
+        let of = self.machine.cache.device(file);
+        if !self.machine.devices[of].filesystem.walks_blocks() {
+            return 0.0;
+        }
         let inode = self.machine.cache.file(file);
         if far <= 0.0 || inode.folios.are_single() {
             return 0.0;
@@ -185,7 +192,7 @@ impl Kernel {
     fn spend_first(&mut self, call: &mut Call) {
         let away = call.away;
         let mut cost = 0.0;
-        if !self.machine.cache.file(call.file).listed {
+        if !self.machine.cache.file(call.file).listed && !self.in_memory(call) {
             call.work.inodes += 1.0;
             cost = self.constants.clean_inode;
         }
@@ -230,7 +237,7 @@ impl Kernel {
             (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
         call.work.met.add(pages, found.fresh, found.cached);
         // Most calls of a program that writes little at a time meet dirty pages only.
-        if found.dirtied > 0 {
+        if found.dirtied > 0 || found.fresh > 0 {
             call.work.dirtied += (found.dirtied * self.constants.page) as f64;
             call.work.away += away;
             call.work.clean[flushing] += clean;
@@ -335,11 +342,11 @@ impl Kernel {
 
     /// A page that is written in part is read first, if it is not cached.
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
-        if self.machine.cache.is_elsewhere(call.file, edge) {
+        if !self.in_memory(call) && self.machine.cache.is_elsewhere(call.file, edge) {
             if let Some(network) = self.network(call.device) {
                 return self.far_edge(call, &network);
             }
-            let of = self.profile.device_of(self.machine.devices[call.device].id);
+            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
             let request = known(&of.direct) + of.seek.value.as_seconds();
             let cost = request + self.constants.page as f64 / of.read.value.get();
             call.pass(cost);
@@ -368,10 +375,9 @@ impl Kernel {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
         self.grow(file, offset, last);
-        let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page), self.constants.folio);
         let now = self.machine.now;
         self.machine.change(file, now, false);
-        self.machine.mark_dirty(file, found.dirtied, now);
+        let found = self.machine.write(file, offset / page, last.div_ceil(page), self.constants.folio, now);
         let device = self.machine.cache.device(file);
         if self.machine.over_background(device, 0) {
             self.machine.start_background(device);
@@ -423,6 +429,14 @@ impl Kernel {
         if event.aux & (KEEP_SIZE | COLLAPSE | INSERT) == 0 && end > size {
             self.machine.cache.file_mut(file).size = end;
             self.machine.cache.set_aside(file, size.div_ceil(page), end.div_ceil(page));
+        }
+        let device = self.machine.cache.device(file);
+        if self.machine.devices[device].filesystem.is_in_memory()
+            && event.aux & (COLLAPSE | INSERT | PUNCH_HOLE | ZERO_RANGE) == 0
+        {
+            // Its space are the pages themselves (`shmem_fallocate`).
+            let first = offset / page;
+            self.machine.cache.read(file, first, end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT)));
         }
         self.machine.change(file, self.machine.now, true);
     }

@@ -3,6 +3,7 @@
 
 use super::INTERVAL;
 use super::queue::Queue;
+use crate::filesystem::FilesystemKind;
 use crate::model::cache::{Cleaned, REQUEST};
 use crate::model::pages::BLOCK;
 use crate::model::share::{Bounds, Completions};
@@ -45,6 +46,8 @@ pub(super) struct Work {
 pub struct Device {
     /// Its number (`st_dev`).
     pub id: u64,
+    /// Under which number the profile has its constants.
+    pub profiled: u64,
     /// Pages per second it completes.
     pub rate: f64,
     /// Time that a run of pages away from the one before takes in addition, in seconds.
@@ -96,8 +99,12 @@ pub struct Device {
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
-    /// Interval of its journal's commits, in seconds; 0 for no journal.
+    /// Its filesystem.
+    pub filesystem: FilesystemKind,
+    /// Interval of the journal's commits, in seconds; 0 if nothing waits for any.
     pub commit: f64,
+    /// A name has changed since a folder was last synced.
+    pub renamed: bool,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
@@ -212,6 +219,9 @@ impl Device {
     pub(super) fn counted(&self, due: f64) -> u64 {
         if due >= self.in_flight as f64 {
             return self.in_flight;
+        }
+        if !self.filesystem.completes_extents() {
+            return due.max(0.0) as u64;
         }
         let extent = self.in_flight as f64 / self.extents.max(1.0);
         ((due / extent).floor().max(0.0) * extent).round() as u64

@@ -223,6 +223,7 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (
         let opening = Opening { name, files_only: !writable, since, ..Opening::UNKNOWN };
         let Some(found) = session::opened(fd, told.then_some(&opening)) else { return };
         created = creation.flag(fd, &found);
+        created |= creation.copy_flag(fd, &found);
         size = Some(found.size());
     } else {
         descriptors::moves_unseen(fd);

@@ -1,0 +1,108 @@
+//! The cache as reads see it: which pages are there, and what comes in.
+
+use cawl_wire::FileId;
+
+use super::Cache;
+use crate::model::pages::PageSet;
+
+impl Cache {
+    /// Where the pages end that are cached from `start` on, `end` at most, as far as remembered.
+    pub fn cached_until(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        let file = self.file(at);
+        let mut until = start;
+        while until < end {
+            let run = |pages: &PageSet| match pages.runs_between(until, end).next() {
+                Some((first, last)) if first == until => last,
+                _ => until,
+            };
+            let next = run(&file.clean).max(run(&file.dirty));
+            if next == until {
+                break;
+            }
+            until = next;
+        }
+        until
+    }
+
+    /// Where the pages end that are not cached from `start` on, `end` at most.
+    pub fn missing_until(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        let file = self.file(at);
+        let first = |pages: &PageSet| pages.runs_between(start, end).next().map_or(end, |run| run.0);
+        first(&file.clean).min(first(&file.dirty))
+    }
+
+    /// How many pages just before `end` are cached, up to `most`.
+    pub fn cached_before(&mut self, at: u32, end: u64, most: u64) -> u64 {
+        let from = end.saturating_sub(most);
+        let (mut first, mut next) = (end, from);
+        while next < end {
+            let until = self.cached_until(at, next, end);
+            first = if until == end { next } else { end };
+            next = if until == end { end } else { self.missing_until(at, until, end) };
+        }
+        end - first
+    }
+
+    /// Pages from `start` up to `end` of which nothing is on the device.
+    pub fn is_hole(&mut self, at: u32, start: u64, end: u64) -> bool {
+        self.file(at).holes.overlap(start, end)
+    }
+
+    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read.
+    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64) {
+        self.read(at, start, end);
+        self.file_mut(at).folios.allocated(start, end, folio);
+    }
+
+    /// Remembers that these pages are cached.
+    pub fn read(&mut self, at: u32, start: u64, end: u64) {
+        let file = self.file_mut(at);
+        let blocks = file.clean.blocks();
+        let mut from = start;
+        // Leaves out what is dirty; a read touches few pages, and what it misses costs accuracy, not truth.
+        if file.dirty.count(start, end) == 0 {
+            file.clean.insert(from, end);
+        } else {
+            while from < end {
+                let to = (from + 256).min(end);
+                if file.dirty.count(from, to) == 0 {
+                    file.clean.insert(from, to);
+                }
+                from = to;
+            }
+        }
+        let now = file.clean.blocks();
+        self.clean_blocks = self.clean_blocks + now - blocks;
+        self.forget();
+    }
+
+    /// A file is read or written, so many bytes of it. How many bytes were copied since it last was; more than
+    /// any cache has room for, if it was not.
+    pub fn touch(&mut self, at: u32, bytes: u64) -> u64 {
+        self.copied = self.copied.saturating_add(bytes);
+        let copied = self.copied;
+        let before = std::mem::replace(&mut self.file_mut(at).copied, copied);
+        if before == 0 { u64::MAX } else { copied - before - bytes }
+    }
+
+    /// A file that was met before.
+    pub fn find(&self, key: FileId) -> Option<u32> {
+        match self.last {
+            Some((last, at)) if last == key => Some(at),
+            _ => self.names.index.get(&key).copied(),
+        }
+    }
+
+    /// Pages from `start` up to `end` that are cached, as far as remembered.
+    pub fn count(&self, at: u32, start: u64, end: u64) -> u64 {
+        // Where it was cleaned only since is one or the other all the same.
+        let file = self.files.at(at as usize);
+        file.clean.count(start, end) + file.dirty.count(start, end)
+    }
+
+    /// Pages of a file that are cached, as far as remembered.
+    pub fn cached(&mut self, at: u32) -> u64 {
+        let file = self.file(at);
+        file.clean.pages() + file.dirty.pages()
+    }
+}

@@ -1,0 +1,280 @@
+//! What devices are asked to read, and when that comes.
+//!
+//! The law: reads and synchronous writes have a device one after another, and while it reads, it writes
+//! nothing back. Three things no call tells, and a device is taken to go on as its latest reads did. *Whether
+//! requests are complete one after another or together*, as where a virtual machine's host looks at its queue
+//! once. *Whether they come from the device's own cache.* *How much later or earlier than thought they come*:
+//! what it was asked for next is as much later.
+
+use cawl_wire::Event;
+
+use super::super::cache::REQUEST;
+use super::read::Reader;
+use super::sync::known;
+use super::{Call, Kernel};
+use crate::cause::Cause;
+use crate::model::{LruMap, Prediction};
+
+/// Reads in a row that contradict how a device is taken to complete its requests before it is taken to do
+/// otherwise.
+const AGAINST: u32 = 3;
+/// How much closer the other speed of a device must be to what was observed before it is believed.
+const CLEARLY: f64 = 2.0;
+
+/// Pages of a file that the device is reading.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming {
+    pub(super) device: usize,
+    pub(super) file: u32,
+    pub(super) first: u64,
+    pub(super) end: u64,
+    /// When its first byte comes, in seconds, and how long a page takes.
+    pub(super) begins: f64,
+    pub(super) page: f64,
+    /// Pages that the device was asked for before in a row without a rest; 0 for the first ones of a row.
+    pub(super) before: u64,
+}
+
+impl Coming {
+    /// When this page is there: requests are complete as a whole.
+    pub(super) fn ready(&self, page: u64) -> f64 {
+        let last = self.first + (page - self.first + 1).next_multiple_of(REQUEST);
+        self.begins + (last.min(self.end) - self.first) as f64 * self.page
+    }
+}
+
+/// All that is being read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reads {
+    /// By process and descriptor.
+    pub(super) readers: LruMap<(u32, i32), Reader>,
+    pub(super) coming: Vec<Coming>,
+    /// Processes whose latest read of a file of unknown state came from the device.
+    pub(super) uncached: LruMap<u32, ()>,
+    /// Devices (`st_dev`) whose latest read came from their own cache.
+    pub(super) from_cache: Vec<u64>,
+    /// Whether a device (`st_dev`) completes what it was asked for together, and how many reads in a row have
+    /// contradicted that.
+    pub(super) together: Vec<(u64, bool, u32)>,
+    /// The row of reads under way: its device, and how many pages that was asked for.
+    pub(super) row: (usize, u64),
+    /// Pages of the row that had come, and when, at the end of the latest wait; in seconds.
+    pub(super) latest: Option<(u64, f64)>,
+    /// Pages of the row that the call under way needs.
+    pub(super) reached: u64,
+}
+
+/// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speed {
+    pub(super) byte: f64,
+    pub(super) latency: f64,
+    pub(super) seek: f64,
+}
+
+impl Speed {
+    /// What reading pages of so many bytes takes away from the read before.
+    pub(super) fn apart(&self, bytes: f64) -> f64 {
+        self.latency + self.seek + bytes * self.byte
+    }
+}
+
+impl Reads {
+    /// The device's latest read came from its own cache.
+    pub(super) fn is_fast(&self, device: u64) -> bool {
+        self.from_cache.contains(&device)
+    }
+
+    /// The device completes all that it was asked for together.
+    pub(super) fn comes_together(&self, device: u64) -> bool {
+        self.together.iter().any(|(of, together, _)| *of == device && *together)
+    }
+
+    /// A device is met that does so, or does not, as far as is known.
+    pub(super) fn meet(&mut self, device: u64, together: bool) {
+        self.together.push((device, together, 0));
+    }
+
+    /// A read contradicts that, or agrees. True if the device is taken to do otherwise from now on.
+    pub(super) fn judge_together(&mut self, device: u64, contradicts: bool) -> bool {
+        let Some((_, together, against)) = self.together.iter_mut().find(|(of, ..)| *of == device) else {
+            return false;
+        };
+        *against = if contradicts { *against + 1 } else { 0 };
+        let turns = *against >= AGAINST;
+        if turns {
+            (*together, *against) = (!*together, 0);
+        }
+        turns
+    }
+
+    /// A descriptor leads to a file anew.
+    pub(super) fn opened(&mut self, event: &Event) {
+        self.readers.take(&(event.pid, event.fd));
+    }
+}
+
+impl Kernel {
+    /// The device begins to read these pages of the call's file, ahead of the reader or for it alone, after
+    /// what it does for others.
+    pub(super) fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
+        let page = self.constants.page;
+        let speed = self.speed(call, self.reads.is_fast(self.machine.devices[call.device].id), ahead);
+        let device = &mut self.machine.devices[call.device];
+        let head = std::mem::replace(&mut device.head, (call.file, end * page));
+        let goes_on = head == (call.file, first * page);
+        let (latency, seek) =
+            if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
+        let page_time = page as f64 * speed.byte;
+        let rested = device.occupied < call.at + latency;
+        let begins = (call.at + latency).max(device.occupied) + seek;
+        let done = begins + (end - first) as f64 * page_time;
+        let busy = done - (call.at).max(device.occupied);
+        device.occupied = done;
+        let at = call.device;
+        self.machine.stand_still(at, busy.min(seek + (end - first) as f64 * page_time));
+        if rested || self.reads.row.0 != at || !ahead {
+            (self.reads.row, self.reads.latest) = ((at, 0), None);
+        }
+        let before = self.reads.row.1;
+        self.reads.row.1 += end - first;
+        Coming { device: at, file: call.file, first, end, begins, page: page_time, before }
+    }
+
+    pub(super) fn has_two_speeds(&self, call: &Call) -> bool {
+        self.profile.device_of(self.machine.devices[call.device].profiled).cached_read.is_some()
+    }
+
+    /// How the call's device reads, from its own cache or not.
+    pub(super) fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
+        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
+        match of.cached_read.filter(|_| from_cache) {
+            Some(rate) => {
+                Speed { byte: 1.0 / rate.value.get(), latency: known(&of.cached_read_latency), seek: 0.0 }
+            }
+            None => {
+                let seek = of.seek.value.as_seconds();
+                let latency = of
+                    .read_latency
+                    .map_or(known(&of.latency), |all| (all.value.as_seconds() - seek).max(0.0));
+                let rate = of.sequential_read.filter(|_| ahead).unwrap_or(of.read);
+                Speed { byte: 1.0 / rate.value.get(), latency, seek }
+            }
+        }
+    }
+
+    /// What handing a request to the call's device takes, in seconds.
+    pub(super) fn request(&self, call: &Call) -> f64 {
+        known(&self.profile.device_of(self.machine.devices[call.device].profiled).request)
+    }
+
+    /// Waits until this page has come; the page behind those that have come with it.
+    pub(super) fn wait_for_page(&mut self, call: &mut Call, coming: Coming, page: u64) -> u64 {
+        let request = (coming.first + (page - coming.first + 1).next_multiple_of(REQUEST)).min(coming.end);
+        let together = self.reads.comes_together(self.machine.devices[call.device].id);
+        let (until, ready) = match together {
+            true => (coming.end, self.machine.devices[call.device].occupied),
+            false => (request, coming.ready(page)),
+        };
+        let pages = match together {
+            true => self.reads.row.1,
+            false => coming.before + request - coming.first,
+        };
+        self.tell_wait(call, coming.before, pages);
+        if page >= coming.first + REQUEST {
+            call.work.read.later = (request - page) as f64 * coming.page;
+        }
+        if together {
+            // A wait that did not come says that this was there before, and nothing of later windows.
+            let (device, all) = (call.device, call.until - call.at >= (ready - call.at) / 2.0);
+            self.reads.coming.retain(|of| of.device != device || !all && of.first != coming.first);
+        }
+        if ready > call.at {
+            self.wait_for_read(call, ready);
+            self.reads.latest = Some((pages, call.at));
+        }
+        until
+    }
+
+    /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come, whose
+    /// window has `before` before it: what has come since the wait before, or the begin of a first window.
+    pub(super) fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
+        self.reads.reached = pages;
+        let read = &mut call.work.read;
+        let is_first = !read.told && read.ahead == 0.0;
+        match self.reads.latest {
+            Some((latest, when)) if latest < pages => {
+                read.told |= is_first;
+                read.since += (call.at - when).max(0.0);
+                read.ahead += ((pages - latest) * self.constants.page) as f64;
+            }
+            None if before == 0 && is_first => {
+                read.told = true;
+                read.latencies += 1.0;
+                read.ahead += (pages * self.constants.page) as f64;
+            }
+            _ => read.told = false,
+        }
+    }
+
+    pub(super) fn wait_for_read(&mut self, call: &mut Call, ready: f64) {
+        if ready > call.at {
+            let wake = self.wake(call);
+            call.spent[Cause::Read] += ready - call.at;
+            self.wait_until(call, ready + wake);
+        }
+    }
+
+    /// What a read that `took` these seconds says of those to come.
+    pub(super) fn judge_read(&mut self, event: &Event, prediction: &Prediction, took: f64) {
+        let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
+        let dev = self.filesystems.below(event.dev);
+        if work.read.has_waited(took, prediction) {
+            let end = self.seconds(event.start) + took;
+            self.reads.latest = Some((self.reads.reached, end));
+        }
+        let waited = prediction.parts[Cause::Read].as_seconds();
+        if work.source > 0.0 && took > cost + work.source / 2.0 && self.supply != Some(true) {
+            self.reads.uncached.put(event.pid, ());
+        } else if waited > 0.0 && took < cost - waited / 2.0 && work.other_speed >= 0.0 {
+            self.reads.uncached.take(&event.pid);
+        }
+        let later = work.read.later;
+        if later > 0.0 {
+            let without = cost - waited;
+            let turns = if self.reads.comes_together(dev) {
+                self.reads.judge_together(dev, took > without + later / 2.0)
+            } else {
+                waited > later / 2.0 && self.reads.judge_together(dev, took < without + waited / 4.0)
+            };
+            if turns {
+                // What was asked for has come.
+                let device = self.device(dev);
+                self.reads.coming.retain(|of| of.device != device);
+                self.machine.devices[device].occupied = self.machine.now;
+            }
+        }
+        let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
+        if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
+            let devices = &mut self.reads.from_cache;
+            if devices.contains(&dev) {
+                devices.retain(|of| *of != dev);
+            } else {
+                devices.push(dev);
+            }
+        }
+    }
+
+    /// The device came `late` seconds after its time, or before if negative: so will what it is reading now.
+    pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
+        let of = &mut self.machine.devices[device];
+        if self.reads.comes_together(of.id) {
+            let time = |coming: &Coming| (coming.end - coming.first) as f64 * coming.page;
+            let left = self.reads.coming.iter().filter(|coming| coming.device == device).map(time);
+            of.occupied = self.machine.now + left.sum::<f64>();
+        } else {
+            of.occupied += late;
+            self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);
+        }
+    }
+}

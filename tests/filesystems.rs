@@ -1,0 +1,128 @@
+//! Filesystems with laws of their own: files in memory are never dirty, and an overlay copies a file up.
+
+use std::fs;
+use std::process::Command;
+
+use nix::unistd::geteuid;
+use serde_json::Value;
+
+use cawl_kit::{Dir, Report, Running, calls, skipped};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a program, where `mount` has been done in a namespace that goes away with it. None, and said so, where
+/// that cannot be mounted.
+fn run(dir: &Dir, mount: &str, program: &[&str]) -> Option<Report> {
+    if !geteuid().is_root() {
+        skipped("mounting needs root");
+        return None;
+    }
+    let started = |command: &Command| {
+        let mut unshare = dir.command("unshare");
+        unshare.args(["--mount", "sh", "-c", &format!("mount {mount} && exec \"$@\""), "sh"]);
+        unshare.arg(command.get_program()).args(command.get_args());
+        Running::start(unshare).finish()
+    };
+    let probe = started(&Command::new("true"));
+    if !probe.status.success() {
+        skipped(&format!("`mount {mount}` fails here: {}", probe.stderr.trim()));
+        return None;
+    }
+    let finished = started(&dir.run_command(&[], program)).success();
+    let report = dir.report(&finished);
+    report.all_seen();
+    Some(report)
+}
+
+/// What people read of the trace.
+fn text(dir: &Dir) -> String {
+    let mut replay = dir.cawl(&["replay"]);
+    replay.arg(dir.trace());
+    Running::start(replay).finish().success().stdout
+}
+
+/// Seconds that the first model predicted for an operation.
+fn predicted(report: &Report, op: &str) -> f64 {
+    report["models"][0]["by_op"][op]["predicted_s"].as_f64().expect("a prediction")
+}
+
+/// The model's own dirty level after each write and sync of a trace, in bytes.
+fn levels(dir: &Dir) -> Vec<u64> {
+    let mut replay = dir.cawl(&["replay", "--calls", "--json", "--lockstep", "--model", "kernel"]);
+    replay.arg(dir.trace());
+    let finished = Running::start(replay).finish().success();
+    let calls = finished.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    calls.filter_map(|call| call["predictions"][0]["dirty"].as_u64()).collect()
+}
+
+#[test]
+fn files_in_memory_are_never_dirty_and_a_sync_of_them_is_free() {
+    let dir = Dir::new();
+    let memory = dir.path().join("memory");
+    fs::create_dir(&memory).unwrap();
+    let dd = |folder: &str| {
+        let of = format!("of={}/file", dir.path().join(folder).display());
+        [
+            "dd".to_owned(),
+            "if=/dev/zero".to_owned(),
+            of,
+            "bs=1M".to_owned(),
+            "count=64".to_owned(),
+            "conv=fsync".to_owned(),
+        ]
+    };
+    let mount = format!("-t tmpfs none {}", memory.display());
+    let program = dd("memory");
+    let Some(report) = run(&dir, &mount, &program.each_ref().map(String::as_str)) else { return };
+    assert_eq!(report["in_memory"]["bytes"], 64 * MIB, "{}", report["in_memory"]);
+    let told = text(&dir);
+    assert!(told.contains("files in memory alone: never written back"), "{told}");
+    // The profile is the uncalibrated one, whose fsync takes 1 ms.
+    assert!(predicted(&report, "fsync") < 1e-4, "{}", predicted(&report, "fsync"));
+    let told = levels(&dir);
+    assert!(told.len() > 64 && told.iter().all(|level| *level == 0), "{told:?}");
+    fs::remove_file(dir.trace()).unwrap();
+    // The same on the disk below, if that is one.
+    let (finished, on_disk) = dir.run(&[], &dd("work"));
+    finished.success();
+    if on_disk["in_memory"].is_null() {
+        assert!(predicted(&on_disk, "fsync") > 1e-4);
+        assert_eq!(levels(&dir).iter().max(), Some(&(64 * MIB)));
+    }
+}
+
+#[test]
+fn the_first_open_for_writing_copies_a_lower_file_up() {
+    let dir = Dir::new();
+    let folder = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["lower", "upper", "overlay-work", "on"] {
+        fs::create_dir(folder(name)).unwrap();
+    }
+    fs::write(folder("lower/file"), vec![1; 4 * MIB as usize]).unwrap();
+    let [lower, upper, work] = ["lower", "upper", "overlay-work"].map(folder);
+    let mount =
+        format!("-t overlay -o lowerdir={lower},upperdir={upper},workdir={work} none {}", folder("on"));
+    let file = folder("on/file");
+    let write = "dd if=/dev/zero bs=4k count=1 conv=notrunc status=none";
+    // To read it copies nothing, nor does the second open for writing. A new file has nothing to copy.
+    let script =
+        format!("cat {file} >/dev/null; {write} of={file}; {write} of={file}; {write} of={file}.new");
+    let Some(report) = run(&dir, &mount, &["sh", "-c", &script]) else { return };
+    let copied = &report["copied_up"];
+    assert_eq!((&copied["files"], &copied["bytes"]), (&1.into(), &(4 * MIB).into()), "{copied}");
+    assert!(copied["seconds"].as_f64() > Some(0.0));
+    let told = text(&dir);
+    assert!(told.contains("1 file of an overlay, 4 MiB, opened for writing in"), "{told}");
+    let opens: Vec<Value> = calls(&dir, &dir.trace());
+    let opens = opens.iter().filter(|call| call["op"] == "open" && call["path"] == *file);
+    let first =
+        opens.map(|call| call["predictions"][0]["predicted_s"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
+    // 4 MiB at 500 MB/s, and an fsync of 1 ms.
+    assert!((0.009..0.1).contains(&first), "{first}");
+    let causes = report["explain"]["causes"].as_array().expect("causes");
+    assert!(causes.iter().any(|cause| cause["name"] == "copy up"), "{causes:#?}");
+    // It is up there now.
+    fs::remove_file(dir.trace()).unwrap();
+    let again = run(&dir, &mount, &["sh", "-c", &script]).expect("it was mounted before");
+    assert!(again["copied_up"].is_null(), "{}", again["copied_up"]);
+}
