@@ -198,7 +198,8 @@ mod tests {
         assert_eq!(found.len(), 5);
         assert!(found.iter().all(|one| one.verdict != Verdict::Differs || one.item.contains("figure 2")));
         let size = crossing(&outcomes.of("here", CachePolicy::WriteBack), 0).expect("a crossing");
-        assert!((size / 297_600.0 - 1.0).abs() < 0.02, "{size}");
+        // Between two sizes the advantage is taken to fall evenly.
+        assert!((size / 297_600.0 - 1.0).abs() < 0.05, "{size}");
     }
 
     #[test]
