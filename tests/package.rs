@@ -34,7 +34,7 @@ package() { inside dpkg --no-triggers --path-include='*' "$@" >&2; }
 package --install /tmp/cawl.deb
 mv root/tmp/asked "$D/asked-at-installation" 2>/dev/null || :
 inside cawld --version
-inside cawl-cli run --no-calibrate -- dd if=/dev/zero of=/tmp/data bs=1M count=3 2>&1 | grep '3 MiB to files'
+inside cawl-cli run --no-calibrate -- dd if=/dev/zero of=/tmp/data bs=1M count=3 2>&1 | grep '^calls .*3 MiB to files'
 inside bash -c 'source /usr/share/bash-completion/completions/cawld && complete -p cawl-cli'
 inside bash -c 'source /usr/share/bash-completion/completions/cawld && complete -p cawld'
 cd root/usr/share/doc/cawl

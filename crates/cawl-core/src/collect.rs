@@ -430,8 +430,12 @@ impl Collector {
         let of_file = |totals: &FileTotals| {
             let ops = totals.counts.iter().filter(|op| op.time.observed()[Cause::Discard] == 0);
             let bytes = ops.clone().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
-            let waited =
-                |op: &FileOpTotals| op.time.observed().iter().any(|(cause, ns)| cause.is_device() && ns > 0);
+            let waited = |op: &FileOpTotals| {
+                op.time
+                    .observed()
+                    .iter()
+                    .any(|(cause, ns)| cause.is_device() && cause != Cause::Read && ns > 0)
+            };
             self.ideal.cost(Bytes(bytes), ops.clone().any(waited))
         };
         self.files.rows.iter().map(of_file).sum()
@@ -466,7 +470,7 @@ impl Collector {
             path,
             first_path,
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
-            bytes: kernel_bytes(event),
+            bytes: moved_bytes(event),
             state: primary.state.name().to_owned(),
             observed_s: event.duration as f64 / 1e9,
             predicted_s: primary.cost.as_seconds(),

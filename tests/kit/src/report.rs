@@ -76,7 +76,8 @@ impl Report {
         let named =
             files.filter(|file| file["path"].as_str().is_some_and(|path| Path::new(path).ends_with(name)));
         let ops = named.flat_map(|file| file["ops"].as_array().expect("a file lists operations"));
-        ops.map(|op| op["bytes"].as_u64().expect("an operation counts bytes")).sum()
+        let written = ops.filter(|op| !op["op"].as_str().is_some_and(|op| op.ends_with("read")));
+        written.map(|op| op["bytes"].as_u64().expect("an operation counts bytes")).sum()
     }
 
     /// Each model's name, number of calls and fingerprint of its predictions.

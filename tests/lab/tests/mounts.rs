@@ -89,7 +89,7 @@ fn an_overlay_in_memory_has_no_device() {
     assert!(samples(&found, "memory.fresh") >= 1);
     // Nothing is ever written back there, and the profile must not say otherwise.
     assert_eq!(samples(&found, "device.writeback"), 0, "{found:#}");
-    assert!(found["notes"].to_string().contains("wrote nothing back"), "{found:#}");
+    assert!(found["notes"].to_string().contains("in memory"), "{found:#}");
 }
 
 #[test]
@@ -110,7 +110,8 @@ fn a_filesystem_in_user_space_is_measured_as_what_is_elsewhere() {
             assert!(samples(&found, constant) >= 1, "{constant}, {writeback}: {found:#}");
         }
         // Without a cache that keeps what is written, each call goes to the other side, and nobody flushes.
-        assert_eq!(samples(&found, "device.writeback") >= 1, writeback, "{found:#}");
+        // With one, a flush of what is forgotten may take no time that could be measured.
+        assert!(writeback || samples(&found, "device.writeback") == 0, "{found:#}");
         assert_eq!(samples(&found, "device.network.call") >= 1, writeback, "{found:#}");
         let policy = if writeback { "write-back" } else { "write-through" };
         let network = &found["profile"]["device"]["network"];
