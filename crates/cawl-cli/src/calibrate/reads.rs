@@ -42,9 +42,9 @@ const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
 /// Of so many calls one waits, if the requests of a window come together.
 const WAITERS: usize = 10;
-/// Times that a file is read ahead; windows of readahead before it is timed, and while it is, but so many bytes
-/// at least.
-const AHEAD: usize = 3;
+/// Fewest and most times that a file is read ahead, and the time after which it is not any more beyond the
+/// fewest, in ns; windows of readahead before it is timed, and while it is, but so many bytes at least.
+const AHEAD: (usize, usize, f64) = (3, 16, 0.3e9);
 const BEFORE: usize = 2;
 const WINDOWS: usize = 8;
 const LEAST_AHEAD: usize = 16 << 20;
@@ -351,7 +351,7 @@ pub fn of_device(bench: &mut Bench, per_byte: f64) -> anyhow::Result<DeviceReads
         Estimate::of(&times).map(|found| Estimate { value: super::durable::undisturbed(&times), ..found })
     };
     let page = PAGE as f64;
-    let (ahead, together) = ahead(bench, buffer.bytes_mut())?;
+    let (ahead, together) = super::unless_over(ahead(bench, buffer.bytes_mut()))?;
     Ok(DeviceReads {
         latency: without(per_byte * page, &from_device),
         ahead,
@@ -373,7 +373,9 @@ fn ahead(bench: &Bench, buffer: &mut [u8]) -> anyhow::Result<(Option<Estimate>, 
     let end = (begin + LEAST_AHEAD.max(WINDOWS * window)).next_multiple_of(HOLES_CALL).min(length);
     let begin = if begin < length / 2 { begin } else { 0 };
     let (mut found, mut together) = (Vec::new(), Vec::new());
-    for _ in 0..if bench.brief { 1 } else { AHEAD } {
+    let ((fewest, most, enough), watch) = (AHEAD, Stopwatch::start());
+    let goes_on = |count: &usize| *count < fewest || watch.elapsed() < enough;
+    for _ in (0..if bench.brief { 1 } else { most }).take_while(goes_on) {
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
         // Opened anew, since an open file knows where it was read before.
         let file = bench.scratch.again("device", OFlag::empty())?;
