@@ -1,10 +1,10 @@
 //! Reads: from the page cache, into it where no device has to read, and from the device; opening and closing.
 //!
-//! Reads of a small file in the processor's cache tell the cost of a call, by a line through sizes of up to a
-//! page; those of a file larger than the processor's caches tell the copy. Both are read in large folios and
-//! in folios of a page, whose difference is what each folio costs. Blocks of a file on the device are read past
-//! the page cache, each of them once more at once: what the device has in a cache of its own by then takes
-//! less.
+//! Reads of a small file in the processor's cache tell the cost of a call, by a line through sizes of up
+//! to a page; those of a file larger than the processor's caches tell the copy. Both are read in large
+//! folios and in folios of a page, whose difference is what each folio costs. Blocks of a file on the
+//! device are read past the page cache, each of them once more at once: what the device has in a cache of
+//! its own by then takes less.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -67,13 +67,15 @@ pub fn differences(before: &HostProfile, after: &HostProfile) -> Vec<Difference>
 }
 
 /// The constants of each table of a profile with their units, in the order of the file.
-const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, near B/s, \
-                      read B/s, read_hot B/s, read_fresh B/s, flush_factor 1, cached_flush_factor 1, folio B/s, hot_size B";
+const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, \
+                      near B/s, read B/s, read_hot B/s, read_fresh B/s, flush_factor 1, \
+                      cached_flush_factor 1, folio B/s, hot_size B";
 const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s, cached_read B/s, \
-                      cached_read_latency ns, readahead B, completes_together 1, writeback B/s, latency \
-                      ns, direct ns, allocation ns, partial ns, delayed_allocation ns, sync_call ns, fsync \
-                      ns, flush ns, idle ns, request ns, folio ns, seek ns, block B, queue B, base_rate \
-                      B/s, commit ns, min_ratio 1, max_ratio 1, strict_limit 1, syncs_stamps 1";
+                      cached_read_latency ns, readahead B, completes_together 1, writeback B/s, \
+                      latency ns, direct ns, allocation ns, partial ns, delayed_allocation ns, \
+                      sync_call ns, fsync ns, flush ns, idle ns, request ns, folio ns, seek ns, block B, \
+                      queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, strict_limit 1, \
+                      syncs_stamps 1";
 const CALLS: &str = "write ns, empty ns, odd ns, folio ns, inode ns, clean ns, away ns, jump ns, read ns, \
                      empty_read ns, read_folio ns, read_folio_far ns, open ns, create ns, close ns, stream ns";
 const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
