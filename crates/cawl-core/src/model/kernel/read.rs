@@ -166,22 +166,18 @@ impl Kernel {
         self.reads.readers.put(key, reader);
     }
 
-    /// What a read of the pages from `first` up to `end` takes for each folio beyond the first.
+    /// What a read of the pages from `first` up to `end` takes for its folios: in the processor's cache, for
+    /// each beyond the first, else for each that it begins, whether it goes on where the latest read ended or
+    /// begins in the middle of one.
     fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
-        let (first, next) = self.machine.cache.file(call.file).folios.around(first);
-        let more = end.saturating_sub(next).div_ceil(next - first) as f64;
-        let (near, beyond) = (self.constants.read_folio, self.constants.read_folio_far);
-        let work = &mut call.work.read.folios;
-        let each = if far { beyond } else { near };
-        work[usize::from(far)] += more;
-        // Of one that is not in the processor's cache the call's own cost has a part, unless the processor
-        // has foreseen it.
-        let begin = if far && begins { (beyond - near).max(0.0) } else { 0.0 };
-        if begin > 0.0 {
-            work[0] -= 1.0;
-            work[1] += 1.0;
-        }
-        self.copy_out(call, more * each + begin);
+        let (begin, next) = self.machine.cache.file(call.file).folios.around(first);
+        let more = end.saturating_sub(next).div_ceil(next - begin);
+        let (folios, each) = match far {
+            true => (more + u64::from(begins || first == begin), self.constants.read_folio_far),
+            false => (more, self.constants.read_folio),
+        };
+        call.work.read.folios[usize::from(far)] += folios as f64;
+        self.copy_out(call, folios as f64 * each);
     }
 
     /// Nothing says that this file was not cached, and the process has lately read nothing of that kind from
