@@ -123,7 +123,7 @@ clean() {
             '$pg/pgbench' -S -n -h '$work/ready/pg' -U postgres -c 2 -T 5 postgres >/dev/null 2>&1
             $(as postgres) '$pg/pg_ctl' -D '$work/ready/pg' -w stop >/dev/null") ;;
         git-log-*) command=(git -C ready/source log -p -n 400) data=(ready/source) ;;
-        git-status-*) command=(git -C ready/git status) data=(ready/git) ;;
+        git-status-*) command=(git -C ready/source status) data=(ready/source) ;;
         git) command=(git clone -q --no-local ready/git out/git) ;;
         sqlite-bulk) command=(sqlite3 out/db ".read ready/bulk.sql") ;;
         sqlite-commits) command=(sqlite3 out/db ".read ready/commits.sql") ;;
