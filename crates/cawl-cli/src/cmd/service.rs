@@ -149,10 +149,11 @@ fn user(unit: &Unit) -> Option<String> {
 }
 
 /// The tracer's own system calls. A unit's filter may lack some, and would kill the service at them.
-const CALLS: &str = "cachestat close connect fcntl fstat ftruncate getcwd getpid getppid getrusage getsockopt gettid \
-                     getuid lseek madvise memfd_create mincore mmap mprotect mremap munmap name_to_handle_at \
-                     newfstatat openat ppoll prctl pread64 prlimit64 process_vm_readv read readlinkat \
-                     recvfrom rt_sigprocmask sendmsg setsockopt sigaltstack socket statx tgkill write";
+const CALLS: &str = "cachestat close connect fcntl fstat fstatfs ftruncate getcwd geteuid getpid getppid \
+                     getrusage getsockopt gettid getuid lseek madvise memfd_create mincore mmap mprotect \
+                     mremap munmap name_to_handle_at newfstatat openat ppoll prctl pread64 prlimit64 \
+                     process_vm_readv read readlinkat recvfrom rt_sigprocmask sendmsg setsockopt \
+                     sigaltstack socket statx tgkill write";
 
 fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String> {
     let text = |path: &Path| -> anyhow::Result<String> {
