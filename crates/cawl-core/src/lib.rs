@@ -79,6 +79,7 @@ mod learn;
 mod limits;
 mod mode;
 mod model;
+mod mounts;
 mod named;
 mod names;
 mod neighbours;

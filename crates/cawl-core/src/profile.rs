@@ -4,6 +4,7 @@
 //! known, and the number of samples behind it. Units are in the documentation of each field and are the
 //! same everywhere: bytes per second, nanoseconds, bytes.
 
+mod error;
 mod learned;
 mod network;
 mod set;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::filesystem::FilesystemKind;
 use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate, is_zero};
+pub use error::ProfileError;
 pub use learned::{Kept, Learned};
 pub use network::{CachePolicy, NetworkConstants};
 
@@ -453,27 +455,6 @@ pub struct KernelSettings {
     /// Both these and the machine's apply, the tighter of the two counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<DirtyLimits>,
-}
-
-/// Why a profile could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// Not TOML, or a field is missing, unknown or out of range.
-    #[error("the profile cannot be read: {0}")]
-    Syntax(String),
-    /// Written by a later version.
-    #[error("the profile has schema {0}, this program reads up to {PROFILE_SCHEMA}; use a newer cawl-cli")]
-    Schema(u32),
-    /// A combination of values that no machine has.
-    #[error("the profile makes no sense: {0}")]
-    Nonsense(&'static str),
-}
-
-impl From<toml::de::Error> for ProfileError {
-    fn from(error: toml::de::Error) -> ProfileError {
-        // As text, not as a source: it would be told twice.
-        ProfileError::Syntax(error.to_string().trim_end().to_owned())
-    }
 }
 
 /// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory,

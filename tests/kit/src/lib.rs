@@ -7,7 +7,7 @@
 //! - [`Report`], [`calls`]: what `cawl-cli` tells of a run
 //! - [`same`] and its variants: a program does under the tracer what it does without
 //! - [`built`], [`library`], [`app`]: the programs of this workspace, and those of tests/apps, compiled once
-//! - [`SmallDisk`], [`MuteServer`], [`Far`]: filesystems with a property
+//! - [`SmallDisk`], [`MuteServer`]: filesystems with a property
 //!
 //! A test that needs something this machine lacks calls [`skipped`] and returns.
 #![forbid(unsafe_code)]
@@ -16,7 +16,6 @@ mod built;
 mod daemon;
 mod dir;
 mod fake;
-mod far;
 mod mute;
 mod process;
 mod report;
@@ -29,7 +28,6 @@ pub use built::{app, app_with, built, compiled, find, library, python};
 pub use daemon::Daemon;
 pub use dir::Dir;
 pub use fake::{Answer, FakeDaemon};
-pub use far::Far;
 pub use mute::MuteServer;
 pub use process::{Finished, LIMIT, Running, eventually};
 pub use report::{Report, calls};

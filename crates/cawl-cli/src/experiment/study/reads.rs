@@ -7,6 +7,7 @@
 
 mod classes;
 mod dd;
+mod dd_findings;
 mod findings;
 mod grid;
 mod measure;
@@ -122,7 +123,7 @@ pub(super) fn classes(bench: &mut Bench, quick: bool) -> anyhow::Result<Section>
             ),
         ],
         tables,
-        findings: dd::findings(&runs, &document, &disk),
+        findings: dd_findings::findings(&runs, &document, &disk),
         data: json!({ "runs": runs, "document": document, "disk": disk }),
         ..Section::default()
     })

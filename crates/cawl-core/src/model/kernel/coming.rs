@@ -9,10 +9,10 @@
 use cawl_wire::Event;
 
 use super::super::cache::REQUEST;
-use super::read::Reader;
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;
+use crate::model::readahead::Readahead;
 use crate::model::{LruMap, Prediction, ReadWork};
 
 /// Reads in a row that contradict how a device is taken to complete requests, and windows, before it is taken
@@ -103,6 +103,13 @@ impl Coming {
         let last = self.first + (page - self.first + 1).next_multiple_of(REQUEST);
         self.begins + (last.min(self.end) - self.first) as f64 * self.page
     }
+}
+
+/// A descriptor that is read from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reader {
+    pub(super) file: u32,
+    pub(super) window: Readahead,
 }
 
 /// All that is being read.

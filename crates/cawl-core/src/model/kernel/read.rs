@@ -1,7 +1,7 @@
 //! Reads (`filemap_read`, mm/filemap.c, 6.18), and opening and closing.
 //!
 //! The law: what is cached is copied; what is not is read ahead of the reader, in windows that
-//! [`Readahead`] opens. A window's pages are allocated when it is opened, in the reader's time. The device
+//! [`readahead`](crate::model::readahead) opens. A window's pages are allocated when it is opened, in the reader's time. The device
 //! then reads them one request after another, and each is copied when it has come. A later window is opened
 //! when the reader meets the mark in the one before, and does not wait for it.
 //!
@@ -14,19 +14,18 @@
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::super::cache::REQUEST;
-use super::coming::Coming;
+use super::coming::{Coming, Reader};
+use super::constants::MOST_RESIDENT;
 use super::write::{HOT_FILE, NEAR_FILE};
 use super::{Call, Kernel};
 use crate::call::{is_copied_up, is_file_read};
 use crate::cause::Cause;
-use crate::model::readahead::{Advice, Readahead, Window};
+use crate::model::readahead::{Advice, Window};
 
 /// Ranges that [`Op::Resident`] tells of.
 const RANGES: u64 = 64;
 /// Most bytes of a read (`MAX_RW_COUNT`).
 const MOST_READ: u64 = 0x7fff_f000;
-/// Most pages that it is believed: 512 GiB of a page of 4 KiB.
-pub(super) const MOST_RESIDENT: u64 = 1 << 27;
 /// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
 /// in ordinary pieces, comes in folios of 16 KiB to 256.
 const FOLIO: u64 = 16;
@@ -39,13 +38,6 @@ const POSIX_FADV_NORMAL: u32 = 0;
 const POSIX_FADV_RANDOM: u32 = 1;
 const POSIX_FADV_SEQUENTIAL: u32 = 2;
 const POSIX_FADV_WILLNEED: u32 = 3;
-
-/// A descriptor that is read from.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reader {
-    file: u32,
-    window: Readahead,
-}
 
 impl Kernel {
     /// read, pread, fread and relatives.

@@ -10,8 +10,8 @@ use std::mem;
 
 use super::super::cache::Found;
 use super::super::folios::Folios;
+use super::constants::MOST_RESIDENT;
 use super::intervals::Cold;
-use super::read::MOST_RESIDENT;
 use super::sync::known;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};

@@ -4,12 +4,10 @@ use cawl_core::{Bytes, HostProfile};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use serde::Serialize;
 
+use super::super::Bench;
 use super::super::calls::read;
-use super::super::{Bench, Finding, Verdict};
-use super::classes::Classes;
 use super::measure::{self, PIECE, reads};
 use super::predict::OpenLoop;
-use crate::render::compact;
 
 /// Calls, as in the document, and with `--quick`.
 pub const CALLS: usize = 50_000;
@@ -25,11 +23,6 @@ pub const UNCACHED: [u32; 5] = [47_990, 1_412, 432, 151, 15];
 /// The name of the file.
 const FILE: &str = "dd";
 
-/// A share of the calls from which on the document's statement holds: that a cached file is read from memory,
-/// and that most calls of an uncached one meet what was read ahead.
-const FROM_MEMORY: f64 = 0.999;
-const READ_AHEAD: f64 = 0.9;
-
 /// A file that was read.
 #[derive(Debug, Serialize)]
 pub struct Run {
@@ -42,8 +35,8 @@ pub struct Run {
     #[serde(skip)]
     pub kernel: Vec<f64>,
     /// Of all calls, in seconds.
-    seconds: f64,
-    kernel_seconds: f64,
+    pub seconds: f64,
+    pub kernel_seconds: f64,
 }
 
 impl Run {
@@ -95,52 +88,6 @@ fn predicted(profile: &HostProfile, is_cached: bool, calls: usize) -> anyhow::Re
     Ok((0..calls as u64).map(|at| open_loop.step(read(at * SIZE, SIZE, 0))).collect())
 }
 
-/// The rows of the summary.
-pub fn findings(runs: &[Run; 2], document: &Classes, disk: &Classes) -> Vec<Finding> {
-    let [cached, uncached] = runs;
-    let from_memory = |times: &[f64]| document.count(times)[0].0;
-    let part = |times: &[f64]| from_memory(times) as f64 / times.len().max(1) as f64;
-    let of_all = |times: &[f64]| format!("{} of {}", from_memory(times), times.len());
-    let told = |classes: &Classes, times: &[f64]| {
-        let counts = classes.count(times);
-        let each =
-            classes.classes.iter().zip(&counts).map(|(class, (count, _))| format!("{count} {}", class.name));
-        each.collect::<Vec<_>>().join(", ")
-    };
-    let both = |classes: &Classes, run: &Run| [&run.observed, &run.kernel].map(|times| told(classes, times));
-    let finding = |item: &str, theirs: &str, [observed, predicted]: [String; 2], verdict| Finding {
-        item: format!("001, {item}"),
-        theirs: theirs.to_owned(),
-        observed,
-        predicted,
-        verdict,
-    };
-    let if_so = |holds: bool| if holds { Verdict::Holds } else { Verdict::Differs };
-    let seconds = |run: &Run| [run.seconds, run.kernel_seconds].map(compact::seconds);
-    vec![
-        finding(
-            "dd, cached: from memory (below 0.2 ms)",
-            "49 999 of 50 000",
-            [&cached.observed, &cached.kernel].map(|times| of_all(times)),
-            if_so(part(&cached.observed) >= FROM_MEMORY),
-        ),
-        finding(
-            "dd, uncached: most calls meet what was read ahead",
-            "47 990 cached, 1412 fast, 432 normal, 151 slow, 15 unexpected",
-            both(document, uncached),
-            if_so(part(&uncached.observed) >= READ_AHEAD),
-        ),
-        finding(
-            "dd, uncached: by this disk's classes",
-            "bounds coded by hand",
-            both(disk, uncached),
-            Verdict::NotComparable,
-        ),
-        finding("dd, cached: all calls", "no figures", seconds(cached), Verdict::NotComparable),
-        finding("dd, uncached: all calls", "no figures", seconds(uncached), Verdict::NotComparable),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,25 +97,5 @@ mod tests {
         assert_eq!((CACHED.iter().sum::<u32>(), UNCACHED.iter().sum::<u32>()), (50_000, 50_000));
         assert_eq!(CALLS, 50_000);
         assert_eq!(QUICK_CALLS as u64 * SIZE % 4096, 0);
-    }
-
-    #[test]
-    fn classes_become_findings() {
-        let run = |is_cached, times: Vec<f64>| Run {
-            name: "a run",
-            is_cached,
-            seconds: 1.0,
-            kernel_seconds: 1.0,
-            kernel: times.clone(),
-            observed: times,
-        };
-        let mostly = |fast: usize, slow: usize| [vec![2e3; fast], vec![8e6; slow]].concat();
-        let (document, disk) = (Classes::of_document(), Classes::of_disk(&HostProfile::uncalibrated(), SIZE));
-        let verdicts = |cached, uncached| {
-            let all = findings(&[run(true, cached), run(false, uncached)], &document, &disk);
-            [all[0].verdict, all[1].verdict]
-        };
-        assert_eq!(verdicts(mostly(4999, 1), mostly(95, 5)), [Verdict::Holds; 2]);
-        assert_eq!(verdicts(mostly(99, 1), mostly(80, 20)), [Verdict::Differs; 2]);
     }
 }
