@@ -34,6 +34,8 @@ pub(super) struct Coming {
     pub(super) page: f64,
     /// Pages that the device was asked for before in a row without a rest; 0 for the first ones of a row.
     pub(super) before: u64,
+    /// What the host takes to supply the memory of a page when it is first touched, in seconds.
+    pub(super) cold: f64,
     /// It has come, whatever the model thinks of the device.
     pub(super) came: bool,
     /// A reader has waited for other pages since it was asked for.
@@ -201,6 +203,7 @@ impl Kernel {
             begins,
             page: page_time,
             before,
+            cold: 0.0,
             came: false,
             waited: false,
         }

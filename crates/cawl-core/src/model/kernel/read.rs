@@ -195,12 +195,9 @@ impl Kernel {
             let pages = at - first;
             let cold = self.supplied(pages, folio, call.at);
             let new = pages as f64 * self.constants.read_fresh_page;
-            call.pass(new + cold.likely);
+            call.pass(new);
             call.spent[Cause::NewPages] += new;
             call.work.read.fresh += (pages * self.constants.page) as f64;
-            if cold.likely > 0.0 {
-                call.spent[Cause::ColdMemory] += cold.likely;
-            }
             if !awaited {
                 // Handing it over takes the reader time that is none of its wait.
                 let submitting = pages.div_ceil(REQUEST) as f64 * self.request(call);
@@ -209,9 +206,12 @@ impl Kernel {
             }
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, folio);
-            if !is_hole {
+            if is_hole {
+                self.supply_cold(call, cold.likely);
+            } else {
                 asked += pages;
-                let coming = self.ask_device(call, first, at, true);
+                let mut coming = self.ask_device(call, first, at, true);
+                coming.cold = cold.likely / pages as f64;
                 if self.reads.coming.len() < WINDOWS {
                     self.reads.coming.push(coming);
                 }
@@ -251,8 +251,18 @@ impl Kernel {
             if let Some(coming) = here {
                 until = until.min(self.wait_for_page(call, coming, at));
             }
-            self.copy_out(call, (until - at) as f64 * copying);
+            let pages = (until - at) as f64;
+            // What the device has written, the processor touches first here.
+            self.supply_cold(call, pages * here.map_or(0.0, |coming| coming.cold));
+            self.copy_out(call, pages * copying);
             at = until;
+        }
+    }
+
+    fn supply_cold(&mut self, call: &mut Call, seconds: f64) {
+        if seconds > 0.0 {
+            call.pass(seconds);
+            call.spent[Cause::ColdMemory] += seconds;
         }
     }
 
