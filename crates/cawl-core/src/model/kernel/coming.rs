@@ -2,9 +2,9 @@
 //!
 //! The law: reads and synchronous writes have a device one after another, and while it reads, it writes
 //! nothing back. Three things no call tells, and a device is taken to go on as its latest reads did. *When
-//! requests are complete*: one after another, a window at a time, or all that was asked for together, as where a
-//! virtual machine's host looks at its queue once. *Whether they come from the device's own cache.* *How much later or earlier than thought they come*:
-//! what it was asked for next is as much later.
+//! requests are complete*: one after another, a window at a time, or all that was asked for together, as
+//! where a virtual machine's host looks at its queue once. *Whether they come from the device's own cache.*
+//! *How much later or earlier than thought they come*: what it was asked for next is as much later.
 
 use cawl_wire::Event;
 
@@ -268,8 +268,8 @@ impl Kernel {
         until
     }
 
-    /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come, whose
-    /// window has `before` before it: what has come since the wait before, or the begin of a first window.
+    /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come,
+    /// whose window has `before` before it: what has come since the wait before, or the begin of a first window.
     pub(super) fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
         self.reads.reached = pages;
         let read = &mut call.work.read;

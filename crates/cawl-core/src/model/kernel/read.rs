@@ -1,9 +1,9 @@
 //! Reads (`filemap_read`, mm/filemap.c, 6.18), and opening and closing.
 //!
 //! The law: what is cached is copied; what is not is read ahead of the reader, in windows that
-//! [`readahead`](crate::model::readahead) opens. A window's pages are allocated when it is opened, in the reader's time. The device
-//! then reads them one request after another, and each is copied when it has come. A later window is opened
-//! when the reader meets the mark in the one before, and does not wait for it.
+//! [`readahead`](crate::model::readahead) opens. A window's pages are allocated when it is opened, in the
+//! reader's time. The device then reads them one request after another, and each is copied when it has come.
+//! A later window is opened when the reader meets the mark in the one before, and does not wait for it.
 //!
 //! When what a device was asked for comes, and what it does meanwhile, is told in [`coming`](super::coming).
 //!
