@@ -111,6 +111,11 @@ impl Readahead {
         self.latest.is_some_and(|latest| index.wrapping_sub(latest) <= 1)
     }
 
+    /// The latest read ended in this page.
+    pub fn is_at(&self, page: u64) -> bool {
+        self.latest == Some(page)
+    }
+
     /// The page that was to be marked was cached already.
     pub fn unmark(&mut self) {
         self.mark = None;

@@ -221,3 +221,18 @@ fn a_reader_slows_writeback() {
     let (alone, beside) = (written(0), written(7));
     assert_eq!((alone, beside), (8.0, 0.0));
 }
+
+/// A folio in memory costs its part when a read begins it, not again for each part of a page.
+#[test]
+fn a_folio_from_memory_is_begun_once() {
+    let mut profile = disk();
+    profile.calls.read_folio_far = Some(Measured::assumed(Nanos::new(500.0)));
+    let mut program = program(&profile, 64);
+    let mut cost = |offset, bytes| program.call(read(offset, bytes)).unwrap().cost.get();
+    // Folios of 64 KiB: 1.5 µs for a call that begins one, and 1 ns a byte.
+    let first = cost(0, 512);
+    let rest: Vec<f64> = (1..32).map(|at| cost(at * 512, 512)).collect();
+    assert!((first - 2012.0).abs() < 1.0, "{first}");
+    assert!(rest.iter().all(|rest| (first - rest - 500.0).abs() < 1.0), "{rest:?}");
+    assert!((cost(MIB, 64 * KIB) - 1500.0 - 65_536.0).abs() < 1.0);
+}

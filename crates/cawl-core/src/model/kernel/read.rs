@@ -152,8 +152,12 @@ impl Kernel {
             self.copy_pages(call, at, until, copying);
             at = until;
         }
-        let goes_on = reader.window.goes_on(first);
-        self.pass_folios(call, first, end, (far, !goes_on));
+        let begins = !reader.window.goes_on(first);
+        // The page that the latest read ended in has been touched.
+        let touched = u64::from(reader.window.is_at(first));
+        if first + touched < end {
+            self.pass_folios(call, first + touched, end, (far, begins));
+        }
         reader.window.read(end - 1);
         self.reads.readers.put(key, reader);
     }
