@@ -253,7 +253,9 @@ impl Learner {
             // A stream keeps the device busy between its waits, too.
             let h = [read.latencies, read.transferred, read.ahead];
             let observed = observed.min(cost + WAITING.members[0]);
-            let rest = (observed - (cost - waited)).max(0.0) + read.since;
+            // What an idle device takes to wake up is believed.
+            let wake = work.idle * self.profile.device.idle.map_or(0.0, |idle| idle.value.as_seconds());
+            let rest = (observed - (cost - waited) - wake).max(0.0) + read.since;
             return self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
         }
         // It waited for something.

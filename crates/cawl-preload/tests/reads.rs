@@ -129,8 +129,7 @@ fn a_shared_stream_is_told_by_whom_it_was_filled() {
     assert_eq!(places(child), [filled, vec![(48_890, 0)]].concat());
 }
 
-/// What waits for somebody else is recorded where that was asked for only, and so is nothing that only reads
-/// where it was asked for to be left out.
+/// Reads of pipes are recorded with `CAWL_READS=all` only, reads of files unless `CAWL_READS=0`.
 #[test]
 fn what_is_recorded_is_chosen() {
     let reads = |way: &str, which: Option<&str>| {

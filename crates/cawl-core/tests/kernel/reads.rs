@@ -236,3 +236,36 @@ fn a_folio_from_memory_is_begun_once() {
     assert!(rest.iter().all(|rest| (first - rest - 500.0).abs() < 1.0), "{rest:?}");
     assert!((cost(MIB, 64 * KIB) - 1500.0 - 65_536.0).abs() < 1.0);
 }
+
+/// A trace may say anything.
+#[test]
+fn reads_at_the_end_of_all_files_are_read() {
+    let mut program = program(&disk(), 0);
+    for flags in [0, flag::DIRECT] {
+        let told = program.call(Event { flags, ..read(u64::MAX - 1, 1 << 40) }).unwrap();
+        assert!(told.cost > Nanos::ZERO && told.cost.get().is_finite());
+    }
+    program.call(range(Op::Advise, u64::MAX - 1, 0, 3));
+    program.call(resident(u64::MAX, 64));
+}
+
+/// What a program reads beyond the end that is known, as of files of /proc, teaches nothing.
+#[test]
+fn files_of_no_length_are_cached() {
+    let mut program = Program::on(&disk());
+    program.call(opened(0));
+    let told = program.call(read(0, 4 * KIB)).unwrap();
+    assert_eq!((micros(told, Cause::Read), told.work.read.calls), (0.0, 0.0));
+}
+
+/// A device that was idle takes longer: that is part of the wait for the read.
+#[test]
+fn an_idle_device_wakes_up_for_a_read() {
+    let mut profile = disk();
+    profile.device.idle = Some(Measured::assumed(Nanos::new(50e3)));
+    let mut program = program(&profile, 0);
+    program.now += 1_000_000_000;
+    let told = program.call(read(32 * MIB, 4 * KIB)).unwrap();
+    assert_eq!((told.state, micros(told, Cause::Transfer)), (CallState::Read, 0.0));
+    assert!(micros(told, Cause::Read) > 11_041.0);
+}

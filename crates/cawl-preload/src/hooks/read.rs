@@ -1,6 +1,5 @@
 //! Reads through a descriptor. Those of files are recorded unless the user asked for none (`CAWL_READS=0`);
-//! those of pipes, sockets and terminals, which wait for somebody else, only where that was asked for
-//! (`CAWL_READS=all`).
+//! those of pipes, sockets and terminals, which wait for another process, only with `CAWL_READS=all`.
 
 use crate::base::{clock, interrupted, real};
 use crate::hooks::emit::reading::is_recorded;

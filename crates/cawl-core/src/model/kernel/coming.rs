@@ -63,8 +63,8 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    /// A read that was predicted to wait these seconds took so many more than without that; the way has changed
-    /// if true.
+    /// A read that was predicted to wait these seconds took so many more than without that; true if the way
+    /// has changed.
     fn judge(&mut self, work: &ReadWork, waited: f64, more: f64) -> bool {
         let before = self.way;
         let count = |against: &mut u32, contradicts: bool, most: u32| {
@@ -150,11 +150,6 @@ impl Speed {
 }
 
 impl Reads {
-    /// The device's latest read came from its own cache.
-    pub(super) fn is_fast(&self, device: u64) -> bool {
-        self.from_cache.contains(&device)
-    }
-
     fn way(&self, device: u64) -> Way {
         self.completions.iter().find(|of| of.device == device).map_or(Way::InTurn, |of| of.way)
     }
@@ -176,10 +171,10 @@ impl Kernel {
     /// what it does for others.
     pub(super) fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
         let page = self.constants.page;
-        let speed = self.speed(call, self.reads.is_fast(self.machine.devices[call.device].id), ahead);
+        let speed = self.speed(call, self.is_fast(call), ahead);
         let device = &mut self.machine.devices[call.device];
-        let head = std::mem::replace(&mut device.head, (call.file, end * page));
-        let goes_on = head == (call.file, first * page);
+        let head = std::mem::replace(&mut device.head, (call.file, end.saturating_mul(page)));
+        let goes_on = head == (call.file, first.saturating_mul(page));
         let (latency, seek) =
             if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
         let page_time = page as f64 * speed.byte;
@@ -207,6 +202,11 @@ impl Kernel {
             came: false,
             waited: false,
         }
+    }
+
+    /// The device's latest read came from its own cache.
+    pub(super) fn is_fast(&self, call: &Call) -> bool {
+        self.reads.from_cache.contains(&self.machine.devices[call.device].id)
     }
 
     pub(super) fn has_two_speeds(&self, call: &Call) -> bool {
@@ -291,7 +291,7 @@ impl Kernel {
 
     pub(super) fn wait_for_read(&mut self, call: &mut Call, ready: f64) {
         if ready > call.at {
-            let wake = self.wake(call);
+            let wake = self.wake(call, Cause::Read);
             call.spent[Cause::Read] += ready - call.at;
             self.wait_until(call, ready + wake);
         }

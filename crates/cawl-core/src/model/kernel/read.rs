@@ -20,6 +20,7 @@ use super::write::{HOT_FILE, NEAR_FILE};
 use super::{Call, Kernel};
 use crate::call::{is_copied_up, is_file_read};
 use crate::cause::Cause;
+use crate::model::ReadWork;
 use crate::model::readahead::{Advice, Window};
 
 /// Ranges that [`Op::Resident`] tells of.
@@ -135,7 +136,7 @@ impl Kernel {
                 until = self.machine.cache.missing_until(call.file, at, end);
                 self.machine.cache.read_ahead(call.file, at, until, FOLIO);
                 let missing = ((until - at) * self.constants.page) as f64;
-                call.work.source += self.speed(call, self.reads.is_fast(event.dev), true).apart(missing);
+                call.work.source += self.speed(call, self.is_fast(call), true).apart(missing);
             } else if until == at {
                 let cache = &mut self.machine.cache;
                 let before = |most| {
@@ -159,6 +160,10 @@ impl Kernel {
             self.pass_folios(call, first + touched, end, (far, begins));
         }
         reader.window.read(end - 1);
+        if strange {
+            // No example of what others cost: the kernel may make what such a file has.
+            call.work.read = ReadWork::default();
+        }
         self.reads.readers.put(key, reader);
     }
 
@@ -226,7 +231,7 @@ impl Kernel {
             reader.window.unmark();
         } else if awaited {
             let bytes = (asked * self.constants.page) as f64;
-            let fast = self.reads.is_fast(self.machine.devices[call.device].id);
+            let fast = self.is_fast(call);
             if self.has_two_speeds(call) {
                 let [now, other] = [fast, !fast].map(|fast| self.speed(call, fast, true).apart(bytes));
                 call.work.other_speed += other - now;

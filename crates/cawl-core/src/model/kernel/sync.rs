@@ -86,7 +86,7 @@ impl Kernel {
         let latency = match of.direct.filter(|_| !is_synchronous) {
             Some(direct) => {
                 call.spent[Cause::Transfer] += direct.value.as_seconds();
-                direct.value.as_seconds() + self.wake(call)
+                direct.value.as_seconds() + self.wake(call, Cause::Transfer)
             }
             None => self.latency(call),
         };
@@ -228,7 +228,7 @@ impl Kernel {
             FileKind::Directory => return,
             _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
         };
-        let fixed = self.last(call, last) + self.wake(call);
+        let fixed = self.last(call, last) + self.wake(call, Cause::Transfer);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -408,16 +408,17 @@ impl Kernel {
         call.work.latencies += 1.0;
         let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
         call.spent[Cause::Transfer] += latency;
-        latency + self.wake(call)
+        latency + self.wake(call, Cause::Transfer)
     }
 
-    /// What the call's first wait takes longer since the device was idle before, in seconds.
-    pub(super) fn wake(&self, call: &mut Call) -> f64 {
+    /// What the call's first wait takes longer since the device was idle before, in seconds, booked under the
+    /// cause of the wait.
+    pub(super) fn wake(&self, call: &mut Call, cause: Cause) -> f64 {
         let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let idle = std::mem::take(&mut call.idle);
         call.work.idle += idle;
         let wake = idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds());
-        call.spent[Cause::Transfer] += wake;
+        call.spent[cause] += wake;
         wake
     }
 
