@@ -244,10 +244,11 @@ pub struct ReadWork {
     pub transferred: f64,
     /// See `transferred`.
     pub ahead: f64,
-    /// Seconds that its last request takes which is not the first of its window, if one comes after the other.
+    /// Seconds that its last request takes which is not the first of its window, if one comes after the
+    /// other.
     pub later: f64,
-    /// Seconds that its window takes, if it is the window's first page and a reader has waited for another since
-    /// that was asked for.
+    /// Seconds that its window takes, if it is the window's first page and a reader has waited for another
+    /// since that was asked for.
     pub again: f64,
     /// For how many seconds before the call the device was busy with these.
     pub since: f64,

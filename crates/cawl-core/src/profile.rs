@@ -371,8 +371,8 @@ pub struct CallConstants {
     /// A read at the end of the file, of no bytes. None: as much as `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_read: Option<Measured<Nanos>>,
-    /// What a read from the page cache takes for each folio beyond its first, whose pages are in the processor's
-    /// cache. None: nothing.
+    /// What a read from the page cache takes for each folio beyond its first, whose pages are in the
+    /// processor's cache. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio: Option<Measured<Nanos>>,
     /// The same where they are in memory, for its first folio too: copying begins anew there. None: as

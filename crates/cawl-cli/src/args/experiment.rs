@@ -30,7 +30,7 @@ pub struct ExperimentArgs {
     /// Emulated network mounts of `dvs`: LATENCY,BANDWIDTH as in 150us,1GB/s, any number of times (default:
     /// 15us,1GB/s and 150us,1GB/s, or the mount of --path if its files are elsewhere); needs root and the
     /// program cawl-lab
-    #[arg(long, value_name = "LATENCY,BANDWIDTH")]
+    #[arg(long, value_name = "LATENCY,BANDWIDTH", value_parser = link)]
     pub net: Vec<String>,
     /// Factor for the bytes written: a number, or small (0.5), normal (1) or large (2)
     #[arg(long, default_value = "normal", value_parser = scale)]
@@ -38,8 +38,8 @@ pub struct ExperimentArgs {
     /// Folder for the results, new or empty
     #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
     pub out: PathBuf,
-    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` and `dvs` 3); from 2 on the report of figures has
-    /// a noise floor
+    /// Repetitions of each run (default: 2, of `osync` 5, of `locks` and `dvs` 3); from 2 on the report of figures
+    /// has a noise floor
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
     pub repeats: Option<usize>,
     /// Fewer runs, of the documents' experiments
@@ -150,7 +150,8 @@ pub enum Study {
     /// Client-side caching of files that are elsewhere: bandwidth by the size of a transfer, of four policies
     /// of the page cache
     Dvs,
-    /// Reads: of dd, cached and uncached, in classes by their time; after buffered and direct writes; at random
+    /// Reads: of dd, cached and uncached, in classes by their time; after buffered and direct writes; at
+    /// random
     Reads,
     /// Mutex, spin lock and adaptive mutex, with writes inside and outside the section; and writers of one
     /// file
@@ -187,6 +188,15 @@ fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
         return Err("the background limit must be more than zero and below the hard limit".to_owned());
     }
     Ok((Bytes(background), Bytes(hard)))
+}
+
+/// Latency and bandwidth; what cawl-lab takes besides is the study's.
+fn link(text: &str) -> Result<String, String> {
+    let begins = |part: &str| part.starts_with(|first: char| first.is_ascii_digit());
+    match text.split(',').collect::<Vec<_>>()[..] {
+        [latency, bandwidth] if begins(latency) && begins(bandwidth) => Ok(text.to_owned()),
+        _ => Err("give a latency and a bandwidth, as in 150us,1GB/s".to_owned()),
+    }
 }
 
 fn scale(text: &str) -> Result<f64, String> {

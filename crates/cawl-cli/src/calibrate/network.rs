@@ -430,8 +430,8 @@ fn slope_beyond(points: &[(f64, f64)], fixed: f64) -> Option<f64> {
     median(&rests).filter(|slope| *slope > 0.0)
 }
 
-/// Of each round, how long it takes to send dirty bytes: what the most of them take beyond the fewest, and what
-/// the fewest take besides. The sizes between say little, since what disturbs a flush is as long for each.
+/// Of each round, how long it takes to send dirty bytes: what the most of them take beyond the fewest, and
+/// what the fewest take besides. The sizes between say little, since what disturbs a flush is as long for each.
 fn sent(rounds: &[Points]) -> Vec<Line> {
     let of_round = |points: &Points| {
         let (few, many) = (points.first()?, points.last()?);

@@ -269,7 +269,8 @@ impl Kernel {
     }
 
     /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come,
-    /// whose window has `before` before it: what has come since the wait before, or the begin of a first window.
+    /// whose window has `before` before it: what has come since the wait before, or the begin of a first
+    /// window.
     pub(super) fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
         self.reads.reached = pages;
         let read = &mut call.work.read;
