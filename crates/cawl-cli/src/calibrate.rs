@@ -410,6 +410,7 @@ fn profile(
     put(&mut profile.calls.folio, time(memory.folio).map(Some));
     put(&mut profile.calls.jump, time(memory.jump).map(Some));
     put(&mut profile.calls.stream, time(stream.call));
+    put(&mut profile.calls.buffer, time(stream.buffer).map(Some));
     put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));
     put(&mut profile.calls.clean, time(durable.clean.mean()).map(Some));
     put(&mut profile.calls.away, time(durable.away.mean()).map(Some));
@@ -484,6 +485,7 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut calls.empty_read, time(of(&reads.empty)).map(Some));
     put(&mut calls.read_folio, time(difference(&reads.folio)).map(Some));
     put(&mut calls.read_folio_far, time(difference(&reads.folio_far)).map(Some));
+    put(&mut calls.fault, time(difference(&reads.fault)).map(Some));
     put(&mut calls.open, time(of(&reads.open)).map(Some));
     put(&mut calls.create, time(of(&reads.create)).map(Some));
     put(&mut calls.close, time(of(&reads.close)).map(Some));

@@ -236,6 +236,8 @@ pub struct ReadWork {
     pub folios: [f64; 2],
     /// Bytes of pages allocated.
     pub fresh: f64,
+    /// Pages of the program's memory touched first.
+    pub faults: f64,
     /// Its wait is that for the work below, no more and no less.
     pub told: bool,
     /// Waits for the device that no read before has begun.

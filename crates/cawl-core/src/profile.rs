@@ -379,6 +379,14 @@ pub struct CallConstants {
     /// `read_folio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio_far: Option<Measured<Nanos>>,
+    /// What a read takes longer for each page of the memory it goes to that the program had not touched before:
+    /// a page fault, in which a page is allocated and cleared. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Measured<Nanos>>,
+    /// What the first call of a stream takes longer: the C library asks for the file's block size and allocates
+    /// the buffer. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Measured<Nanos>>,
     /// Opening a file that exists, its name in the kernel's cache. None: as much as `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Measured<Nanos>>,

@@ -12,7 +12,8 @@ struct cawl_thread {
     /* struct Notes in base/notes.rs. */
     unsigned long long notes[6];
     void *room;
-    unsigned desk;
+    unsigned entry;
+    unsigned looks;
 };
 
 __thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden"), aligned(64)));

@@ -142,9 +142,10 @@ named_codes! {
     StreamExit = 44, "exit-flush";
     /// fopen, fdopen.
     StreamOpen = 45, "fopen";
-    /// read at the descriptor's own position.
+    /// read at the descriptor's own position. `aux`: pages of 4 KiB of the memory read into that the program had
+    /// not touched before, as far as looked at.
     Read = 50, "read";
-    /// pread.
+    /// pread. `aux`: as of `Read`.
     Pread = 51, "pread";
     /// What takes bytes from a stream (fread, getline, getc, fscanf and relatives) and made the C library ask
     /// the kernel for more; a call that the buffer has all for is not recorded. `requested`: bytes asked for,

@@ -36,6 +36,10 @@ const BEYOND: u64 = 4;
 const FAR: u64 = 128 << 20;
 const LARGEST_FAR: u64 = 512 << 20;
 const BRIEF_FAR: u64 = 32 << 20;
+/// Memory that was not touched: more than any allocator keeps for later (the C library's threshold grows to
+/// 32 MiB), and how much of it is read into at a time.
+const UNTOUCHED: usize = 40 << 20;
+const TOUCHED: usize = 2 << 20;
 /// Bytes of a file without blocks, and the size of its calls.
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
@@ -74,6 +78,8 @@ pub struct Reads {
     /// Per folio, in the processor's cache and from memory.
     pub folio: Vec<f64>,
     pub folio_far: Vec<f64>,
+    /// Per page of memory that is read into and was not touched before.
+    pub fault: Vec<f64>,
     /// Of opening a file, what creating one takes longer, and of closing.
     pub open: Vec<f64>,
     pub create: Vec<f64>,
@@ -105,6 +111,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         round.hot.push(per_byte(HOT_SIZES, hot_times, call));
         let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
         round.folio.push((pages - hot_times[1]) / (FOLIOS / PAGE - 1) as f64);
+        round.fault.push(faults(bench, &hot)?);
         let mut far_call = None;
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
@@ -136,8 +143,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
 impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
-        let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, open, create, close } =
-            round;
+        let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, fault, .. } = round;
+        let Reads { open, create, close, .. } = round;
         let to = [
             (&mut self.copy, copy),
             (&mut self.hot, hot),
@@ -147,6 +154,7 @@ impl Reads {
             (&mut self.mode_switch, mode_switch),
             (&mut self.folio, folio),
             (&mut self.folio_far, folio_far),
+            (&mut self.fault, fault),
             (&mut self.open, open),
             (&mut self.create, create),
             (&mut self.close, close),
@@ -240,6 +248,27 @@ fn small(bench: &Bench, file: &File, buffer: &mut [u8], round: &mut Reads) -> an
     round.empty.push(every_page(PAGE, HOT)?);
     round.mode_switch.push(every_page(0, 0)?);
     Ok(())
+}
+
+/// What a page of memory takes longer that is read into for the first time than for the second.
+fn faults(bench: &Bench, file: &File) -> anyhow::Result<f64> {
+    let mut found = 0.0;
+    // What the first memory that is given back leaves behind is warm.
+    for _ in 0..2 {
+        bench.go_on()?;
+        let mut memory = vec![0u8; UNTOUCHED];
+        let mut pass = || {
+            timed(|| {
+                for (piece, at) in memory[..TOUCHED].chunks_mut(FOLIOS).zip((0..HOT).step_by(FOLIOS).cycle())
+                {
+                    file.read_exact_at(piece, at as u64)?;
+                }
+                Ok(())
+            })
+        };
+        found = (pass()? - pass()?) / (TOUCHED / PAGE) as f64;
+    }
+    Ok(found)
 }
 
 /// Name of a file that a round creates.

@@ -18,6 +18,8 @@ pub struct Stream {
     pub copy: Option<Estimate>,
     /// Per call.
     pub call: Option<Estimate>,
+    /// Of the first call of a stream beyond the read that it makes.
+    pub buffer: Option<Estimate>,
 }
 
 /// Runs the program and fits its figures.
@@ -35,10 +37,16 @@ pub fn measure() -> anyhow::Result<Stream> {
     Ok(fit(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// A line through each round of `SIZE NANOSECONDS` lines; sizes grow within a round.
+/// A line through each round of `SIZE NANOSECONDS` lines; sizes grow within a round. The lines of
+/// `buffer NANOSECONDS` are samples, of which the first one warms up.
 fn fit(text: &str) -> Stream {
     let mut rounds: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut buffers = Vec::new();
     for (size, time) in text.lines().filter_map(|line| line.split_once(' ')) {
+        if size == "buffer" {
+            buffers.extend(time.parse::<f64>().map(|time| time.max(0.0)));
+            continue;
+        }
         let (Ok(size), Ok(time)) = (size.parse(), time.parse()) else { continue };
         match rounds.last_mut() {
             Some(round) if round.last().is_some_and(|(last, _)| *last < size) => round.push((size, time)),
@@ -47,7 +55,8 @@ fn fit(text: &str) -> Stream {
     }
     let lines: Vec<Line> = rounds.iter().filter_map(|round| Line::through(round)).collect();
     let estimate = |part: fn(&Line) -> f64| Estimate::of(&lines.iter().map(part).collect::<Vec<_>>());
-    Stream { copy: estimate(|line| line.slope), call: estimate(|line| line.intercept) }
+    let buffer = Estimate::of(buffers.get(1..).unwrap_or_default());
+    Stream { copy: estimate(|line| line.slope), call: estimate(|line| line.intercept), buffer }
 }
 
 #[cfg(test)]
@@ -56,7 +65,10 @@ mod tests {
 
     #[test]
     fn rounds_are_told_apart() {
-        let stream = fit("8 11\n1000 110\n8 11\n1000 110\nnoise\n8 13\n1000 112\n");
+        let stream = fit(
+            "buffer 5000\n8 11\n1000 110\nbuffer 900\n8 11\n1000 110\nnoise\n8 13\n1000 112\nbuffer 910\n",
+        );
+        assert_eq!(stream.buffer.map(|buffer| (buffer.value, buffer.samples)), Some((905.0, 2)));
         let call = stream.call.unwrap();
         assert_eq!(call.samples, 3);
         assert!((call.value - 10.2).abs() < 0.1 && (stream.copy.unwrap().value - 0.0998).abs() < 1e-3);
@@ -66,5 +78,6 @@ mod tests {
     fn the_program_runs() {
         let stream = measure().unwrap();
         assert!(stream.copy.unwrap().value > 0.0 && stream.call.unwrap().samples > 5);
+        assert!(stream.buffer.unwrap().value > 0.0);
     }
 }

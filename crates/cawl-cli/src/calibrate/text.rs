@@ -50,6 +50,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     let rows = [
         ("stream copy", Some(rate(memory.stream))),
         ("stream call", Some(time(calls.stream))),
+        ("first call of a stream, beyond", calls.buffer.map(time)),
         ("write call", Some(time(calls.write))),
         ("write of no bytes", calls.empty.map(time)),
         ("a byte after a page", calls.odd.map(time)),
@@ -65,6 +66,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("read of no bytes, mode switch", calibration.extra.mode_switch.map(time)),
         ("further folio of a read", calls.read_folio.map(time)),
         ("folio of a read from memory", calls.read_folio_far.map(time)),
+        ("page read into that is touched first", calls.fault.map(time)),
         ("open", calls.open.map(time)),
         ("creating a file, beyond", calls.create.map(time)),
         ("close", calls.close.map(time)),

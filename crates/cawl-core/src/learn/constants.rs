@@ -148,17 +148,20 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<9> {
     )
 }
 
-/// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page.
-pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<5> {
+/// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page,
+/// page of the program's memory that is touched first.
+pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let (calls, memory) = (&profile.calls, &profile.memory);
     let byte = of_rate(&memory.read.unwrap_or(memory.cached));
     let fresh = of_rate(&memory.read_fresh.unwrap_or(memory.fresh));
     let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
     let folio = |known: Option<Measured<Nanos>>| known.as_ref().map_or((0.0, FOLIO_READ), of_short_time);
     let call = of_short_time(&calls.read.unwrap_or(calls.write));
+    let (near, far) = (folio(calls.read_folio), folio(calls.read_folio_far.or(calls.read_folio)));
+    let fault = of_known(calls.fault.as_ref(), FIRST);
     Bank::new(
-        [call, byte, folio(calls.read_folio), folio(calls.read_folio_far.or(calls.read_folio)), page],
-        [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES],
+        [call, byte, near, far, page, fault],
+        [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES, SURCHARGES],
         memories,
     )
 }
@@ -241,6 +244,7 @@ impl Learner {
             | rate(memory.read.get_or_insert(cached), byte)
             | known(&mut calls.read_folio, bank.found(2))
             | known(&mut calls.read_folio_far, bank.found(3))
+            | known(&mut calls.fault, bank.found(5))
             | rate(memory.read_fresh.get_or_insert(fresh), Found { value, deviation, ..page })
     }
 
@@ -294,6 +298,7 @@ impl Learner {
             ("calls.read", "ns", self.reading.samples),
             ("calls.read_folio", "ns", self.reading.samples),
             ("calls.read_folio_far", "ns", self.reading.samples),
+            ("calls.fault", "ns", self.reading.samples),
             ("device.read", "B/s", self.fetching.samples),
             ("device.sequential_read", "B/s", self.fetching.samples),
             ("device.read_latency", "ns", self.fetching.samples),

@@ -295,9 +295,11 @@ impl Kernel {
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
         let end = self.machine.cache.size(call.file);
         let writes = self.streams.writes(event, end);
-        let buffered = writes.buffered as f64 * self.constants.stream_byte;
-        call.pass(self.constants.stream_call + buffered);
-        call.spent[Cause::Stream] += self.constants.stream_call + buffered;
+        let buffer = if writes.allocates { self.constants.buffer } else { 0.0 };
+        let streaming =
+            self.constants.stream_call + writes.buffered as f64 * self.constants.stream_byte + buffer;
+        call.pass(streaming);
+        call.spent[Cause::Stream] += streaming;
         call.work.stream_calls += 1.0;
         call.work.stream_bytes += writes.buffered as f64;
         let second = (writes.offset.saturating_add(writes.first), writes.second);
@@ -306,6 +308,9 @@ impl Kernel {
                 call.spend_call(self.constants.call);
                 self.cached_write(call, event, offset, bytes);
             }
+        }
+        if event.op == Op::StreamClose {
+            call.spend_empty_call(self.constants.close);
         }
     }
 

@@ -15,6 +15,10 @@ use super::lru::LruMap;
 /// Which stream: process, descriptor, and the file where no descriptor is known.
 type Key = (u32, i32, u64);
 
+fn key(event: &Event) -> Key {
+    (event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 })
+}
+
 /// A stream's buffer. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
@@ -38,6 +42,8 @@ pub struct StreamWrites {
     pub second: u64,
     /// What a stream that was moved writes before that: file offset and length. 0 for none.
     pub before: (u64, u64),
+    /// The buffer is allocated.
+    pub allocates: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -55,7 +61,7 @@ impl Streams {
     /// What this call on a stream hands to the kernel; `end` is where the file ends as far as known, for
     /// events that do not tell where they write.
     pub fn writes(&mut self, event: &Event, end: u64) -> StreamWrites {
-        let key = (event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 });
+        let key = key(event);
         let mut stream = self.streams.take(&key).unwrap_or_default();
         if event.buffer > 0 {
             stream.buffer = u64::from(event.buffer);
@@ -83,11 +89,13 @@ impl Streams {
             }
             (_, Some(_)) => stream.begin.unwrap_or(end),
         };
+        let had_buffer = stream.allocated;
         let mut writes = match event.op {
             Op::StreamWrite => stream.write(event),
             _ => StreamWrites { first: std::mem::take(&mut stream.pending), ..StreamWrites::default() },
         };
         (writes.offset, writes.before) = (offset, before);
+        writes.allocates = stream.allocated && !had_buffer;
         if let Some(flushed) = event.flushed()
             && flushed != writes.first + writes.second
         {
@@ -107,9 +115,15 @@ impl Streams {
         writes
     }
 
+    /// A stream is read. True if its buffer is allocated for that.
+    pub fn read(&mut self, event: &Event) -> bool {
+        let stream = self.streams.of(key(event));
+        !std::mem::replace(&mut stream.allocated, true) && !event.has(flag::UNBUFFERED)
+    }
+
     /// A stream was opened: nothing is pending, whatever had the descriptor before.
     pub fn open(&mut self, event: &Event) {
-        self.streams.take(&(event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 }));
+        self.streams.take(&key(event));
     }
 }
 

@@ -3,26 +3,34 @@
 
 use crate::base::{clock, interrupted, real};
 use crate::hooks::emit::reading::is_recorded;
-use crate::hooks::emit::{Place, wrote};
+use crate::hooks::emit::{Place, read_into};
 use crate::hooks::write::asked;
+use crate::state::destinations::untouched;
 use cawl_wire::Op;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
+
+/// Where a read goes: memory, and how many bytes of it.
+type Memory = (*const c_void, size_t);
+/// Into several pieces of memory: which ones may not be looked up before the kernel has.
+const PARTS: Memory = (core::ptr::null(), 0);
 
 /// Makes a call that reads at the descriptor's own position, and records it; `requested` is asked afterwards.
 #[inline(always)]
 fn reading(
     op: Op,
     fd: c_int,
+    (data, length): Memory,
     requested: impl FnOnce(ssize_t) -> u64,
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if !is_recorded(fd) {
         return call();
     }
+    let untouched = untouched(data, length);
     let start = interrupted::begin(fd);
     let returned = call();
-    wrote(op, start, fd, Place::Own, requested(returned), returned as i64, 0);
+    read_into(op, start, fd, Place::Own, requested(returned), returned as i64, untouched);
     returned
 }
 
@@ -31,39 +39,42 @@ fn reading(
 fn reading_at(
     fd: c_int,
     offset: off_t,
+    (data, length): Memory,
     requested: impl FnOnce(ssize_t) -> u64,
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if !is_recorded(fd) {
         return call();
     }
+    let untouched = untouched(data, length);
     let start = clock::now();
     let returned = call();
-    wrote(Op::Pread, start, fd, Place::At(offset as u64), requested(returned), returned as i64, 0);
+    let place = Place::At(offset as u64);
+    read_into(Op::Pread, start, fd, place, requested(returned), returned as i64, untouched);
     returned
 }
 
 hooks! {
     fn read, __read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t =
-        reading(Op::Read, fd, |_| length as u64, || real::read(fd, data, length));
+        reading(Op::Read, fd, (data, length), |_| length as u64, || real::read(fd, data, length));
 
     fn __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t =
-        reading(Op::Read, fd, |_| length as u64, || real::__read_chk(fd, data, length, room));
+        reading(Op::Read, fd, (data, length), |_| length as u64, || real::__read_chk(fd, data, length, room));
 
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t =
-        reading(Op::Read, fd, |returned| asked(parts, count, returned), || real::readv(fd, parts, count));
+        reading(Op::Read, fd, PARTS, |returned| asked(parts, count, returned), || real::readv(fd, parts, count));
 
     fn pread, pread64, __pread64(fd: c_int, data: *mut c_void, length: size_t, offset: off_t) -> ssize_t =
-        reading_at(fd, offset, |_| length as u64, || real::pread(fd, data, length, offset));
+        reading_at(fd, offset, (data, length), |_| length as u64, || real::pread(fd, data, length, offset));
 
     fn __pread_chk, __pread64_chk(
         fd: c_int, data: *mut c_void, length: size_t, offset: off_t, room: size_t,
     ) -> ssize_t =
-        reading_at(fd, offset, |_| length as u64, || real::__pread_chk(fd, data, length, offset, room));
+        reading_at(fd, offset, (data, length), |_| length as u64, || real::__pread_chk(fd, data, length, offset, room));
 
     fn preadv, preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let requested = |returned| asked(parts, count, returned);
-        reading_at(fd, offset, requested, || real::preadv(fd, parts, count, offset))
+        reading_at(fd, offset, PARTS, requested, || real::preadv(fd, parts, count, offset))
     }
 
     fn preadv2, preadv64v2(
@@ -72,6 +83,6 @@ hooks! {
         let requested = |returned| asked(parts, count, returned);
         let call = || real::preadv2(fd, parts, count, offset, flags);
         // The offset -1 means the descriptor's own position.
-        if offset == -1 { reading(Op::Pread, fd, requested, call) } else { reading_at(fd, offset, requested, call) }
+        if offset == -1 { reading(Op::Pread, fd, PARTS, requested, call) } else { reading_at(fd, offset, PARTS, requested, call) }
     }
 }

@@ -4,6 +4,7 @@
 pub mod birth;
 pub mod creation;
 pub mod descriptors;
+pub mod destinations;
 pub mod directory;
 pub mod glibc_file;
 pub mod mappings;

@@ -38,6 +38,10 @@ pub(super) struct Constants {
     /// Of each folio of a read beyond its first, in the processor's cache and in memory.
     pub(super) read_folio: f64,
     pub(super) read_folio_far: f64,
+    /// Of a page of the program's memory that is touched first.
+    pub(super) fault: f64,
+    /// Of a stream's buffer.
+    pub(super) buffer: f64,
     pub(super) open: f64,
     pub(super) create: f64,
     pub(super) close: f64,
@@ -82,6 +86,8 @@ impl Constants {
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
             read_folio: known(&calls.read_folio),
             read_folio_far: known(&calls.read_folio_far.or(calls.read_folio)),
+            fault: known(&calls.fault),
+            buffer: known(&calls.buffer),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),

@@ -34,6 +34,8 @@ const FOLIO: u64 = 16;
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
 const PASSED: f64 = 1.0;
+/// Bytes of the pages that [`Event::aux`] of a read counts.
+const TOUCHED: u64 = 4096;
 /// Advice of posix_fadvise as [`Event::aux`] has it.
 const POSIX_FADV_NORMAL: u32 = 0;
 const POSIX_FADV_RANDOM: u32 = 1;
@@ -55,17 +57,20 @@ impl Kernel {
 
     /// A read from a stream's buffer, which is filled when it is empty.
     fn stream_read(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let copied = bytes as f64 * self.constants.stream_byte;
-        call.pass(self.constants.stream_call + copied);
-        call.spent[Cause::Stream] += self.constants.stream_call + copied;
-        let filled = event.refilled().unwrap_or(bytes).min(MOST_READ);
-        if filled > 0 {
-            self.kernel_read(call, event, event.offset, filled);
+        let buffer = if self.streams.read(event) { self.constants.buffer } else { 0.0 };
+        let streaming = self.constants.stream_call + bytes as f64 * self.constants.stream_byte + buffer;
+        call.pass(streaming);
+        call.spent[Cause::Stream] += streaming;
+        match event.refilled().unwrap_or(bytes).min(MOST_READ) {
+            // At the end of the file the kernel is asked in vain.
+            0 => call.spend_empty_call(self.constants.empty_read),
+            filled => self.kernel_read(call, event, event.offset, filled),
         }
     }
 
     /// Reads `bytes` at `offset`, through the cache or past it.
     fn kernel_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
+        self.touch_memory(call, event, bytes);
         let away = std::mem::take(&mut call.away) * self.constants.away;
         call.spend_empty_call(self.constants.read_call + away);
         call.work.read.calls += 1.0;
@@ -77,6 +82,22 @@ impl Kernel {
         } else {
             self.cached_read(call, event, offset, bytes);
         }
+    }
+
+    /// Allocates and clears the pages that a read goes to and the program has not touched before
+    /// (`fault_in_iov_iter_writeable`, mm/gup.c, and `do_anonymous_page`, mm/memory.c, 6.18).
+    fn touch_memory(&mut self, call: &mut Call, event: &Event, bytes: u64) {
+        // Of a stream, it is the buffer.
+        if event.aux == 0 || event.op == Op::StreamRead {
+            return;
+        }
+        let pages = u64::from(event.aux).min(bytes.div_ceil(TOUCHED) + 1);
+        let time = pages as f64 * self.constants.fault;
+        call.pass(time);
+        call.spent[Cause::NewPages] += time;
+        call.work.read.faults += pages as f64;
+        let cold = self.supplied((pages * TOUCHED).div_ceil(self.constants.page), 1, call.at);
+        self.supply_cold(call, cold.likely);
     }
 
     /// O_DIRECT: what is dirty of the range is written out first (`kiocb_write_and_wait`).

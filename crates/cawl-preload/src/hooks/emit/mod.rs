@@ -75,12 +75,30 @@ pub fn about(event: &mut Event, fd: c_int, file: &Descriptor) {
 /// Records a call that wrote to a descriptor or read from it, or would have.
 #[inline(always)]
 pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
-    wrote_inside(op, start, fd, place, requested, returned, flags);
+    moved(op, start, fd, place, (requested, returned), (flags, 0));
+}
+
+/// The same of one that read into memory of which so many pages had not been touched.
+#[inline(always)]
+pub fn read_into(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, untouched: u32) {
+    moved(op, start, fd, place, (requested, returned), (0, untouched));
+}
+
+#[inline(always)]
+fn moved(op: Op, start: u64, fd: c_int, place: Place, bytes: (u64, i64), more: (u32, u32)) {
+    moved_inside(op, start, fd, place, bytes, more);
     interrupted::end(thread(), start);
 }
 
 #[inline(always)]
-fn wrote_inside(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
+fn moved_inside(
+    op: Op,
+    start: u64,
+    fd: c_int,
+    place: Place,
+    (requested, returned): (u64, i64),
+    more: (u32, u32),
+) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else {
         if let Place::Own = place {
@@ -102,14 +120,22 @@ fn wrote_inside(op: Op, start: u64, fd: c_int, place: Place, requested: u64, ret
     };
     let call =
         Call { start, duration: end.saturating_sub(start), offset, requested, returned, pending: None };
-    if !(goes_on && flags == 0 && slot::put_short(slot, &call)) {
-        wrote_whole(&inside, slot, op, &call, flags, fd, file);
+    if !(goes_on && more == (0, 0) && slot::put_short(slot, &call)) {
+        moved_whole(&inside, slot, op, &call, more, fd, file);
     }
     session::finish(slot, end);
 }
 
 #[inline(never)]
-fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd: c_int, file: &Descriptor) {
+fn moved_whole(
+    inside: &Inside,
+    slot: &Slot,
+    op: Op,
+    call: &Call,
+    (flags, aux): (u32, u32),
+    fd: c_int,
+    file: &Descriptor,
+) {
     let mut duration = call.duration;
     if tries::any() {
         duration += tries::written(op, fd, file, call.offset, call.returned.max(0) as u64);
@@ -120,11 +146,12 @@ fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd
     let is_read = matches!(op, Op::Read | Op::Pread);
     let flags = flags | if is_read { 0 } else { file.take_stamps_read() };
     event.flags |= flags;
+    event.aux = aux;
     if event.returned < 0 {
         event.errno = inside.errno();
     }
     // None goes on where each is to come by here.
-    let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known() && !tries::any();
+    let may_go_on = flags == 0 && aux == 0 && event.errno == 0 && inside.thread().is_known() && !tries::any();
     let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
     session::put(slot, &event, key, 0);
 }

@@ -1,0 +1,170 @@
+//! Which memory that a program reads into it has not touched before: the kernel allocates and clears a page
+//! for each page of it, in the time of the read.
+//!
+//! The law of this module: a look (mincore) takes the kernel half a microsecond, so memory is looked at once.
+//! Long reads are looked at every time, since an allocator gives the memory for them back and gets new one at
+//! the same place. When a look finds nothing, the next ones are left out, one, two, four and so on, up to
+//! [`MOST_LEFT_OUT`].
+
+use crate::base::page_cache::PAGE;
+use crate::base::sys;
+use crate::base::thread::thread;
+use core::ffi::c_void;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Shortest read whose memory may be new wherever it lies: from 128 KiB on the C library maps what is
+/// allocated (`M_MMAP_THRESHOLD`).
+const LONG: usize = 128 << 10;
+/// Most looks that are left out in a row.
+const MOST_LEFT_OUT: u32 = 64;
+/// Pages of a look; the rest of a longer read is taken to be as these are.
+const LOOK: usize = 64;
+/// Regions of 64 pages that are remembered. One that lies at the place of another is looked at again.
+const REGIONS: usize = 1 << 12;
+
+/// Number of the region at each place, plus one; and which of its pages were looked at.
+static REGION: [AtomicU32; REGIONS] = [const { AtomicU32::new(0) }; REGIONS];
+static LOOKED_AT: [AtomicU64; REGIONS] = [const { AtomicU64::new(0) }; REGIONS];
+
+/// How many pages of this memory were not touched so far, as far as looked at. Nothing is read or written
+/// there, so it may be anything that a program passes.
+#[inline(always)]
+pub fn untouched(data: *const c_void, length: usize) -> u32 {
+    let (start, last) = (data as usize, (data as usize).saturating_add(length.saturating_sub(1)));
+    let (first, last) = (start / PAGE as usize, last / PAGE as usize);
+    if length == 0 || length < LONG && was_looked_at(first) && was_looked_at(last) {
+        return 0;
+    }
+    look(first, last)
+}
+
+#[inline(always)]
+fn place(page: usize) -> (usize, u32, u64) {
+    let region = page / 64;
+    (region % REGIONS, (region as u32).wrapping_add(1), 1 << (page % 64))
+}
+
+#[inline(always)]
+fn was_looked_at(page: usize) -> bool {
+    let (at, region, bit) = place(page);
+    REGION[at].load(Relaxed) == region && LOOKED_AT[at].load(Relaxed) & bit != 0
+}
+
+fn note(page: usize) {
+    let (at, region, bit) = place(page);
+    // Two threads at once may lose a bit, or keep one too many.
+    if REGION[at].swap(region, Relaxed) != region {
+        LOOKED_AT[at].store(0, Relaxed);
+    }
+    LOOKED_AT[at].fetch_or(bit, Relaxed);
+}
+
+#[cold]
+#[inline(never)]
+fn look(first: usize, last: usize) -> u32 {
+    let pages = last - first + 1;
+    if pages <= LONG / PAGE as usize + 1 {
+        (first..=last).for_each(note);
+    }
+    let looks = &thread().looks;
+    let (left_out, so_far) = (looks.load(Relaxed) >> 16, looks.load(Relaxed) & 0xffff);
+    if so_far < left_out {
+        looks.store(left_out << 16 | (so_far + 1), Relaxed);
+        return 0;
+    }
+    let looked_at = pages.min(LOOK);
+    let there = present(first * PAGE as usize, looked_at).unwrap_or(looked_at);
+    let next = if there < looked_at { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT) };
+    looks.store(next << 16, Relaxed);
+    u32::try_from((looked_at - there) * pages / looked_at).unwrap_or(u32::MAX)
+}
+
+/// Pages from this address on that are there; None if not all of it is mapped.
+fn present(at: usize, pages: usize) -> Option<usize> {
+    let mut found = [0u8; LOOK];
+    let length = pages * PAGE as usize;
+    // SAFETY: a place for a byte for each page; the kernel checks the address.
+    let done = unsafe { sys::call(libc::SYS_mincore, [at, length, found.as_mut_ptr() as usize]) };
+    (done == 0).then(|| found[..pages].iter().filter(|page| *page & 1 != 0).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory that nobody has touched.
+    struct New(*mut c_void, usize);
+
+    impl New {
+        fn pages(pages: usize, kind: i32) -> New {
+            let length = pages * PAGE as usize;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a new mapping at a place of the kernel's choice.
+            let at = unsafe {
+                libc::mmap(core::ptr::null_mut(), length, access, kind | libc::MAP_ANONYMOUS, -1, 0)
+            };
+            assert_ne!(at, libc::MAP_FAILED);
+            New(at, length)
+        }
+
+        fn at(&self, page: usize) -> *const c_void {
+            self.0.wrapping_byte_add(page * PAGE as usize)
+        }
+
+        fn touch(&self, page: usize) {
+            // SAFETY: a page of this mapping.
+            unsafe { self.at(page).cast::<u8>().cast_mut().write_volatile(1) };
+        }
+    }
+
+    impl Drop for New {
+        fn drop(&mut self) {
+            // SAFETY: the mapping made above, which nothing refers to.
+            unsafe { libc::munmap(self.0, self.1) };
+        }
+    }
+
+    const KIB: usize = 1 << 10;
+
+    #[test]
+    fn what_was_not_touched_is_found_once() {
+        // Both at once, at places of their own.
+        for new in [libc::MAP_PRIVATE, libc::MAP_SHARED].map(|kind| New::pages(100, kind)) {
+            new.touch(1);
+            assert_eq!(untouched(new.at(0), 8 * KIB), 1, "one of two was touched");
+            assert_eq!(untouched(new.at(0), 8 * KIB), 0, "looked at already");
+            assert_eq!(untouched(new.at(10), 4 * KIB), 1);
+            assert_eq!(untouched(new.at(20).wrapping_byte_add(4000), 200), 2, "over the end of a page");
+            assert_eq!(untouched(new.at(30), 0), 0);
+        }
+    }
+
+    #[test]
+    fn a_long_read_is_looked_at_each_time() {
+        let new = New::pages(400, libc::MAP_PRIVATE);
+        assert_eq!(untouched(new.at(0), 1600 * KIB), 400);
+        assert_eq!(untouched(new.at(0), 1600 * KIB), 400, "nobody has touched it yet");
+        (0..64).for_each(|page| new.touch(page));
+        assert_eq!(untouched(new.at(0), 1600 * KIB), 0, "taken to be as what was looked at");
+    }
+
+    #[test]
+    fn looks_that_find_nothing_become_rare() {
+        let (old, new) = (New::pages(2000, libc::MAP_PRIVATE), New::pages(2000, libc::MAP_PRIVATE));
+        (0..2000).for_each(|page| old.touch(page));
+        assert!((0..2000).all(|page| untouched(old.at(page), 4 * KIB) == 0));
+        let found: Vec<u32> = (0..2000).map(|page| untouched(new.at(page), 4 * KIB)).collect();
+        let first = found.iter().position(|pages| *pages > 0).expect("looked at");
+        assert!(first <= MOST_LEFT_OUT as usize);
+        assert!(found[first..].iter().all(|pages| *pages == 1), "from then on each is found");
+    }
+
+    #[test]
+    fn what_is_no_memory_is_none() {
+        for at in [0usize, 8, usize::MAX - 8191, usize::MAX] {
+            assert_eq!(untouched(at as *const c_void, 8 * KIB), 0, "{at:x}");
+            assert_eq!(untouched(at as *const c_void, usize::MAX), 0, "{at:x}");
+        }
+    }
+}
