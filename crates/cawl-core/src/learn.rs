@@ -12,7 +12,7 @@
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
 //! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek` | calls that wait for the device |
-//! | `calls.read`, `read_folio`, `read_folio_far`, `fault`, `memory.read`, `read_fresh` | reads from the page cache |
+//! | `calls.read`, `read_folio`, `read_folio_far`, `fault`, `read_away`, `memory.read`, `read_fresh` | reads from the page cache |
 //! | `device.read`, `sequential_read`, `read_latency` | reads that wait for what they asked the device for |
 //! | `calls.open`, `create`, `close` | opens and closes |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
@@ -100,7 +100,7 @@ pub struct Learner {
     pub cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
-    reading: Bank<6>,
+    reading: Bank<7>,
     fetching: Bank<3>,
     opening: Bank<3>,
     waiting: Bank<9>,
@@ -267,7 +267,8 @@ impl Learner {
         {
             return false;
         }
-        let h = [read.calls, read.bytes, read.folios[0], read.folios[1], read.fresh, read.faults];
+        let [near, far] = read.folios;
+        let h = [read.calls, read.bytes, near, far, read.fresh, read.faults, read.away];
         let others = parts[Cause::Stream].as_seconds();
         let observed = cut(observed, cost, &COPYING);
         self.reading.observe(&h, observed - others, observed) && self.adopt_reading()

@@ -238,6 +238,8 @@ pub struct ReadWork {
     pub fresh: f64,
     /// Pages of the program's memory touched first.
     pub faults: f64,
+    /// Square root of the milliseconds since the thread's previous call.
+    pub away: f64,
     /// Its wait is that for the work below, no more and no less.
     pub told: bool,
     /// Waits for the device that no read before has begun.

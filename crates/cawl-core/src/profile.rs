@@ -379,6 +379,9 @@ pub struct CallConstants {
     /// `read_folio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio_far: Option<Measured<Nanos>>,
+    /// What a read takes longer 1 ms after its thread's previous call. None: as much as `away`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_away: Option<Measured<Nanos>>,
     /// What a read takes longer for each page of the memory it goes to that the program had not touched before:
     /// a page fault, in which a page is allocated and cleared. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -58,7 +58,7 @@ fn reporting_order() -> &'static Option<u32> {
     })
 }
 
-/// Reported blocks by order, extrapolated from a part; None if flags cannot be read.
+/// Reported blocks by order: as many of the free ones as in a sample. None if flags cannot be read.
 fn reported(flags: &File, zone: &host_text::ZoneText, free: &[u64], order: u32) -> Option<Vec<u64>> {
     let top = u32::try_from(free.len().checked_sub(1)?).ok()?.max(order);
     let (largest, block) = (1u64 << top, 1u64 << order);
@@ -71,34 +71,44 @@ fn reported(flags: &File, zone: &host_text::ZoneText, free: &[u64], order: u32) 
         let read = flags.read_at(&mut word, page * 8).ok()?;
         Some(if read == word.len() { u64::from_ne_bytes(word) } else { 0 })
     };
-    let mut found = vec![0; free.len()];
+    let is_free = |page: u64| flags_of(page).is_some_and(|flags| flags & (BUDDY | UPTODATE) == BUDDY);
+    // By order, the free blocks met, and of these the reported ones.
+    let mut found = vec![(0u64, 0u64); free.len()];
     for at in (0..all).step_by(stride as usize) {
         let begin = (first + at) * largest;
         let mut part = 0;
         while part < largest {
-            if flags_of(begin + part)? & (BUDDY | UPTODATE) != BUDDY | UPTODATE {
+            let page = begin + part;
+            let head = flags_of(page)? & (BUDDY | UPTODATE);
+            if head & BUDDY == 0 || !sampled(page, block).skip(1).all(is_free) {
                 part += block;
                 continue;
             }
             // The block extends over following free pages that are not a reported block themselves.
             let mut length = block;
-            while part % (2 * length) == 0 && part + 2 * length <= largest {
-                let half = begin + part + length;
-                let others = [half, half + 1, half + length / 3, half + length / 2 - 1, half + length - 1];
-                let joined =
-                    |page: u64| flags_of(page).is_some_and(|flags| flags & (BUDDY | UPTODATE) == BUDDY);
-                if !others.into_iter().all(joined) {
-                    break;
-                }
+            while part % (2 * length) == 0
+                && part + 2 * length <= largest
+                && sampled(page + length, length).all(is_free)
+            {
                 length *= 2;
             }
-            if let Some(count) = found.get_mut(length.ilog2() as usize) {
-                *count += stride;
+            if let Some((all, reported)) = found.get_mut(length.ilog2() as usize) {
+                *all += 1;
+                *reported += u64::from(head & UPTODATE != 0);
             }
             part += length;
         }
     }
-    Some(found.iter().zip(free).map(|(found, free)| (*found).min(*free)).collect())
+    let part = |((all, reported), free): (&(u64, u64), &u64)| match all {
+        0 => 0,
+        all => (u128::from(*free) * u128::from(*reported) / u128::from(*all)) as u64,
+    };
+    Some(found.iter().zip(free).map(part).collect())
+}
+
+/// Some pages of a block, the first among them.
+fn sampled(first: u64, length: u64) -> impl Iterator<Item = u64> {
+    [0, 1, length / 3, length / 2 - 1, length - 1].into_iter().map(move |page| first + page)
 }
 
 #[cfg(test)]

@@ -253,7 +253,8 @@ fn round(
     let mut work = OtherWork::new(bench);
     let mut longer = [(); 2].map(|()| Vec::with_capacity(WHILES.len()));
     for (away, calls) in WHILES {
-        let writes = work.writes_after(bench, beside, away, calls)?;
+        let mut beside = || Ok(beside.write_all_at(&bench.data.bytes()[..PAGE], 0)?);
+        let written = work.calls_after(bench, (away, calls), &mut beside)?;
         let mut waits = Vec::with_capacity(calls);
         // Apart from the writes, as a wait would be a part of the time before a write.
         for _ in 0..calls {
@@ -263,7 +264,7 @@ fn round(
             waits.push(durable()?);
         }
         let grown = (away.get() / 1e6).sqrt();
-        longer[0].push((grown, undisturbed(&writes) - warm));
+        longer[0].push((grown, written - warm));
         longer[1].push((grown, undisturbed(&waits) - again));
     }
     samples.away.push(through_zero(&longer[0]));
@@ -277,20 +278,23 @@ pub fn away(bench: &mut Bench) -> anyhow::Result<Rounds> {
     bench.repeat(|bench, index| {
         let name = format!("away-{index}");
         let file = bench.scratch.file(&name)?;
-        let write = || plainly(|| Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?));
-        write()?;
-        let warm = undisturbed(&(0..CALLS).map(|_| write()).collect::<anyhow::Result<Vec<f64>>>()?);
-        let mut work = OtherWork::new(bench);
-        let mut longer = Vec::with_capacity(WHILES.len());
-        for (away, calls) in WHILES {
-            let writes = work.writes_after(bench, &file, away, calls)?;
-            longer.push(((away.get() / 1e6).sqrt(), undisturbed(&writes) - warm));
-        }
+        rounds.push(after_work(bench, || Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?))?);
         bench.scratch.remove(&name);
-        rounds.push(through_zero(&longer));
         Ok(())
     })?;
     Ok(rounds)
+}
+
+/// What a call takes longer after a millisecond of other work.
+pub fn after_work(bench: &Bench, mut call: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    call()?;
+    let warm = undisturbed(&(0..CALLS).map(|_| plainly(&mut call)).collect::<anyhow::Result<Vec<f64>>>()?);
+    let mut work = OtherWork::new(bench);
+    let mut longer = Vec::with_capacity(WHILES.len());
+    for of in WHILES {
+        longer.push(((of.0.get() / 1e6).sqrt(), work.calls_after(bench, of, &mut call)? - warm));
+    }
+    Ok(through_zero(&longer))
 }
 
 /// Waits for the same pages in many folios and in one, and for scattered pages, all of them over blocks that
@@ -360,20 +364,20 @@ impl OtherWork<'_> {
         std::hint::black_box(&self.to);
     }
 
-    /// What writes of a page take, each after so long of it.
-    fn writes_after(
+    /// What calls take, each after so long of it.
+    fn calls_after(
         &mut self,
         bench: &Bench,
-        file: &File,
-        away: Nanos,
-        calls: usize,
-    ) -> anyhow::Result<Vec<f64>> {
-        let write = |_| {
+        (away, calls): (Nanos, usize),
+        call: &mut impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<f64> {
+        let mut times = Vec::with_capacity(calls);
+        for _ in 0..calls {
             bench.go_on()?;
             self.go_on_for(away);
-            plainly(|| Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?))
-        };
-        (0..calls).map(write).collect()
+            times.push(plainly(&mut *call)?);
+        }
+        Ok(undisturbed(&times))
     }
 }
 

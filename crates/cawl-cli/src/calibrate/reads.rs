@@ -80,6 +80,8 @@ pub struct Reads {
     pub folio_far: Vec<f64>,
     /// Per page of memory that is read into and was not touched before.
     pub fault: Vec<f64>,
+    /// Of a read after a millisecond of other work, beyond one before.
+    pub away: Vec<f64>,
     /// Of opening a file, what creating one takes longer, and of closing.
     pub open: Vec<f64>,
     pub create: Vec<f64>,
@@ -112,6 +114,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
         round.folio.push((pages - hot_times[1]) / (FOLIOS / PAGE - 1) as f64);
         round.fault.push(faults(bench, &hot)?);
+        let page = &mut buffer[..PAGE];
+        round.away.push(super::durable::after_work(bench, || Ok(hot.read_exact_at(page, 0)?))?);
         let mut far_call = None;
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
@@ -143,8 +147,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
 impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
-        let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, fault, .. } = round;
-        let Reads { open, create, close, .. } = round;
+        let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, .. } = round;
+        let Reads { fault, away, open, create, close, .. } = round;
         let to = [
             (&mut self.copy, copy),
             (&mut self.hot, hot),
@@ -155,6 +159,7 @@ impl Reads {
             (&mut self.folio, folio),
             (&mut self.folio_far, folio_far),
             (&mut self.fault, fault),
+            (&mut self.away, away),
             (&mut self.open, open),
             (&mut self.create, create),
             (&mut self.close, close),

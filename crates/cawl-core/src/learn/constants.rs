@@ -149,8 +149,8 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<9> {
 }
 
 /// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page,
-/// page of the program's memory that is touched first.
-pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<6> {
+/// page of the program's memory that is touched first, a millisecond since the thread's previous call.
+pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<7> {
     let (calls, memory) = (&profile.calls, &profile.memory);
     let byte = of_rate(&memory.read.unwrap_or(memory.cached));
     let fresh = of_rate(&memory.read_fresh.unwrap_or(memory.fresh));
@@ -159,9 +159,10 @@ pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let call = of_short_time(&calls.read.unwrap_or(calls.write));
     let (near, far) = (folio(calls.read_folio), folio(calls.read_folio_far.or(calls.read_folio)));
     let fault = of_known(calls.fault.as_ref(), FIRST);
+    let away = of_known(calls.read_away.or(calls.away).as_ref(), FIRST);
     Bank::new(
-        [call, byte, near, far, page, fault],
-        [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES, SURCHARGES],
+        [call, byte, near, far, page, fault, away],
+        [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES, SURCHARGES, SURCHARGES],
         memories,
     )
 }
@@ -245,6 +246,7 @@ impl Learner {
             | known(&mut calls.read_folio, bank.found(2))
             | known(&mut calls.read_folio_far, bank.found(3))
             | known(&mut calls.fault, bank.found(5))
+            | known(&mut calls.read_away, bank.found(6))
             | rate(memory.read_fresh.get_or_insert(fresh), Found { value, deviation, ..page })
     }
 
@@ -299,6 +301,7 @@ impl Learner {
             ("calls.read_folio", "ns", self.reading.samples),
             ("calls.read_folio_far", "ns", self.reading.samples),
             ("calls.fault", "ns", self.reading.samples),
+            ("calls.read_away", "ns", self.reading.samples),
             ("device.read", "B/s", self.fetching.samples),
             ("device.sequential_read", "B/s", self.fetching.samples),
             ("device.read_latency", "ns", self.fetching.samples),

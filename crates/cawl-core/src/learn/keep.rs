@@ -32,13 +32,14 @@ const WAITING: [&str; 9] = [
     "device.folio",
 ];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
-const READING: [&str; 6] = [
+const READING: [&str; 7] = [
     "calls.read",
     "memory.read",
     "calls.read_folio",
     "calls.read_folio_far",
     "memory.read_fresh",
     "calls.fault",
+    "calls.read_away",
 ];
 const FETCHING: [&str; 3] = ["device.read_latency", "device.read", "device.sequential_read"];
 const OPENING: [&str; 3] = ["calls.open", "calls.create", "calls.close"];

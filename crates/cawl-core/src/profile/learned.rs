@@ -168,6 +168,7 @@ impl HostProfile {
             "calls.read" => &mut calls.read,
             "calls.read_folio" => &mut calls.read_folio,
             "calls.read_folio_far" => &mut calls.read_folio_far,
+            "calls.read_away" => &mut calls.read_away,
             "calls.fault" => &mut calls.fault,
             "calls.open" => &mut calls.open,
             "calls.create" => &mut calls.create,

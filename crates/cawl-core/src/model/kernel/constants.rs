@@ -52,6 +52,8 @@ pub(super) struct Constants {
     pub(super) clean_folio: f64,
     /// Of each way through the kernel that a call takes after a millisecond elsewhere.
     pub(super) away: f64,
+    /// Of a read.
+    pub(super) read_away: f64,
     pub(super) jump: f64,
     /// Of a block that a write passes in a folio, with its description in the processor's cache or not, and
     /// the pages of a file for whose blocks that cache has room.
@@ -114,6 +116,7 @@ impl Constants {
             clean_inode: known(&profile.calls.inode),
             clean_folio: known(&profile.calls.clean),
             away: known(&profile.calls.away),
+            read_away: known(&calls.read_away.or(calls.away)),
             jump: known(&profile.calls.jump),
             block_near: known(&profile.calls.block),
             block_far: known(&profile.calls.block_far.or(profile.calls.block)),

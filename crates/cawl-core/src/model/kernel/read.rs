@@ -71,9 +71,10 @@ impl Kernel {
     /// Reads `bytes` at `offset`, through the cache or past it.
     fn kernel_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         self.touch_memory(call, event, bytes);
-        let away = std::mem::take(&mut call.away) * self.constants.away;
-        call.spend_empty_call(self.constants.read_call + away);
+        let away = std::mem::take(&mut call.away);
+        call.spend_empty_call(self.constants.read_call + away * self.constants.read_away);
         call.work.read.calls += 1.0;
+        call.work.read.away += away;
         if offset == UNKNOWN_OFFSET {
             call.work.read.bytes += bytes as f64;
             self.copy_out(call, bytes as f64 * self.constants.read_byte);
