@@ -485,6 +485,7 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut calls.empty_read, time(of(&reads.empty)).map(Some));
     put(&mut calls.read_folio, time(difference(&reads.folio)).map(Some));
     put(&mut calls.read_folio_far, time(difference(&reads.folio_far)).map(Some));
+    put(&mut calls.read_apart, time(difference(&reads.apart)).map(Some));
     put(&mut calls.read_away, time(difference(&reads.away)).map(Some));
     put(&mut calls.fault, time(difference(&reads.fault)).map(Some));
     put(&mut calls.open, time(of(&reads.open)).map(Some));

@@ -379,6 +379,10 @@ pub struct CallConstants {
     /// `read_folio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio_far: Option<Measured<Nanos>>,
+    /// What a read takes longer that begins in a folio in memory, away from the latest read. None: as
+    /// `read_folio_far`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_apart: Option<Measured<Nanos>>,
     /// What a read takes longer 1 ms after its thread's previous call. None: as much as `away`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_away: Option<Measured<Nanos>>,

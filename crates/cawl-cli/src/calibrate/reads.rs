@@ -27,6 +27,8 @@ const HOT_SIZES: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
 const FAR_SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 /// The size of call that tells of folios.
 const FOLIOS: usize = 64 << 10;
+/// Pages read at a time that are far from one another.
+const APART: usize = 256;
 /// Times that a small file is read in calls of each size.
 const REREADS: usize = 16;
 /// A file is read from memory that is larger than the last level of the processor's cache by this factor; the
@@ -78,6 +80,8 @@ pub struct Reads {
     /// Per folio, in the processor's cache and from memory.
     pub folio: Vec<f64>,
     pub folio_far: Vec<f64>,
+    /// Of a page in the middle of a large folio in memory, beyond one in the processor's cache.
+    pub apart: Vec<f64>,
     /// Per page of memory that is read into and was not touched before.
     pub fault: Vec<f64>,
     /// Of a read after a millisecond of other work, beyond one before.
@@ -121,6 +125,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
             far_call = Some(far_times[0]);
             round.copy.push(per_byte(FAR_SIZES, far_times, call));
+            let copy = round.copy.last().map_or(0.0, |byte| byte * PAGE as f64);
+            round.apart.push(apart(bench, &far, length, buffer)? - call - copy);
         }
         if pages_length > 0 {
             let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
@@ -148,7 +154,7 @@ impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
         let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, .. } = round;
-        let Reads { fault, away, open, create, close, .. } = round;
+        let Reads { apart, fault, away, open, create, close, .. } = round;
         let to = [
             (&mut self.copy, copy),
             (&mut self.hot, hot),
@@ -158,6 +164,7 @@ impl Reads {
             (&mut self.mode_switch, mode_switch),
             (&mut self.folio, folio),
             (&mut self.folio_far, folio_far),
+            (&mut self.apart, apart),
             (&mut self.fault, fault),
             (&mut self.away, away),
             (&mut self.open, open),
@@ -253,6 +260,22 @@ fn small(bench: &Bench, file: &File, buffer: &mut [u8], round: &mut Reads) -> an
     round.empty.push(every_page(PAGE, HOT)?);
     round.mode_switch.push(every_page(0, 0)?);
     Ok(())
+}
+
+/// What a read of a page takes whose file is in memory in large folios, each far from the one before.
+fn apart(bench: &Bench, file: &File, length: usize, buffer: &mut [u8]) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(REREADS);
+    for _ in 0..REREADS {
+        bench.go_on()?;
+        let places: Vec<u64> =
+            (0..APART).map(|_| fastrand::usize(..length / PAGE) * PAGE).map(|at| at as u64).collect();
+        let watch = Stopwatch::start();
+        for at in places {
+            file.read_exact_at(&mut buffer[..PAGE], at)?;
+        }
+        times.push(watch.elapsed() / APART as f64);
+    }
+    Ok(super::memory::usual_mean(&times))
 }
 
 /// What a page of memory takes longer that is read into for the first time than for the second.

@@ -66,6 +66,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("read of no bytes, mode switch", calibration.extra.mode_switch.map(time)),
         ("further folio of a read", calls.read_folio.map(time)),
         ("folio of a read from memory", calls.read_folio_far.map(time)),
+        ("read in the middle of one", calls.read_apart.map(time)),
         ("read after 1 ms elsewhere", calls.read_away.map(time)),
         ("page read into that is touched first", calls.fault.map(time)),
         ("open", calls.open.map(time)),

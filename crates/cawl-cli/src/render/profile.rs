@@ -77,7 +77,7 @@ const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s,
                       queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, strict_limit 1, \
                       syncs_stamps 1";
 const CALLS: &str = "write ns, empty ns, odd ns, folio ns, inode ns, clean ns, away ns, jump ns, read ns, \
-                     empty_read ns, read_folio ns, read_folio_far ns, read_away ns, fault ns, buffer ns, open ns, create ns, close ns, stream ns";
+                     empty_read ns, read_folio ns, read_folio_far ns, read_apart ns, read_away ns, fault ns, buffer ns, open ns, create ns, close ns, stream ns";
 const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
                       fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B";
 

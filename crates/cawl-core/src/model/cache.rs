@@ -10,6 +10,7 @@ mod holes;
 mod lazy;
 mod reading;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cawl_wire::FileId;
@@ -74,6 +75,8 @@ pub struct File {
     pub told: bool,
     /// Pages before its end of which nothing is on the device.
     holes: Holes,
+    /// Cached pages at which more is read ahead (`PG_readahead`). Few files have any.
+    marks: Option<Box<BTreeSet<u64>>>,
     /// When it was last touched, as a count of touches.
     touched: u64,
 }

@@ -5,7 +5,9 @@
 //! (`get_next_ra_size`), up to the largest. In a window a page is marked: a reader that meets it opens the
 //! next window (`page_cache_async_ra`), which so is on its way before it is needed. Folios become four times
 //! as large with each, and a window ends where one of them may begin. What is read away from the latest read
-//! is read alone, unless enough pages before it are cached to tell a stream.
+//! is read alone, unless enough pages before it are cached to tell a stream. A reader that meets the mark of
+//! another one's window, or of one that it has left, reads behind what is cached there, as much as lies
+//! between and more: so random reads come to read ahead once enough of a file is cached.
 
 use super::pages::BLOCK;
 
@@ -18,6 +20,8 @@ pub struct Window {
     pub end: u64,
     /// Pages of the largest folio, a power of two.
     pub folio: u64,
+    /// The page that is marked, if it is not cached before.
+    pub mark: Option<u64>,
 }
 
 /// What was asked for with a descriptor (`generic_fadvise`).
@@ -41,8 +45,6 @@ pub struct Readahead {
     order: u32,
     /// The page that the latest read ended in; None before the first.
     latest: Option<u64>,
-    /// The marked page.
-    mark: Option<u64>,
     /// See [`Advice`].
     pub advice: Advice,
 }
@@ -64,7 +66,7 @@ impl Readahead {
         (most, request): (u64, u64),
         before: impl FnOnce(u64) -> (u64, bool),
     ) -> Window {
-        let alone = |pages: u64| Window { first: index, end: index + pages, folio: 1 };
+        let alone = |pages: u64| Window { first: index, end: index + pages, folio: 1, mark: None };
         if most == 0 {
             return alone(1);
         }
@@ -87,15 +89,26 @@ impl Readahead {
         self.open()
     }
 
-    /// A read of the pages from `first` up to `end`, `wanted` of them not read yet, meets the mark
-    /// (`page_cache_async_ra`). None: there is none among them.
-    pub fn meets(&mut self, first: u64, end: u64, most: u64) -> Option<Window> {
-        self.mark.take_if(|mark| (first..end).contains(mark))?;
+    /// A read that goes on for `wanted` pages from there meets the marked page `index` (`page_cache_async_ra`);
+    /// `behind` tells the first page that is not cached behind it, of so many at most, if there is one. None:
+    /// no window is opened.
+    pub fn meets(
+        &mut self,
+        index: u64,
+        wanted: u64,
+        most: u64,
+        behind: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<Window> {
         if most == 0 || self.advice == Advice::Random {
             return None;
         }
         let most = self.most(most, 0, 0);
-        self.start += self.size;
+        if index == self.start + self.size - self.ahead {
+            self.start += self.size;
+        } else {
+            self.start = behind(most)?;
+            self.size = self.start - index + wanted;
+        }
         self.size = next_size(self.size, most);
         self.order += 2;
         let end = (self.start + self.size) >> self.order << self.order;
@@ -116,21 +129,16 @@ impl Readahead {
         self.latest == Some(page)
     }
 
-    /// The page that was to be marked was cached already.
-    pub fn unmark(&mut self) {
-        self.mark = None;
-    }
-
     /// A read ended in this page.
     pub fn read(&mut self, page: u64) {
         self.latest = Some(page);
     }
 
     fn open(&mut self) -> Window {
-        self.mark = Some(self.start + self.size - self.ahead);
         // `page_cache_ra_order`.
         self.order = self.order.min(self.size.max(1).ilog2()).min(BLOCK.ilog2());
-        Window { first: self.start, end: self.start + self.size, folio: 1 << self.order }
+        let (first, end) = (self.start, self.start + self.size);
+        Window { first, end, folio: 1 << self.order, mark: Some(end - self.ahead) }
     }
 }
 
@@ -166,16 +174,19 @@ mod tests {
     /// Ends of the windows that a reader of `step` pages at a time opens up to page `end`.
     fn windows(step: u64, end: u64, most: u64, advice: Advice) -> Vec<u64> {
         let mut reader = Readahead { advice, ..Readahead::default() };
-        let (mut opened, mut have) = (Vec::new(), 0);
+        let (mut opened, mut have, mut mark) = (Vec::new(), 0, None);
         for at in (0..end).step_by(step as usize) {
             if at + step > have {
                 let from = at.max(have);
-                have = reader.miss(from, at + step - from, (most, 320), |_| (0, false)).end;
+                let window = reader.miss(from, at + step - from, (most, 320), |_| (0, false));
+                (have, mark) = (window.end, window.mark);
                 opened.push(have);
             }
-            if let Some(window) = reader.meets(at, at + step, most) {
+            if let Some(met) = mark.take_if(|mark| (at..at + step).contains(mark))
+                && let Some(window) = reader.meets(met, at + step - met, most, |_| Some(have))
+            {
                 assert_eq!(window.first, have);
-                have = window.end;
+                (have, mark) = (window.end, window.mark);
                 opened.push(have);
             }
             reader.read(at + step - 1);
@@ -200,6 +211,20 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_of_another_reader_has_more_read_behind_what_is_cached() {
+        let mut reader = Readahead::default();
+        reader.miss(1000, 2, MOST, |_| (0, false));
+        // 20 pages are cached from the mark on: four times that and what is asked for, in larger folios.
+        let window = reader.meets(500, 2, 2048, |_| Some(520)).expect("more is read");
+        assert_eq!((window.first, window.end, window.folio), (520, 608, 4));
+        // From there on it is a stream of this reader.
+        let mark = window.mark.expect("marked");
+        let next = reader.meets(mark, 2, 2048, |_| unreachable!("its own window")).expect("the next");
+        assert_eq!(next.first, 608);
+        assert_eq!(reader.meets(5000, 2, 2048, |_| None), None, "all is cached, as far as looked");
+    }
+
+    #[test]
     fn what_is_read_elsewhere_is_read_alone() {
         let mut reader = Readahead::default();
         let alone = reader.miss(1000, 4, MOST, |_| (0, false));
@@ -208,8 +233,9 @@ mod tests {
         // It goes on: a window.
         let next = reader.miss(1004, 4, MOST, |_| (0, false));
         assert_eq!((next.first, next.end), (1004, 1012));
-        assert_eq!(reader.meets(1004, 1008, MOST.0), None);
-        assert!(reader.meets(1008, 1009, MOST.0).is_some(), "the mark is behind what was asked for");
+        assert_eq!(next.mark, Some(1008), "behind what was asked for");
+        let none = |_| unreachable!("its own window");
+        assert_eq!(reader.meets(1008, 1, MOST.0, none).map(|window| window.first), Some(1012));
         // A stream that another descriptor has left is known by the pages that it left cached.
         let mut other = Readahead::default();
         assert_eq!(other.miss(500, 2, MOST, |_| (20, false)).end, 522);

@@ -197,8 +197,71 @@ fn a_stream_fills_its_buffer() {
     };
     let told = program.call(fgets(0, 3996)).unwrap();
     assert_eq!((micros(told, Cause::Call), micros(told, Cause::Copy)), (1.0, 4.0));
+    // At the end of the file the kernel is asked in vain.
     let told = program.call(fgets(3996, 3896)).unwrap();
-    assert_eq!((told.state, told.parts[Cause::Call]), (CallState::Buffered, Nanos::ZERO));
+    assert_eq!((told.state, told.parts[Cause::Call]), (CallState::Free, Nanos::new(200.0)));
+    assert_eq!(told.parts[Cause::Copy], Nanos::ZERO);
+}
+
+#[test]
+fn a_stream_has_its_buffer_from_the_first_call_on_and_its_close_is_one() {
+    let mut profile = disk();
+    profile.calls.buffer = Some(Measured::assumed(Nanos::new(7e3)));
+    profile.calls.close = Some(Measured::assumed(Nanos::new(3e3)));
+    let mut program = program(&profile, 64);
+    let stream = |op, offset| Event {
+        op,
+        flags: flag::STREAM_KNOWN | flag::WRITABLE,
+        pending_after: 3996,
+        buffer: 4096,
+        ..read(offset, 100)
+    };
+    for buffer in [7.0, 0.0] {
+        let told = program.call(stream(Op::StreamRead, 0)).unwrap();
+        assert_eq!(micros(told, Cause::Stream), buffer);
+    }
+    let closed = Event { pending_after: 0, returned: 0, ..stream(Op::StreamClose, 0) };
+    assert_eq!(micros(program.call(closed).unwrap(), Cause::Call), 3.0);
+    program.call(Event { op: Op::StreamOpen, ..opened(64 * MIB) });
+    assert_eq!(micros(program.call(stream(Op::StreamRead, 0)).unwrap(), Cause::Stream), 7.0);
+}
+
+#[test]
+fn memory_that_is_touched_first_is_allocated_in_the_time_of_the_read() {
+    let mut profile = disk();
+    profile.calls.fault = Some(Measured::assumed(Nanos::new(2e3)));
+    let mut program = program(&profile, 64);
+    let mut untouched = |pages: u32| {
+        let told = program.call(Event { aux: pages, ..read(0, 64 * KIB) }).unwrap();
+        (micros(told, Cause::NewPages), told.work.read.faults)
+    };
+    assert_eq!(untouched(0), (0.0, 0.0));
+    assert_eq!(untouched(16), (32.0, 16.0));
+    // No read of 64 KiB lies in more pages.
+    assert_eq!(untouched(1 << 20), (34.0, 17.0));
+}
+
+/// Blocks of 8 KiB here and there, as a database reads them: without windows that others' marks open, each
+/// second one would still not be cached.
+#[test]
+fn random_reads_come_to_read_ahead() {
+    let mut profile = disk();
+    profile.device.readahead = Bytes(8 * MIB);
+    let mut program = program(&profile, 0);
+    let mut random = 1u64;
+    let mut waits = |reads: u32| {
+        let waited = |_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let block = (random >> 33) % (64 * MIB / (8 * KIB));
+            let told = program.call(read(block * 8 * KIB, 8 * KIB)).unwrap();
+            u32::from(told.work.read.latencies + told.work.read.transferred + told.work.read.ahead > 0.0)
+        };
+        (0..reads).map(waited).sum::<u32>()
+    };
+    assert!(waits(500) > 450);
+    waits(7000);
+    let waited = waits(500);
+    assert!(waited < 100, "{waited} reads of 500 found nothing");
 }
 
 /// While the device reads, it writes nothing back.

@@ -5,6 +5,21 @@ use cawl_wire::FileId;
 use super::Cache;
 use crate::model::pages::PageSet;
 
+/// Marks of a file that are remembered. Every window leaves one, until a reader comes by.
+const MARKS: usize = 1 << 10;
+
+impl super::File {
+    fn take_mark(&mut self, start: u64, end: u64) -> Option<u64> {
+        let marks = self.marks.as_mut()?;
+        let mark = *marks.range(start..end).next()?;
+        marks.remove(&mark);
+        if marks.is_empty() {
+            self.marks = None;
+        }
+        Some(mark)
+    }
+}
+
 impl Cache {
     /// Where the pages end that are cached from `start` on, `end` at most, as far as remembered.
     pub fn cached_until(&mut self, at: u32, start: u64, end: u64) -> u64 {
@@ -48,10 +63,26 @@ impl Cache {
         self.file(at).holes.overlap(start, end)
     }
 
-    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read.
-    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64) {
+    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read. The page
+    /// `mark`, if it is among them, is marked.
+    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64, mark: Option<u64>) {
         self.read(at, start, end);
-        self.file_mut(at).folios.allocated(start, end, folio);
+        let file = self.file_mut(at);
+        file.folios.allocated(start, end, folio);
+        while file.take_mark(start, end).is_some() {}
+        if let Some(mark) = mark.filter(|mark| (start..end).contains(mark)) {
+            let marks = file.marks.get_or_insert_default();
+            if marks.len() < MARKS {
+                marks.insert(mark);
+            }
+        }
+    }
+
+    /// Takes the first mark away that is on a page from `start` up to `end`.
+    pub fn take_mark(&mut self, at: u32, start: u64, end: u64) -> Option<u64> {
+        // Copies to look ahead with share files until these change.
+        self.file(at).marks.as_ref()?;
+        self.file_mut(at).take_mark(start, end)
     }
 
     /// Remembers that these pages are cached.

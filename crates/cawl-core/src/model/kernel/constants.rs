@@ -38,6 +38,8 @@ pub(super) struct Constants {
     /// Of each folio of a read beyond its first, in the processor's cache and in memory.
     pub(super) read_folio: f64,
     pub(super) read_folio_far: f64,
+    /// The same of a read that begins in the middle of one in memory, away from the latest read.
+    pub(super) read_apart: f64,
     /// Of a page of the program's memory that is touched first.
     pub(super) fault: f64,
     /// Of a stream's buffer.
@@ -88,6 +90,7 @@ impl Constants {
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
             read_folio: known(&calls.read_folio),
             read_folio_far: known(&calls.read_folio_far.or(calls.read_folio)),
+            read_apart: known(&calls.read_apart.or(calls.read_folio_far).or(calls.read_folio)),
             fault: known(&calls.fault),
             buffer: known(&calls.buffer),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),

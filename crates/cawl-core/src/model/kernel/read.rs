@@ -156,7 +156,7 @@ impl Kernel {
                 until = end;
             } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
-                self.machine.cache.read_ahead(call.file, at, until, FOLIO);
+                self.machine.cache.read_ahead(call.file, at, until, FOLIO, None);
                 let missing = ((until - at) * self.constants.page) as f64;
                 call.work.source += self.speed(call, self.is_fast(call), true).apart(missing);
             } else if until == at {
@@ -166,11 +166,18 @@ impl Kernel {
                     (pages, pages == at)
                 };
                 let window = reader.window.miss(at, end - at, (most, REQUEST), before);
-                self.open_window(call, &mut reader, window, true);
+                self.open_window(call, window, true);
                 continue;
             }
-            if let Some(window) = reader.window.meets(at, until, most).filter(|_| !in_memory) {
-                self.open_window(call, &mut reader, window, false);
+            while let Some(mark) = self.machine.cache.take_mark(call.file, at, until) {
+                let cache = &mut self.machine.cache;
+                let behind = |most| {
+                    let last = mark + 1 + most;
+                    Some(cache.cached_until(call.file, mark + 1, last)).filter(|page| *page < last)
+                };
+                if let Some(window) = reader.window.meets(mark, end - mark, most, behind) {
+                    self.open_window(call, window, false);
+                }
             }
             self.copy_pages(call, at, until, copying);
             at = until;
@@ -194,13 +201,18 @@ impl Kernel {
     /// begins in the middle of one.
     fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
         let (begin, next) = self.machine.cache.file(call.file).folios.around(first);
-        let more = end.saturating_sub(next).div_ceil(next - begin);
+        let more = end.saturating_sub(next).div_ceil(next - begin) as f64;
+        let constants = &self.constants;
         let (folios, each) = match far {
-            true => (more + u64::from(begins || first == begin), self.constants.read_folio_far),
-            false => (more, self.constants.read_folio),
+            // What it costs to begin in the middle is learned as a part of a folio.
+            true if first > begin && begins && next - begin > 1 && constants.read_folio_far > 0.0 => {
+                (more + constants.read_apart / constants.read_folio_far, constants.read_folio_far)
+            }
+            true => (more + f64::from(u8::from(begins || first == begin)), constants.read_folio_far),
+            false => (more, constants.read_folio),
         };
-        call.work.read.folios[usize::from(far)] += folios as f64;
-        self.copy_out(call, folios as f64 * each);
+        call.work.read.folios[usize::from(far)] += folios;
+        self.copy_out(call, folios * each);
     }
 
     /// Nothing says that this file was not cached, and the process has lately read nothing of that kind from
@@ -211,7 +223,7 @@ impl Kernel {
 
     /// Allocates what is not cached of a window, and asks the device for it. The reader waits for it now if
     /// `awaited`.
-    fn open_window(&mut self, call: &mut Call, reader: &mut Reader, window: Window, awaited: bool) {
+    fn open_window(&mut self, call: &mut Call, window: Window, awaited: bool) {
         let size = self.machine.cache.size(call.file);
         let end = window.end.min(self.constants.pages_up_to(size));
         let folio = window.folio.min(call.folio);
@@ -236,7 +248,7 @@ impl Kernel {
                 call.spent[Cause::Read] += submitting;
             }
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
-            self.machine.cache.read_ahead(call.file, first, at, folio);
+            self.machine.cache.read_ahead(call.file, first, at, folio, window.mark);
             if is_hole {
                 self.supply_cold(call, cold.likely);
             } else {
@@ -248,10 +260,7 @@ impl Kernel {
                 }
             }
         }
-        if asked == 0 {
-            // The mark is set on a page that is allocated.
-            reader.window.unmark();
-        } else if awaited {
+        if asked > 0 && awaited {
             let bytes = (asked * self.constants.page) as f64;
             let fast = self.is_fast(call);
             if self.has_two_speeds(call) {
@@ -325,7 +334,7 @@ impl Kernel {
         for range in 0..RANGES {
             if event.requested >> range & 1 == 1 {
                 let (first, end) = (range * pages, (range + 1) * pages);
-                self.machine.cache.read_ahead(file, first, end, FOLIO);
+                self.machine.cache.read_ahead(file, first, end, FOLIO, None);
             }
         }
         self.machine.cache.file_mut(file).told = true;
@@ -349,7 +358,7 @@ impl Kernel {
                 // No more at a time (`force_page_cache_ra`).
                 let end = end.min(first + self.readahead(call).max(REQUEST));
                 let mut call = *call;
-                self.open_window(&mut call, &mut reader, Window { first, end, folio: 1 }, false);
+                self.open_window(&mut call, Window { first, end, folio: 1, mark: None }, false);
             }
             _ => {}
         }
