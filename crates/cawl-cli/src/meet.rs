@@ -59,7 +59,7 @@ impl Devices {
                 let at_front = if path == temporary { 0 } else { devices.folders[at].len() };
                 devices.folders[at].insert(at_front, folder);
             } else if let Ok(place) = Place::of(&folder)
-                && (devices.places.is_empty() || is_measured(&place))
+                && (devices.places.is_empty() || is_measured(&place) || place.backing == Backing::Network)
             {
                 devices.places.push(place);
                 devices.folders.push(vec![folder]);
@@ -93,6 +93,11 @@ impl Devices {
             }
         }
         found
+    }
+
+    /// Those of `unmet` that lie behind a network, which are measured only when asked for.
+    pub fn strangers<'a>(&'a self, unmet: &'a [usize]) -> impl Iterator<Item = &'a Place> {
+        unmet.iter().map(|at| &self.places[*at]).filter(|place| place.backing == Backing::Network)
     }
 }
 

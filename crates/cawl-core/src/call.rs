@@ -29,6 +29,15 @@ pub enum Class {
     Unmodelled,
 }
 
+impl Class {
+    /// What a call is that a model told a cost of, or none: names and lengths of files that are elsewhere are
+    /// changed at the server, which has a law, and else at a cost that is not predicted.
+    #[inline]
+    pub fn told(self, has_cost: impl FnOnce() -> bool) -> Class {
+        if self == Class::Effect && has_cost() { Class::Cost } else { self }
+    }
+}
+
 /// It writes to a file: most calls do, and each is asked about several times.
 #[inline]
 fn is_file_write(event: &Event) -> bool {
@@ -64,6 +73,11 @@ fn classify_other(event: &Event) -> Class {
 /// writes to it.
 fn has_cost(event: &Event) -> bool {
     event.kind == FileKind::Regular && event.errno == 0
+}
+
+/// It changes the name or the length of a file, and did what it should.
+pub(crate) fn changes_name_or_length(event: &Event) -> bool {
+    matches!(event.op, Op::Unlink | Op::Rename | Op::Truncate) && has_cost(event)
 }
 
 /// It reads from a file.

@@ -155,6 +155,9 @@ impl Collector {
             Class::Cost => {
                 self.cost(event, moved_bytes(event), predictions, causes);
                 self.file_call(event, bytes, predictions, causes);
+                if event.takes_last_link() {
+                    self.files.unlink(event.file());
+                }
             }
             Class::Untimed => self.file_call(event, bytes, predictions, None),
             Class::Elsewhere => match causes {

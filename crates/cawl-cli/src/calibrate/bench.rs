@@ -190,6 +190,14 @@ pub fn timed(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64>
     Ok(watch.elapsed())
 }
 
+/// The same with them. Where the server of a mount is a process of this machine, the caller waits for the
+/// processor that it takes, each time.
+pub fn timed_with_waits(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let start = cawl_host::now();
+    action()?;
+    Ok(cawl_host::now().since(start).get())
+}
+
 /// The time a span from now.
 pub fn after(span: Nanos) -> Time {
     cawl_host::now() + span

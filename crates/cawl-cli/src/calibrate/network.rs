@@ -3,12 +3,13 @@
 //!
 //! The law: **the policy is what a call costs.** A write of a page that takes less than half of what the same
 //! takes past the cache stays in the cache; what was written or read and is read again as fast was kept.
-//! Then each size of call past the cache is a sum of round trips, one for each request, and of bytes.
+//! Then each size of call past the cache is a sum of round trips, one for each request, and of bytes. Waits
+//! for a processor count where the server is waited for, which may be a process of this machine.
 
 mod line;
 mod policy;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
@@ -18,7 +19,8 @@ use nix::fcntl::OFlag;
 
 use self::line::{Requests, requests};
 use self::policy::Found;
-use super::bench::{Bench, after, no_space, timed};
+use super::bench::{Bench, after, no_space, timed, timed_with_waits};
+use super::memory::usual_mean;
 use super::others::Stopwatch;
 use super::{put, rate, time};
 
@@ -44,6 +46,8 @@ const FLUSHED: [usize; 3] = [PAGE, 1 << 20, 8 << 20];
 const MAKING: f64 = 0.3e9;
 /// Files made and opened in a round.
 const NAMES: usize = 6;
+/// The length that a file is given.
+const LENGTH: u64 = 1;
 
 /// Bytes and what they took, in ns, of calls of several sizes.
 type Points = Vec<(f64, f64)>;
@@ -55,6 +59,10 @@ pub struct Network {
     create: Vec<f64>,
     open: Vec<f64>,
     close: Vec<f64>,
+    truncate: Vec<f64>,
+    /// Over another file.
+    rename: Vec<f64>,
+    unlink: Vec<f64>,
     /// Past the cache: a point for each size in each round.
     written: Vec<Points>,
     read: Vec<Points>,
@@ -64,8 +72,11 @@ pub struct Network {
     fresh: Vec<Points>,
     near: Vec<Points>,
     cached: Vec<Points>,
-    /// Reads of what is cached.
+    /// Reads of what is cached; of a file in the processor's nearest caches; and calls that read pages for the
+    /// second time, in ns.
     kept: Vec<Points>,
+    read_near: Vec<Points>,
+    again: Vec<f64>,
     /// fsync and close by the bytes that were dirty; fsync of a clean file.
     synced: Vec<Points>,
     closed: Vec<Points>,
@@ -107,30 +118,36 @@ fn room(bench: &Bench) -> usize {
 fn typical(most: usize, mut call: impl FnMut(usize) -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let (start, mut times) = (Stopwatch::start(), Vec::with_capacity(most));
     while times.len() < 2 || times.len() < most && start.elapsed() < CALLS.1 {
-        times.push(timed(|| call(times.len()))?);
+        times.push(timed_with_waits(|| call(times.len()))?);
     }
     Ok(median(&times).unwrap_or(f64::NAN))
 }
 
 /// Time of closing a file, in ns.
 fn closing(file: File) -> anyhow::Result<f64> {
-    timed(|| {
+    timed_with_waits(|| {
         drop(file);
         Ok(())
     })
 }
 
+/// Makes files, opens them and closes them, cuts them off, and replaces every other one by the next.
 fn names(bench: &mut Bench, index: usize, network: &mut Network) -> anyhow::Result<()> {
+    let [kept, other] = ["kept", "other"].map(|name| format!("name-{index}-{name}"));
     for at in 0..NAMES {
         bench.go_on()?;
-        let name = format!("name-{index}-{at}");
+        // Where the server is far away, two must do.
+        if at > 0 && at % 2 == 0 && cawl_host::now() >= bench.deadline {
+            break;
+        }
+        let name = if at % 2 == 0 { &kept } else { &other };
         let mut file = None;
         let mut open = |new: bool| {
-            timed(|| {
+            timed_with_waits(|| {
                 file = Some(if new {
-                    bench.scratch.file(&name)?
+                    bench.scratch.file(name)?
                 } else {
-                    bench.scratch.again(&name, OFlag::empty())?
+                    bench.scratch.again(name, OFlag::empty())?
                 });
                 Ok(())
             })
@@ -139,9 +156,18 @@ fn names(bench: &mut Bench, index: usize, network: &mut Network) -> anyhow::Resu
         for new in [true, false] {
             let (time, file) = open(new)?;
             if new { &mut network.create } else { &mut network.open }.push(time);
+            if let Some(file) = &file
+                && !new
+            {
+                network.truncate.push(timed_with_waits(|| Ok(file.set_len(LENGTH)?))?);
+            }
             network.close.extend(file.map(closing).transpose()?);
         }
-        bench.scratch.remove(&name);
+        if at % 2 == 1 {
+            let [from, to] = [&other, &kept].map(|name| bench.scratch.path(name));
+            network.rename.push(timed_with_waits(|| Ok(fs::rename(&from, &to)?))?);
+            network.unlink.push(timed_with_waits(|| Ok(fs::remove_file(&to)?))?);
+        }
     }
     Ok(())
 }
@@ -254,7 +280,7 @@ fn into_the_cache(bench: &mut Bench, network: &mut Network) -> anyhow::Result<()
 /// What calls cost over cached pages of a larger file: writes, if they stay in the cache, and reads.
 fn from_the_cache(bench: &mut Bench, most: usize, network: &mut Network) -> anyhow::Result<()> {
     let writes_back = network.found.policy == CachePolicy::WriteBack;
-    let mut points = [Vec::new(), Vec::new()];
+    let [mut cached, mut kept, mut near] = [const { Vec::new() }; 3];
     let file = bench.scratch.file("kept")?;
     let (start, mut length) = (Stopwatch::start(), 0);
     // Where that takes long, a smaller one must do.
@@ -264,27 +290,37 @@ fn from_the_cache(bench: &mut Bench, most: usize, network: &mut Network) -> anyh
         length += LARGE[1];
     }
     let mut buffer = vec![0; LARGE[2]];
-    let mut pass = |size: usize, call: &mut dyn FnMut(&mut [u8], u64) -> anyhow::Result<()>| {
-        let mut times = Vec::with_capacity(length / size);
-        for at in (0..length / size * size).step_by(size) {
-            times.push(timed(|| call(&mut buffer[..size], at as u64))?);
-        }
-        anyhow::Ok((size as f64, median(&times).unwrap_or(f64::NAN)))
-    };
+    let mut pass =
+        |length: usize, size: usize, call: &mut dyn FnMut(&mut [u8], u64) -> anyhow::Result<()>| {
+            let mut times = Vec::with_capacity(length / size);
+            for at in (0..length / size * size).step_by(size) {
+                times.push(timed(|| call(&mut buffer[..size], at as u64))?);
+            }
+            anyhow::Ok(times)
+        };
+    let typical = |size: usize, times: Vec<f64>| (size as f64, median(&times).unwrap_or(f64::NAN));
     for size in LARGE.into_iter().filter(|size| writes_back && *size <= length) {
-        points[0].push(pass(size, &mut |data, at| file.write_all_at(data, at).with_context(no_space))?);
+        let write = &mut |data: &mut [u8], at| file.write_all_at(data, at).with_context(no_space);
+        cached.push(typical(size, pass(length, size, write)?));
     }
     drop(file);
     let reader = File::open(bench.scratch.path("kept"))?;
     let mut read = |data: &mut [u8], at| Ok(reader.read_exact_at(data, at)?);
-    pass(LARGE[0], &mut read)?;
+    pass(length, LARGE[0], &mut read)?;
+    // Pages move to another list in batches: of these calls the mean is what the second time takes.
+    let again = pass(length, LARGE[0], &mut read)?;
     for size in LARGE.into_iter().filter(|size| *size <= length) {
-        points[1].push(pass(size, &mut read)?);
+        kept.push(typical(size, pass(length, size, &mut read)?));
+    }
+    for size in COPIES.into_iter().filter(|size| *size <= LARGE[0]) {
+        let length = length.min(COPIED).min(256 * size);
+        near.push(typical(size, pass(length, size, &mut read)?));
     }
     bench.scratch.remove("kept");
-    let [cached, kept] = points;
     network.cached.push(cached);
     network.kept.push(kept);
+    network.read_near.push(near);
+    network.again.push(usual_mean(&again));
     Ok(())
 }
 
@@ -302,8 +338,8 @@ fn durable(bench: &mut Bench, most: usize, longest: f64, network: &mut Network) 
             let time = if closes == 1 {
                 closing(file)?
             } else {
-                let time = timed(|| Ok(file.sync_all()?))?;
-                network.clean.push(timed(|| Ok(file.sync_all()?))?);
+                let time = timed_with_waits(|| Ok(file.sync_all()?))?;
+                network.clean.push(timed_with_waits(|| Ok(file.sync_all()?))?);
                 time
             };
             points.push((bytes as f64, time));
@@ -395,6 +431,9 @@ impl Network {
         network.open = time(beyond(Estimate::of(&self.open), open));
         network.create = time(beyond(Estimate::of(&self.create), open));
         network.close = time(beyond(close, shut));
+        network.truncate = time(Estimate::of(&self.truncate));
+        network.rename = time(Estimate::of(&self.rename));
+        network.unlink = time(Estimate::of(&self.unlink));
         network.open_keeps = found.open_keeps;
         if writes_back {
             network.close_flushes = found.close_flushes;
@@ -418,9 +457,25 @@ impl Network {
             let copy = Estimate::of(&pairs).filter(|copy| copy.value > copy.margin());
             network.fresh = rate(copy);
         }
-        let read = profile.calls.read.unwrap_or(profile.calls.write).value.get();
-        network.read = rate(estimate(&self.kept, |points| slope_beyond(points, read)));
+        self.put_reads(profile.calls.read.unwrap_or(profile.calls.write).value.get(), &mut network);
         profile.device.network = Some(network);
+    }
+}
+
+impl Network {
+    /// Those of reads from the page cache, of which `call` is what one takes elsewhere, in ns.
+    fn put_reads(&self, call: f64, network: &mut NetworkConstants) {
+        let near: Vec<Line> = self.read_near.iter().filter_map(|points| Line::through(points)).collect();
+        let found = estimate(&near, |line| Some(line.intercept)).filter(|found| found.value > 0.0);
+        let call = found.map_or(call, |found| found.value);
+        let copy = estimate(&self.kept, |points| slope_beyond(points, call));
+        network.read_call = time(found);
+        network.read_near = rate(estimate(&near, |line| Some(line.slope)));
+        network.read = rate(copy);
+        let (size, pages) = (LARGE[0] as f64, (LARGE[0] / PAGE) as f64);
+        let copied = call + nanos(copy) * size;
+        let moved: Vec<f64> = self.again.iter().map(|again| (again - copied) / pages).collect();
+        network.activate = time(Estimate::of(&moved).filter(|moved| moved.value > 0.0));
     }
 }
 

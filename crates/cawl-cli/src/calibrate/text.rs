@@ -113,11 +113,17 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
             ("open of a new file", network.create.map(time)),
             ("close", network.close.map(time)),
             ("close after writes", network.commit.map(time)),
+            ("unlink", network.unlink.map(time)),
+            ("rename over a file", network.rename.map(time)),
+            ("truncate", network.truncate.map(time)),
             ("write into the cache there", network.call.map(time)),
             ("fresh pages there", network.fresh.map(rate)),
             ("cached pages there", network.cached.map(rate)),
             ("the same, files of up to 1 MiB", network.near.map(rate)),
+            ("read call there", network.read_call.map(time)),
             ("read of cached pages there", network.read.map(rate)),
+            ("the same, files of up to 1 MiB", network.read_near.map(rate)),
+            ("page read for the second time", network.activate.map(time)),
         ]
     });
     let rows = rows.into_iter().chain(network);

@@ -13,6 +13,7 @@ use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Ru
 use cawl_client::{address, query};
 use cawl_core::{GroupBounds, HostProfile, MODELS, Outcome, Report};
 use cawl_host::inspect::{self, Verdict};
+use cawl_host::place::Place;
 use cawl_host::profiles::{Chosen, Keeper};
 use cawld::{Daemon, EngineOptions, socket};
 use nix::sys::signal::{self, Signal};
@@ -163,8 +164,22 @@ fn profile(args: &RunArgs, devices: &Devices, notes: &mut Vec<String>) -> Chosen
     {
         chosen = devices.profile();
     }
+    if wanted {
+        devices.strangers(&chosen.unmet).for_each(name_stranger);
+    }
     notes.extend(chosen.note.take());
     chosen
+}
+
+/// What is written there costs what it does on a disk until someone measures the mount.
+fn name_stranger(place: &Place) {
+    let (mount, folder) = (render::shown(&place.mount), place.folder.to_string_lossy());
+    render::tell(format_args!(
+        "cawl-cli: the mount {mount} ({}) is not measured, so its files count as on a disk: run 'cawl-cli calibrate \
+         {}' once",
+        place.filesystem,
+        render::shown(&folder)
+    ));
 }
 
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {

@@ -174,7 +174,9 @@ impl Track {
         let before = std::mem::replace(&mut self.level, self.model.dirty_level());
         let observed = Nanos::new(event.duration as f64);
         let cost = match (prediction, class) {
-            (Some(prediction), Class::Cost) => self.compare(event, start, prediction, observed),
+            (Some(prediction), Class::Cost | Class::Effect) => {
+                self.compare(event, start, prediction, observed)
+            }
             // What the model has no opinion on takes, in its time, as long as it took.
             _ => observed,
         };

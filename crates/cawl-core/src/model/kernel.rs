@@ -11,6 +11,7 @@
 //! held back by what the others were allowed to dirty until then. So N writers share the device. Those of one
 //! file take turns ([`inode_lock`]).
 
+mod again;
 mod balance;
 mod call;
 mod coming;
@@ -36,13 +37,14 @@ use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
-use crate::call::{Class, classify, is_synchronous};
+use crate::call::{Class, changes_name_or_length, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::{HostProfile, growth};
 use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
+use again::ReadPages;
 use call::Call;
 use coming::Reads;
 use constants::Constants;
@@ -82,6 +84,7 @@ pub struct Kernel {
     origin: Option<u64>,
     copies: Copies,
     reads: Reads,
+    read_pages: ReadPages,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
@@ -139,6 +142,7 @@ impl Kernel {
             origin: None,
             copies: Copies::default(),
             reads: Reads::default(),
+            read_pages: ReadPages::default(),
             intervals: Spreads::of(profile),
             supply: None,
             memory: None,
@@ -367,13 +371,7 @@ impl Kernel {
             Op::Advise if event.errno == 0 => self.advised(&call, event),
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
-            Op::Unlink | Op::Rename if event.takes_last_link() => {
-                self.machine.change(file, self.machine.now, true);
-                self.machine.devices[call.device].renamed = true;
-                if !event.has(flag::HELD) {
-                    self.truncate(file, 0);
-                }
-            }
+            Op::Unlink | Op::Rename if event.takes_last_link() => self.lose(&call, event),
             Op::AioWrite | Op::StreamExit => {
                 let bytes = crate::call::kernel_bytes(event);
                 if bytes > 0 && !event.has(flag::DIRECT) {
@@ -382,6 +380,23 @@ impl Kernel {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The last name of the call's file has gone.
+    fn lose(&mut self, call: &Call, event: &Event) {
+        self.machine.change(call.file, self.machine.now, true);
+        self.machine.devices[call.device].renamed = true;
+        if !event.has(flag::HELD) {
+            self.truncate(call.file, 0);
+        }
+    }
+
+    /// It changes a name or a length at the server that the file is on.
+    fn asks_server(&mut self, event: &Event) -> bool {
+        changes_name_or_length(event) && {
+            let device = self.device(event.dev);
+            self.is_far(device)
         }
     }
 
@@ -433,6 +448,7 @@ impl CostModel for Kernel {
         match classify(event) {
             Class::Cost => {}
             Class::Untimed => return self.stores(event),
+            Class::Effect if self.asks_server(event) => {}
             _ => {
                 self.effect(event);
                 return None;

@@ -72,6 +72,15 @@ pub struct NetworkConstants {
     /// (`fuse_flush_times`; a COMMIT of NFS). None: `device.latency`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Measured<Nanos>>,
+    /// Taking a name away (`fuse_unlink`, 6.18). None: `device.latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlink: Option<Measured<Nanos>>,
+    /// Renaming a file over another one (`fuse_rename_common`). None: `device.latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rename: Option<Measured<Nanos>>,
+    /// Changing a file's length (`fuse_do_setattr`). None: `device.latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<Measured<Nanos>>,
     /// A write into the page cache, without the pages. None: `calls.write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Measured<Nanos>>,
@@ -84,9 +93,19 @@ pub struct NetworkConstants {
     /// The same of a file of up to 1 MiB. None: as `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Measured<Rate>>,
-    /// Reading cached pages. None: as `memory`'s.
+    /// A read from the page cache, without the bytes. None: `calls.read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_call: Option<Measured<Nanos>>,
+    /// Reading cached pages of a file that is in the processor's cache. None: as `memory`'s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Measured<Rate>>,
+    /// The same of a file of up to 1 MiB. None: as `read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_near: Option<Measured<Rate>>,
+    /// What the second read of a cached page takes longer, which moves it to the list of active ones
+    /// (`folio_mark_accessed`, mm/swap.c, 6.18). None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activate: Option<Measured<Nanos>>,
 }
 
 impl NetworkConstants {
@@ -105,11 +124,17 @@ impl NetworkConstants {
             create: None,
             close: None,
             commit: None,
+            unlink: None,
+            rename: None,
+            truncate: None,
             call: None,
             fresh: None,
             cached: None,
             near: None,
+            read_call: None,
             read: None,
+            read_near: None,
+            activate: None,
         }
     }
 

@@ -208,7 +208,7 @@ impl Paper {
         if class != Class::Elsewhere {
             let shown = Event { start: at.0, duration: 0, ..*self.descriptors.shown(event) };
             let prediction = self.model.step(&shown);
-            if let (Class::Cost, Some(prediction)) = (class, prediction) {
+            if let (Class::Cost | Class::Effect, Some(prediction)) = (class, prediction) {
                 cost = prediction.cost;
                 if prediction.parts.device() > Nanos::ZERO {
                     // It waits for the device after all, and what it thinks next follows that.

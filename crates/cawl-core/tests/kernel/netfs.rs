@@ -1,7 +1,7 @@
 //! Files that are elsewhere: what each policy of the client's page cache costs, in closed form.
 
 use super::*;
-use cawl_core::{CachePolicy, Cause, NetworkConstants};
+use cawl_core::{CachePolicy, Cause, FilesystemKind, NetworkConstants};
 use cawl_wire::flag;
 
 const PAGE: u64 = 4096;
@@ -201,6 +201,62 @@ fn open_asks_the_server_and_drops_what_is_clean() {
         same(program.open(PAGE), local(Op::Open) + TRIP);
         let cached = if open_keeps { CACHED } else { FRESH };
         same(program.cost(write(0, 0, PAGE)), sent + PAGE as f64 * cached);
+    }
+}
+
+#[test]
+fn names_and_lengths_are_changed_at_the_server() {
+    let is = |op, aux| Event { op, aux, ..write(0, 0, 0) };
+    for policy in POLICIES {
+        let mut program = on(policy);
+        program.cost(write(0, 0, 2 * PAGE));
+        program.close();
+        same(program.cost(is(Op::Truncate, 0)), TRIP);
+        same(program.cost(is(Op::Unlink, 1)), TRIP);
+        same(program.cost(is(Op::Rename, 0)), TRIP);
+        let failed = Event { errno: 2, returned: -1, ..is(Op::Unlink, 0) };
+        assert_eq!(program.call(failed), None, "how long that takes says nothing");
+        program.cost(write(0, 0, PAGE));
+        same(program.cost(is(Op::Unlink, 0)), TRIP);
+        assert_eq!(program.dirty(), 0, "what nobody can read is not sent");
+    }
+    let mut profile = far(CachePolicy::None);
+    let micros = |micros: f64| Some(Measured::assumed(Nanos::new(micros * 1e3)));
+    let network = profile.device.network.as_mut().expect("a network");
+    (network.unlink, network.rename, network.truncate) = (micros(20.0), micros(30.0), micros(40.0));
+    let mut program = Program::on(&profile);
+    for (op, cost) in [(Op::Unlink, 20e-6), (Op::Rename, 30e-6), (Op::Truncate, 40e-6)] {
+        same(program.cost(is(op, 0)), cost);
+        assert_eq!(Program::on(&roomy()).call(is(op, 0)), None, "on this machine it has no law");
+    }
+}
+
+/// FUSE writes pages alone before it drops them, when a file is opened again or gets another length; NFS sends
+/// them together before that.
+#[test]
+fn dirty_pages_are_sent_before_they_are_dropped() {
+    for filesystem in [FilesystemKind::Fuse, FilesystemKind::Nfs] {
+        let mut profile = far(CachePolicy::WriteBack);
+        profile.device.filesystem = Some(filesystem);
+        let mut program = Program::on(&profile);
+        let dirtied = |program: &mut Program| {
+            for call in 0..16 {
+                program.cost(write(0, call * PAGE, PAGE));
+            }
+        };
+        let sent = |pages: u64| match filesystem {
+            FilesystemKind::Fuse => pages as f64 * (TRIP + PAGE as f64 / WRITE),
+            _ => TRIP + (pages * PAGE) as f64 / FLUSH,
+        };
+        dirtied(&mut program);
+        same(program.open(16 * PAGE), local(Op::Open) + TRIP + sent(16));
+        dirtied(&mut program);
+        let cut = Event { op: Op::Truncate, ..write(0, 4 * PAGE, 0) };
+        // All of it is sent before the cut, what is left after it.
+        let pages = if filesystem == FilesystemKind::Fuse { 4 } else { 16 };
+        same(program.cost(cut), TRIP + sent(pages));
+        assert_eq!(program.dirty(), 0);
+        same(program.cost(cut), TRIP);
     }
 }
 

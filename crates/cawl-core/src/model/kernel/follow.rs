@@ -30,7 +30,7 @@ use crate::units::{Nanos, Time};
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
     pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
-        if classify(event) != Class::Cost {
+        if classify(event).told(|| self.asks_server(event)) != Class::Cost {
             return self.step(event);
         }
         let start = self.seconds(event.start);

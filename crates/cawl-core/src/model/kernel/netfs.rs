@@ -18,6 +18,7 @@ use super::sync::known;
 use super::{Call, Constants, Kernel};
 use crate::call::is_synchronous;
 use crate::cause::Cause;
+use crate::filesystem::FilesystemKind;
 use crate::profile::{
     CachePolicy, DeviceConstants, HostProfile, Measured, MemoryConstants, NetworkConstants,
 };
@@ -47,6 +48,10 @@ pub(super) struct Network {
     create: f64,
     close: f64,
     commit: f64,
+    unlink: f64,
+    rename: f64,
+    truncate: f64,
+    activate: f64,
     /// What makes data durable that the server has: of an fsync after writes, of one without, of a
     /// synchronous write.
     fsync: f64,
@@ -60,6 +65,13 @@ pub(super) struct Far {
     network: Network,
     /// Not the machine's: in the place of these while a call lasts.
     constants: Constants,
+}
+
+impl Network {
+    /// What moving a page to the active list takes, in seconds.
+    pub(super) fn activate(&self) -> f64 {
+        self.activate
+    }
 }
 
 impl Far {
@@ -90,6 +102,10 @@ impl Far {
             create: trip(&network.create, 2.0),
             close: trip(&network.close, 1.0),
             commit: trip(&network.commit, 1.0),
+            unlink: trip(&network.unlink, 1.0),
+            rename: trip(&network.rename, 1.0),
+            truncate: trip(&network.truncate, 1.0),
+            activate: known(&network.activate),
             fsync: device.fsync.value.as_seconds(),
             flush: device.flush.unwrap_or(device.fsync).value.as_seconds(),
             sync_call: device.sync_call.value.as_seconds(),
@@ -136,10 +152,14 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         let from_memory = copy(&seen.memory) - hot;
         seen.memory.fresh = fresh.map(|rate| Rate::per_second(1.0 / (1.0 / rate.get() + from_memory)));
     }
-    if network.read.is_some() {
-        (seen.memory.read, seen.memory.read_hot) = (network.read, None);
+    if let Some(read) = network.read {
+        // Measured in the processor's cache, too.
+        let slower = profile.memory.hot_part();
+        seen.memory.read = Some(read.map(|rate| Rate::per_second(rate.get() * slower)));
+        seen.memory.read_hot = Some(network.read_near.unwrap_or(read));
         (seen.calls.read_folio, seen.calls.read_folio_far) = (None, None);
     }
+    seen.calls.read = network.read_call.or(seen.calls.read);
     seen.kernel.folio = seen.kernel.page;
     seen
 }
@@ -325,12 +345,57 @@ impl Kernel {
         call.spend_empty_call(self.constants.open);
         self.travel(call, 0.0, if is_new { network.create } else { network.open });
         if !network.open_keeps {
-            self.far_flush(call, network);
-            self.machine.cache.evict(call.file, 0, u64::MAX, 0);
+            self.far_drop(call, network);
         }
         // What is not in the cache now is on the server.
         self.machine.cache.file_mut(call.file).told |= is_new || !network.open_keeps;
         self.opened(call, event);
+    }
+
+    /// What is cached of the call's file goes; FUSE writes each dirty page of it alone and waits for that
+    /// (`invalidate_inode_pages2`, `fuse_launder_folio`, 6.18).
+    fn far_drop(&mut self, call: &mut Call, network: &Network) {
+        if self.is_fuse(call) {
+            self.wait_for_server(call, network, 0, 1);
+            let pages = self.machine.submit(call.file, u64::MAX) as f64;
+            let bytes = pages * self.constants.page as f64;
+            self.travel(call, bytes * network.write_byte, pages * network.latency);
+            self.machine.complete(call.file);
+        } else {
+            self.far_flush(call, network);
+        }
+        self.machine.cache.evict(call.file, 0, u64::MAX, 0);
+        self.read_pages.forget(call.file, 0, u64::MAX);
+    }
+
+    fn is_fuse(&self, call: &Call) -> bool {
+        self.machine.devices[call.device].filesystem == FilesystemKind::Fuse
+    }
+
+    /// unlink, remove, and rename over another file.
+    fn far_name(&mut self, call: &mut Call, event: &Event, network: &Network) {
+        let trip = if event.op == Op::Rename { network.rename } else { network.unlink };
+        self.travel(call, 0.0, trip);
+        if event.takes_last_link() {
+            self.read_pages.forget(call.file, 0, u64::MAX);
+            self.lose(call, event);
+        }
+    }
+
+    /// truncate, ftruncate. NFS sends what is dirty before (`nfs_setattr`, 6.18), FUSE drops what is left
+    /// afterwards if the length is another one (`fuse_do_setattr`).
+    fn far_truncate(&mut self, call: &mut Call, event: &Event, network: &Network) {
+        let is_fuse = self.is_fuse(call);
+        if !is_fuse {
+            self.far_flush(call, network);
+        }
+        self.travel(call, 0.0, network.truncate);
+        let changes = self.machine.cache.size(call.file) != event.offset;
+        self.truncate(call.file, event.offset);
+        self.read_pages.forget(call.file, self.constants.pages_up_to(event.offset), u64::MAX);
+        if is_fuse && changes {
+            self.far_drop(call, network);
+        }
     }
 
     /// close, after what a stream still had was written.
@@ -355,6 +420,8 @@ impl Kernel {
         match event.op {
             Op::Fsync | Op::Fdatasync | Op::Msync => self.far_sync(call, network),
             Op::Open | Op::StreamOpen => self.far_open(call, event, network),
+            Op::Unlink | Op::Rename => self.far_name(call, event, network),
+            Op::Truncate => self.far_truncate(call, event, network),
             Op::Close => {
                 call.spend_empty_call(self.constants.close);
                 self.far_close(call, network);

@@ -187,6 +187,7 @@ impl Kernel {
         let touched = u64::from(reader.window.is_at(first));
         if first + touched < end {
             self.pass_folios(call, first + touched, end, (far, begins));
+            self.read_again(call, first + touched, end);
         }
         reader.window.read(end - 1);
         if strange {
@@ -247,6 +248,7 @@ impl Kernel {
                 call.pass(submitting);
                 call.spent[Cause::Read] += submitting;
             }
+            self.read_pages.forget(call.file, first, at);
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, folio, window.mark);
             if is_hole {

@@ -27,7 +27,7 @@ pub struct Times {
     pub rewrite: f64,
     /// Of a read after the file was opened anew: their mean, since a few of them wait for what is read ahead.
     pub read: f64,
-    /// Of the same again.
+    /// Of the same again: their mean, too, since pages move to the list of active ones in batches.
     pub reread: f64,
     /// Of writing the file, from open to close; and the same past the cache.
     pub whole: f64,
@@ -80,7 +80,7 @@ pub fn measure(bench: &Bench, scratch: &Scratch, size: u64, calls: u64) -> anyho
     let file = File::open(scratch.path(FILE))?;
     let mut read = |at| Ok(file.read_exact_at(buffer.bytes_mut(), at * size)?);
     times.read = pass(calls, &mut read)?.1 / calls as f64;
-    times.reread = pass(calls, &mut read)?.0;
+    times.reread = pass(calls, &mut read)?.1 / calls as f64;
     scratch.remove(FILE);
     Ok(times)
 }

@@ -42,7 +42,7 @@ pub fn predicted(profile: &HostProfile, size: u64, calls: u64) -> anyhow::Result
     step(call(Op::Close));
     step(Event { fd: 4, returned: 4, ..open(size * calls) });
     times.read = pass(&read, &mut step).1 / calls as f64;
-    (times.reread, _) = pass(&read, &mut step);
+    times.reread = pass(&read, &mut step).1 / calls as f64;
     Ok(times)
 }
 

@@ -12,7 +12,8 @@ pub fn text(bench: &Bench) -> Vec<String> {
         "A file is written in transfers of one size and closed, which is figures 1 and 2: bandwidth is its bytes over \
          the time from open to close. PAST is the same with O_DIRECT, on the same mount. Then the file is written twice \
          more through one descriptor, of which AGAIN is the second time, and read twice through another one. Times are \
-         medians of calls in µs; those of the first reads are means, since a few of them wait for what is read ahead. \
+         medians of calls in µs; those of reads are means, since a few of them wait for what is read ahead, and a few of \
+         the second ones move pages to the list of active ones. \
          The mount is calibrated from outside first, and the model predicts in open loop."
             .to_owned(),
         format!(
