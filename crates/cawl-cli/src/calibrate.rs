@@ -253,7 +253,12 @@ fn elsewhere(
     let network = network::measure(&mut bench, all * 0.75)?;
     Interrupted::by(&bench.signal)?;
     let (device, durable, writeback) = Default::default();
-    let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
+    // What is known of a disk says nothing of a mount.
+    let mut options = options.clone();
+    if let Some(known) = &mut options.known {
+        known.device = HostProfile::uncalibrated().device;
+    }
+    let mut profile = profile(&bench, &options, &stream, &memory, &device, &durable, &writeback);
     if let Some(reads) = &reads {
         put_reads(&mut profile, reads, &reads::DeviceReads::default());
     }

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
+use super::LruMap;
 use super::memory::FreeMemory;
 use super::share::Bounds;
 use super::stdio::Streams;
@@ -85,6 +86,9 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
+    /// Files written past the cache whose times the server does not know yet, as the client keeps them
+    /// (`fuse_flush_times`).
+    untimed: LruMap<u32, ()>,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
@@ -143,6 +147,7 @@ impl Kernel {
             copies: Copies::default(),
             reads: Reads::default(),
             read_pages: ReadPages::default(),
+            untimed: LruMap::default(),
             intervals: Spreads::of(profile),
             supply: None,
             memory: None,

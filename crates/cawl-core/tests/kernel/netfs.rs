@@ -1,7 +1,7 @@
 //! Files that are elsewhere: what each policy of the client's page cache costs, in closed form.
 
 use super::*;
-use cawl_core::{CachePolicy, Cause, FilesystemKind, NetworkConstants};
+use cawl_core::{Analysis, CachePolicy, Cause, FilesystemKind, Mode, NetworkConstants, Record};
 use cawl_wire::flag;
 
 const PAGE: u64 = 4096;
@@ -93,6 +93,8 @@ fn without_a_cache_each_request_is_a_round_trip() {
     let mut direct = on(CachePolicy::WriteBack);
     same(direct.cost(with(flag::DIRECT, 0, PAGE)), CALL + TRIP + PAGE as f64 / WRITE);
     assert_eq!(direct.dirty(), 0);
+    // Past a cache, twelve requests are under way at a time.
+    same(direct.cost(with(flag::DIRECT, 0, 4 << 20)), CALL + 3.0 * TRIP + (4 << 20) as f64 / WRITE);
     let mut read = on(CachePolicy::None);
     let (bytes, requests) = (1 << 20, 8.0);
     same(read.read(0, bytes), local(Op::Read) + requests * TRIP + bytes as f64 / READ);
@@ -146,6 +148,19 @@ fn write_back_costs_the_copy_and_close_the_rest() {
     same(again, CALL + TRIP);
     let synchronous = program.cost(with(flag::DSYNC, 0, PAGE));
     same(synchronous, CALL + PAGE as f64 * CACHED + TRIP + PAGE as f64 / FLUSH + SYNC);
+}
+
+/// The client keeps the time of a file that it caches, also if it was written past the cache.
+#[test]
+fn what_was_written_past_the_cache_has_a_time_to_tell() {
+    for (policy, commit) in [(CachePolicy::WriteBack, TRIP), (CachePolicy::WriteThrough, 0.0)] {
+        let mut profile = far(policy);
+        profile.device.filesystem = Some(FilesystemKind::Fuse);
+        let mut program = Program::on(&profile);
+        program.cost(with(flag::DIRECT, 0, PAGE));
+        same(program.close(), local(Op::Close) + TRIP + commit);
+        same(program.close(), local(Op::Close) + TRIP);
+    }
 }
 
 #[test]
@@ -274,6 +289,49 @@ fn reads_wait_for_the_server_once() {
     program.close();
     program.open(64 * PAGE);
     same(wait(&mut program), TRIP + PAGE as f64 / READ);
+}
+
+/// The second read of a page moves it to the active list; what was dropped begins anew.
+#[test]
+fn a_page_that_is_read_again_is_moved() {
+    const CALL: f64 = 0.3e-6;
+    const MOVED: f64 = 0.35e-6;
+    let mut profile = far(CachePolicy::ReadOnly);
+    let network = profile.device.network.as_mut().expect("a network");
+    network.read_call = Some(Measured::assumed(Nanos::seconds(CALL)));
+    network.read_near = Some(Measured::assumed(Rate::per_second(1.0 / CACHED)));
+    network.read = network.read_near;
+    network.activate = Some(Measured::assumed(Nanos::seconds(MOVED)));
+    let mut program = Program::on(&profile);
+    let (bytes, plain) = (64 * PAGE, CALL + (64 * PAGE) as f64 * CACHED);
+    for _ in 0..2 {
+        program.open(64 * PAGE);
+        program.read(0, bytes);
+        same(program.read(0, PAGE / 2), CALL + (PAGE / 2) as f64 * CACHED + MOVED);
+        // The page that the latest read ended in does not count again.
+        same(program.read(PAGE / 2, PAGE / 2), CALL + (PAGE / 2) as f64 * CACHED);
+        same(program.read(0, bytes), plain + 63.0 * MOVED);
+        same(program.read(0, bytes), plain);
+        program.close();
+    }
+}
+
+/// Calls on names have a row in the report where they have a law, and none on a disk.
+#[test]
+fn names_are_reported_where_they_cost() {
+    for (profile, expected) in [(far(CachePolicy::None), 1), (roomy(), 0)] {
+        let mut analysis = Analysis::new(&profile, &["kernel".to_owned()], Mode::Lockstep).expect("a model");
+        for (at, op) in [Op::Open, Op::Write, Op::Close, Op::Unlink].into_iter().enumerate() {
+            let bytes = if op == Op::Write { PAGE } else { 0 };
+            let start = at as u64 * 1_000_000;
+            let _ = analysis.take(&Record::Event(Event { op, duration: 200_000, ..write(start, 0, bytes) }));
+        }
+        let report = analysis.report();
+        let calls = |op: &str| report.files[0].ops.iter().filter(|row| row.op == op).map(|row| row.calls);
+        assert_eq!(calls("unlink").sum::<u64>(), expected);
+        assert_eq!(report.models[0].calls, 3 + expected);
+        assert_eq!(report.unmodelled.len(), 0);
+    }
 }
 
 /// DVS: the call that completes a row of the optimal number of pages sends it.

@@ -207,7 +207,9 @@ impl Filesystem for Session {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.0.state().tree.forget(ino, lookups);
+        // No request waits until its memory is freed.
+        let gone = self.0.state().tree.forget(ino, lookups);
+        drop(gone);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {

@@ -154,23 +154,22 @@ impl Tree {
         self.attributes(ino)
     }
 
-    /// The kernel has forgotten this many lookups of a node.
-    pub fn forget(&mut self, ino: INodeNo, lookups: u64) {
-        if let Ok(node) = self.node(ino) {
-            node.lookups = node.lookups.saturating_sub(lookups);
-            self.collect(ino);
-        }
+    /// The kernel has forgotten this many lookups of a node. What it had, if it is gone: to free that takes time.
+    pub fn forget(&mut self, ino: INodeNo, lookups: u64) -> Option<Kind> {
+        let node = self.node(ino).ok()?;
+        node.lookups = node.lookups.saturating_sub(lookups);
+        self.collect(ino)
     }
 
     /// Removes a node that has no name, and that the kernel does not know.
-    fn collect(&mut self, ino: INodeNo) {
+    fn collect(&mut self, ino: INodeNo) -> Option<Kind> {
         let is_gone = |node: &Node| node.links == 0 && node.lookups == 0;
-        if !self.nodes.get(&ino).is_some_and(is_gone) {
-            return;
-        }
-        if let Some(Node { kind: Kind::File(_), size, .. }) = self.nodes.remove(&ino) {
+        self.nodes.get(&ino).filter(|node| is_gone(node))?;
+        let Node { kind, size, .. } = self.nodes.remove(&ino)?;
+        if matches!(kind, Kind::File(_)) {
             self.used -= size;
         }
+        Some(kind)
     }
 
     /// Makes a node; the kernel remembers it like one found.
@@ -334,7 +333,7 @@ mod tests {
         let mut out = [1; 8];
         assert_eq!(tree.read(file, 98, &mut out), Ok(5));
         assert_eq!(&out[..5], b"\0\0abc");
-        tree.forget(file, 1);
+        assert!(tree.forget(file, 1).is_some());
         assert_eq!((tree.free(), tree.read(file, 0, &mut out)), (Bytes(10_000), Err(Errno::ENOENT)));
     }
 

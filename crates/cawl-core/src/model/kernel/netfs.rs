@@ -16,7 +16,7 @@ use cawl_wire::{Event, Op, flag};
 
 use super::sync::known;
 use super::{Call, Constants, Kernel};
-use crate::call::is_synchronous;
+use crate::call::{is_file_read, is_synchronous};
 use crate::cause::Cause;
 use crate::filesystem::FilesystemKind;
 use crate::profile::{
@@ -68,6 +68,14 @@ pub(super) struct Far {
 }
 
 impl Network {
+    /// Round trips that a call waits for one after the other. With O_DIRECT, a client that has a cache sends all
+    /// its requests at once (`fuse_direct_IO`, `nfs_file_direct_write`, 6.18).
+    fn trips(&self, requests: u64, event: &Event) -> u64 {
+        let together = event.has(flag::DIRECT) && self.policy != CachePolicy::None;
+        let together = together && (self.policy != CachePolicy::ReadOnly || is_file_read(event));
+        if together { requests.div_ceil(self.in_flight as u64) } else { requests }
+    }
+
     /// What moving a page to the active list takes, in seconds.
     pub(super) fn activate(&self) -> f64 {
         self.activate
@@ -227,9 +235,13 @@ impl Kernel {
         };
         let inode = self.machine.cache.file_mut(call.file);
         inode.size = inode.size.max(last);
+        if network.policy == CachePolicy::WriteBack && self.is_fuse(call) {
+            self.untimed.put(call.file, ());
+        }
         call.work.transferred += bytes as f64;
-        call.work.latencies += requests as f64;
-        self.travel(call, bytes as f64 * network.write_byte, requests as f64 * network.latency);
+        let trips = network.trips(requests, event) as f64;
+        call.work.latencies += trips;
+        self.travel(call, bytes as f64 * network.write_byte, trips * network.latency);
         self.unlock(call);
         if is_synchronous(event) && !past {
             call.work.syncs += 1.0;
@@ -331,7 +343,8 @@ impl Kernel {
     /// fsync, fdatasync and msync: what is dirty, then what makes it durable on the server.
     fn far_sync(&mut self, call: &mut Call, network: &Network) {
         call.spend_call(self.constants.call);
-        let (count, fixed) = match self.far_flush(call, network) {
+        let is_changed = self.far_flush(call, network) | self.untimed.take(&call.file).is_some();
+        let (count, fixed) = match is_changed {
             true => (&mut call.work.fsyncs, network.fsync),
             false => (&mut call.work.flushes, network.flush),
         };
@@ -400,9 +413,9 @@ impl Kernel {
 
     /// close, after what a stream still had was written.
     fn far_close(&mut self, call: &mut Call, network: &Network) {
-        if network.close_flushes && network.policy == CachePolicy::WriteBack && self.far_flush(call, network)
-        {
-            self.travel(call, 0.0, network.commit);
+        if network.close_flushes && network.policy == CachePolicy::WriteBack {
+            let is_changed = self.far_flush(call, network) | self.untimed.take(&call.file).is_some();
+            self.travel(call, 0.0, if is_changed { network.commit } else { 0.0 });
         }
         self.travel(call, 0.0, network.close);
     }
@@ -412,7 +425,8 @@ impl Kernel {
         call.spend_empty_call(self.constants.read_call);
         let bytes = event.returned.max(0) as u64;
         let requests = bytes.div_ceil(network.read_request).max(1);
-        self.travel(call, bytes as f64 * network.read_byte, requests as f64 * network.read_latency);
+        let trips = network.trips(requests, event) as f64;
+        self.travel(call, bytes as f64 * network.read_byte, trips * network.read_latency);
     }
 
     /// A call on a file that is elsewhere. False if it is like that of any device.
