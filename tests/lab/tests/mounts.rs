@@ -106,8 +106,9 @@ fn a_filesystem_in_user_space_is_measured_as_what_is_elsewhere() {
         assert_eq!(found["place"]["backing"], "network");
         let constants =
             ["memory.fresh", "device.write", "device.latency", "device.sync_call", "device.fsync"];
-        let of_network = ["device.network.open", "device.network.create", "device.network.close"];
-        for constant in constants.into_iter().chain(of_network) {
+        let names = ["open", "create", "close", "truncate", "rename", "unlink", "read_call", "read"];
+        let of_network = names.map(|name| format!("device.network.{name}"));
+        for constant in constants.map(str::to_owned).iter().chain(&of_network) {
             assert!(samples(&found, constant) >= 1, "{constant}, {writeback}: {found:#}");
         }
         // Without a cache that keeps what is written, each call goes to the other side, and nobody flushes.
@@ -123,4 +124,30 @@ fn a_filesystem_in_user_space_is_measured_as_what_is_elsewhere() {
         threads.spawn(|| measured(false));
         measured(true);
     });
+}
+
+/// What costs depend on is not asked of a server unasked, so that `run` says what it does not know.
+#[test]
+fn a_mount_that_was_not_measured_is_named() {
+    if !possible() {
+        return;
+    }
+    let _others = beside_others();
+    let mount = network_mount(Path::new(LAB), "3ms,200MB/s".parse().unwrap(), None).unwrap();
+    let (folder, home) = (&mount.ready.mount, tempfile::tempdir().unwrap());
+    let cawl = |arguments: &[&str]| {
+        let mut command = Command::new(cli());
+        command.args(arguments).current_dir(folder).env("XDG_DATA_HOME", home.path()).env("TMPDIR", folder);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let run = || cawl(&["run", "--", "true"]);
+    let told = run();
+    let named = format!("the mount {} (fuse) is not measured", folder.display());
+    assert_eq!(told.matches(&named).count(), 1, "{told}");
+    assert!(told.contains(&format!("cawl-cli calibrate {}", folder.display())), "{told}");
+    assert!(!cawl(&["run", "--no-calibrate", "--", "true"]).contains("is not measured"));
+    cawl(&["calibrate", ".", "--quick", "--max-seconds=3", "--max-bytes=64M"]);
+    assert!(!run().contains("is not measured"));
 }

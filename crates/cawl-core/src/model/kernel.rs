@@ -38,7 +38,7 @@ use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
-use crate::call::{Class, changes_name_or_length, classify, is_synchronous};
+use crate::call::{Class, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
@@ -86,8 +86,7 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
-    /// Files written past the cache whose times the server does not know yet, as the client keeps them
-    /// (`fuse_flush_times`).
+    /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
     untimed: LruMap<u32, ()>,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
@@ -394,14 +393,6 @@ impl Kernel {
         self.machine.devices[call.device].renamed = true;
         if !event.has(flag::HELD) {
             self.truncate(call.file, 0);
-        }
-    }
-
-    /// It changes a name or a length at the server that the file is on.
-    fn asks_server(&mut self, event: &Event) -> bool {
-        changes_name_or_length(event) && {
-            let device = self.device(event.dev);
-            self.is_far(device)
         }
     }
 

@@ -16,7 +16,7 @@ use cawl_wire::{Event, Op, flag};
 
 use super::sync::known;
 use super::{Call, Constants, Kernel};
-use crate::call::{is_file_read, is_synchronous};
+use crate::call::{changes_name_or_length, is_file_read, is_synchronous};
 use crate::cause::Cause;
 use crate::filesystem::FilesystemKind;
 use crate::profile::{
@@ -182,6 +182,14 @@ impl Kernel {
     #[inline]
     pub(super) fn is_far(&self, device: usize) -> bool {
         self.networks.get(device).is_some_and(Option::is_some)
+    }
+
+    /// It changes a name or a length at the server that the file is on.
+    pub(super) fn asks_server(&mut self, event: &Event) -> bool {
+        changes_name_or_length(event) && {
+            let device = self.device(event.dev);
+            self.is_far(device)
+        }
     }
 
     /// A call on a file that is elsewhere: copying costs what it does there for as long.
