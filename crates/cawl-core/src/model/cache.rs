@@ -68,8 +68,6 @@ pub struct File {
     pub grown: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
-    /// Bytes that all calls had copied when it was last read or written through the cache; 0: it was not.
-    copied: u64,
     /// What of it was cached before the first call is known.
     pub told: bool,
     /// Pages before its end of which nothing is on the device.
@@ -161,8 +159,6 @@ pub struct Cache {
     /// Number of files at which those long untouched are next looked for.
     sweep_at: usize,
     last: Option<(FileId, u32)>,
-    /// Bytes that calls have copied.
-    copied: u64,
     /// In a copy to look ahead with.
     lazy: Option<Box<Lazy>>,
 }

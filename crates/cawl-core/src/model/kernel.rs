@@ -20,6 +20,7 @@ mod follow;
 mod history;
 mod inode_lock;
 mod intervals;
+mod nearby;
 mod netfs;
 mod read;
 mod sync;
@@ -50,6 +51,7 @@ use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
+use nearby::Nearby;
 use netfs::Far;
 use sync::{known, waits};
 use tasks::Tasks;
@@ -82,6 +84,8 @@ pub struct Kernel {
     origin: Option<u64>,
     copies: Copies,
     reads: Reads,
+    /// What the processor's cache has of files.
+    nearby: Nearby,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
@@ -139,6 +143,7 @@ impl Kernel {
             origin: None,
             copies: Copies::default(),
             reads: Reads::default(),
+            nearby: Nearby::new(page),
             intervals: Spreads::of(profile),
             supply: None,
             memory: None,

@@ -29,10 +29,9 @@ pub(super) struct Constants {
     /// Of a read from the page cache, and of one at the end of the file.
     pub(super) read_call: f64,
     pub(super) empty_read: f64,
-    /// Of a byte read from the page cache: from memory, from the processor's largest cache, from a nearer one;
-    /// and of a new page to read into.
+    /// Of a byte read from the page cache: from memory and from the processor's cache; and of a new page to
+    /// read into.
     pub(super) read_byte: f64,
-    pub(super) read_cached_byte: f64,
     pub(super) read_hot_byte: f64,
     pub(super) read_fresh_page: f64,
     /// Of each folio of a read beyond its first, in the processor's cache and in memory.
@@ -83,7 +82,6 @@ impl Constants {
             read_call: read_call.value.as_seconds(),
             empty_read: calls.empty_read.unwrap_or(read_call).value.as_seconds(),
             read_byte: 1.0 / read.get(),
-            read_cached_byte: (memory.hot_part() / read.get()).max(1.0 / read_hot.get()),
             read_hot_byte: 1.0 / read_hot.get(),
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
             read_folio: known(&calls.read_folio),

@@ -20,12 +20,6 @@ use crate::cause::Cause;
 use crate::profile::blocks_out;
 use cawl_wire::Event;
 
-/// Cached pages of files up to this size are in the processor's cache, too, and those of the smaller ones
-/// near its core. With caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were
-/// rewritten at 46 GB/s in up to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the
-/// fixed cost of a call.
-pub(super) const HOT_FILE: u64 = 16 << 20;
-pub(super) const NEAR_FILE: u64 = 1 << 20;
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
 const HOT_FIRST: u64 = 64 << 10;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
@@ -61,22 +55,22 @@ impl Kernel {
         self.stamp(call);
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
-        self.machine.cache.touch(call.file, bytes);
+        let near = self.nearby.touch(call.file, first, end);
         let passed = self.blocks_passed(call.file, first, end, latest.0);
         call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
         let constants = &self.constants;
-        let size = self.machine.cache.size(call.file);
-        call.hot = (hot, hot && size <= HOT_FILE);
-        let all = bytes as f64;
+        call.hot = hot;
+        // Where each page is a folio of its own, a part of one takes as long as all of it.
+        let single = self.machine.devices[call.device].filesystem.has_single_pages();
+        let copied = if single { (end - first) * constants.page } else { bytes };
+        let all = copied as f64;
         let from_memory = all * constants.copy_byte;
-        let from_cache = bytes.min(HOT_FIRST) as f64 * constants.hot_byte
-            + bytes.saturating_sub(HOT_FIRST) as f64 * constants.hot_large_byte;
+        let from_cache = copied.min(HOT_FIRST) as f64 * constants.hot_byte
+            + copied.saturating_sub(HOT_FIRST) as f64 * constants.hot_large_byte;
         let fresh = if hot { from_cache } else { from_memory };
-        let cached = match call.hot.1 {
-            true if size <= NEAR_FILE => all * constants.near_byte,
-            true => from_cache,
-            false => from_memory,
-        };
+        // The page to write is in that cache, too, or not.
+        let cached =
+            if hot { near * all * constants.near_byte + (1.0 - near) * from_cache } else { from_memory };
         let pages = (end - first).max(1) as f64;
         let [fresh, cached, from_memory] = [fresh, cached, from_memory].map(|all| all / pages);
         let copying = Copying { fresh, cached, from_memory };
@@ -273,8 +267,7 @@ impl Kernel {
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
-        call.doubt.0 +=
-            doubtful(call.hot.0, fresh * copying.fresh) + doubtful(call.hot.1, over * copying.cached);
+        call.doubt.0 += doubtful(call.hot, fresh * copying.fresh + over * copying.cached);
         call.doubt.1 +=
             fresh * (copying.from_memory - copying.fresh) + over * (copying.from_memory - copying.cached);
         if self.tasks.several {
