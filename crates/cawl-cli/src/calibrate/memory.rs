@@ -32,6 +32,13 @@ const GROUP_BYTES: usize = 1 << 20;
 const REWRITTEN: usize = 64 << 20;
 const PAGE: f64 = 4096.0;
 
+/// Calls into a file, at least, and bytes of a file for calls of this size: small ones have so many that they
+/// would take too long.
+const CALLS: usize = 2048;
+const fn least(size: usize) -> usize {
+    if size < PAGE as usize { 0 } else { REWRITTEN }
+}
+
 /// What the page cache costs: times per byte and per call, in ns.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
@@ -61,6 +68,8 @@ pub struct Memory {
     pub folio: Option<Estimate>,
     /// Of a write into new pages apart from the latest ones of its file.
     pub jump: Option<Estimate>,
+    /// Of a page of its own folio that is written over for the first time.
+    pub over: Option<Estimate>,
 }
 
 /// Measures the page cache.
@@ -112,15 +121,16 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of cached pages, so without the cost of an allocation.
-    let hot: Vec<Line> = rounds.iter().filter_map(|round| small(&round.cached)).collect();
+    let hot: Vec<f64> = rounds.iter().filter_map(hot).collect();
     let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
     let again: Vec<Line> = rounds.iter().filter_map(|round| large_hot(&round.again)).collect();
     let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
-    // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
-    let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
+    let single = bench.place.kind.has_single_pages();
+    let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border, single)).collect();
     let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
     let odd: Vec<f64> = rounds.iter().map(|round| round.odd).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
+    let over: Vec<f64> = rounds.iter().filter_map(|round| round.over).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold_share: (!pages.is_empty()).then(|| Measured {
@@ -131,7 +141,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         }),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
-        hot: slopes(&hot),
+        hot: Estimate::of(&hot),
         hot_large: slopes(&again),
         // The data of a brief calibration fit that cache themselves.
         hot_size: if bench.brief { None } else { hot_size(&rounds) },
@@ -141,6 +151,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         odd: Estimate::of(&odd),
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
+        over: Estimate::of(&over),
     })
 }
 
@@ -157,6 +168,7 @@ struct Round {
     /// Of one byte after a page.
     odd: f64,
     jump: Option<f64>,
+    over: Option<f64>,
 }
 
 /// The line through the calls whose data come from memory; its slope is the copy.
@@ -193,12 +205,32 @@ fn line(points: &[(f64, f64)], counts: impl Fn(f64) -> bool) -> Option<Line> {
     Line::through(&points.iter().copied().filter(|(size, _)| counts(*size)).collect::<Vec<_>>())
 }
 
-/// The intercept of calls into new pages, less that of a call. Only calls of whole pages, since several
-/// smaller ones share a folio; only warm pages, at less than `border` per byte.
-fn folio(round: &Round, border: f64) -> Option<f64> {
-    let mut whole = round.fresh.clone();
-    whole.retain(|(size, time)| *size >= PAGE && (*size < SINGLE as f64 || time / size < border));
-    Some((small(&whole)?.intercept - small(&round.near)?.intercept).max(0.0))
+/// What a byte takes of the calls whose data come from the processor's cache, into pages that do not, in the
+/// mean: of a small call more than the line through all tells, since the first bytes of a page wait longest.
+fn hot(round: &Round) -> Option<f64> {
+    let call = small(&round.near)?.intercept;
+    let of = |(size, time): &(f64, f64)| (time - call).max(0.0) / size;
+    let all: Vec<f64> = small_calls(&round.cached).map(of).collect();
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+}
+
+/// Those of whole pages whose data come from the processor's cache.
+fn small_calls(points: &[(f64, f64)]) -> impl Iterator<Item = &(f64, f64)> {
+    points.iter().filter(|(size, _)| (PAGE..FROM_MEMORY as f64).contains(size))
+}
+
+/// What a folio takes beyond its pages: of calls of one folio each, or of one a page if `single`, into new
+/// pages, what is left without the call, the copy and the pages; only warm pages, at less than `border` per
+/// byte.
+fn folio(round: &Round, border: f64, single: bool) -> Option<f64> {
+    let call = small(&round.near)?.intercept;
+    let pages = (large(&round.fresh)?.slope - large(&round.cached)?.slope).max(0.0);
+    let byte = hot(round)? + pages;
+    let warm = |(size, time): &&(f64, f64)| *size < SINGLE as f64 || time / size < border;
+    let folios = |size: f64| if single { size / PAGE } else { 1.0 };
+    let rest = |(size, time): &(f64, f64)| (time - call - size * byte) / folios(*size);
+    let all: Vec<f64> = small_calls(&round.fresh).filter(warm).map(rest).collect();
+    Some(quantile(&all, 0.5)?.max(0.0))
 }
 
 /// Bytes that a call of this size counts as: where each page is a folio of its own, all of each page.
@@ -212,7 +244,7 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
     for step in 0..SIZES.len() {
         // Another order in every round, so that no size always follows the same one.
         let size = SIZES[(step * 3 + index) % SIZES.len()];
-        let length = (size * 2048).min(most).max(size) / size * size;
+        let length = (size * CALLS).max(least(size)).min(most).max(size) / size * size;
         if length > most {
             continue;
         }
@@ -222,21 +254,24 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         let usual = |file: &File, at, bytes| bench.write_run(file, at, bytes, size);
         let fresh = typical_call(bench, &file, length, size, Some(pages), usual)?;
         let length = length.min(REWRITTEN / size * size);
-        if !bench.brief {
-            // The second access to a folio puts it on another list (`folio_mark_accessed`, 6.18), the later
-            // ones do not.
-            typical_call(bench, &file, length, size, None, usual)?;
-        }
+        // The second access to a folio puts it on another list (`folio_mark_accessed`, 6.18), the later ones
+        // do not.
+        let first =
+            if bench.brief { None } else { Some(typical_call(bench, &file, length, size, None, usual)?) };
         let cached = typical_call(bench, &file, length, size, None, usual)?;
+        if size == SINGLE && bench.place.kind.has_single_pages() {
+            round.over = first.map(|first| ((first - cached) / (size as f64 / PAGE)).max(0.0));
+        }
         let same = |file: &File, at, bytes| bench.write_from(size, file, at, bytes, size);
         let again =
             if size < FROM_MEMORY { cached } else { typical_call(bench, &file, length, size, None, same)? };
         drop(file);
         bench.scratch.remove("memory");
-        let bytes = copied(bench, size);
-        round.fresh.push((bytes, fresh));
-        round.cached.push((bytes, cached));
-        round.again.push((bytes, again));
+        if copied(bench, size) == size as f64 {
+            round.fresh.push((size as f64, fresh));
+            round.cached.push((size as f64, cached));
+            round.again.push((size as f64, again));
+        }
     }
     near(bench, &mut round)?;
     round.jump = jump(bench, most)?;

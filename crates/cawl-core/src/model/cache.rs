@@ -66,6 +66,8 @@ pub struct File {
     pub changed: u64,
     /// The same for its size or its blocks, which is what fdatasync cares for.
     pub grown: u64,
+    /// Pages that a write has gone over since they were allocated, as far as is known.
+    pub over: f64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
     /// What of it was cached before the first call is known.

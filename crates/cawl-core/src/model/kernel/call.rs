@@ -37,6 +37,8 @@ pub(super) struct Call {
     pub(super) away: f64,
     /// What it costs in addition to allocate pages apart from the latest ones of the file, in seconds.
     pub(super) jump: f64,
+    /// What it costs in addition to write over pages for the first time, in seconds.
+    pub(super) over: f64,
     /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
     pub(super) idle: f64,
     /// The longest of its pauses, in seconds.

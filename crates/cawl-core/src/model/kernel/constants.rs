@@ -54,6 +54,8 @@ pub(super) struct Constants {
     /// Of a read.
     pub(super) read_away: f64,
     pub(super) jump: f64,
+    /// Of a page that is written over for the first time.
+    pub(super) over: f64,
     /// Of a block that a write passes in a folio, with its description in the processor's cache or not, and
     /// the pages of a file for whose blocks that cache has room.
     pub(super) block_near: f64,
@@ -116,6 +118,7 @@ impl Constants {
             away: known(&profile.calls.away),
             read_away: known(&calls.read_away.or(calls.away)),
             jump: known(&profile.calls.jump),
+            over: known(&profile.calls.over),
             block_near: known(&profile.calls.block),
             block_far: known(&profile.calls.block_far.or(profile.calls.block)),
             block_cache: memory.block_cache.map_or(f64::INFINITY, |bytes| bytes.as_f64() / page as f64),

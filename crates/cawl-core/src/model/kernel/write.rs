@@ -110,6 +110,9 @@ impl Kernel {
             } else {
                 0
             };
+            if single {
+                call.over = self.first_over(call.file, until, found.fresh);
+            }
             self.spend_copy(call, until, found, copying, folios);
             fresh_pages += found.fresh;
             at += until;
@@ -147,6 +150,22 @@ impl Kernel {
         let is_latest = (folio.0..last).contains(&latest) && last == folio.1;
         let away = if is_latest { 0.0 } else { blocks_out(cached, self.constants.block_cache) };
         blocks * (near + away * (far - near))
+    }
+
+    /// What `pages` of a file, of which some are fresh, take that are written over for the first time since
+    /// they were allocated, in seconds. Which these are is not remembered, only how many: a page was as likely
+    /// written over as any other.
+    fn first_over(&mut self, file: u32, pages: u64, fresh: u64) -> f64 {
+        let inode = self.machine.cache.file_mut(file);
+        let over = pages.saturating_sub(fresh) as f64;
+        let before = (inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh) as f64;
+        inode.over = inode.over.min(before);
+        if over <= 0.0 || before <= inode.over {
+            return 0.0;
+        }
+        let first = over.min(before) * (1.0 - inode.over / before);
+        inode.over += first;
+        first * self.constants.over
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.
@@ -221,7 +240,9 @@ impl Kernel {
         let jump = if found.fresh > 0 { mem::take(&mut call.jump) } else { 0.0 };
         let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio + jump;
         let clean = found.clean as f64;
+        let first_over = mem::take(&mut call.over);
         let over_cached = over * copying.cached
+            + first_over
             + found.padding as f64 * self.constants.padding_page
             + clean * self.constants.clean_folio;
         let (mut allocated, mut cached) = (copied + new_pages, over_cached);
@@ -230,6 +251,9 @@ impl Kernel {
         call.work.copied[flushing] +=
             (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
         call.work.met.add(pages, found.fresh, found.cached);
+        if first_over > 0.0 {
+            call.work.believed[flushing] += first_over;
+        }
         // Most calls of a program that writes little at a time meet dirty pages only.
         if found.dirtied > 0 || found.fresh > 0 {
             call.work.dirtied += (found.dirtied * self.constants.page) as f64;
