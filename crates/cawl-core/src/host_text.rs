@@ -70,30 +70,6 @@ pub fn buddyinfo(text: &str, zone: &str) -> Option<Vec<u64>> {
     line[name.len()..].iter().map(|word| word.parse().ok()).collect()
 }
 
-/// Free blocks of each order in a zone of this name that are for memory that does not move, such as the
-/// kernel's own, in /proc/pagetypeinfo.
-pub fn unmovable(text: &str, zone: &str) -> Option<Vec<u64>> {
-    let words =
-        |text: &str| text.replace(',', " ").split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let name = words(zone);
-    let mut found: Option<Vec<u64>> = None;
-    for line in text.lines().map(words).filter(|line| line.starts_with(&name)) {
-        let ["type", kind, blocks @ ..] =
-            &line[name.len()..].iter().map(String::as_str).collect::<Vec<_>>()[..]
-        else {
-            continue;
-        };
-        // A list of more than 100 000 blocks is shown as so many.
-        let blocks: Vec<u64> =
-            blocks.iter().map(|word| word.trim_start_matches('>').parse().ok()).collect::<Option<_>>()?;
-        let sum = found.get_or_insert_with(|| vec![0; blocks.len()]);
-        if *kind != "Movable" {
-            sum.iter_mut().zip(blocks).for_each(|(sum, blocks)| *sum += blocks);
-        }
-    }
-    found
-}
-
 /// True if the features of a virtio device, as sysfs shows them, have this bit.
 pub fn has_feature(features: &str, bit: usize) -> bool {
     features.as_bytes().get(bit) == Some(&b'1')
@@ -354,14 +330,6 @@ mod tests {
         let text = "Node 0, zone      DMA      0      1\nNode 0, zone    DMA32   3543   2163\n";
         assert_eq!(buddyinfo(text, "Node 0, zone    DMA32"), Some(vec![3543, 2163]));
         assert_eq!(buddyinfo(text, "Node 0, zone   Normal"), None);
-        let types = "Free pages count per migrate type at order       0      1\n\
-                     Node    0, zone    DMA32, type    Unmovable    337    321\n\
-                     Node    0, zone    DMA32, type      Movable    309    265\n\
-                     Node    0, zone    DMA32, type   HighAtomic >100000      2\n\n\
-                     Number of blocks type     Unmovable      Movable\n\
-                     Node 0, zone    DMA32           18         1458\n";
-        assert_eq!(unmovable(types, "Node 0, zone    DMA32"), Some(vec![100_337, 323]));
-        assert_eq!(unmovable(types, "Node 0, zone   Normal"), None);
         assert!(has_feature("011001", 5) && !has_feature("011001", 0) && !has_feature("", 5));
     }
 

@@ -2,15 +2,10 @@
 //!
 //! A free block reported to the host has `PG_reported`, the same bit as `PG_uptodate`, which /proc/kpageflags
 //! shows. A read costs a system call for each 2 MiB, so only an even part of a large memory is sampled.
-//!
-//! Pages of files are movable: while a zone has room for them among its movable blocks, or the next one has,
-//! they come from no others (`ALLOC_NOFRAGMENT`, mm/page_alloc.c, 6.18). /proc/pagetypeinfo tells these apart.
-//! A read of it takes milliseconds, in which nobody else gets memory: so a close look is seldom made, and
-//! later looks take what it found.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use cawl_core::{MemoryFacts, ZoneFacts, host_text};
 
@@ -30,22 +25,10 @@ pub fn is_taken_back() -> bool {
     reporting_order().is_some()
 }
 
-/// /proc/pagetypeinfo as of the latest close look; empty where it cannot be read.
-static TYPES: Mutex<String> = Mutex::new(String::new());
-
-/// Free memory now, with the blocks that files get no pages from while there are others as they are now.
-pub fn look_closely() -> Option<MemoryFacts> {
-    if is_taken_back() {
-        *TYPES.lock().unwrap_or_else(PoisonError::into_inner) = machine::read("/proc/pagetypeinfo");
-    }
-    look()
-}
-
 /// Free memory now; None if no host takes it back.
 pub fn look() -> Option<MemoryFacts> {
     let order = *reporting_order().as_ref()?;
     let (zones, buddies) = (machine::read("/proc/zoneinfo"), machine::read("/proc/buddyinfo"));
-    let types = TYPES.lock().unwrap_or_else(PoisonError::into_inner);
     let flags = File::open("/proc/kpageflags").ok();
     let mut zones = host_text::zoneinfo(&zones);
     // The highest zone of a node is allocated from first.
@@ -53,27 +36,9 @@ pub fn look() -> Option<MemoryFacts> {
     let facts = |zone: &host_text::ZoneText| {
         let free = host_text::buddyinfo(&buddies, zone.name)?;
         let cold = flags.as_ref().and_then(|flags| reported(flags, zone, &free, order));
-        let mut facts = ZoneFacts { free, cold, low: zone.low };
-        if let Some(unmovable) = host_text::unmovable(&types, zone.name) {
-            leave_out(&mut facts, &unmovable);
-        }
-        Some(facts)
+        Some(ZoneFacts { free, cold, low: zone.low })
     };
     Some(MemoryFacts { time: machine::now(), order, zones: zones.iter().filter_map(facts).collect() })
-}
-
-/// Takes blocks of a zone out of what is free, and what they have out of what the zone keeps.
-fn leave_out(zone: &mut ZoneFacts, blocks: &[u64]) {
-    let mut pages = 0;
-    for (order, (free, left_out)) in zone.free.iter_mut().zip(blocks).enumerate() {
-        let left_out = (*left_out).min(*free);
-        *free -= left_out;
-        pages += left_out << order.min(32);
-        if let Some(cold) = zone.cold.as_mut().and_then(|cold| cold.get_mut(order)) {
-            *cold = (*cold).min(*free);
-        }
-    }
-    zone.low = zone.low.saturating_sub(pages);
 }
 
 /// `page_reporting_order`, if a balloon reports free pages to its host.
@@ -151,15 +116,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_left_out_are_not_kept_either() {
-        let mut zone = ZoneFacts { free: vec![10, 5, 4], cold: Some(vec![0, 0, 4]), low: 20 };
-        leave_out(&mut zone, &[4, 9, 1]);
-        assert_eq!(zone, ZoneFacts { free: vec![6, 0, 3], cold: Some(vec![0, 0, 3]), low: 20 - 4 - 10 - 4 });
-    }
-
-    #[test]
     fn a_look_at_this_machine() {
-        let Some(memory) = look_closely() else {
+        let Some(memory) = look() else {
             println!("SKIPPED: the host takes no free memory back");
             return;
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
-use cawl_core::{Bytes, MemoryFacts, Report};
+use cawl_core::{Bytes, Report};
 use cawl_host::free;
 use nix::unistd::geteuid;
 use rustix::net::{SocketFlags, accept_with};
@@ -256,14 +256,14 @@ async fn watch(
 
 /// Samples free memory at intervals, if the host takes it back.
 async fn watch_memory(engine: mpsc::Sender<Input>) {
-    while look_at_memory(&engine, free::look).await {
+    while look_at_memory(&engine).await {
         tokio::time::sleep(MEMORY_EVERY).await;
     }
 }
 
 /// Samples free memory; false if the host does not take it back, or the engine is gone.
-async fn look_at_memory(engine: &mpsc::Sender<Input>, look: fn() -> Option<MemoryFacts>) -> bool {
-    match tokio::task::spawn_blocking(look).await {
+async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
+    match tokio::task::spawn_blocking(free::look).await {
         Ok(Some(memory)) => engine.send(Input::Memory(Box::new(memory))).await.is_ok(),
         _ => false,
     }
@@ -275,7 +275,7 @@ async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
     loop {
         stale.notified().await;
         // A run may have begun, whose models get the state of free memory before its writes.
-        look_at_memory(&engine, free::look_closely).await;
+        look_at_memory(&engine).await;
         let Ok(facts) = tokio::task::spawn_blocking(cawl_host::facts).await else { continue };
         if engine.send(Input::Host(Box::new(facts))).await.is_err() {
             return;
