@@ -254,14 +254,12 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         let usual = |file: &File, at, bytes| bench.write_run(file, at, bytes, size);
         let fresh = typical_call(bench, &file, length, size, Some(pages), usual)?;
         let length = length.min(REWRITTEN / size * size);
-        // The second access to a folio puts it on another list (`folio_mark_accessed`, 6.18), the later ones
-        // do not.
-        let first =
-            if bench.brief { None } else { Some(typical_call(bench, &file, length, size, None, usual)?) };
-        let cached = typical_call(bench, &file, length, size, None, usual)?;
-        if size == SINGLE && bench.place.kind.has_single_pages() {
-            round.over = first.map(|first| ((first - cached) / (size as f64 / PAGE)).max(0.0));
+        if !bench.brief {
+            // The second access to a folio puts it on another list (`folio_mark_accessed`, 6.18), the later
+            // ones do not.
+            typical_call(bench, &file, length, size, None, usual)?;
         }
+        let cached = typical_call(bench, &file, length, size, None, usual)?;
         let same = |file: &File, at, bytes| bench.write_from(size, file, at, bytes, size);
         let again =
             if size < FROM_MEMORY { cached } else { typical_call(bench, &file, length, size, None, same)? };
@@ -274,7 +272,10 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         }
     }
     near(bench, &mut round)?;
-    round.jump = jump(bench, most)?;
+    if let Some([jump, over]) = jump(bench, most)? {
+        round.jump = Some(jump);
+        round.over = bench.place.kind.has_single_pages().then_some(over);
+    }
     Ok(round)
 }
 
@@ -321,8 +322,9 @@ fn near(bench: &mut Bench, round: &mut Round) -> anyhow::Result<()> {
 const JUMPS: usize = BRIEF_FILE as usize / PAGE as usize;
 
 /// What a page costs longer that lies apart from the one written before: the pages of a file in an order
-/// without a pattern, against those of another one in sequence.
-fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
+/// without a pattern, against those of another one in sequence. And what each of them costs longer when it is
+/// written over for the first time than the second time, in that order.
+fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<[f64; 2]>> {
     let size = PAGE as usize;
     if JUMPS * size > most {
         return Ok(None);
@@ -330,27 +332,36 @@ fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
     bench.go_on()?;
     bench.settle((JUMPS * size) as u64)?;
     let mut order: Vec<usize> = (0..JUMPS).collect();
-    let mut costs = [0.0; 2];
-    for cost in &mut costs {
-        let file = bench.scratch.file("jump")?;
+    let mut costs = [0.0; 4];
+    let [in_sequence, apart @ ..] = &mut costs;
+    write_pages(bench, &order, std::slice::from_mut(in_sequence))?;
+    // A regular order would be foreseen by the processor.
+    fastrand::Rng::with_seed(1).shuffle(&mut order);
+    // Within the same time, so what disturbs the one mostly disturbs the other.
+    write_pages(bench, &order, apart)?;
+    let [in_sequence, apart, over, again] = costs;
+    Ok(Some([apart - in_sequence, over - again].map(|more| more.max(0.0))))
+}
+
+/// Writes these pages of a new file again and again; what one costs each time.
+fn write_pages(bench: &mut Bench, order: &[usize], costs: &mut [f64]) -> anyhow::Result<()> {
+    let size = PAGE as usize;
+    let file = bench.scratch.file("jump")?;
+    for cost in costs {
         let mut times = Vec::with_capacity(JUMPS / GROUP);
-        for start in (0..JUMPS).step_by(GROUP) {
+        for group in order.chunks(GROUP) {
             let watch = Stopwatch::start();
-            for at in &order[start..start + GROUP] {
+            for at in group {
                 let data = &bench.data.bytes()[..size];
                 file.write_all_at(data, (at * size) as u64).with_context(no_space)?;
             }
-            times.push(watch.elapsed() / GROUP as f64);
+            times.push(watch.elapsed() / group.len() as f64);
         }
-        // Both within the same time, so what disturbs the one mostly disturbs the other.
         *cost = quantile(&times, 0.5).unwrap_or(f64::NAN);
-        drop(file);
-        bench.scratch.remove("jump");
-        // A regular order would be foreseen by the processor.
-        fastrand::Rng::with_seed(1).shuffle(&mut order);
     }
-    let [sequential, apart] = costs;
-    Ok(Some((apart - sequential).max(0.0)))
+    drop(file);
+    bench.scratch.remove("jump");
+    Ok(())
 }
 
 /// Cost of a call in a run: the mean of single calls, or of short groups of small ones. Samples of pages are

@@ -68,6 +68,8 @@ pub struct File {
     pub grown: u64,
     /// Pages that a write has gone over since they were allocated, as far as is known.
     pub over: f64,
+    /// Bytes from its begin that fallocate has given blocks.
+    pub reserved: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
     /// What of it was cached before the first call is known.

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 /// Bytes of files that have room.
 const ROOM: u64 = 16 << 20;
+/// What a copy from the last cache takes of the difference between memory and a nearer cache, and the size of
+/// files that such a one holds. At 16 MiB, writes and reads of 4 to 64 KiB took 10 to 43 % of it.
+const LAST: f64 = 0.25;
+const NEAREST: u64 = 1 << 20;
 /// Pages of a set.
 const WAYS: usize = 8;
 
@@ -23,6 +27,12 @@ impl Nearby {
     pub(super) fn new(page: u64) -> Nearby {
         let sets = (ROOM / page) as usize / WAYS;
         Nearby { sets: Arc::new(vec![[0; WAYS]; sets.next_power_of_two()]) }
+    }
+
+    /// How near the pages of a file of this size are, of which a part was found: 1 for those in a cache near
+    /// the core, 0 for those in memory.
+    pub(super) fn nearness(&self, found: f64, size: u64) -> f64 {
+        if size <= NEAREST { found } else { found * (1.0 - LAST) }
     }
 
     /// The pages of a file from `first` up to `end` are copied; what part of them was there before.

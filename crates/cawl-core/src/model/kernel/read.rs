@@ -125,6 +125,8 @@ impl Kernel {
         let strange = last > inode.size;
         inode.size = inode.size.max(last);
         let far = near < 0.5;
+        let size = inode.size;
+        let near = self.nearby.nearness(near, size);
         let byte = near * self.constants.read_hot_byte + (1.0 - near) * self.constants.read_byte;
         if strange {
             self.machine.cache.read(call.file, known_end.max(first), end);

@@ -56,8 +56,12 @@ impl Kernel {
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
         let near = self.nearby.touch(call.file, first, end);
+        let near = self.nearby.nearness(near, self.machine.cache.size(call.file));
         let passed = self.blocks_passed(call.file, first, end, latest.0);
-        call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
+        let apart = first != latest.1 && end != latest.0;
+        // What has blocks takes no place among the delayed extents (`ext4_da_map_blocks`).
+        let reserved = self.machine.cache.file(call.file).reserved;
+        call.jump = if apart && last > reserved { self.constants.jump } else { 0.0 };
         let constants = &self.constants;
         call.hot = hot;
         // Where each page is a folio of its own, a part of one takes as long as all of it.
@@ -415,6 +419,7 @@ impl Kernel {
         self.machine.cancel(file, gone);
         let inode = self.machine.cache.file_mut(file);
         inode.told |= size == 0;
+        inode.reserved = inode.reserved.min(size);
         let before = std::mem::replace(&mut inode.size, size);
         if size != before {
             self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
@@ -448,12 +453,19 @@ impl Kernel {
             self.machine.cache.set_aside(file, size.div_ceil(page), end.div_ceil(page));
         }
         let device = self.machine.cache.device(file);
-        if self.machine.devices[device].filesystem.is_in_memory()
-            && event.aux & (COLLAPSE | INSERT | PUNCH_HOLE | ZERO_RANGE) == 0
-        {
-            // Its space are the pages themselves (`shmem_fallocate`).
+        let plain = event.aux & (COLLAPSE | INSERT | PUNCH_HOLE | ZERO_RANGE) == 0;
+        if plain && offset <= self.machine.cache.file(file).reserved {
+            let inode = self.machine.cache.file_mut(file);
+            inode.reserved = inode.reserved.max(end);
+        }
+        if plain && self.machine.devices[device].filesystem.is_in_memory() {
+            // Its space are the pages themselves (`shmem_fallocate`): the first write to one is its first
+            // access.
             let first = offset / page;
+            let before = self.machine.cache.cached(file);
             self.machine.cache.read(file, first, end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT)));
+            let inode = self.machine.cache.file_mut(file);
+            inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;
         }
         self.machine.change(file, self.machine.now, true);
     }
