@@ -2,6 +2,7 @@
 # Errors of `run` for real programs: each program ROUNDS times in turn, with one profile made before the first
 # (nothing is saved).
 # Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all installed programs.
+# tar-small and sqlite-small run only if they are named: small ones, to keep their traces.
 # WHAT=writers|readers: programs that write, or programs that read, each warm (its files are in the page cache)
 # and cold (they are dropped from it; names and inodes stay).
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under
@@ -30,7 +31,7 @@ declare -A needs=(
     [tar]=tar [rsync]=rsync [cp]=cp [git]=git [sqlite-bulk]=sqlite3 [sqlite-commits]=sqlite3 [sqlite-wal]=sqlite3
     [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
     [cat]=cat [cp-r]=cp [tar-c]=tar [sqlite-index]=sqlite3 [sqlite-scan]=sqlite3 [pgbench-S]="$pg/pgbench"
-    [git-log]=git [git-status]=git [fio-seq]=fio [fio-random]=fio [fio-over]=fio
+    [tar-small]=tar [sqlite-small]=sqlite3 [git-log]=git [git-status]=git [fio-seq]=fio [fio-random]=fio [fio-over]=fio
 )
 readers=(cat cp-r tar-c sqlite-index sqlite-scan pgbench-S git-log git-status)
 case ${WHAT:-writers} in
@@ -38,6 +39,7 @@ case ${WHAT:-writers} in
         fio-seq fio-random fio-over) ;;
     readers) all=("${readers[@]/%/-cold}" "${readers[@]/%/-warm}") ;;
 esac
+[ $# = 0 ] || all+=(tar-small sqlite-small)
 programs=()
 for name in "${all[@]}"; do
     kind=${name%-cold} && kind=${kind%-warm}
@@ -67,6 +69,12 @@ prepare() {
                 cp -r ready/tree ready/git/
                 git -C ready/git add . && git -C ready/git -c user.name=n -c user.email=e commit -qm files
             } ;;
+        tar-small)
+            mkdir -p ready/small
+            for f in $(seq 300); do head -c $((f * f / 4)) /dev/urandom >ready/small/$f; done
+            tar cf ready/small.tar -C ready small ;;
+        sqlite-small)
+            { echo 'CREATE TABLE t(a INTEGER, b TEXT);'; for i in $(seq 100); do echo "INSERT INTO t VALUES($i, 'some text of a row');"; done; } >ready/small.sql ;;
         cp | cat-*) [ -e ready/big ] || head -c 1G /dev/zero >ready/big ;;
         sqlite-bulk)
             echo 'PRAGMA synchronous=NORMAL; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); CREATE INDEX i ON t(b);
@@ -114,6 +122,8 @@ clean() {
         dd-4k) command=(dd if=/dev/zero of=out/file bs=4k count=262144) ;;
         dd-dsync) command=(dd if=/dev/zero of=out/file bs=64k count=2000 oflag=dsync) ;;
         tar) command=(tar xf ready/tree.tar -C out) ;;
+        tar-small) command=(tar xf ready/small.tar -C out) ;;
+        sqlite-small) command=(sqlite3 out/db ".read ready/small.sql") ;;
         rsync) command=(rsync -a ready/tree/ out/tree/) ;;
         cp) command=(cp ready/big out/big) ;;
         cat-*) command=(cat ready/big) data=(ready/big) ;;
@@ -179,6 +189,7 @@ for round in $(seq "$rounds"); do
         # Files that are read are in the page cache, as in usual operation.
         case $name in
             tar) cat ready/tree.tar >/dev/null ;;
+            tar-small) cat ready/small.tar >/dev/null ;;
             cp) cat ready/big >/dev/null ;;
             *-cold) cache cold "${data[@]}" ;;
             *-warm) cache warm "${data[@]}" ;;

@@ -414,6 +414,7 @@ fn profile(
     put(&mut profile.calls.odd, time(memory.odd).map(Some));
     put(&mut profile.calls.folio, time(memory.folio).map(Some));
     put(&mut profile.calls.jump, time(memory.jump).map(Some));
+    put(&mut profile.calls.over, time(memory.over).map(Some));
     put(&mut profile.calls.stream, time(stream.call));
     put(&mut profile.calls.buffer, time(stream.buffer).map(Some));
     put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));

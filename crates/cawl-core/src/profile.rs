@@ -344,6 +344,10 @@ pub struct CallConstants {
     /// other nodes of the page cache's tree and of the filesystem's extents are looked up. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jump: Option<Measured<Nanos>>,
+    /// What a write costs in addition for each page that no write has gone over since it was allocated, where
+    /// each page is a folio of its own: the second access (`folio_mark_accessed`). None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Measured<Nanos>>,
     /// What a write costs in addition for each cached, clean folio that it makes dirty
     /// (`folio_account_dirtied`). None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

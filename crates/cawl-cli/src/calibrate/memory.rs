@@ -22,10 +22,22 @@ const LARGEST_FILE: u64 = 128 << 20;
 const BRIEF_FILE: u64 = 16 << 20;
 /// A call whose data the caches of most processors hold.
 const HOT: usize = 1 << 20;
-/// Calls of this size and more are timed singly, smaller ones in groups.
+/// Calls of up to this size fit between two looks at fresh pages.
 const SINGLE: usize = 64 << 10;
+/// Calls are timed in groups of so many, or of so many bytes if that is less: reading the clock and the waits
+/// for a processor leaves less of the data in the processor's caches.
 const GROUP: usize = 64;
+const GROUP_BYTES: usize = 1 << 20;
+/// Bytes of a file that are written over, where it has more: more than the caches of most processors hold.
+const REWRITTEN: usize = 64 << 20;
 const PAGE: f64 = 4096.0;
+
+/// Calls into a file, at least, and bytes of a file for calls of this size: small ones have so many that they
+/// would take too long.
+const CALLS: usize = 2048;
+const fn least(size: usize) -> usize {
+    if size < PAGE as usize { 0 } else { REWRITTEN }
+}
 
 /// What the page cache costs: times per byte and per call, in ns.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +68,8 @@ pub struct Memory {
     pub folio: Option<Estimate>,
     /// Of a write into new pages apart from the latest ones of its file.
     pub jump: Option<Estimate>,
+    /// Of a page of its own folio that is written over for the first time.
+    pub over: Option<Estimate>,
 }
 
 /// Measures the page cache.
@@ -107,15 +121,16 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of cached pages, so without the cost of an allocation.
-    let hot: Vec<Line> = rounds.iter().filter_map(|round| small(&round.cached)).collect();
+    let hot: Vec<f64> = rounds.iter().filter_map(hot).collect();
     let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
     let again: Vec<Line> = rounds.iter().filter_map(|round| large_hot(&round.again)).collect();
     let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
-    // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
-    let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
+    let single = bench.place.kind.has_single_pages();
+    let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border, single)).collect();
     let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
     let odd: Vec<f64> = rounds.iter().map(|round| round.odd).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
+    let over: Vec<f64> = rounds.iter().filter_map(|round| round.over).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold_share: (!pages.is_empty()).then(|| Measured {
@@ -126,7 +141,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         }),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
-        hot: slopes(&hot),
+        hot: Estimate::of(&hot),
         hot_large: slopes(&again),
         // The data of a brief calibration fit that cache themselves.
         hot_size: if bench.brief { None } else { hot_size(&rounds) },
@@ -136,6 +151,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         odd: Estimate::of(&odd),
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
+        over: Estimate::of(&over),
     })
 }
 
@@ -152,6 +168,7 @@ struct Round {
     /// Of one byte after a page.
     odd: f64,
     jump: Option<f64>,
+    over: Option<f64>,
 }
 
 /// The line through the calls whose data come from memory; its slope is the copy.
@@ -188,12 +205,38 @@ fn line(points: &[(f64, f64)], counts: impl Fn(f64) -> bool) -> Option<Line> {
     Line::through(&points.iter().copied().filter(|(size, _)| counts(*size)).collect::<Vec<_>>())
 }
 
-/// The intercept of calls into new pages, less that of a call. Only calls of whole pages, since several
-/// smaller ones share a folio; only warm pages, at less than `border` per byte.
-fn folio(round: &Round, border: f64) -> Option<f64> {
-    let mut whole = round.fresh.clone();
-    whole.retain(|(size, time)| *size >= PAGE && (*size < SINGLE as f64 || time / size < border));
-    Some((small(&whole)?.intercept - small(&round.near)?.intercept).max(0.0))
+/// What a byte takes of the calls whose data come from the processor's cache, into pages that do not, in the
+/// mean: of a small call more than the line through all tells, since the first bytes of a page wait longest.
+fn hot(round: &Round) -> Option<f64> {
+    let call = small(&round.near)?.intercept;
+    let of = |(size, time): &(f64, f64)| (time - call).max(0.0) / size;
+    let all: Vec<f64> = small_calls(&round.cached).map(of).collect();
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+}
+
+/// Those of whole pages whose data come from the processor's cache.
+fn small_calls(points: &[(f64, f64)]) -> impl Iterator<Item = &(f64, f64)> {
+    points.iter().filter(|(size, _)| (PAGE..FROM_MEMORY as f64).contains(size))
+}
+
+/// What a folio takes beyond its pages: of calls of one folio each, or of one a page if `single`, into new
+/// pages, what is left without the call, the copy and the pages; only warm pages, at less than `border` per
+/// byte.
+fn folio(round: &Round, border: f64, single: bool) -> Option<f64> {
+    let call = small(&round.near)?.intercept;
+    let pages = (large(&round.fresh)?.slope - large(&round.cached)?.slope).max(0.0);
+    let byte = hot(round)? + pages;
+    let warm = |(size, time): &&(f64, f64)| *size < SINGLE as f64 || time / size < border;
+    let folios = |size: f64| if single { size / PAGE } else { 1.0 };
+    let rest = |(size, time): &(f64, f64)| (time - call - size * byte) / folios(*size);
+    let all: Vec<f64> = small_calls(&round.fresh).filter(warm).map(rest).collect();
+    Some(quantile(&all, 0.5)?.max(0.0))
+}
+
+/// Bytes that a call of this size counts as: where each page is a folio of its own, all of each page.
+fn copied(bench: &Bench, size: usize) -> f64 {
+    let size = size as f64;
+    if bench.place.kind.has_single_pages() { size.max(PAGE) } else { size }
 }
 
 fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
@@ -201,7 +244,7 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
     for step in 0..SIZES.len() {
         // Another order in every round, so that no size always follows the same one.
         let size = SIZES[(step * 3 + index) % SIZES.len()];
-        let length = (size * 2048).min(most).max(size) / size * size;
+        let length = (size * CALLS).max(least(size)).min(most).max(size) / size * size;
         if length > most {
             continue;
         }
@@ -210,18 +253,29 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         let file = bench.scratch.file("memory")?;
         let usual = |file: &File, at, bytes| bench.write_run(file, at, bytes, size);
         let fresh = typical_call(bench, &file, length, size, Some(pages), usual)?;
+        let length = length.min(REWRITTEN / size * size);
+        if !bench.brief {
+            // The second access to a folio puts it on another list (`folio_mark_accessed`, 6.18), the later
+            // ones do not.
+            typical_call(bench, &file, length, size, None, usual)?;
+        }
         let cached = typical_call(bench, &file, length, size, None, usual)?;
         let same = |file: &File, at, bytes| bench.write_from(size, file, at, bytes, size);
         let again =
             if size < FROM_MEMORY { cached } else { typical_call(bench, &file, length, size, None, same)? };
         drop(file);
         bench.scratch.remove("memory");
-        round.fresh.push((size as f64, fresh));
-        round.cached.push((size as f64, cached));
-        round.again.push((size as f64, again));
+        if copied(bench, size) == size as f64 {
+            round.fresh.push((size as f64, fresh));
+            round.cached.push((size as f64, cached));
+            round.again.push((size as f64, again));
+        }
     }
     near(bench, &mut round)?;
-    round.jump = jump(bench, most)?;
+    if let Some([jump, over]) = jump(bench, most)? {
+        round.jump = Some(jump);
+        round.over = bench.place.kind.has_single_pages().then_some(over);
+    }
     Ok(round)
 }
 
@@ -257,7 +311,7 @@ fn near(bench: &mut Bench, round: &mut Round) -> anyhow::Result<()> {
         for _ in 0..REWRITES {
             times.push(bench.write_run(&file, 0, NEAR, size)? / (NEAR / size) as f64);
         }
-        round.near.push((size as f64, usual_mean(&times)));
+        round.near.push((copied(bench, size), usual_mean(&times)));
     }
     drop(file);
     bench.scratch.remove("near");
@@ -268,8 +322,9 @@ fn near(bench: &mut Bench, round: &mut Round) -> anyhow::Result<()> {
 const JUMPS: usize = BRIEF_FILE as usize / PAGE as usize;
 
 /// What a page costs longer that lies apart from the one written before: the pages of a file in an order
-/// without a pattern, against those of another one in sequence.
-fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
+/// without a pattern, against those of another one in sequence. And what each of them costs longer when it is
+/// written over for the first time than the second time, in that order.
+fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<[f64; 2]>> {
     let size = PAGE as usize;
     if JUMPS * size > most {
         return Ok(None);
@@ -277,27 +332,36 @@ fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
     bench.go_on()?;
     bench.settle((JUMPS * size) as u64)?;
     let mut order: Vec<usize> = (0..JUMPS).collect();
-    let mut costs = [0.0; 2];
-    for cost in &mut costs {
-        let file = bench.scratch.file("jump")?;
+    let mut costs = [0.0; 4];
+    let [in_sequence, apart @ ..] = &mut costs;
+    write_pages(bench, &order, std::slice::from_mut(in_sequence))?;
+    // A regular order would be foreseen by the processor.
+    fastrand::Rng::with_seed(1).shuffle(&mut order);
+    // Within the same time, so what disturbs the one mostly disturbs the other.
+    write_pages(bench, &order, apart)?;
+    let [in_sequence, apart, over, again] = costs;
+    Ok(Some([apart - in_sequence, over - again].map(|more| more.max(0.0))))
+}
+
+/// Writes these pages of a new file again and again; what one costs each time.
+fn write_pages(bench: &mut Bench, order: &[usize], costs: &mut [f64]) -> anyhow::Result<()> {
+    let size = PAGE as usize;
+    let file = bench.scratch.file("jump")?;
+    for cost in costs {
         let mut times = Vec::with_capacity(JUMPS / GROUP);
-        for start in (0..JUMPS).step_by(GROUP) {
+        for group in order.chunks(GROUP) {
             let watch = Stopwatch::start();
-            for at in &order[start..start + GROUP] {
+            for at in group {
                 let data = &bench.data.bytes()[..size];
                 file.write_all_at(data, (at * size) as u64).with_context(no_space)?;
             }
-            times.push(watch.elapsed() / GROUP as f64);
+            times.push(watch.elapsed() / group.len() as f64);
         }
-        // Both within the same time, so what disturbs the one mostly disturbs the other.
         *cost = quantile(&times, 0.5).unwrap_or(f64::NAN);
-        drop(file);
-        bench.scratch.remove("jump");
-        // A regular order would be foreseen by the processor.
-        fastrand::Rng::with_seed(1).shuffle(&mut order);
     }
-    let [sequential, apart] = costs;
-    Ok(Some((apart - sequential).max(0.0)))
+    drop(file);
+    bench.scratch.remove("jump");
+    Ok(())
 }
 
 /// Cost of a call in a run: the mean of single calls, or of short groups of small ones. Samples of pages are
@@ -310,7 +374,7 @@ fn typical_call(
     pages: Option<&mut Vec<f64>>,
     write: impl Fn(&File, u64, usize) -> anyhow::Result<f64>,
 ) -> anyhow::Result<f64> {
-    let group = if size >= SINGLE { 1 } else { GROUP };
+    let group = (GROUP_BYTES / size).clamp(1, GROUP);
     let mut times = Vec::with_capacity(length / size / group);
     for start in (0..length).step_by(size * group) {
         bench.go_on()?;
@@ -322,7 +386,7 @@ fn typical_call(
         // One sample for each 64 KiB. Large calls allocate large folios, and only large blocks of free memory
         // are ever cold.
         let looks = times.iter().map(|time| time / (size as f64 / PAGE));
-        pages.extend(looks.flat_map(|look| std::iter::repeat_n(look, size / SINGLE)));
+        pages.extend(looks.flat_map(|look| std::iter::repeat_n(look, group * size / SINGLE)));
     }
     Ok(usual_mean(&times))
 }

@@ -61,6 +61,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("the same, from memory", calls.block_far.map(time)),
         ("after 1 ms elsewhere", calls.away.map(time)),
         ("new pages apart", calls.jump.map(time)),
+        ("page written over first", calls.over.map(time)),
         ("read call", calls.read.map(time)),
         ("read at the end of a file", calls.empty_read.map(time)),
         ("read of no bytes, mode switch", calibration.extra.mode_switch.map(time)),

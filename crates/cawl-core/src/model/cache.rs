@@ -67,10 +67,12 @@ pub struct File {
     pub changed: u64,
     /// The same for its size or its blocks, which is what fdatasync cares for.
     pub grown: u64,
+    /// Pages that a write has gone over since they were allocated, as far as is known.
+    pub over: f64,
+    /// Bytes from its begin that fallocate has given blocks.
+    pub reserved: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
-    /// Bytes that all calls had copied when it was last read or written through the cache; 0: it was not.
-    copied: u64,
     /// What of it was cached before the first call is known.
     pub told: bool,
     /// Pages before its end of which nothing is on the device.
@@ -164,8 +166,6 @@ pub struct Cache {
     /// Number of files at which those long untouched are next looked for.
     sweep_at: usize,
     last: Option<(FileId, u32)>,
-    /// Bytes that calls have copied.
-    copied: u64,
     /// In a copy to look ahead with.
     lazy: Option<Box<Lazy>>,
 }

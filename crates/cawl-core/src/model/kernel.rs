@@ -21,6 +21,7 @@ mod follow;
 mod history;
 mod inode_lock;
 mod intervals;
+mod nearby;
 mod netfs;
 mod read;
 mod sync;
@@ -53,6 +54,7 @@ use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
+use nearby::Nearby;
 use netfs::Far;
 use sync::{known, waits};
 use tasks::Tasks;
@@ -88,6 +90,8 @@ pub struct Kernel {
     read_pages: ReadPages,
     /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
     untimed: LruMap<u32, ()>,
+    /// What the processor's cache has of files.
+    nearby: Nearby,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
@@ -147,6 +151,7 @@ impl Kernel {
             reads: Reads::default(),
             read_pages: ReadPages::default(),
             untimed: LruMap::default(),
+            nearby: Nearby::new(page),
             intervals: Spreads::of(profile),
             supply: None,
             memory: None,

@@ -18,9 +18,11 @@ mod device;
 mod flusher;
 mod foreign;
 mod queue;
+mod tree_log;
 
 pub use device::Device;
 pub use foreign::Foreign;
+pub use tree_log::{COPIES, LEAF};
 
 use super::cache::{Cache, Found};
 use super::share::{Completions, threshold};

@@ -107,15 +107,6 @@ impl Cache {
         self.forget();
     }
 
-    /// A file is read or written, so many bytes of it. How many bytes were copied since it last was; more than
-    /// any cache has room for, if it was not.
-    pub fn touch(&mut self, at: u32, bytes: u64) -> u64 {
-        self.copied = self.copied.saturating_add(bytes);
-        let copied = self.copied;
-        let before = std::mem::replace(&mut self.file_mut(at).copied, copied);
-        if before == 0 { u64::MAX } else { copied - before - bytes }
-    }
-
     /// A file that was met before.
     pub fn find(&self, key: FileId) -> Option<u32> {
         match self.last {

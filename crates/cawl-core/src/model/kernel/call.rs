@@ -23,9 +23,8 @@ pub(super) struct Call {
     pub(super) folio: u64,
     /// Where the time goes, in seconds.
     pub(super) spent: ByCause<f64>,
-    /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does,
-    /// and so do they.
-    pub(super) hot: (bool, bool),
+    /// What it writes comes from the processor's cache.
+    pub(super) hot: bool,
     /// By how much copying may be off, down and up, in seconds.
     pub(super) uncopied: (f64, f64),
     /// Seconds of copying that are assumed to come from the processor's cache, and how many more it takes if
@@ -38,12 +37,16 @@ pub(super) struct Call {
     pub(super) away: f64,
     /// What it costs in addition to allocate pages apart from the latest ones of the file, in seconds.
     pub(super) jump: f64,
+    /// What it costs in addition to write over pages for the first time, in seconds.
+    pub(super) over: f64,
     /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
     pub(super) idle: f64,
     /// The longest of its pauses, in seconds.
     pub(super) pause: f64,
     /// How many times it may yet find no room after a pause.
     pub(super) patience: u32,
+    /// Runs of pages that it has handed to the device.
+    pub(super) runs: u64,
     /// What of its waiting for the device were pauses, or waits for a log, in seconds.
     pub(super) held: f64,
     pub(super) work: Work,

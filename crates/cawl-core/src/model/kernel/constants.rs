@@ -29,10 +29,9 @@ pub(super) struct Constants {
     /// Of a read from the page cache, and of one at the end of the file.
     pub(super) read_call: f64,
     pub(super) empty_read: f64,
-    /// Of a byte read from the page cache: from memory, from the processor's largest cache, from a nearer one;
-    /// and of a new page to read into.
+    /// Of a byte read from the page cache: from memory and from the processor's cache; and of a new page to
+    /// read into.
     pub(super) read_byte: f64,
-    pub(super) read_cached_byte: f64,
     pub(super) read_hot_byte: f64,
     pub(super) read_fresh_page: f64,
     /// Of each folio of a read beyond its first, in the processor's cache and in memory.
@@ -57,6 +56,8 @@ pub(super) struct Constants {
     /// Of a read.
     pub(super) read_away: f64,
     pub(super) jump: f64,
+    /// Of a page that is written over for the first time.
+    pub(super) over: f64,
     /// Of a block that a write passes in a folio, with its description in the processor's cache or not, and
     /// the pages of a file for whose blocks that cache has room.
     pub(super) block_near: f64,
@@ -85,7 +86,6 @@ impl Constants {
             read_call: read_call.value.as_seconds(),
             empty_read: calls.empty_read.unwrap_or(read_call).value.as_seconds(),
             read_byte: 1.0 / read.get(),
-            read_cached_byte: (memory.hot_part() / read.get()).max(1.0 / read_hot.get()),
             read_hot_byte: 1.0 / read_hot.get(),
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
             read_folio: known(&calls.read_folio),
@@ -121,6 +121,7 @@ impl Constants {
             away: known(&profile.calls.away),
             read_away: known(&calls.read_away.or(calls.away)),
             jump: known(&profile.calls.jump),
+            over: known(&profile.calls.over),
             block_near: known(&profile.calls.block),
             block_far: known(&profile.calls.block_far.or(profile.calls.block)),
             block_cache: memory.block_cache.map_or(f64::INFINITY, |bytes| bytes.as_f64() / page as f64),

@@ -16,7 +16,6 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use super::super::cache::REQUEST;
 use super::coming::{Coming, Reader};
 use super::constants::MOST_RESIDENT;
-use super::write::{HOT_FILE, NEAR_FILE};
 use super::{Call, Kernel};
 use crate::call::{is_copied_up, is_file_read};
 use crate::cause::Cause;
@@ -119,17 +118,16 @@ impl Kernel {
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
-        let away = self.machine.cache.touch(call.file, bytes);
+        let near = self.nearby.touch(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
         // What another process has written since, or a file of no length such as those of /proc, is cached.
         let known_end = self.constants.pages_up_to(inode.size);
         let strange = last > inode.size;
         inode.size = inode.size.max(last);
-        let (byte, far) = match inode.size.max(away) {
-            away if away <= NEAR_FILE => (self.constants.read_hot_byte, false),
-            away if away <= HOT_FILE => (self.constants.read_cached_byte, false),
-            _ => (self.constants.read_byte, true),
-        };
+        let far = near < 0.5;
+        let size = inode.size;
+        let near = self.nearby.nearness(near, size);
+        let byte = near * self.constants.read_hot_byte + (1.0 - near) * self.constants.read_byte;
         if strange {
             self.machine.cache.read(call.file, known_end.max(first), end);
         }

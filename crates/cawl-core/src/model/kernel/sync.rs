@@ -10,7 +10,7 @@
 //!
 //! A function here that returns seconds has booked them under their causes.
 
-use super::super::writeback::Machine;
+use super::super::writeback::{COPIES, LEAF, Machine};
 use super::{Call, Kernel};
 use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
@@ -185,6 +185,7 @@ impl Kernel {
             }
         }
         let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
+        let leaves = if last != Last::Flush { self.write_log(call) } else { 0.0 };
         let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
         let (sum, part, fixed) = match (last, flush) {
             (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
@@ -196,7 +197,21 @@ impl Kernel {
         // A commit has the flush in it.
         call.spent[Cause::DeviceFlush] += flushing.min(fixed);
         call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
-        inode + fixed
+        inode + leaves + fixed
+    }
+
+    /// What the leaves of a log of synced files take that a sync writes beyond the first, in seconds; nothing
+    /// where there is no such log.
+    fn write_log(&mut self, call: &mut Call) -> f64 {
+        let device = &mut self.machine.devices[call.device];
+        if !device.filesystem.logs_files() {
+            return 0.0;
+        }
+        let leaves = device.tree_log.add(call.runs, call.at) - 1.0;
+        let of = self.profile.device_of(device.profiled);
+        let all = leaves * COPIES * (LEAF / of.write.value.get() + known(&of.request));
+        call.spent[Cause::Journal] += all;
+        all
     }
 
     /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit
@@ -328,6 +343,7 @@ impl Kernel {
         let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
         let pieces = self.machine.cache.pieces(call.file, first, end);
+        call.runs += pieces.requests;
         let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
         let later = pieces.folios.saturating_sub(pieces.requests * FULL_REQUEST) as f64;
         let later = if waits { later } else { 0.0 };

@@ -20,12 +20,6 @@ use crate::cause::Cause;
 use crate::profile::blocks_out;
 use cawl_wire::Event;
 
-/// Cached pages of files up to this size are in the processor's cache, too, and those of the smaller ones
-/// near its core. With caches of 1 and 32 MiB (6.18, AMD EPYC), 64 KiB at random places of a file were
-/// rewritten at 46 GB/s in up to 1 MiB, at 32 in 4 MiB, at 10 to 19 in 16 MiB, at 8 in 64 MiB, all but the
-/// fixed cost of a call.
-pub(super) const HOT_FILE: u64 = 16 << 20;
-pub(super) const NEAR_FILE: u64 = 1 << 20;
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
 const HOT_FIRST: u64 = 64 << 10;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
@@ -61,22 +55,26 @@ impl Kernel {
         self.stamp(call);
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
-        self.machine.cache.touch(call.file, bytes);
+        let near = self.nearby.touch(call.file, first, end);
+        let near = self.nearby.nearness(near, self.machine.cache.size(call.file));
         let passed = self.blocks_passed(call.file, first, end, latest.0);
-        call.jump = if first == latest.1 || end == latest.0 { 0.0 } else { self.constants.jump };
+        let apart = first != latest.1 && end != latest.0;
+        // What has blocks takes no place among the delayed extents (`ext4_da_map_blocks`).
+        let reserved = self.machine.cache.file(call.file).reserved;
+        call.jump = if apart && last > reserved { self.constants.jump } else { 0.0 };
         let constants = &self.constants;
-        let size = self.machine.cache.size(call.file);
-        call.hot = (hot, hot && size <= HOT_FILE);
-        let all = bytes as f64;
+        call.hot = hot;
+        // Where each page is a folio of its own, a part of one takes as long as all of it.
+        let single = self.machine.devices[call.device].filesystem.has_single_pages();
+        let copied = if single { (end - first) * constants.page } else { bytes };
+        let all = copied as f64;
         let from_memory = all * constants.copy_byte;
-        let from_cache = bytes.min(HOT_FIRST) as f64 * constants.hot_byte
-            + bytes.saturating_sub(HOT_FIRST) as f64 * constants.hot_large_byte;
+        let from_cache = copied.min(HOT_FIRST) as f64 * constants.hot_byte
+            + copied.saturating_sub(HOT_FIRST) as f64 * constants.hot_large_byte;
         let fresh = if hot { from_cache } else { from_memory };
-        let cached = match call.hot.1 {
-            true if size <= NEAR_FILE => all * constants.near_byte,
-            true => from_cache,
-            false => from_memory,
-        };
+        // The page to write is in that cache, too, or not.
+        let cached =
+            if hot { near * all * constants.near_byte + (1.0 - near) * from_cache } else { from_memory };
         let pages = (end - first).max(1) as f64;
         let [fresh, cached, from_memory] = [fresh, cached, from_memory].map(|all| all / pages);
         let copying = Copying { fresh, cached, from_memory };
@@ -116,6 +114,9 @@ impl Kernel {
             } else {
                 0
             };
+            if single {
+                call.over = self.first_over(call.file, until, found.fresh);
+            }
             self.spend_copy(call, until, found, copying, folios);
             fresh_pages += found.fresh;
             at += until;
@@ -153,6 +154,22 @@ impl Kernel {
         let is_latest = (folio.0..last).contains(&latest) && last == folio.1;
         let away = if is_latest { 0.0 } else { blocks_out(cached, self.constants.block_cache) };
         blocks * (near + away * (far - near))
+    }
+
+    /// What `pages` of a file, of which some are fresh, take that are written over for the first time since
+    /// they were allocated, in seconds. Which these are is not remembered, only how many: a page was as likely
+    /// written over as any other.
+    fn first_over(&mut self, file: u32, pages: u64, fresh: u64) -> f64 {
+        let inode = self.machine.cache.file_mut(file);
+        let over = pages.saturating_sub(fresh) as f64;
+        let before = (inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh) as f64;
+        inode.over = inode.over.min(before);
+        if over <= 0.0 || before <= inode.over {
+            return 0.0;
+        }
+        let first = over.min(before) * (1.0 - inode.over / before);
+        inode.over += first;
+        first * self.constants.over
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.
@@ -227,7 +244,9 @@ impl Kernel {
         let jump = if found.fresh > 0 { mem::take(&mut call.jump) } else { 0.0 };
         let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio + jump;
         let clean = found.clean as f64;
+        let first_over = mem::take(&mut call.over);
         let over_cached = over * copying.cached
+            + first_over
             + found.padding as f64 * self.constants.padding_page
             + clean * self.constants.clean_folio;
         let (mut allocated, mut cached) = (copied + new_pages, over_cached);
@@ -236,6 +255,9 @@ impl Kernel {
         call.work.copied[flushing] +=
             (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
         call.work.met.add(pages, found.fresh, found.cached);
+        if first_over > 0.0 {
+            call.work.believed[flushing] += first_over;
+        }
         // Most calls of a program that writes little at a time meet dirty pages only.
         if found.dirtied > 0 || found.fresh > 0 {
             call.work.dirtied += (found.dirtied * self.constants.page) as f64;
@@ -273,8 +295,7 @@ impl Kernel {
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
-        call.doubt.0 +=
-            doubtful(call.hot.0, fresh * copying.fresh) + doubtful(call.hot.1, over * copying.cached);
+        call.doubt.0 += doubtful(call.hot, fresh * copying.fresh + over * copying.cached);
         call.doubt.1 +=
             fresh * (copying.from_memory - copying.fresh) + over * (copying.from_memory - copying.cached);
         if self.tasks.several {
@@ -398,6 +419,7 @@ impl Kernel {
         self.machine.cancel(file, gone);
         let inode = self.machine.cache.file_mut(file);
         inode.told |= size == 0;
+        inode.reserved = inode.reserved.min(size);
         let before = std::mem::replace(&mut inode.size, size);
         if size != before {
             self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
@@ -431,12 +453,19 @@ impl Kernel {
             self.machine.cache.set_aside(file, size.div_ceil(page), end.div_ceil(page));
         }
         let device = self.machine.cache.device(file);
-        if self.machine.devices[device].filesystem.is_in_memory()
-            && event.aux & (COLLAPSE | INSERT | PUNCH_HOLE | ZERO_RANGE) == 0
-        {
-            // Its space are the pages themselves (`shmem_fallocate`).
+        let plain = event.aux & (COLLAPSE | INSERT | PUNCH_HOLE | ZERO_RANGE) == 0;
+        if plain && offset <= self.machine.cache.file(file).reserved {
+            let inode = self.machine.cache.file_mut(file);
+            inode.reserved = inode.reserved.max(end);
+        }
+        if plain && self.machine.devices[device].filesystem.is_in_memory() {
+            // Its space are the pages themselves (`shmem_fallocate`): the first write to one is its first
+            // access.
             let first = offset / page;
+            let before = self.machine.cache.cached(file);
             self.machine.cache.read(file, first, end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT)));
+            let inode = self.machine.cache.file_mut(file);
+            inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;
         }
         self.machine.change(file, self.machine.now, true);
     }

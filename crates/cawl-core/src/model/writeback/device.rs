@@ -3,6 +3,7 @@
 
 use super::INTERVAL;
 use super::queue::Queue;
+use super::tree_log::TreeLog;
 use crate::filesystem::FilesystemKind;
 use crate::model::cache::{Cleaned, REQUEST};
 use crate::model::pages::BLOCK;
@@ -105,6 +106,8 @@ pub struct Device {
     pub commit: f64,
     /// A name has changed since a folder was last synced.
     pub renamed: bool,
+    /// The log of synced files, where it has one of its own.
+    pub tree_log: TreeLog,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
