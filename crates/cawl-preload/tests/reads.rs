@@ -234,6 +234,25 @@ fn counted(command: &[&str]) -> u64 {
     said[0] - said[1]
 }
 
+/// Memory is read into page by page, twice.
+#[test]
+fn memory_that_nobody_touched_is_told_once() {
+    let Some(python) = python() else { return skipped("python3 is not installed") };
+    let (place, socket) = (dir(), dir());
+    numbers(place.path());
+    let daemon = Daemon::start(socket.path(), Answer::Welcome);
+    let script = "import mmap\nmemory = memoryview(mmap.mmap(-1, 256 * 4096))\nfile = open('in', 'rb', buffering=0)\n\
+                  for at in list(range(0, 256 * 4096, 4096)) * 2:\n file.seek(0)\n file.readinto(memory[at:at+4096])";
+    let out = daemon.command(python).args(["-c", script]).current_dir(place.path()).output().expect("run");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let sessions = daemon.finish();
+    let untouched: Vec<u32> = of_in(&sessions[0]).into_iter().map(|event| event.aux).collect();
+    assert_eq!(untouched.len(), 512);
+    // What was read before may have made looks rare; the first one that finds something ends that.
+    assert!(untouched[100..256].iter().all(|pages| *pages == 1), "{untouched:?}");
+    assert!(untouched[256..].iter().all(|pages| *pages == 0), "{untouched:?}");
+}
+
 #[test]
 fn what_programs_read_is_told_to_the_byte() {
     let python = python().map(|path| path.display().to_string());
