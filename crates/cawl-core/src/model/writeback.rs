@@ -214,7 +214,21 @@ impl Machine {
         if device.commit > 0.0 {
             device.is_due(self.now + device.commit);
         }
+        self.cache.meet(device.filesystem.is_in_memory());
         self.devices.push(device);
+    }
+
+    /// Drops from the cache what calls have taken beyond the memory that there is.
+    #[inline]
+    pub fn reclaim(&mut self) {
+        if self.cache.is_short() {
+            self.level();
+            let devices = &self.devices;
+            self.cache.reclaim(|file| {
+                let device = &devices[file.device];
+                file.submitted.saturating_sub(device.written).min(device.in_flight)
+            });
+        }
     }
 
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or

@@ -5,6 +5,17 @@ use cawl_wire::FileId;
 use super::Cache;
 use crate::model::pages::PageSet;
 
+/// Where pages that were read come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// They were in the cache already, before the model knew.
+    Cache,
+    /// From the device, or from nowhere: they are new.
+    Device,
+    /// The program has written them, and they are clean.
+    Program,
+}
+
 impl Cache {
     /// Where the pages end that are cached from `start` on, `end` at most, as far as remembered.
     pub fn cached_until(&mut self, at: u32, start: u64, end: u64) -> u64 {
@@ -49,24 +60,37 @@ impl Cache {
     }
 
     /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read.
-    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64) {
-        self.read(at, start, end);
+    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64, source: Source) {
+        self.read(at, start, end, source);
         self.file_mut(at).folios.allocated(start, end, folio);
     }
 
     /// Remembers that these pages are cached.
-    pub fn read(&mut self, at: u32, start: u64, end: u64) {
-        let file = self.file_mut(at);
+    pub fn read(&mut self, at: u32, start: u64, end: u64, source: Source) {
+        self.settle(at);
+        let file = self.files.at_mut(at as usize);
         let blocks = file.clean.blocks();
+        let mut insert = |from: u64, to: u64| {
+            let new = file.clean.insert(from, to);
+            if let Some(eviction) = &mut self.eviction
+                && new > 0
+            {
+                match source {
+                    Source::Cache => eviction.find(at, file.device, (from, to), new),
+                    Source::Device => eviction.insert(at, file.device, (from, to), new, true),
+                    Source::Program => eviction.insert(at, file.device, (from, to), new, false),
+                }
+            }
+        };
         let mut from = start;
         // Leaves out what is dirty; a read touches few pages, and what it misses costs accuracy, not truth.
         if file.dirty.count(start, end) == 0 {
-            file.clean.insert(from, end);
+            insert(from, end);
         } else {
             while from < end {
                 let to = (from + 256).min(end);
                 if file.dirty.count(from, to) == 0 {
-                    file.clean.insert(from, to);
+                    insert(from, to);
                 }
                 from = to;
             }

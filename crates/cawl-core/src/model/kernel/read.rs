@@ -13,7 +13,7 @@
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
-use super::super::cache::REQUEST;
+use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
 use super::constants::MOST_RESIDENT;
 use super::write::{HOT_FILE, NEAR_FILE};
@@ -109,7 +109,7 @@ impl Kernel {
             _ => (self.constants.read_byte, true),
         };
         if strange {
-            self.machine.cache.read(call.file, known_end.max(first), end);
+            self.machine.cache.read(call.file, known_end.max(first), end, Source::Cache);
         }
         call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
@@ -134,7 +134,7 @@ impl Kernel {
                 until = end;
             } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
-                self.machine.cache.read_ahead(call.file, at, until, FOLIO);
+                self.machine.cache.read_ahead(call.file, at, until, FOLIO, Source::Cache);
                 let missing = ((until - at) * self.constants.page) as f64;
                 call.work.source += self.speed(call, self.is_fast(call), true).apart(missing);
             } else if until == at {
@@ -158,6 +158,9 @@ impl Kernel {
         let touched = u64::from(reader.window.is_at(first));
         if first + touched < end {
             self.pass_folios(call, first + touched, end, (far, begins));
+        }
+        if !in_memory {
+            self.machine.cache.access(call.file, first, end, reader.window.latest());
         }
         reader.window.read(end - 1);
         if strange {
@@ -214,7 +217,7 @@ impl Kernel {
                 call.spent[Cause::Read] += submitting;
             }
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
-            self.machine.cache.read_ahead(call.file, first, at, folio);
+            self.machine.cache.read_ahead(call.file, first, at, folio, Source::Device);
             if is_hole {
                 self.supply_cold(call, cold.likely);
             } else {
@@ -303,7 +306,7 @@ impl Kernel {
         for range in 0..RANGES {
             if event.requested >> range & 1 == 1 {
                 let (first, end) = (range * pages, (range + 1) * pages);
-                self.machine.cache.read_ahead(file, first, end, FOLIO);
+                self.machine.cache.read_ahead(file, first, end, FOLIO, Source::Cache);
             }
         }
         self.machine.cache.file_mut(file).told = true;
@@ -349,7 +352,8 @@ impl Kernel {
         self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
         if is_new && self.in_memory(call) {
             // All that it has is cached.
-            self.machine.cache.read(file, 0, self.constants.pages_up_to(size).min(MOST_RESIDENT));
+            let pages = self.constants.pages_up_to(size).min(MOST_RESIDENT);
+            self.machine.cache.read(file, 0, pages, Source::Cache);
         }
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(size);
