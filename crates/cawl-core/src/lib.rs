@@ -145,8 +145,8 @@ pub use profile::{
     block_cache, blocks_out,
 };
 pub use record::{
-    DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome, Record,
-    RunDelay, Sample, Session, SessionEnd, Usage, Wchar, ZoneFacts,
+    DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome,
+    Record, RunDelay, Sample, Session, SessionEnd, Usage, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{

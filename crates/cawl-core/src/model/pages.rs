@@ -14,8 +14,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::block::{Block, FULL, within};
 pub use super::block::{BLOCK, pieces};
+use super::block::{Block, FULL, within};
 use super::sparse::Sparse;
 
 /// Blocks by the number of their first page over [`BLOCK`].

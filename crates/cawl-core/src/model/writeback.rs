@@ -218,16 +218,25 @@ impl Machine {
         self.devices.push(device);
     }
 
-    /// Drops from the cache what calls have taken beyond the memory that there is.
+    /// Drops from the cache what calls have taken beyond the memory that there is. Where all that could be
+    /// dropped is dirty, the flusher writes it (`shrink_inactive_list`).
     #[inline]
     pub fn reclaim(&mut self) {
         if self.cache.is_short() {
-            self.level();
-            let devices = &self.devices;
-            self.cache.reclaim(|file| {
-                let device = &devices[file.device];
-                file.submitted.saturating_sub(device.written).min(device.in_flight)
-            });
+            self.reclaim_now();
+        }
+    }
+
+    #[cold]
+    fn reclaim_now(&mut self) {
+        self.level();
+        let devices = &self.devices;
+        self.cache.reclaim(|file| {
+            let device = &devices[file.device];
+            file.submitted.saturating_sub(device.written).min(device.in_flight)
+        });
+        if self.cache.is_short() {
+            (0..self.devices.len()).for_each(|at| self.start_all(at));
         }
     }
 

@@ -24,7 +24,7 @@ const INACTIVE: usize = 0;
 const ACTIVE: usize = 1;
 /// Blocks with no page left of which it is remembered when they were reclaimed.
 const GONE: usize = 1 << 15;
-/// Blocks passed over that are looked at again each time.
+/// Blocks passed over that are looked at again each time, though they have pages that are not clean yet.
 const AGAIN: usize = 8;
 /// Entries of a list from which on those that are void are removed.
 const LEAST: usize = 64;
@@ -282,6 +282,7 @@ impl Lists {
             let new = Block::of((from, to)).without(block.here);
             let before = block.on(INACTIVE).pages();
             block.here = block.here.or(new);
+            block.reclaimed = block.reclaimed.without(new);
             let new = new.pages();
             self.lists[INACTIVE].ours += new;
             let left = new - self.lose_strangers(INACTIVE, new);
@@ -404,17 +405,23 @@ impl Lists {
 
     /// Those that were passed over and are clean now.
     fn retake_passed(&mut self, wanted: u64, files: &mut impl Reclaimable) -> u64 {
-        let mut reclaimed = 0;
-        for _ in 0..self.passed.len().min(AGAIN) {
-            let Some(entry) = self.passed.pop_front() else { break };
+        let (mut reclaimed, mut looked, mut misses) = (0, 0, 0);
+        let all = self.passed.len();
+        while looked < all
+            && misses < AGAIN
+            && reclaimed < wanted
+            && let Some(entry) = self.passed.pop_front()
+        {
+            looked += 1;
             let (got, stays) = self.reclaim_entry(entry, wanted - reclaimed, files);
             reclaimed += got;
             match stays {
-                Some(entry) if reclaimed >= wanted => {
-                    self.passed.push_front(entry);
-                    break;
+                Some(entry) if reclaimed >= wanted => self.passed.push_front(entry),
+                Some(entry) => {
+                    misses += 1;
+                    self.passed.push_back(entry);
                 }
-                stays => self.passed.extend(stays),
+                None => {}
             }
         }
         reclaimed
@@ -566,3 +573,6 @@ impl Lists {
         block.stamps[list] == stamp && !block.on(list).is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

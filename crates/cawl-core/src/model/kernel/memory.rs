@@ -23,8 +23,7 @@ impl Kernel {
             self.rooms.push((now, room));
         }
         let is_taken_back = facts.order < MemoryFacts::NOT_TAKEN_BACK;
-        let found =
-            is_taken_back.then(|| Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
+        let found = is_taken_back.then(|| Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
         let before = std::mem::replace(&mut self.memory, found);
         if self.memory_before.len() < LOOKS {
             self.memory_before.push((now, before));
