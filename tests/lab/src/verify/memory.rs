@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Record, Time, host_text};
+use cawl_core::{Bytes, CostModel, Kernel, Record, Time, host_text};
 use cawl_host::trace::TraceReader;
 use cawl_wire::FileId;
 
@@ -151,15 +151,23 @@ impl Drop for Group {
 
 /// What the kernel model has in its cache of each file at the end of a trace, in lockstep, in bytes.
 pub fn modelled(trace: &Path) -> anyhow::Result<Cached> {
-    let mut model = Kernel::new(&HostProfile::uncalibrated());
+    let records = TraceReader::open(trace)?.collect::<Result<Vec<_>, _>>()?;
+    let profile = records.iter().find_map(|record| match record {
+        Record::Profile(profile) => Some(profile),
+        _ => None,
+    });
+    let mut model = Kernel::new(profile.context("the trace has no profile")?);
     let mut names: BTreeMap<FileId, String> = BTreeMap::new();
-    for record in TraceReader::open(trace)? {
-        match record? {
-            Record::Profile(profile) => model = Kernel::new(&profile),
+    for record in &records {
+        match record {
             Record::Host(host) => model.meet_filesystems(&host.filesystems),
-            Record::Memory(memory) => model.free_memory(&memory),
-            Record::File(file) => drop(names.insert(file.file(), name_of(Path::new(&file.path)))),
-            Record::Event(event) => drop(model.follow(&event, Time(event.end()))),
+            Record::Memory(memory) => model.free_memory(memory),
+            Record::File(file) => {
+                names.insert(file.file(), name_of(Path::new(&file.path)));
+            }
+            Record::Event(event) => {
+                model.follow(event, Time(event.end()));
+            }
             _ => {}
         }
     }
