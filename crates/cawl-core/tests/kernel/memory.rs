@@ -249,6 +249,17 @@ fn files_in_memory_take_it_and_stay() {
     assert_eq!((cached(&mut program, 1), two), (300, 100));
 }
 
+/// A process that opens a file anew is told what the kernel has of it, in ranges.
+#[test]
+fn what_is_found_of_a_file_that_is_known_is_the_group_s_own() {
+    let mut program = Program::on(&group(400));
+    open(&mut program, 1, 600);
+    read(&mut program, 1, 0, 600);
+    program.call(Event { requested: u64::MAX << 20, ..range(Op::Resident, 10 * MIB, 0, 0) });
+    read(&mut program, 1, 599, 600);
+    assert_eq!(cached(&mut program, 1), 400);
+}
+
 /// A copy that looks ahead leaves the lists as they are.
 #[test]
 fn copies_reclaim_nothing() {

@@ -144,10 +144,11 @@ impl Eviction {
     }
 
     /// The same of pages that were there before.
-    pub(super) fn find(&mut self, at: u32, device: usize, (start, end): (u64, u64), new: u64) {
+    pub(super) fn find(&mut self, at: u32, device: usize, (start, end): (u64, u64)) {
         if !self.is_in_memory(device) {
             self.settle();
-            self.lists().find_before(at, start, end, new);
+            let taken = self.lists().find_before(at, start, end);
+            self.take(taken);
         }
     }
 

@@ -269,14 +269,17 @@ impl Lists {
         self.tidy();
     }
 
-    /// Pages were found here that were before the model, so many of them: it is not known for how long. They
-    /// lie before all that came since, behind those of other files. Where less is on these lists, they are on
-    /// those of another group.
-    pub(super) fn find_before(&mut self, file: u32, start: u64, end: u64, new: u64) {
-        if self.lists.iter().map(|list| list.strangers).sum::<u64>() < new {
-            return;
-        }
+    /// Pages were found in the cache that were there before the model knew. Where others of their block are
+    /// known, or were reclaimed, they are on these lists, and new there: how many. Else they are among those of
+    /// unknown files, and it is not known for how long: they lie before all that came since, behind the other
+    /// ones. Where there are not so many, they are on the lists of another group.
+    pub(super) fn find_before(&mut self, file: u32, start: u64, end: u64) -> u64 {
+        let mut taken = 0;
         for (key, from, to) in pieces(start, end) {
+            let known = self.find((file, key)).is_some();
+            if !known && self.lists.iter().map(|list| list.strangers).sum::<u64>() < to - from {
+                continue;
+            }
             let at = self.find_or_add((file, key));
             let block = &mut self.blocks[at as usize];
             let new = Block::of((from, to)).without(block.here);
@@ -284,20 +287,24 @@ impl Lists {
             block.here = block.here.or(new);
             block.reclaimed = block.reclaimed.without(new);
             let new = new.pages();
+            if known {
+                self.place(at, INACTIVE, before, new);
+                taken += new;
+                continue;
+            }
             self.lists[INACTIVE].ours += new;
             let left = new - self.lose_strangers(INACTIVE, new);
             self.lose_strangers(ACTIVE, left);
-            if new > 0 && before == 0 {
-                let entry = self.restamp(at, INACTIVE);
-                let entries = &mut self.lists[INACTIVE].entries;
-                let behind = matches!(entries.front(), Some(Entry::Strangers(_)));
-                entries.push_front(entry);
-                if behind {
-                    entries.swap(0, 1);
-                }
+            let entry = self.restamp(at, INACTIVE);
+            let entries = &mut self.lists[INACTIVE].entries;
+            let behind = matches!(entries.front(), Some(Entry::Strangers(_)));
+            entries.push_front(entry);
+            if behind {
+                entries.swap(0, 1);
             }
         }
         self.tidy();
+        taken
     }
 
     /// The pages of a file from `start` up to `end` were read (`folio_mark_accessed`).

@@ -76,7 +76,7 @@ impl Cache {
                 && new > 0
             {
                 match source {
-                    Source::Cache => eviction.find(at, file.device, (from, to), new),
+                    Source::Cache => eviction.find(at, file.device, (from, to)),
                     Source::Device => eviction.insert(at, file.device, (from, to), new, true),
                     Source::Program => eviction.insert(at, file.device, (from, to), new, false),
                 }
