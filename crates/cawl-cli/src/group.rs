@@ -8,7 +8,8 @@ use cawl_host::place::Place;
 /// The group's bounds on a run that may write at these places, and remarks for its report.
 pub fn bounds(places: &[Place], machine: DirtyLimits) -> (GroupBounds, Vec<String>) {
     let Some(group) = Group::of(None) else { return Default::default() };
-    let mut bounds = GroupBounds { limits: group.dirty_limits(machine), rates: Vec::new() };
+    let cache = group.memory.map(|memory| memory.cache());
+    let mut bounds = GroupBounds { limits: group.dirty_limits(machine), rates: Vec::new(), cache };
     let mut notes: Vec<String> = memory(&group, bounds.limits).into_iter().collect();
     for place in places {
         let Some(limit) = place.disk().and_then(|disk| group.io.iter().find(|limit| limit.dev == disk))

@@ -23,6 +23,8 @@ use crate::units::{Bytes, Rate};
 pub struct GroupMemory {
     /// Pages of files on the group's lists (`inactive_file` and `active_file` of memory.stat), in bytes.
     pub file: Bytes,
+    /// Those of them on the active list, in bytes.
+    pub active: Bytes,
     /// Those of them that are dirty or under writeback (`file_dirty`, `file_writeback`), in bytes.
     pub dirty: Bytes,
     /// What the group and all its ancestors can still take; None where none of them has a limit.
@@ -75,6 +77,15 @@ impl DirtySetting {
 }
 
 impl GroupMemory {
+    /// What the group keeps of files in memory.
+    pub fn cache(&self) -> GroupCache {
+        GroupCache {
+            room: self.headroom,
+            inactive: self.file.saturating_sub(self.active),
+            active: self.active,
+        }
+    }
+
     /// What the group may fill with file pages (`mdtc_calc_avail`), in bytes.
     pub fn available(&self, machine: &MachineMemory) -> Bytes {
         let clean = self.file.saturating_sub(self.dirty);
@@ -89,6 +100,19 @@ impl GroupMemory {
     }
 }
 
+/// What a control group keeps of files in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupCache {
+    /// What the group and all above it can still take, in bytes; None where none of them has a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Bytes>,
+    /// Pages of files on its inactive list, in bytes.
+    pub inactive: Bytes,
+    /// The same of its active one.
+    pub active: Bytes,
+}
+
 /// How its control group bounds a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupBounds {
@@ -98,12 +122,15 @@ pub struct GroupBounds {
     /// Device (`st_dev`) and most bytes written to it in a second (io.max).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<(u64, Rate)>,
+    /// Its files in memory; None where there is no group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<GroupCache>,
 }
 
 impl GroupBounds {
     /// True if the group changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.limits.is_none() && self.rates.is_empty()
+        self.limits.is_none() && self.rates.is_empty() && self.cache.is_none()
     }
 
     /// Sets them in the profile of a run; limits of a group that the profile has already are what was asked
@@ -111,6 +138,7 @@ impl GroupBounds {
     /// block/blk-throttle.c), and what the kernel knows of the device's rate is none of the group's.
     pub fn apply(&self, profile: &mut HostProfile) {
         profile.kernel.cgroup = profile.kernel.cgroup.or(self.limits);
+        profile.kernel.group = profile.kernel.group.or(self.cache);
         for (dev, most) in &self.rates {
             let mut constants = profile.device_of(*dev).clone();
             for rate in [&mut constants.writeback, &mut constants.write] {
@@ -133,7 +161,12 @@ mod tests {
     const DEFAULT: [DirtySetting; 2] = [DirtySetting::Ratio(0.1), DirtySetting::Ratio(0.2)];
 
     fn group(file: u64, dirty: u64, headroom: u64) -> GroupMemory {
-        GroupMemory { file: Bytes::mib(file), dirty: Bytes::mib(dirty), headroom: Some(Bytes::mib(headroom)) }
+        GroupMemory {
+            file: Bytes::mib(file),
+            active: Bytes::ZERO,
+            dirty: Bytes::mib(dirty),
+            headroom: Some(Bytes::mib(headroom)),
+        }
     }
 
     #[test]
@@ -191,11 +224,13 @@ mod tests {
         let before = profile.clone();
         GroupBounds::default().apply(&mut profile);
         assert_eq!(profile, before);
-        let bounds =
-            GroupBounds { limits: Some(limits), rates: vec![(7, slow), (8, Rate::mb_per_second(1e9))] };
+        let cache = Some(GroupCache { room: Some(Bytes::mib(9)), ..GroupCache::default() });
+        let rates = vec![(7, slow), (8, Rate::mb_per_second(1e9))];
+        let bounds = GroupBounds { limits: Some(limits), rates, cache };
         bounds.apply(&mut profile);
         bounds.apply(&mut profile);
         assert_eq!((profile.kernel.cgroup, profile.others.len()), (Some(limits), 2));
+        assert_eq!(profile.kernel.group, cache);
         assert_eq!((profile.device_of(7).writeback.value, profile.device_of(7).write.value), (slow, slow));
         assert_eq!((profile.device_of(8), profile.device_of(9)), (&before.device, &before.device));
         assert!(profile.check().is_ok());

@@ -35,6 +35,12 @@ pub struct ZoneText<'a> {
     pub name: &'a str,
     /// Low watermark, in pages.
     pub low: u64,
+    /// High watermark, in pages.
+    pub high: u64,
+    /// Pages beyond its watermarks that are kept from allocations that the highest zone can serve.
+    pub reserve: u64,
+    /// Pages on the node's lists of files, inactive and active; 0 but for the node's first zone.
+    pub files: [u64; 2],
     /// Number of its first page.
     pub first: u64,
     /// Pages from the first to the last one.
@@ -52,6 +58,15 @@ pub fn zoneinfo(text: &str) -> Vec<ZoneText<'_>> {
         let mut words = line.split_ascii_whitespace();
         let field = match words.next() {
             Some("low") => &mut zone.low,
+            Some("high") => &mut zone.high,
+            Some("nr_inactive_file") => &mut zone.files[0],
+            Some("nr_active_file") => &mut zone.files[1],
+            Some("protection:") => {
+                // For allocations from each zone on; the last is the highest.
+                let number = |word: &str| word.trim_matches(['(', ',', ')']).parse().ok();
+                zone.reserve = words.next_back().and_then(number).unwrap_or(0);
+                continue;
+            }
             Some("spanned") => &mut zone.spanned,
             Some("start_pfn:") => &mut zone.first,
             _ => continue,
@@ -322,10 +337,20 @@ mod tests {
 
     #[test]
     fn zones_and_their_free_blocks() {
-        let text = "Node 0, zone    DMA32\n  pages free     705576\n        min      2116\n        low      2888\n\
-                    \x20       spanned  1044480\n  start_pfn:           4096\nNode 0, zone  Movable\n        low      32\n\
-                    \x20       spanned  0\n";
-        let zone = ZoneText { name: "Node 0, zone    DMA32", low: 2888, first: 4096, spanned: 1_044_480 };
+        let text = "Node 0, zone    DMA32\n  per-node stats\n      nr_inactive_file 7\n      nr_active_file 9\n\
+                    \x20 pages free     705576\n        min      2116\n        low      2888\n        high     3660\n\
+                    \x20       spanned  1044480\n        protection: (0, 0, 21071, 21071)\n    cpu: 0\n\
+                    \x20             high:     1444\n  start_pfn:           4096\nNode 0, zone  Movable\n\
+                    \x20       low      32\n        spanned  0\n";
+        let zone = ZoneText {
+            name: "Node 0, zone    DMA32",
+            low: 2888,
+            high: 3660,
+            reserve: 21_071,
+            files: [7, 9],
+            first: 4096,
+            spanned: 1_044_480,
+        };
         assert_eq!(zoneinfo(text), [zone]);
         let text = "Node 0, zone      DMA      0      1\nNode 0, zone    DMA32   3543   2163\n";
         assert_eq!(buddyinfo(text, "Node 0, zone    DMA32"), Some(vec![3543, 2163]));

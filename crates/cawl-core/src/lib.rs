@@ -114,7 +114,7 @@ pub use call::{
     Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, moved_bytes, wchar_bytes,
 };
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
-pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
+pub use cgroup::{DirtySetting, GroupBounds, GroupCache, GroupMemory, MachineMemory};
 pub use classes::CallClass;
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
@@ -145,8 +145,8 @@ pub use profile::{
     block_cache, blocks_out,
 };
 pub use record::{
-    DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record,
-    RunDelay, Sample, Session, SessionEnd, Usage, Wchar, ZoneFacts,
+    DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome,
+    Record, RunDelay, Sample, Session, SessionEnd, Usage, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{

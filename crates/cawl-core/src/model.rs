@@ -5,6 +5,7 @@
 //! passes ([`CostModel::advance`]). It has no other source of time, and never looks at an event's
 //! duration in `step`.
 
+mod block;
 mod cache;
 pub mod cawl;
 mod folios;

@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::GroupCache;
 use crate::filesystem::FilesystemKind;
 use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate, is_zero};
@@ -474,6 +475,9 @@ pub struct KernelSettings {
     /// Both these and the machine's apply, the tighter of the two counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<DirtyLimits>,
+    /// What the control group of the traced programs keeps of files in memory; None: it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupCache>,
 }
 
 /// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory,

@@ -8,7 +8,7 @@ use crate::buffers::Language;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
-use crate::units::{Bytes, Nanos, Time};
+use crate::units::{Bytes, Nanos, Time, is_zero};
 
 /// One entry of a trace, in the order in which the analysis takes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub enum Record {
     RunDelay(RunDelay),
     /// What a block device has done.
     Device(DeviceCounters),
-    /// Free memory, where the host takes it back.
+    /// Free memory and the lists of files.
     Memory(Box<MemoryFacts>),
     /// A session ended.
     End(SessionEnd),
@@ -313,16 +313,34 @@ pub struct RunDelay {
     pub delayed: Nanos,
 }
 
-/// Free memory by size of block, as the page allocator keeps it, on a machine whose host takes it back.
+/// Memory of the machine: what is free by size of block, as the page allocator keeps it, and the lists of
+/// pages of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryFacts {
     /// When it was looked at.
     pub time: Time,
     /// Binary logarithm of the pages in the smallest blocks that are reported to the host
-    /// (`page_reporting_order`).
+    /// (`page_reporting_order`); [`MemoryFacts::NOT_TAKEN_BACK`] where none are.
     pub order: u32,
     /// The zones, in the order in which they give.
     pub zones: Vec<ZoneFacts>,
+    /// The lists of files of all control groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<ListFacts>,
+}
+
+impl MemoryFacts {
+    /// [`MemoryFacts::order`] where no host takes memory back.
+    pub const NOT_TAKEN_BACK: u32 = u32::MAX;
+}
+
+/// How many pages of files are on the kernel's lists (`nr_inactive_file`, `nr_active_file`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListFacts {
+    /// On inactive ones, in pages.
+    pub inactive: u64,
+    /// On active ones, in pages.
+    pub active: u64,
 }
 
 /// One zone's free memory.
@@ -336,6 +354,13 @@ pub struct ZoneFacts {
     pub cold: Option<Vec<u64>>,
     /// Low watermark, in pages.
     pub low: u64,
+    /// High watermark, in pages.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub high: u64,
+    /// What it keeps above its watermarks from allocations that the highest zone can serve, in pages
+    /// (`lowmem_reserve`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reserve: u64,
 }
 
 /// What a replay on another machine needs to know of the one that was traced.

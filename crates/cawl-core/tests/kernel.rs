@@ -11,6 +11,7 @@
 //! | filesystems | what differs by filesystem: files in memory, logs of files, large folios, overlays |
 //! | lock | the lock of an inode: who waits for whom |
 //! | netfs | files that are elsewhere: the policies of the page cache, requests, open and close |
+//! | memory | memory that is short: what of the page cache is dropped for what comes in |
 //! | reads | what is cached, what is read ahead, and what waits for the device |
 //! | copies | copies inside the kernel: copy_file_range, sendfile, splice |
 
@@ -20,6 +21,7 @@ mod copying;
 mod filesystems;
 mod invariants;
 mod lock;
+mod memory;
 mod netfs;
 mod reads;
 mod sync;

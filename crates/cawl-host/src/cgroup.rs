@@ -167,10 +167,10 @@ impl Level {
 
     fn memory(&self, names: Names) -> GroupMemory {
         let stat = text(&self.folder, "memory.stat");
-        let sum = |names: [&str; 2]| {
-            Bytes(names.iter().filter_map(|name| host_text::counter(&stat, name)).sum::<u64>())
-        };
-        GroupMemory { file: sum(["inactive_file", "active_file"]), dirty: sum(names.dirty), headroom: None }
+        let figure = |name: &str| Bytes(host_text::counter(&stat, name).unwrap_or(0));
+        let [inactive, active] = ["inactive_file", "active_file"].map(figure);
+        let [dirty, writeback] = names.dirty.map(figure);
+        GroupMemory { file: inactive + active, active, dirty: dirty + writeback, headroom: None }
     }
 }
 
@@ -249,6 +249,7 @@ mod tests {
         assert_eq!(group.limit(), Some(("memory.max", Bytes::mib(128))));
         let memory = GroupMemory {
             file: Bytes(129_568_768),
+            active: Bytes(8192),
             dirty: Bytes(10_813_440 + 8_388_608),
             headroom: Some(Bytes(134_217_728 - 133_730_304)),
         };

@@ -1,4 +1,5 @@
-//! Samples free memory where the host takes it back: blocks by size, and which of them were reported.
+//! Samples memory: free blocks by size, the lists of pages of files, and, where the host takes free memory
+//! back, which free blocks were reported to it.
 //!
 //! A free block reported to the host has `PG_reported`, the same bit as `PG_uptodate`, which /proc/kpageflags
 //! shows. A read costs a system call for each 2 MiB, so only an even part of a large memory is sampled.
@@ -7,7 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use cawl_core::{MemoryFacts, ZoneFacts, host_text};
+use cawl_core::{ListFacts, MemoryFacts, ZoneFacts, host_text};
 
 use crate::machine;
 
@@ -25,20 +26,24 @@ pub fn is_taken_back() -> bool {
     reporting_order().is_some()
 }
 
-/// Free memory now; None if no host takes it back.
+/// Memory now; None if the kernel does not tell.
 pub fn look() -> Option<MemoryFacts> {
-    let order = *reporting_order().as_ref()?;
+    let order = *reporting_order();
     let (zones, buddies) = (machine::read("/proc/zoneinfo"), machine::read("/proc/buddyinfo"));
-    let flags = File::open("/proc/kpageflags").ok();
+    let flags = order.and_then(|order| Some((File::open("/proc/kpageflags").ok()?, order)));
     let mut zones = host_text::zoneinfo(&zones);
+    let sum = |list: usize| zones.iter().map(|zone| zone.files[list]).sum();
+    let files = ListFacts { inactive: sum(0), active: sum(1) };
     // The highest zone of a node is allocated from first.
     zones.sort_by_key(|zone| std::cmp::Reverse(zone.first));
     let facts = |zone: &host_text::ZoneText| {
         let free = host_text::buddyinfo(&buddies, zone.name)?;
-        let cold = flags.as_ref().and_then(|flags| reported(flags, zone, &free, order));
-        Some(ZoneFacts { free, cold, low: zone.low })
+        let cold = flags.as_ref().and_then(|(flags, order)| reported(flags, zone, &free, *order));
+        Some(ZoneFacts { free, cold, low: zone.low, high: zone.high, reserve: zone.reserve })
     };
-    Some(MemoryFacts { time: machine::now(), order, zones: zones.iter().filter_map(facts).collect() })
+    let zones: Vec<ZoneFacts> = zones.iter().filter_map(facts).collect();
+    let order = order.unwrap_or(MemoryFacts::NOT_TAKEN_BACK);
+    (!zones.is_empty()).then(|| MemoryFacts { time: machine::now(), order, zones, files: Some(files) })
 }
 
 /// `page_reporting_order`, if a balloon reports free pages to its host.
@@ -117,11 +122,15 @@ mod tests {
 
     #[test]
     fn a_look_at_this_machine() {
-        let Some(memory) = look() else {
-            println!("SKIPPED: the host takes no free memory back");
-            return;
-        };
+        let memory = look().expect("every kernel has /proc/zoneinfo and /proc/buddyinfo");
         assert!(!memory.zones.is_empty());
+        assert_eq!(memory.order != MemoryFacts::NOT_TAKEN_BACK, is_taken_back());
+        let counted = machine::read("/proc/meminfo");
+        let counted = |name| host_text::meminfo(&counted, name).expect("a figure").0;
+        let told = memory.files.map(|files| (files.inactive + files.active) * machine::page().0).unwrap();
+        let lists = counted("Active(file)") + counted("Inactive(file)");
+        assert!(told.abs_diff(lists) < lists / 4 + (64 << 20), "{told} and {lists}");
+        assert!(memory.zones.iter().all(|zone| zone.low <= zone.high), "{memory:?}");
         for zone in &memory.zones {
             let Some(cold) = &zone.cold else { continue };
             assert_eq!(cold.len(), zone.free.len());

@@ -78,7 +78,7 @@ impl Daemon {
             tokio::spawn(accept(listener, asked, Arc::clone(&connections), engine.clone(), asker.clone())),
             tokio::spawn(watch(Arc::clone(&connections), engine.clone(), Arc::clone(&stale), page, pauses)),
             tokio::spawn(look_at_host(stale, engine.clone())),
-            tokio::spawn(watch_memory(engine.clone())),
+            tokio::spawn(watch_memory(Arc::clone(&connections), engine.clone())),
         ];
         Ok(Daemon { engine, asker, connections, backlog, tasks, thread })
     }
@@ -254,14 +254,17 @@ async fn watch(
     }
 }
 
-/// Samples free memory at intervals, if the host takes it back.
-async fn watch_memory(engine: mpsc::Sender<Input>) {
+/// Samples memory at intervals, while programs write or the host takes free memory back.
+async fn watch_memory(connections: Arc<Connections>, engine: mpsc::Sender<Input>) {
     while look_at_memory(&engine).await {
         tokio::time::sleep(MEMORY_EVERY).await;
+        while !connections.is_active() && !free::is_taken_back() {
+            tokio::time::sleep(MEMORY_EVERY).await;
+        }
     }
 }
 
-/// Samples free memory; false if the host does not take it back, or the engine is gone.
+/// Samples memory; false if the kernel does not tell, or the engine is gone.
 async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
     match tokio::task::spawn_blocking(free::look).await {
         Ok(Some(memory)) => engine.send(Input::Memory(Box::new(memory))).await.is_ok(),

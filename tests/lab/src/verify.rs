@@ -9,6 +9,7 @@ mod calibrate;
 pub mod causes;
 pub mod cgroup;
 mod disk;
+pub mod memory;
 mod net;
 mod tune;
 pub mod writers;
@@ -99,6 +100,7 @@ const CHECKS: &[Check] = &[
     check("strict-disk", false, writers::strict_disk),
     check("cgroup-one", false, cgroup::one),
     check("cgroup-two", false, cgroup::two),
+    check("memory", false, memory::group),
     check("causes-throttle-dd", false, |bench| causes::check(bench, "causes-throttle-dd")),
     check("causes-throttle-threads", false, |bench| causes::check(bench, "causes-throttle-threads")),
     check("causes-throttle-small", false, |bench| causes::check(bench, "causes-throttle-small")),

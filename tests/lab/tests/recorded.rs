@@ -7,6 +7,7 @@ use std::path::Path;
 use cawl_core::Bytes;
 use cawl_lab::verify::causes::{self, Account, Kind};
 use cawl_lab::verify::cgroup;
+use cawl_lab::verify::memory::{self, Cached};
 use cawl_lab::verify::writers::{Recording, Replayed};
 
 fn replayed(name: &str) -> Replayed {
@@ -79,5 +80,21 @@ fn a_writer_is_throttled_by_its_group() {
     let no_rate = cgroup::Replayed::of(&trace, |profile| profile.others.clear()).unwrap();
     for without in [no_group, no_rate] {
         assert!(without.predicted < 0.5 * run.observed, "{} of {} s", without.predicted, run.observed);
+    }
+}
+
+/// Programs that read and wrote more than the 400 MiB of their group (version 1, 6.18), or less: what the kernel
+/// had of each of their files in the end.
+#[test]
+fn the_cache_of_a_group_has_what_the_kernel_s_has() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
+    for name in ["too-long", "fits", "read-twice", "written"] {
+        let told = std::fs::read(folder.join(format!("memory-{name}.json"))).unwrap();
+        let told: Cached = serde_json::from_slice(&told).unwrap();
+        let modelled = memory::modelled(&folder.join(format!("memory-{name}.cawl"))).unwrap();
+        for (file, bytes) in told {
+            let off = modelled[&file].abs_diff(bytes) as f64 / f64::from(1 << 20);
+            assert!(off <= memory::TOLERANCE, "{name}: {file} {bytes}, and {}", modelled[&file]);
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, Bytes, Change, DirtyLimits, HostFacts, HostProfile, Ledger, Machine, OtherDevice, Ratio,
-    Record, Rewrite, TraceFacts, WhatIf, dirtyable,
+    Analysis, Bytes, Change, DirtyLimits, GroupCache, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
+    Ratio, Record, Rewrite, TraceFacts, WhatIf, dirtyable,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
@@ -181,6 +181,9 @@ fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::R
             memory.context("the trace does not tell how much memory its machine has; add --ram SIZE")?;
         machine.limits = Some(DirtyLimits::of(parts, memory));
     }
+    // An empty one, whose programs take nothing but the cache.
+    let empty = |memory| GroupCache { room: Some(memory), ..GroupCache::default() };
+    machine.profile.kernel.group = cgroup.map(empty).or(machine.profile.kernel.group);
     machine.profile.kernel.cgroup =
         cgroup.map(|memory| DirtyLimits::of(parts, memory)).or(machine.profile.kernel.cgroup);
     if let Some(limits) = machine.limits {

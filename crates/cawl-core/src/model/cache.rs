@@ -5,9 +5,11 @@
 //! remembered; clean ones up to [`CLEAN_BLOCKS`] blocks over all files, those of the file longest untouched
 //! are forgotten first. Memory is therefore bounded by what is dirty or was recently written.
 
+mod eviction;
 mod files;
 mod holes;
 mod lazy;
+mod lists;
 mod reading;
 
 use std::collections::BTreeSet;
@@ -18,9 +20,12 @@ use rustc_hash::FxHashMap;
 
 use super::folios::Folios;
 use super::pages::PageSet;
+use eviction::Eviction;
+pub use eviction::Room;
 use files::Files;
 use holes::Holes;
 use lazy::{Lazy, MET};
+pub use reading::Source;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
@@ -168,6 +173,8 @@ pub struct Cache {
     last: Option<(FileId, u32)>,
     /// In a copy to look ahead with.
     lazy: Option<Box<Lazy>>,
+    /// What is reclaimed when memory is short; None where that is not known.
+    eviction: Option<Box<Eviction>>,
 }
 
 impl Cache {
@@ -293,6 +300,10 @@ impl Cache {
                 names.free.push(at);
             }
         }
+        if let Some(eviction) = &mut self.eviction {
+            let (keys, index) = (&names.keys, &names.index);
+            eviction.forget(|at| index.get(&keys[at as usize]) != Some(&at));
+        }
         self.last = None;
     }
 
@@ -339,6 +350,9 @@ impl Cache {
         let fresh = dirtied - cached;
         if fresh > 0 {
             file.folios.allocated(start, end, folio);
+            if let Some(eviction) = &mut self.eviction {
+                eviction.insert(at, file.device, (start, end), fresh, false);
+            }
         }
         dirtied += padded;
         Found { dirtied, fresh, cached, padding, clean }
@@ -459,6 +473,10 @@ impl Cache {
         if start >= end {
             return 0;
         }
+        if let Some(eviction) = &mut self.eviction {
+            let pages = file.clean.runs_between(start, end).chain(file.dirty.runs_between(start, end));
+            eviction.leave(at, file.device, pages);
+        }
         let blocks = file.clean.blocks();
         file.clean.remove(start, end);
         self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
@@ -480,6 +498,9 @@ impl Cache {
         let blocks = file.clean.blocks();
         for (from, to) in [(start, end.min(busy.0)), (start.max(busy.1), end)] {
             if from < to {
+                if let Some(eviction) = &mut self.eviction {
+                    eviction.leave(at, file.device, file.clean.runs_between(from, to));
+                }
                 file.clean.remove(from, to);
             }
         }
@@ -525,6 +546,9 @@ impl Cache {
             file.clean.clear();
             file.folios.clear();
             file.told = false;
+            if let Some(eviction) = &mut self.eviction {
+                eviction.forget(|of| of as usize == at);
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod follow;
 mod history;
 mod inode_lock;
 mod intervals;
+mod memory;
 mod nearby;
 mod netfs;
 mod read;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::LruMap;
+use super::cache::Room;
 use super::memory::FreeMemory;
 use super::share::Bounds;
 use super::stdio::Streams;
@@ -61,12 +63,6 @@ use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
 const WRITERS: f64 = 64.0;
-
-/// Looks at free memory that are remembered at most: one a second.
-const LOOKS: usize = 16;
-
-/// Warm memory is taken as these multiples of what was found: at most, most likely, at least.
-const DOUBTS: [f64; 3] = [1.25, 1.0, 0.75];
 
 /// The kernel's model of a machine.
 #[derive(Clone, Debug)]
@@ -100,6 +96,8 @@ pub struct Kernel {
     memory: Option<Box<[FreeMemory; 3]>>,
     /// What was known before each later look at it, and when that was, until a call begins after that.
     memory_before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
+    /// Looks at memory that no call has begun after yet: when, and what was found.
+    rooms: Vec<(f64, Room)>,
     /// Most pages that a call writes.
     most: u64,
     /// For each of the machine's devices the way to its files, if they are elsewhere. Copies share it.
@@ -130,13 +128,17 @@ impl Kernel {
             hard: (limits.hard.0 / page) as f64,
             limit: (limits.hard.0 / page) as f64,
         };
-        let machine = Machine::new(
+        let mut machine = Machine::new(
             thresholds(kernel.limits),
             kernel.cgroup.map(thresholds),
             kernel.wakeup.as_seconds(),
             kernel.expire.as_seconds(),
             hz,
         );
+        if let Some(group) = &kernel.group {
+            let pages = |bytes: Bytes| bytes.0 / page;
+            machine.cache.bound(group.room.map(pages), [pages(group.inactive), pages(group.active)]);
+        }
         Kernel {
             check_interval: check_interval(machine.global.hard, kernel.cpus),
             machine,
@@ -156,6 +158,7 @@ impl Kernel {
             supply: None,
             memory: None,
             memory_before: Vec::new(),
+            rooms: Vec::new(),
             most: u64::MAX,
             networks: Arc::default(),
             profile: Arc::new(profile.clone()),
@@ -168,6 +171,13 @@ impl Kernel {
         let mut copy = self.clone();
         copy.machine.cache.look_ahead();
         copy
+    }
+
+    /// How much of a file is in the page cache, in bytes, as far as remembered.
+    pub fn cached(&mut self, file: FileId) -> Bytes {
+        self.machine.reclaim();
+        let pages = self.machine.cache.find(file).map_or(0, |file| self.machine.cache.cached(file));
+        Bytes(pages * self.constants.page)
     }
 
     /// What became of all bytes that were ever made dirty.
@@ -230,22 +240,10 @@ impl Kernel {
         self.machine.devices.len() - 1
     }
 
-    /// A long call is told when it is over. A look at free memory during it saw what it had taken by then,
-    /// which the model has yet to take: it does not count.
-    fn forget_later_looks(&mut self, at: f64) {
-        let later = self.memory_before.iter().position(|(look, _)| *look > at);
-        if let Some((_, before)) = later.map(|first| self.memory_before.swap_remove(first)) {
-            self.memory = before;
-        }
-        self.memory_before.clear();
-    }
-
     /// The call of this event, about to begin.
     fn begin(&mut self, event: &Event) -> Call {
         let at = self.seconds(event.start);
-        if !self.memory_before.is_empty() {
-            self.forget_later_looks(at);
-        }
+        self.take_looks(at);
         self.machine.advance(at);
         let thread = (event.pid, event.tid);
         self.tasks.switch(thread);
@@ -446,6 +444,7 @@ impl CostModel for Kernel {
     }
 
     fn step(&mut self, event: &Event) -> Option<Prediction> {
+        self.machine.reclaim();
         match classify(event) {
             Class::Cost => {}
             Class::Untimed => return self.stores(event),
@@ -527,12 +526,7 @@ impl CostModel for Kernel {
     }
 
     fn free_memory(&mut self, facts: &MemoryFacts) {
-        let now = self.seconds(facts.time.0);
-        let found = Some(Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
-        let before = std::mem::replace(&mut self.memory, found);
-        if self.memory_before.len() < LOOKS {
-            self.memory_before.push((now, before));
-        }
+        self.look_at_memory(facts);
     }
 
     fn in_calls_of(&mut self, chunk: Bytes) {

@@ -165,8 +165,13 @@ mod tests {
     use crate::units::Time;
 
     fn facts(free: [u64; 11], cold: Option<[u64; 11]>, low: u64) -> MemoryFacts {
-        let zone = ZoneFacts { free: free.to_vec(), cold: cold.map(|cold| cold.to_vec()), low };
-        MemoryFacts { time: Time(0), order: 9, zones: vec![zone] }
+        let zone = ZoneFacts {
+            free: free.to_vec(),
+            cold: cold.map(|cold| cold.to_vec()),
+            low,
+            ..ZoneFacts::default()
+        };
+        MemoryFacts { time: Time(0), order: 9, zones: vec![zone], files: None }
     }
 
     const MIB: f64 = 256.0;

@@ -14,12 +14,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use super::block::{BLOCK, pieces};
+use super::block::{Block, FULL, within};
 use super::sparse::Sparse;
-
-/// Pages in a block.
-pub const BLOCK: u64 = 512;
-/// A block with all its pages.
-const FULL: Block = Block([u64::MAX; 8]);
 
 /// Blocks by the number of their first page over [`BLOCK`].
 type Tree = Sparse<Block>;
@@ -42,73 +39,6 @@ pub struct PageSet {
 struct Hot {
     key: u64,
     block: Block,
-}
-
-/// One bit for each page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Block([u64; 8]);
-
-impl Block {
-    fn is_empty(&self) -> bool {
-        self.0 == [0; 8]
-    }
-
-    /// Adds the pages from `start` up to `end`; how many are new.
-    fn add(&mut self, (start, end): (u64, u64)) -> u64 {
-        let mut new = 0;
-        for (index, mask) in words(start, end) {
-            let word = &mut self.0[index];
-            new += u64::from((mask & !*word).count_ones());
-            *word |= mask;
-        }
-        new
-    }
-
-    /// Takes the pages from `start` up to `end` out; how many there were.
-    fn take(&mut self, (start, end): (u64, u64)) -> u64 {
-        let mut gone = 0;
-        for (index, mask) in words(start, end) {
-            let word = &mut self.0[index];
-            gone += u64::from((mask & *word).count_ones());
-            *word &= !mask;
-        }
-        gone
-    }
-
-    fn has(&self, page: u64) -> bool {
-        self.0[(page / 64 % 8) as usize] >> (page % 64) & 1 == 1
-    }
-
-    /// How many of the pages from `start` up to `end` are here.
-    fn count(&self, (start, end): (u64, u64)) -> u64 {
-        words(start, end).map(|(index, mask)| u64::from((mask & self.0[index]).count_ones())).sum()
-    }
-
-    /// First run of pages at or after `from`: where it begins and ends.
-    fn run(&self, from: u64) -> Option<(u64, u64)> {
-        let start = self.find(from, 0)?;
-        Some((start, self.find(start, u64::MAX).unwrap_or(BLOCK)))
-    }
-
-    /// First page at or after `from` whose bit differs from those of `flip`.
-    fn find(&self, from: u64, flip: u64) -> Option<u64> {
-        let mut index = (from / 64) as usize;
-        let mut word = (self.0.get(index)? ^ flip) & (u64::MAX << (from % 64));
-        while word == 0 {
-            index += 1;
-            word = self.0.get(index)? ^ flip;
-        }
-        Some(index as u64 * 64 + u64::from(word.trailing_zeros()))
-    }
-}
-
-/// The words of a block that hold the pages from `start` up to `end`, and which of their bits do.
-fn words(start: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
-    (start / 64..end.div_ceil(64)).map(move |index| {
-        let base = index * 64;
-        let (from, to) = (start.max(base) - base, (end - base).min(64));
-        (index as usize, (u64::MAX >> (64 - (to - from))) << from)
-    })
 }
 
 impl PageSet {
@@ -322,6 +252,15 @@ impl PageSet {
         }
     }
 
+    /// The pages of a block, by its key.
+    pub fn block(&self, key: u64) -> Block {
+        match (&self.hot, &self.tree) {
+            (Some(hot), _) if hot.key == key => hot.block,
+            _ if self.row.contains(&key) => FULL,
+            (_, tree) => tree.as_ref().and_then(|tree| tree.get(key)).copied().unwrap_or_default(),
+        }
+    }
+
     /// How many pages from `start` up to `end` are in the set.
     pub fn count(&self, start: u64, end: u64) -> u64 {
         if start >= end {
@@ -434,21 +373,6 @@ impl PageSet {
         self.lose(pages);
         pages
     }
-}
-
-/// The part of a range that lies in each block: its key, and where it begins and ends within.
-fn pieces(start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
-    let keys = if start < end { start / BLOCK..(end - 1) / BLOCK + 1 } else { 0..0 };
-    keys.map(move |key| {
-        let base = key * BLOCK;
-        (key, start.max(base) - base, (end - base).min(BLOCK))
-    })
-}
-
-/// The pages of a range that lie in the block of this key: where they begin and end within.
-fn within(key: u64, start: u64, end: u64) -> (u64, u64) {
-    let base = key * BLOCK;
-    (start.saturating_sub(base), (end - base).min(BLOCK))
 }
 
 #[cfg(test)]

@@ -124,6 +124,11 @@ impl Readahead {
         self.latest.is_some_and(|latest| index.wrapping_sub(latest) <= 1)
     }
 
+    /// The page that the latest read ended in.
+    pub fn latest(&self) -> Option<u64> {
+        self.latest
+    }
+
     /// The latest read ended in this page.
     pub fn is_at(&self, page: u64) -> bool {
         self.latest == Some(page)

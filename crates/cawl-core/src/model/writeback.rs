@@ -216,7 +216,30 @@ impl Machine {
         if device.commit > 0.0 {
             device.is_due(self.now + device.commit);
         }
+        self.cache.meet(device.filesystem.is_in_memory());
         self.devices.push(device);
+    }
+
+    /// Drops from the cache what calls have taken beyond the memory that there is. Where all that could be
+    /// dropped is dirty, the flusher writes it (`shrink_inactive_list`).
+    #[inline]
+    pub fn reclaim(&mut self) {
+        if self.cache.is_short() {
+            self.reclaim_now();
+        }
+    }
+
+    #[cold]
+    fn reclaim_now(&mut self) {
+        self.level();
+        let devices = &self.devices;
+        self.cache.reclaim(|file| {
+            let device = &devices[file.device];
+            file.submitted.saturating_sub(device.written).min(device.in_flight)
+        });
+        if self.cache.is_short() {
+            (0..self.devices.len()).for_each(|at| self.start_all(at));
+        }
     }
 
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or

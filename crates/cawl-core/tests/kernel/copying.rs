@@ -136,8 +136,8 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
     // 100 MiB in blocks of a mebibyte, then 300 MiB that the host has.
     let mut free = vec![0; 11];
     (free[8], free[10]) = (100, 75);
-    let zone = ZoneFacts { free: free.clone(), cold: Some(free), low: 0 };
-    let facts = MemoryFacts { time: Time(0), order: 9, zones: vec![zone] };
+    let zone = ZoneFacts { free: free.clone(), cold: Some(free), ..ZoneFacts::default() };
+    let facts = MemoryFacts { time: Time(0), order: 9, zones: vec![zone], files: None };
     let mut model = Kernel::new(&profile);
     model.free_memory(&facts);
     let write_all = |model: &mut Kernel, begin: u64, calls: u64| {

@@ -327,9 +327,8 @@ fn names_are_reported_where_they_cost() {
             let _ = analysis.take(&Record::Event(Event { op, duration: 200_000, ..write(start, 0, bytes) }));
         }
         let report = analysis.report();
-        let calls =
-            |op: &str| report.files[0].ops.iter().filter(move |row| row.op == op).map(move |row| row.calls);
-        assert_eq!(calls("unlink").sum::<u64>(), expected);
+        let rows = report.files[0].ops.iter().filter(|row| row.op == "unlink");
+        assert_eq!(rows.map(|row| row.calls).sum::<u64>(), expected);
         assert_eq!(report.models[0].calls, 3 + expected);
         assert_eq!(report.unmodelled.len(), 0);
     }

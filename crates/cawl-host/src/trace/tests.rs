@@ -1,7 +1,7 @@
 use std::io::{self, Cursor, Write};
 
 use cawl_core::{
-    DeviceCounters, FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session,
+    DeviceCounters, FileFacts, HostProfile, ListFacts, MemoryFacts, Nanos, Record, RunDelay, Sample, Session,
     SessionEnd, Time, Usage, ZoneFacts,
 };
 use cawl_wire::{Event, FileKind, Op, Rank, flag};
@@ -72,8 +72,10 @@ fn records(count: u64) -> Vec<Record> {
             records.push(Record::Sample(Sample { time: Time(i * 1000), dirty: i, ..Sample::default() }));
         }
     }
-    let zone = ZoneFacts { free: vec![5; 11], cold: Some(vec![1; 11]), low: 7 };
-    records.push(Record::Memory(Box::new(MemoryFacts { time: Time(count), order: 9, zones: vec![zone] })));
+    let zone = ZoneFacts { free: vec![5; 11], cold: Some(vec![1; 11]), low: 7, high: 8, reserve: 9 };
+    let files = Some(ListFacts { inactive: 10, active: 11 });
+    let facts = MemoryFacts { time: Time(count), order: 9, zones: vec![zone], files };
+    records.push(Record::Memory(Box::new(facts)));
     let (ran, delayed) = (Nanos::new(3.0), Nanos::new(4e9));
     let delay = RunDelay { pid: 7, tid: u32::MAX, from: Time(1), to: Time(count), ran, delayed };
     records.push(Record::RunDelay(delay));

@@ -1,5 +1,5 @@
 use cawl_client::protocol::{RunProcess, RunSpec};
-use cawl_core::{DirtyLimits, GroupBounds, Outcome};
+use cawl_core::{DirtyLimits, GroupBounds, GroupCache, Outcome};
 use cawl_wire::{Event, Op};
 
 use super::*;
@@ -196,7 +196,8 @@ fn what_a_group_allows_is_in_the_trace() {
     let mut engine = engine();
     let limits = DirtyLimits { background: Bytes::mib(12), hard: Bytes::mib(25) };
     let rates = vec![(7, cawl_core::Rate::mb_per_second(1.0))];
-    let group = GroupBounds { limits: Some(limits), rates };
+    let cache = Some(GroupCache { room: Some(Bytes::mib(7)), ..GroupCache::default() });
+    let group = GroupBounds { limits: Some(limits), rates, cache };
     let spec = RunSpec { group: group.clone(), ..RunSpec::default() };
     let run = engine.begin_run(&spec, Some(create_trace(&path).unwrap()), None).unwrap();
     finished(&mut engine, run);
@@ -208,7 +209,7 @@ fn what_a_group_allows_is_in_the_trace() {
     let mut wanted = engine.profile.clone();
     group.apply(&mut wanted);
     assert_eq!(profile.as_ref(), Some(&wanted));
-    assert_eq!(wanted.kernel.cgroup, Some(limits));
+    assert_eq!((wanted.kernel.cgroup, wanted.kernel.group), (Some(limits), cache));
     // The spec of a client that knows of no groups, and one that does, as they are sent.
     let spec: RunSpec = serde_json::from_str(r#"{"models":[],"profile":null,"trace":null}"#).unwrap();
     assert_eq!(spec, RunSpec::default());

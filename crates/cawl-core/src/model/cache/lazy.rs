@@ -56,6 +56,7 @@ impl Cache {
     /// This copy is to look ahead with, and not for long.
     pub fn look_ahead(&mut self) {
         self.lazy.get_or_insert_default();
+        self.eviction = None;
     }
 
     #[inline]

@@ -5,6 +5,17 @@ use cawl_wire::FileId;
 use super::Cache;
 use crate::model::pages::PageSet;
 
+/// Where pages that were read come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// They were in the cache already, before the model knew.
+    Cache,
+    /// From the device, or from nowhere: they are new.
+    Device,
+    /// The program has written them, and they are clean.
+    Program,
+}
+
 /// Marks of a file that are remembered. Every window leaves one, until a reader comes by.
 const MARKS: usize = 1 << 10;
 
@@ -63,18 +74,20 @@ impl Cache {
         self.file(at).holes.overlap(start, end)
     }
 
-    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read. The page
-    /// `mark`, if it is among them, is marked.
-    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64, mark: Option<u64>) {
-        self.read(at, start, end);
+    /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read. None of them is
+    /// marked.
+    pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64, source: Source) {
+        self.read(at, start, end, source);
         let file = self.file_mut(at);
         file.folios.allocated(start, end, folio);
         while file.take_mark(start, end).is_some() {}
-        if let Some(mark) = mark.filter(|mark| (start..end).contains(mark)) {
-            let marks = file.marks.get_or_insert_default();
-            if marks.len() < MARKS {
-                marks.insert(mark);
-            }
+    }
+
+    /// Marks a page.
+    pub fn mark(&mut self, at: u32, page: u64) {
+        let marks = self.file_mut(at).marks.get_or_insert_default();
+        if marks.len() < MARKS {
+            marks.insert(page);
         }
     }
 
@@ -86,18 +99,31 @@ impl Cache {
     }
 
     /// Remembers that these pages are cached.
-    pub fn read(&mut self, at: u32, start: u64, end: u64) {
-        let file = self.file_mut(at);
+    pub fn read(&mut self, at: u32, start: u64, end: u64, source: Source) {
+        self.settle(at);
+        let file = self.files.at_mut(at as usize);
         let blocks = file.clean.blocks();
+        let mut insert = |from: u64, to: u64| {
+            let new = file.clean.insert(from, to);
+            if let Some(eviction) = &mut self.eviction
+                && new > 0
+            {
+                match source {
+                    Source::Cache => eviction.find(at, file.device, (from, to)),
+                    Source::Device => eviction.insert(at, file.device, (from, to), new, true),
+                    Source::Program => eviction.insert(at, file.device, (from, to), new, false),
+                }
+            }
+        };
         let mut from = start;
         // Leaves out what is dirty; a read touches few pages, and what it misses costs accuracy, not truth.
         if file.dirty.count(start, end) == 0 {
-            file.clean.insert(from, end);
+            insert(from, end);
         } else {
             while from < end {
                 let to = (from + 256).min(end);
                 if file.dirty.count(from, to) == 0 {
-                    file.clean.insert(from, to);
+                    insert(from, to);
                 }
                 from = to;
             }

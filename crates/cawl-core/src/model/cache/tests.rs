@@ -180,7 +180,7 @@ proptest! {
             match what {
                 0 => drop(cache.clean(at, pages, u64::MAX)),
                 1 => drop(cache.drop_range(at, start, start + pages)),
-                2 => cache.read(at, start, start + pages),
+                2 => cache.read(at, start, start + pages, Source::Device),
                 3 => cache.file_mut(at).listed ^= true,
                 4 => copies.push(cache.clone()),
                 _ => drop(cache.dirty(at, start, start + pages, 4)),

@@ -33,6 +33,7 @@ impl Kernel {
         if classify(event).told(|| self.asks_server(event)) != Class::Cost {
             return self.step(event);
         }
+        self.machine.reclaim();
         let start = self.seconds(event.start);
         let until = self.seconds(end.0).max(start);
         if self.may_wait(event, start) {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use cawl_wire::{Event, Op, flag};
 
+use super::super::cache::Source;
 use super::sync::known;
 use super::{Call, Constants, Kernel};
 use crate::call::{changes_name_or_length, is_file_read, is_synchronous};
@@ -273,7 +274,7 @@ impl Kernel {
         let whole = self.constants.page_of(last).max(first);
         let first = first + u64::from(!self.constants.begins_page(offset));
         if first < whole {
-            self.machine.cache.read(call.file, first, whole);
+            self.machine.cache.read(call.file, first, whole, Source::Program);
         }
     }
 

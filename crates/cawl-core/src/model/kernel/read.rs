@@ -13,7 +13,7 @@
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
-use super::super::cache::REQUEST;
+use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
 use super::constants::MOST_RESIDENT;
 use super::{Call, Kernel};
@@ -129,7 +129,7 @@ impl Kernel {
         let near = self.nearby.nearness(near, size);
         let byte = near * self.constants.read_hot_byte + (1.0 - near) * self.constants.read_byte;
         if strange {
-            self.machine.cache.read(call.file, known_end.max(first), end);
+            self.machine.cache.read(call.file, known_end.max(first), end, Source::Cache);
         }
         call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
@@ -154,7 +154,7 @@ impl Kernel {
                 until = end;
             } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
-                self.machine.cache.read_ahead(call.file, at, until, FOLIO, None);
+                self.machine.cache.read_ahead(call.file, at, until, FOLIO, Source::Cache);
                 let missing = ((until - at) * self.constants.page) as f64;
                 call.work.source += self.speed(call, self.is_fast(call), true).apart(missing);
             } else if until == at {
@@ -186,6 +186,9 @@ impl Kernel {
         if first + touched < end {
             self.pass_folios(call, first + touched, end, (far, begins));
             self.read_again(call, first + touched, end);
+        }
+        if !in_memory {
+            self.machine.cache.access(call.file, first, end, reader.window.latest());
         }
         reader.window.read(end - 1);
         if strange {
@@ -248,7 +251,10 @@ impl Kernel {
             }
             self.read_pages.forget(call.file, first, at);
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
-            self.machine.cache.read_ahead(call.file, first, at, folio, window.mark);
+            self.machine.cache.read_ahead(call.file, first, at, folio, Source::Device);
+            if let Some(mark) = window.mark.filter(|mark| (first..at).contains(mark)) {
+                self.machine.cache.mark(call.file, mark);
+            }
             if is_hole {
                 self.supply_cold(call, cold.likely);
             } else {
@@ -334,7 +340,7 @@ impl Kernel {
         for range in 0..RANGES {
             if event.requested >> range & 1 == 1 {
                 let (first, end) = (range * pages, (range + 1) * pages);
-                self.machine.cache.read_ahead(file, first, end, FOLIO, None);
+                self.machine.cache.read_ahead(file, first, end, FOLIO, Source::Cache);
             }
         }
         self.machine.cache.file_mut(file).told = true;
@@ -380,7 +386,8 @@ impl Kernel {
         self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
         if is_new && self.in_memory(call) {
             // All that it has is cached.
-            self.machine.cache.read(file, 0, self.constants.pages_up_to(size).min(MOST_RESIDENT));
+            let pages = self.constants.pages_up_to(size).min(MOST_RESIDENT);
+            self.machine.cache.read(file, 0, pages, Source::Cache);
         }
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(size);

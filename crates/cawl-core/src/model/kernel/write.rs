@@ -8,7 +8,7 @@
 
 use std::mem;
 
-use super::super::cache::Found;
+use super::super::cache::{Found, Source};
 use super::super::folios::Folios;
 use super::constants::MOST_RESIDENT;
 use super::intervals::Cold;
@@ -313,39 +313,6 @@ impl Kernel {
         }
     }
 
-    /// What the host takes to supply new pages, in folios of `folio` pages.
-    pub(super) fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
-        let taken = self.allocate_pages(fresh, folio, now);
-        let [least, likely, most] = match (self.supply, taken) {
-            (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
-            (None, Some(taken)) => taken,
-            (None, None) => [0.0; 3],
-        }
-        .map(|pages| pages * self.constants.cold_page);
-        Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
-    }
-
-    /// What has lain free turns cold.
-    fn age_memory(&mut self, now: f64) {
-        self.memory.iter_mut().flat_map(|memory| memory.iter_mut()).for_each(|memory| memory.advance(now));
-    }
-
-    /// Takes free memory for `pages`, and says how many of them are cold: at least, most likely, and at most.
-    fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
-        let order = folio.min(self.most).max(1).ilog2();
-        self.age_memory(now);
-        let memory = self.memory.as_mut()?;
-        let mut found = [0.0; 3];
-        for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
-            *found = memory.take(pages as f64, order);
-        }
-        // More warm memory may lie before less of the cold.
-        if !found.is_sorted() {
-            found.sort_by(f64::total_cmp);
-        }
-        Some(found)
-    }
-
     /// Pages at the edges that are written in part and not cached are read first.
     fn read_edges(&mut self, call: &mut Call, offset: u64, last: u64) {
         let constants = &self.constants;
@@ -463,7 +430,8 @@ impl Kernel {
             // access.
             let first = offset / page;
             let before = self.machine.cache.cached(file);
-            self.machine.cache.read(file, first, end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT)));
+            let end = end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT));
+            self.machine.cache.read(file, first, end, Source::Device);
             let inode = self.machine.cache.file_mut(file);
             inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;
         }

@@ -28,6 +28,8 @@ const FILES: u64 = 8;
 pub(super) enum Why {
     Background,
     Periodic,
+    /// Reclaim has found nothing but dirty pages: all is written (`WB_REASON_VMSCAN`).
+    Reclaim,
 }
 
 /// What the flusher is doing (`struct wb_writeback_work`).

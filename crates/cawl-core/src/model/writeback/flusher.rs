@@ -16,6 +16,23 @@ impl Machine {
         }
     }
 
+    /// `wakeup_flusher_threads`: all that is dirty is written, whatever the limits.
+    pub(super) fn start_all(&mut self, at: usize) {
+        self.drain(at);
+        let now = self.now;
+        let device = &mut self.devices[at];
+        if device.dirty > 0 && device.work.is_none_or(|work| work.why != Why::Reclaim) {
+            let work =
+                device.work.unwrap_or(Work { why: Why::Reclaim, file: None, chunk: 0, dirtied_before: now });
+            device.work = Some(Work { why: Why::Reclaim, dirtied_before: now, ..work });
+            device.wakeup_at = None;
+            device.pass_began = now;
+            self.begin_estimate(at);
+            self.flush(at);
+            self.schedule();
+        }
+    }
+
     /// `wb_do_writeback`: old data if it is time, then the background.
     pub(super) fn run(&mut self, at: usize) {
         self.drain(at);
@@ -112,7 +129,7 @@ impl Machine {
         }
         if device.io.is_empty() {
             device.io = std::mem::take(&mut device.more);
-            if device.io.is_empty() && work.why == Why::Background {
+            if device.io.is_empty() && work.why != Why::Periodic {
                 // All of them, however old; those that are void are met as such.
                 device.io = std::mem::take(&mut device.dirty_list);
             }

@@ -1,0 +1,95 @@
+//! Memory as the model is told of it: what is free, what of it is cold, and how long the lists of files are.
+
+use super::super::cache::Room;
+use super::super::memory::FreeMemory;
+use super::Kernel;
+use super::intervals::Cold;
+use crate::record::MemoryFacts;
+
+/// Looks at memory that are remembered at most: one a second.
+const LOOKS: usize = 16;
+
+/// Warm memory is taken as these multiples of what was found: at most, most likely, at least.
+const DOUBTS: [f64; 3] = [1.25, 1.0, 0.75];
+
+impl Kernel {
+    /// Memory was found so.
+    pub(super) fn look_at_memory(&mut self, facts: &MemoryFacts) {
+        let now = self.seconds(facts.time.0);
+        if let Some(room) = Room::of(facts) {
+            if self.rooms.len() >= LOOKS {
+                self.rooms.remove(0);
+            }
+            self.rooms.push((now, room));
+        }
+        let is_taken_back = facts.order < MemoryFacts::NOT_TAKEN_BACK;
+        let found = is_taken_back.then(|| Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
+        let before = std::mem::replace(&mut self.memory, found);
+        if self.memory_before.len() < LOOKS {
+            self.memory_before.push((now, before));
+        }
+    }
+
+    /// A call begins at this moment, in seconds.
+    #[inline]
+    pub(super) fn take_looks(&mut self, at: f64) {
+        if !self.memory_before.is_empty() {
+            self.forget_later_looks(at);
+        }
+        if !self.rooms.is_empty() {
+            self.take_room(at);
+        }
+    }
+
+    /// A long call is told when it is over. A look at free memory during it saw what it had taken by then,
+    /// which the model has yet to take: it does not count.
+    fn forget_later_looks(&mut self, at: f64) {
+        let later = self.memory_before.iter().position(|(look, _)| *look > at);
+        if let Some((_, before)) = later.map(|first| self.memory_before.swap_remove(first)) {
+            self.memory = before;
+        }
+        self.memory_before.clear();
+    }
+
+    /// The same of how much memory there is.
+    fn take_room(&mut self, at: f64) {
+        if let Some((_, room)) = self.rooms.iter().rev().find(|(look, _)| *look <= at) {
+            let in_memory = self.machine.devices.iter().map(|device| device.filesystem.is_in_memory());
+            self.machine.cache.found_memory(*room, in_memory);
+        }
+        self.rooms.clear();
+    }
+
+    /// What the host takes to supply new pages, in folios of `folio` pages.
+    pub(super) fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
+        let taken = self.allocate_pages(fresh, folio, now);
+        let [least, likely, most] = match (self.supply, taken) {
+            (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
+            (None, Some(taken)) => taken,
+            (None, None) => [0.0; 3],
+        }
+        .map(|pages| pages * self.constants.cold_page);
+        Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
+    }
+
+    /// What has lain free turns cold.
+    pub(super) fn age_memory(&mut self, now: f64) {
+        self.memory.iter_mut().flat_map(|memory| memory.iter_mut()).for_each(|memory| memory.advance(now));
+    }
+
+    /// Takes free memory for `pages`, and says how many of them are cold: at least, most likely, and at most.
+    fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
+        let order = folio.min(self.most).max(1).ilog2();
+        self.age_memory(now);
+        let memory = self.memory.as_mut()?;
+        let mut found = [0.0; 3];
+        for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
+            *found = memory.take(pages as f64, order);
+        }
+        // More warm memory may lie before less of the cold.
+        if !found.is_sorted() {
+            found.sort_by(f64::total_cmp);
+        }
+        Some(found)
+    }
+}
