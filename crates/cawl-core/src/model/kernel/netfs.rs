@@ -51,6 +51,7 @@ pub(super) struct Network {
     unlink: f64,
     rename: f64,
     truncate: f64,
+    drop_page: f64,
     activate: f64,
     /// What makes data durable that the server has: of an fsync after writes, of one without, of a
     /// synchronous write.
@@ -113,6 +114,7 @@ impl Far {
             unlink: trip(&network.unlink, 1.0),
             rename: trip(&network.rename, 1.0),
             truncate: trip(&network.truncate, 1.0),
+            drop_page: known(&network.drop_page),
             activate: known(&network.activate),
             fsync: device.fsync.value.as_seconds(),
             flush: device.flush.unwrap_or(device.fsync).value.as_seconds(),
@@ -364,13 +366,30 @@ impl Kernel {
     fn far_open(&mut self, call: &mut Call, event: &Event, network: &Network) {
         let is_new = event.has(flag::CREATED);
         call.spend_empty_call(self.constants.open);
-        self.travel(call, 0.0, if is_new { network.create } else { network.open });
+        // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells no
+        // birth of a file, a new one looks the same.
+        let trips = match (is_new, event.has(flag::TRUNC)) {
+            (true, _) => network.create,
+            (false, true) => network.open + network.truncate,
+            (false, false) => network.open,
+        };
+        self.travel(call, 0.0, trips);
         if !network.open_keeps {
             self.far_drop(call, network);
         }
         // What is not in the cache now is on the server.
         self.machine.cache.file_mut(call.file).told |= is_new || !network.open_keeps;
-        self.opened(call, event);
+        self.dropping(call, network, |kernel, call| kernel.opened(call, event));
+    }
+
+    /// Does what takes pages of the call's file out of the cache, each of which takes time.
+    fn dropping(&mut self, call: &mut Call, network: &Network, does: impl FnOnce(&mut Kernel, &Call)) {
+        let before = self.machine.cache.cached(call.file);
+        does(self, call);
+        let gone = before.saturating_sub(self.machine.cache.cached(call.file)) as f64;
+        if gone > 0.0 {
+            call.spend_empty_call(gone * network.drop_page);
+        }
     }
 
     /// What is cached of the call's file goes; FUSE writes each dirty page of it alone and waits for that
@@ -385,7 +404,7 @@ impl Kernel {
         } else {
             self.far_flush(call, network);
         }
-        self.machine.cache.evict(call.file, 0, u64::MAX, 0);
+        self.dropping(call, network, |kernel, call| kernel.machine.cache.evict(call.file, 0, u64::MAX, 0));
         self.read_pages.forget(call.file, 0, u64::MAX);
     }
 
@@ -399,7 +418,7 @@ impl Kernel {
         self.travel(call, 0.0, trip);
         if event.takes_last_link() {
             self.read_pages.forget(call.file, 0, u64::MAX);
-            self.lose(call, event);
+            self.dropping(call, network, |kernel, call| kernel.lose(call, event));
         }
     }
 
@@ -412,7 +431,7 @@ impl Kernel {
         }
         self.travel(call, 0.0, network.truncate);
         let changes = self.machine.cache.size(call.file) != event.offset;
-        self.truncate(call.file, event.offset);
+        self.dropping(call, network, |kernel, call| kernel.truncate(call.file, event.offset));
         self.read_pages.forget(call.file, self.constants.pages_up_to(event.offset), u64::MAX);
         if is_fuse && changes {
             self.far_drop(call, network);
