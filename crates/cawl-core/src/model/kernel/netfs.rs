@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use cawl_wire::{Event, Op, flag};
 
+use super::nearby::LAST;
 use super::sync::known;
 use super::{Call, Constants, Kernel};
 use crate::call::{changes_name_or_length, is_file_read, is_synchronous};
@@ -152,8 +153,9 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
     if let Some(cached) = network.cached {
         // Measured with data in the processor's cache: what comes from memory takes as much longer as there.
         let slower = profile.memory.hot_part();
-        seen.memory.cached = cached.map(|rate| Rate::per_second(rate.get() * slower));
-        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(cached), None, network.near);
+        let hot = outside(cached, network.near);
+        seen.memory.cached = hot.map(|rate| Rate::per_second(rate.get() * slower));
+        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(hot), None, network.near);
     }
     if let Some(fresh) = network.fresh {
         // The same: both have the copy in them, which the model counts apart.
@@ -163,15 +165,23 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         seen.memory.fresh = fresh.map(|rate| Rate::per_second(1.0 / (1.0 / rate.get() + from_memory)));
     }
     if let Some(read) = network.read {
-        // Measured in the processor's cache, too.
-        let slower = profile.memory.hot_part();
-        seen.memory.read = Some(read.map(|rate| Rate::per_second(rate.get() * slower)));
+        seen.memory.read = Some(outside(read, network.read_near));
         seen.memory.read_hot = Some(network.read_near.unwrap_or(read));
         (seen.calls.read_folio, seen.calls.read_folio_far) = (None, None);
     }
     seen.calls.read = network.read_call.or(seen.calls.read);
     seen.kernel.folio = seen.kernel.page;
     seen
+}
+
+/// The rate of pages outside the processor's caches, by that of pages in its last one and near its core.
+fn outside(last: Measured<Rate>, near: Option<Measured<Rate>>) -> Measured<Rate> {
+    let near = near.map_or(0.0, |near| 1.0 / near.value.get());
+    let byte = |rate: Rate| 1.0 / rate.get();
+    last.map(|rate| match byte(rate) - near {
+        longer if near > 0.0 && longer > 0.0 => Rate::per_second(1.0 / (near + longer / LAST)),
+        _ => rate,
+    })
 }
 
 impl Kernel {
