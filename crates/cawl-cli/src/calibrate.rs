@@ -236,7 +236,9 @@ fn elsewhere(
     let (mut memory, mut stream) = (memory::Memory::default(), stream::Stream::default());
     let mut reads = None;
     if options.known.is_none() {
-        let here = Options { path: std::env::temp_dir(), ..options.clone() };
+        let is_here = |path: &PathBuf| Place::of(path).is_ok_and(|place| place.backing != Backing::Network);
+        let path = [std::env::temp_dir(), "/dev/shm".into()].into_iter().find(is_here).unwrap_or_default();
+        let here = Options { path, ..options.clone() };
         match set_up(&here, Arc::clone(&bench.signal)) {
             Ok(mut here) => {
                 here.progress.begin("page cache");

@@ -77,6 +77,8 @@ pub struct Network {
     kept: Vec<Points>,
     read_near: Vec<Points>,
     again: Vec<f64>,
+    /// Bytes of a cached file, and what removing it took.
+    removed: Vec<(f64, f64)>,
     /// fsync and close by the bytes that were dirty; fsync of a clean file.
     synced: Vec<Points>,
     closed: Vec<Points>,
@@ -316,7 +318,9 @@ fn from_the_cache(bench: &mut Bench, most: usize, network: &mut Network) -> anyh
         let length = length.min(COPIED).min(256 * size);
         near.push(typical(size, pass(length, size, &mut read)?));
     }
-    bench.scratch.remove("kept");
+    drop(reader);
+    let path = bench.scratch.path("kept");
+    network.removed.push((length as f64, timed_with_waits(|| Ok(fs::remove_file(&path)?))?));
     network.cached.push(cached);
     network.kept.push(kept);
     network.read_near.push(near);
@@ -434,6 +438,9 @@ impl Network {
         network.truncate = time(Estimate::of(&self.truncate));
         network.rename = time(Estimate::of(&self.rename));
         network.unlink = time(Estimate::of(&self.unlink));
+        let unlink = nanos(Estimate::of(&self.unlink));
+        let dropped = estimate(&self.removed, |(bytes, took)| Some((took - unlink) / (bytes / PAGE as f64)));
+        network.drop_page = time(dropped.filter(|dropped| dropped.value > 0.0));
         network.open_keeps = found.open_keeps;
         if writes_back {
             network.close_flushes = found.close_flushes;

@@ -117,6 +117,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
             ("unlink", network.unlink.map(time)),
             ("rename over a file", network.rename.map(time)),
             ("truncate", network.truncate.map(time)),
+            ("dropping a cached page", network.drop_page.map(time)),
             ("write into the cache there", network.call.map(time)),
             ("fresh pages there", network.fresh.map(rate)),
             ("cached pages there", network.cached.map(rate)),

@@ -81,6 +81,10 @@ pub struct NetworkConstants {
     /// Changing a file's length (`fuse_do_setattr`). None: `device.latency`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Measured<Nanos>>,
+    /// Taking a cached page out of the cache, as open, unlink and truncate do (`invalidate_inode_pages2`,
+    /// `truncate_inode_pages`). None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drop_page: Option<Measured<Nanos>>,
     /// A write into the page cache, without the pages. None: `calls.write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Measured<Nanos>>,
@@ -127,6 +131,7 @@ impl NetworkConstants {
             unlink: None,
             rename: None,
             truncate: None,
+            drop_page: None,
             call: None,
             fresh: None,
             cached: None,

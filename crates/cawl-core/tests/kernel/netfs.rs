@@ -214,6 +214,8 @@ fn open_asks_the_server_and_drops_what_is_clean() {
         let sent = CALL + TRIP + PAGE as f64 / WRITE;
         same(program.cost(write(0, 0, PAGE)), sent + PAGE as f64 * FRESH);
         same(program.open(PAGE), local(Op::Open) + TRIP);
+        let cut = Event { op: Op::Open, fd: 4, returned: 4, ino: 2, ..with(flag::TRUNC, 0, 0) };
+        same(program.cost(cut), local(Op::Open) + 2.0 * TRIP);
         let cached = if open_keeps { CACHED } else { FRESH };
         same(program.cost(write(0, 0, PAGE)), sent + PAGE as f64 * cached);
     }
@@ -244,6 +246,22 @@ fn names_and_lengths_are_changed_at_the_server() {
         same(program.cost(is(op, 0)), cost);
         assert_eq!(Program::on(&roomy()).call(is(op, 0)), None, "on this machine it has no law");
     }
+}
+
+/// Each page that open, truncate and unlink take out of the cache takes time.
+#[test]
+fn dropping_pages_takes_time() {
+    const DROP: f64 = 0.4e-6;
+    let mut profile = far(CachePolicy::WriteThrough);
+    let network = profile.device.network.as_mut().expect("a network");
+    network.drop_page = Some(Measured::assumed(Nanos::seconds(DROP)));
+    let mut program = Program::on(&profile);
+    program.cost(write(0, 0, 16 * PAGE));
+    same(program.open(16 * PAGE), local(Op::Open) + TRIP + 16.0 * DROP);
+    same(program.open(16 * PAGE), local(Op::Open) + TRIP);
+    program.cost(write(0, 0, 16 * PAGE));
+    same(program.cost(Event { op: Op::Truncate, ..write(0, 4 * PAGE, 0) }), TRIP + 12.0 * DROP);
+    same(program.cost(Event { op: Op::Unlink, ..write(0, 0, 0) }), TRIP + 4.0 * DROP);
 }
 
 /// FUSE writes pages alone before it drops them, when a file is opened again or gets another length; NFS sends

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const ROOM: u64 = 16 << 20;
 /// What a copy from the last cache takes of the difference between memory and a nearer cache, and the size of
 /// files that such a one holds. At 16 MiB, writes and reads of 4 to 64 KiB took 10 to 43 % of it.
-const LAST: f64 = 0.25;
+pub(super) const LAST: f64 = 0.25;
 const NEAREST: u64 = 1 << 20;
 /// Pages of a set.
 const WAYS: usize = 8;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use cawl_wire::{Event, Op, flag};
 
 use super::super::cache::Source;
+use super::nearby::LAST;
 use super::sync::known;
 use super::{Call, Constants, Kernel};
 use crate::call::{changes_name_or_length, is_file_read, is_synchronous};
@@ -52,6 +53,7 @@ pub(super) struct Network {
     unlink: f64,
     rename: f64,
     truncate: f64,
+    drop_page: f64,
     activate: f64,
     /// What makes data durable that the server has: of an fsync after writes, of one without, of a
     /// synchronous write.
@@ -114,6 +116,7 @@ impl Far {
             unlink: trip(&network.unlink, 1.0),
             rename: trip(&network.rename, 1.0),
             truncate: trip(&network.truncate, 1.0),
+            drop_page: known(&network.drop_page),
             activate: known(&network.activate),
             fsync: device.fsync.value.as_seconds(),
             flush: device.flush.unwrap_or(device.fsync).value.as_seconds(),
@@ -151,8 +154,9 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
     if let Some(cached) = network.cached {
         // Measured with data in the processor's cache: what comes from memory takes as much longer as there.
         let slower = profile.memory.hot_part();
-        seen.memory.cached = cached.map(|rate| Rate::per_second(rate.get() * slower));
-        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(cached), None, network.near);
+        let hot = outside(cached, network.near);
+        seen.memory.cached = hot.map(|rate| Rate::per_second(rate.get() * slower));
+        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(hot), None, network.near);
     }
     if let Some(fresh) = network.fresh {
         // The same: both have the copy in them, which the model counts apart.
@@ -162,15 +166,23 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         seen.memory.fresh = fresh.map(|rate| Rate::per_second(1.0 / (1.0 / rate.get() + from_memory)));
     }
     if let Some(read) = network.read {
-        // Measured in the processor's cache, too.
-        let slower = profile.memory.hot_part();
-        seen.memory.read = Some(read.map(|rate| Rate::per_second(rate.get() * slower)));
+        seen.memory.read = Some(outside(read, network.read_near));
         seen.memory.read_hot = Some(network.read_near.unwrap_or(read));
         (seen.calls.read_folio, seen.calls.read_folio_far) = (None, None);
     }
     seen.calls.read = network.read_call.or(seen.calls.read);
     seen.kernel.folio = seen.kernel.page;
     seen
+}
+
+/// The rate of pages outside the processor's caches, by that of pages in its last one and near its core.
+fn outside(last: Measured<Rate>, near: Option<Measured<Rate>>) -> Measured<Rate> {
+    let near = near.map_or(0.0, |near| 1.0 / near.value.get());
+    let byte = |rate: Rate| 1.0 / rate.get();
+    last.map(|rate| match byte(rate) - near {
+        longer if near > 0.0 && longer > 0.0 => Rate::per_second(1.0 / (near + longer / LAST)),
+        _ => rate,
+    })
 }
 
 impl Kernel {
@@ -365,13 +377,30 @@ impl Kernel {
     fn far_open(&mut self, call: &mut Call, event: &Event, network: &Network) {
         let is_new = event.has(flag::CREATED);
         call.spend_empty_call(self.constants.open);
-        self.travel(call, 0.0, if is_new { network.create } else { network.open });
+        // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells no
+        // birth of a file, a new one looks the same.
+        let trips = match (is_new, event.has(flag::TRUNC)) {
+            (true, _) => network.create,
+            (false, true) => network.open + network.truncate,
+            (false, false) => network.open,
+        };
+        self.travel(call, 0.0, trips);
         if !network.open_keeps {
             self.far_drop(call, network);
         }
         // What is not in the cache now is on the server.
         self.machine.cache.file_mut(call.file).told |= is_new || !network.open_keeps;
-        self.opened(call, event);
+        self.dropping(call, network, |kernel, call| kernel.opened(call, event));
+    }
+
+    /// Does what takes pages of the call's file out of the cache, each of which takes time.
+    fn dropping(&mut self, call: &mut Call, network: &Network, does: impl FnOnce(&mut Kernel, &Call)) {
+        let before = self.machine.cache.cached(call.file);
+        does(self, call);
+        let gone = before.saturating_sub(self.machine.cache.cached(call.file)) as f64;
+        if gone > 0.0 {
+            call.spend_empty_call(gone * network.drop_page);
+        }
     }
 
     /// What is cached of the call's file goes; FUSE writes each dirty page of it alone and waits for that
@@ -386,7 +415,7 @@ impl Kernel {
         } else {
             self.far_flush(call, network);
         }
-        self.machine.cache.evict(call.file, 0, u64::MAX, 0);
+        self.dropping(call, network, |kernel, call| kernel.machine.cache.evict(call.file, 0, u64::MAX, 0));
         self.read_pages.forget(call.file, 0, u64::MAX);
     }
 
@@ -400,7 +429,7 @@ impl Kernel {
         self.travel(call, 0.0, trip);
         if event.takes_last_link() {
             self.read_pages.forget(call.file, 0, u64::MAX);
-            self.lose(call, event);
+            self.dropping(call, network, |kernel, call| kernel.lose(call, event));
         }
     }
 
@@ -413,7 +442,7 @@ impl Kernel {
         }
         self.travel(call, 0.0, network.truncate);
         let changes = self.machine.cache.size(call.file) != event.offset;
-        self.truncate(call.file, event.offset);
+        self.dropping(call, network, |kernel, call| kernel.truncate(call.file, event.offset));
         self.read_pages.forget(call.file, self.constants.pages_up_to(event.offset), u64::MAX);
         if is_fuse && changes {
             self.far_drop(call, network);
