@@ -307,7 +307,12 @@ mod tests {
         let group = files.look().unwrap();
         assert_eq!((group.version, group.knows_writeback), (Version::One, false));
         assert_eq!(group.limit(), Some(("memory.limit_in_bytes", Bytes::mib(256))));
-        let memory = GroupMemory { file: Bytes(1024), dirty: Bytes(12288), headroom: Some(Bytes::mib(255)) };
+        let memory = GroupMemory {
+            file: Bytes(1024),
+            active: Bytes(24),
+            dirty: Bytes(12288),
+            headroom: Some(Bytes::mib(255)),
+        };
         assert_eq!(group.memory, Some(memory));
         let machine = DirtyLimits { background: Bytes(1 << 50), hard: Bytes(1 << 51) };
         assert_eq!(group.dirty_limits(machine), None);
