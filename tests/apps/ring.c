@@ -1,4 +1,5 @@
-/* Makes many small calls, in the way that the first argument names. The count is the second. */
+/* Makes many small calls, in the way that the first argument names. The count is the second, the third how to
+ * read with the way "reads". */
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +31,20 @@ static void alternating(void) {
     int other = open("/dev/null", O_WRONLY);
     for (long i = 0; i < count; i++)
         if (write(i % 2 ? other : null, "x", 1) != 1) _exit(1);
+}
+
+/* A byte at a time, from the begin of a file to its end. */
+static void reads(const char *how) {
+    int fd = open("in", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    char byte[2];
+    struct iovec parts[2] = {{byte, 1}, {byte + 1, 1}};
+    if (fd < 0 || ftruncate(fd, 2 * count)) _exit(1);
+    for (long i = 0; i < count; i++)
+        if (!strcmp(how, "read") ? read(fd, byte, 1) != 1
+            : !strcmp(how, "pread") ? pread(fd, byte, 1, i) != 1
+            : !strcmp(how, "backwards") ? pread(fd, byte, 1, count - i) != 1
+                                        : readv(fd, parts, 2) != 2)
+            _exit(1);
 }
 
 static void *calls_at_once(void *unused) {
@@ -68,6 +84,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(way, "calls")) calls(NULL);
     if (!strcmp(way, "alternating")) alternating();
+    if (argc > 3) reads(argv[3]);
     if (!strcmp(way, "killed")) {
         calls(NULL);
         raise(SIGKILL);

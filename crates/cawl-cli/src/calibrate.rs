@@ -6,6 +6,7 @@
 //! constant is measured.
 
 mod bench;
+mod beside;
 mod check;
 mod device;
 mod durable;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use cawl_core::{
-    Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, Thoroughness, Time, settled_base_rate,
+    Bytes, Estimate, HostProfile, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness, Time,
+    settled_base_rate,
 };
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::free;
@@ -144,15 +146,17 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     share(&mut bench, "reads from the page cache", 0.04, 0.0);
     let reads = unless_over(reads::measure(&mut bench))?;
     let mut device_reads = reads::DeviceReads::default();
+    let mut reads_wait = None;
     let mut device = device::Device::default();
     let mut durable = durable::Durable::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
         share(&mut bench, "device", 0.26, bytes[0]);
         device = unless_over(device::measure(&mut bench))?;
-        share(&mut bench, "reads from the device", 0.03, bytes[0]);
+        share(&mut bench, "reads from the device", 0.03, bytes[0] + 0.03);
         let per_byte = device.read.map_or(0.0, |read| read.value);
         device_reads = unless_over(reads::of_device(&mut bench, per_byte))?;
+        reads_wait = unless_over(beside::measure(&mut bench, &device, device_reads.latency))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
         let [per_byte, seek] =
             [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
@@ -181,6 +185,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     Interrupted::by(&bench.signal)?;
     let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
     put_reads(&mut profile, &reads, &device_reads);
+    put(&mut profile.device.shared_queue, shared_queue(&bench.place, reads_wait).map(Some));
     let extra = Extra {
         transfer: rate(device.transfer),
         latency: time(device.latency),
@@ -480,6 +485,17 @@ fn profile(
     profile.contradicted = 0;
     profile.learned = None;
     profile
+}
+
+/// How reads and the flusher's writes share the queue of a disk.
+fn shared_queue(place: &Place, reads_wait: Option<Estimate>) -> Option<QueueConstants> {
+    let queue = place.queue()?;
+    Some(QueueConstants {
+        reads_wait: reads_wait?.measured(|part| part.clamp(0.0, 1.0)),
+        wbt_latency: queue.wbt_latency,
+        requests: queue.requests.max(1),
+        write_cache: place.write_cache?,
+    })
 }
 
 /// What reads cost.

@@ -148,7 +148,7 @@ impl Ground {
             Some(false) => ", without a moving part",
             None => "",
         };
-        let queue = place.queue().map(|Queue { requests, segments, sectors }| {
+        let queue = place.queue().map(|Queue { requests, segments, sectors, .. }| {
             format!("{requests} requests of at most {segments} segments and {sectors}")
         });
         let named = |name: &str, value: String| (name.to_owned(), value);

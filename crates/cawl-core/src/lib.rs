@@ -141,8 +141,8 @@ pub use patterns::{
 pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
     CachePolicy, CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured,
-    MemoryConstants, NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
-    block_cache, blocks_out,
+    MemoryConstants, NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants,
+    Thoroughness, block_cache, blocks_out,
 };
 pub use record::{
     DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome,

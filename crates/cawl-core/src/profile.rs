@@ -5,8 +5,10 @@
 //! same everywhere: bytes per second, nanoseconds, bytes.
 
 mod error;
+mod growth;
 mod learned;
 mod network;
+mod queue;
 mod set;
 
 use std::sync::LazyLock;
@@ -18,8 +20,11 @@ use crate::filesystem::FilesystemKind;
 use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate, is_zero};
 pub use error::ProfileError;
+pub(crate) use growth::growth;
+pub use growth::{block_cache, blocks_out};
 pub use learned::{Kept, Learned};
 pub use network::{CachePolicy, NetworkConstants};
+pub use queue::QueueConstants;
 
 /// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
 /// (docs/CALIBRATION.md).
@@ -211,6 +216,9 @@ pub struct DeviceConstants {
     /// Largest readahead window (`queue/read_ahead_kb`), in bytes; 0: no readahead.
     #[serde(default = "readahead")]
     pub readahead: Bytes,
+    /// How reads and the flusher's writes share its queue. None: reads go first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_queue: Option<QueueConstants>,
     /// Rate at which the flusher cleans pages (`bw_writeback`); not the direct rate.
     pub writeback: Measured<Rate>,
     /// From handing a request to the device until its writer goes on, without the transfer and what comes
@@ -412,31 +420,6 @@ pub struct CallConstants {
     pub stream: Measured<Nanos>,
 }
 
-/// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18
-/// with 32 MiB of last-level cache no call took longer after 100 ms than after 10.
-const FORGOTTEN: f64 = 0.01;
-
-/// How far what comes after `seconds` of something else has grown, as a part of what it is after a
-/// millisecond: with the square root (6.18, AMD EPYC: a write of 4 KiB 10, 100, 1000 µs after another took
-/// 0.5, 1.8, 3.5 µs longer).
-pub(crate) fn growth(seconds: f64) -> f64 {
-    (seconds.clamp(0.0, FORGOTTEN) * 1e3).sqrt()
-}
-
-/// The part of a file's blocks whose descriptions are not in the processor's cache when a write to a random
-/// place of it passes them: half with `cache` bytes of it cached. A cache of many ways turns over within a
-/// factor of two of size: on 6.18 with 32 MiB, a part of 0, 0.07, 0.5 and 0.94 with 64, 128, 256 and 512 MiB.
-pub fn blocks_out(cached: f64, cache: f64) -> f64 {
-    1.0 / (1.0 + (cache / cached).powi(BLOCKS_OUT))
-}
-
-/// The `cache` of [`blocks_out`], by the part that was out.
-pub fn block_cache(cached: f64, out: f64) -> f64 {
-    cached * (1.0 / out - 1.0).powf(1.0 / f64::from(BLOCKS_OUT))
-}
-
-const BLOCKS_OUT: i32 = 4;
-
 impl CallConstants {
     /// What each path through the kernel costs in addition after so long of something else ([`away`]).
     ///
@@ -594,6 +577,11 @@ impl HostProfile {
             (
                 self.devices().all(|device| device.network.as_ref().is_none_or(NetworkConstants::is_sound)),
                 "a request over the network has no bytes, or none is under way",
+            ),
+            (
+                self.devices()
+                    .all(|device| device.shared_queue.as_ref().is_none_or(QueueConstants::is_sound)),
+                "reads wait for no part of the writes, or a queue holds no request",
             ),
             (self.learned.as_ref().is_none_or(Learned::is_sound), "a learned value is no number or negative"),
         ];

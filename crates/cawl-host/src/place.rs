@@ -27,7 +27,7 @@ pub enum Backing {
 }
 
 /// Limits of a device's request queue (/sys/block/DEVICE/queue).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Queue {
     /// Requests that it holds (`nr_requests`).
     pub requests: u64,
@@ -35,6 +35,8 @@ pub struct Queue {
     pub segments: u64,
     /// Bytes of a request (`max_sectors_kb`).
     pub sectors: Bytes,
+    /// Latency of reads above which writes are throttled (`wbt_lat_usec`); zero where that is off or unknown.
+    pub wbt_latency: Nanos,
 }
 
 /// A folder's filesystem and device.
@@ -139,6 +141,7 @@ impl Place {
             requests: limit("nr_requests")?,
             segments: limit("max_segments")?,
             sectors: Bytes(limit("max_sectors_kb")?.saturating_mul(1 << 10)),
+            wbt_latency: Nanos::new(limit("wbt_lat_usec").unwrap_or(0) as f64 * 1e3),
         })
     }
 

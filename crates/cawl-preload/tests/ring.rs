@@ -3,8 +3,8 @@
 
 use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, Session, dir};
-use cawl_wire::Op;
 use cawl_wire::ring::{CHUNK_CELLS, CHUNKS, WHOLE_CELLS};
+use cawl_wire::{Event, Op};
 use std::process::Output;
 
 /// What one ring holds of calls that are told whole, and of ones that go on as the one before.
@@ -67,6 +67,34 @@ fn what_does_not_fit_is_counted() {
         // The close at the end, if there is one, does not fit either.
         let lost = session.dropped as usize + writes(session) - count;
         assert!(lost <= 1, "{way}: {} dropped of {count}, {} seen", session.dropped, writes(session));
+    }
+}
+
+/// Cells that so many reads of a file take, without moments of time, which come whenever some is over.
+fn cells(how: &str, count: usize) -> u64 {
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let mut command = daemon.command(app("ring"));
+    let out =
+        command.args(["reads", &count.to_string(), how]).current_dir(place.path()).output().expect("run");
+    assert!(out.status.success(), "{how}: {out:?}");
+    let sessions = daemon.finish();
+    let session = &sessions[0];
+    let read = |event: &&Event| matches!(event.op, Op::Read | Op::Pread) && event.returned > 0;
+    assert_eq!(session.about("/in").into_iter().filter(read).count(), count, "{how}");
+    session.cells - session.moments * u64::from(WHOLE_CELLS)
+}
+
+/// A read that goes on where the one before ended is told in one cell, any other one whole.
+#[test]
+fn reads_in_sequence_take_a_cell_each() {
+    if !shared() {
+        return;
+    }
+    const MORE: usize = 5000;
+    for (how, of_each) in [("read", 1), ("pread", 1), ("readv", 1), ("backwards", WHOLE_CELLS)] {
+        let more = cells(how, 10 + MORE / of_each as usize) - cells(how, 10);
+        assert_eq!(more, (MORE / of_each as usize) as u64 * u64::from(of_each), "{how}");
     }
 }
 

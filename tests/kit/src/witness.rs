@@ -50,6 +50,11 @@ pub struct Session {
     pub ringed: bool,
     /// Rings that were ever used.
     pub slots: usize,
+    /// Cells of its rings that were used, those of names, of moments of time and of the ends of chunks
+    /// included.
+    pub cells: u64,
+    /// Moments of time in its rings, six cells each.
+    pub moments: u64,
 }
 
 impl Session {
@@ -283,6 +288,7 @@ struct Found {
     renamed: Vec<String>,
     /// Events about files that their own ring had not named.
     nameless: usize,
+    moments: u64,
 }
 
 impl Rings {
@@ -293,6 +299,17 @@ impl Rings {
         assert!(memory.read(0, &mut bytes));
         let header = RingHeader::decode(&bytes, length).expect("header");
         Rings { memory, header, followers: Vec::new(), found: Found::default() }
+    }
+
+    fn tail(&self, slot: u32) -> Position {
+        Position::unpack(self.word(self.header.control(slot) + ring::TAIL_AT as u64))
+    }
+
+    /// Cells that were ever written, or left out at the end of a chunk.
+    fn cells(&self) -> u64 {
+        let before = |tail: Position| u64::from(tail.chunk - Position::START.chunk);
+        let of = |tail: Position| before(tail) * u64::from(ring::CHUNK_CELLS) + u64::from(tail.cell);
+        (0..self.followers.len() as u32).map(|slot| of(self.tail(slot))).sum()
     }
 
     fn word(&self, at: u64) -> u64 {
@@ -307,7 +324,7 @@ impl Rings {
         }
         let mut cells = vec![[0; ring::CELL_LEN]; ring::CHUNK_CELLS as usize];
         for slot in 0..self.followers.len() {
-            let tail = Position::unpack(self.word(self.header.control(slot as u32) + ring::TAIL_AT as u64));
+            let tail = self.tail(slot as u32);
             let follower = &mut self.followers[slot];
             loop {
                 let read = follower.read(&self.memory, self.header, tail, &mut cells, &mut self.found);
@@ -345,7 +362,9 @@ impl Taker for Found {
         }
     }
 
-    fn anchor(&mut self, _anchor: Anchor) {}
+    fn anchor(&mut self, _anchor: Anchor) {
+        self.moments += 1;
+    }
 
     fn damaged(&mut self) {
         panic!("a damaged record");
@@ -400,6 +419,8 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
         let rings = rings.join().expect("rings");
         session.ringed = true;
         session.slots = rings.followers.len();
+        session.cells = rings.cells();
+        session.moments = rings.found.moments;
         session.dropped = session.dropped.max(rings.word(ring::DROPPED_AT as u64));
         session.renamed.extend(rings.found.renamed);
         session.files.extend(rings.found.files);

@@ -28,6 +28,7 @@ mod law;
 mod leftovers;
 mod net;
 mod overhead;
+pub mod reader;
 pub mod real;
 mod spec;
 mod stand;

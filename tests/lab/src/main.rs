@@ -11,6 +11,7 @@ use anyhow::Context;
 use cawl_core::Bytes;
 use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
+use cawl_lab::reader::{self, ReaderArgs};
 use cawl_lab::real::{self, Link, Place};
 use cawl_lab::verify::{self, Bench, Verdict};
 use cawl_lab::writer::{self, WriterArgs};
@@ -55,6 +56,8 @@ enum Task {
     Verify(VerifyArgs),
     /// Does nothing but write, to be traced; prints what the kernel counted for each thread
     Write(WriterArgs),
+    /// Does nothing but read blocks of a file at random places, to be traced
+    Read(ReaderArgs),
     /// Runs a command on a network filesystem, with the mount as its working directory; nothing is left of it
     ///
     /// The exit code is the command's. NFS is mounted in user-mode-linux, whose root is this machine's; the
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
         Some(Task::Verify(args)) => verify(args),
         Some(Task::Write(args)) => writer::write(args).map(|()| true),
+        Some(Task::Read(args)) => reader::read(args).map(|()| true),
         Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),
         None => serve(&args).map(|()| true),
     };

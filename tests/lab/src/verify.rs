@@ -11,6 +11,7 @@ pub mod cgroup;
 mod disk;
 pub mod memory;
 mod net;
+pub mod readers;
 mod tune;
 pub mod writers;
 
@@ -98,6 +99,10 @@ const CHECKS: &[Check] = &[
     check("writers-one-file", false, |bench| writers::share_a_disk(bench, 4, true)),
     check("two-disks", false, writers::two_disks),
     check("strict-disk", false, writers::strict_disk),
+    check("readers-ssd", false, |bench| readers::programs(bench, &readers::SSD)),
+    check("readers-hdd", false, |bench| readers::programs(bench, &readers::HDD)),
+    check("beside-ssd", false, |bench| readers::beside_a_writer(bench, &readers::SSD)),
+    check("beside-hdd", false, |bench| readers::beside_a_writer(bench, &readers::HDD)),
     check("cgroup-one", false, cgroup::one),
     check("cgroup-two", false, cgroup::two),
     check("memory", false, memory::group),

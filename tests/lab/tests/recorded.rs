@@ -8,6 +8,7 @@ use cawl_core::Bytes;
 use cawl_lab::verify::causes::{self, Account, Kind};
 use cawl_lab::verify::cgroup;
 use cawl_lab::verify::memory::{self, Cached};
+use cawl_lab::verify::readers::{Beside, Times};
 use cawl_lab::verify::writers::{Recording, Replayed};
 
 fn replayed(name: &str) -> Replayed {
@@ -96,5 +97,27 @@ fn the_cache_of_a_group_has_what_the_kernel_s_has() {
             let off = modelled[&file].abs_diff(bytes) as f64 / f64::from(1 << 20);
             assert!(off <= memory::TOLERANCE, "{name}: {file} {bytes}, and {}", modelled[&file]);
         }
+    }
+}
+
+/// A writer that is held back, alone and beside a reader of another file, as calibrated in open loop. On the
+/// hdd 16 % of the reader's time are missing.
+#[test]
+fn a_reader_and_a_writer_share_a_disk() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
+    for (disk, most) in [("ssd", 0.1), ("hdd", 0.2)] {
+        let of = |run: &str| folder.join(format!("{run}-{disk}.cawl"));
+        let [alone, beside] = ["writer-alone", "beside"].map(|run| Beside::of(&of(run)).unwrap());
+        let off = |times: Times| (times.open / times.observed - 1.0).abs();
+        assert!(off(alone.writes) < 0.1 && off(beside.writes) < 0.1, "{disk}: {alone:.3?}, {beside:.3?}");
+        assert!(off(beside.reads) < most, "{disk}: {beside:.3?}");
+        let (modelled, observed) = beside.slowed(&alone);
+        assert!(
+            observed > 1.3 && (modelled / observed - 1.0).abs() < 0.1,
+            "{disk}: {modelled} of {observed}"
+        );
+        // Nothing else explains how long the reader waits than the writes before it.
+        let first = Beside::changed(&of("beside"), |profile| profile.device.shared_queue = None).unwrap();
+        assert!(first.reads.open < 0.8 * first.reads.observed, "{disk}: {first:.3?}");
     }
 }

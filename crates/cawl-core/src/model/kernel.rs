@@ -50,7 +50,7 @@ use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use again::ReadPages;
 use call::Call;
-use coming::Reads;
+use coming::{Reads, describe};
 use constants::Constants;
 use copy::Copies;
 use history::LevelHistory;
@@ -58,7 +58,7 @@ use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
 use nearby::Nearby;
 use netfs::Far;
-use sync::{known, waits};
+use sync::waits;
 use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
@@ -224,8 +224,7 @@ impl Kernel {
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
         let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
-        device.seek = of.seek.value.as_seconds();
-        device.log = known(&of.latency);
+        describe(&mut device, of);
         self.reads.meet(id, of.completes_together);
         device.profiled = profiled;
         device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
@@ -511,8 +510,7 @@ impl CostModel for Kernel {
         for at in 0..self.machine.devices.len() {
             let of = self.profile.device_of(self.machine.devices[at].profiled);
             let queue = (of.queue.0 as f64 / page) as u64;
-            self.machine.devices[at].seek = of.seek.value.as_seconds();
-            self.machine.devices[at].log = known(&of.latency);
+            describe(&mut self.machine.devices[at], of);
             if let Some(far) = Far::of(&self.profile, of) {
                 self.machine.devices[at].seek = far.jump();
                 Arc::make_mut(&mut self.networks)[at] = Some(far);

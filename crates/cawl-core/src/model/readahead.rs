@@ -111,7 +111,10 @@ impl Readahead {
         }
         self.size = next_size(self.size, most);
         self.order += 2;
-        let end = (self.start + self.size) >> self.order << self.order;
+        // A window ends where a folio of that size may begin, but the largest windows are never cut
+        // (`round_down(end, 1 << min(ra->order, ffs(max_pages) - 1))`).
+        let order = self.order.min(most.trailing_zeros());
+        let end = (self.start + self.size) >> order << order;
         if end > self.start {
             self.size = end - self.start;
         }
@@ -211,6 +214,9 @@ mod tests {
         let large = windows(1, 3000, 2048, Advice::Normal);
         assert_eq!(large[..10], [4, 20, 80, 320, 768, 1024, 1536, 2048, 3072, 4096]);
         assert_eq!(windows(4, 32, 32, Advice::Normal)[..4], [8, 24, 48, 64]);
+        // With 2560 KiB, which is no power of two, and 128 KiB at a time.
+        let odd = windows(32, 4000, 640, Advice::Normal);
+        assert_eq!(odd[..9], [64, 192, 448, 960, 1536, 2176, 2816, 3456, 4096]);
         // More than the largest window at a time: as a request of the device.
         assert_eq!(windows(64, 64, 32, Advice::Normal)[0], 64);
     }

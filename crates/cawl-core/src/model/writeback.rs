@@ -14,12 +14,14 @@
 //! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
 //! drops. What is written until then belongs to the next transaction.
 
+mod beside;
 mod device;
 mod flusher;
 mod foreign;
 mod queue;
 mod tree_log;
 
+pub use beside::QueueFacts;
 pub use device::Device;
 pub use foreign::Foreign;
 pub use tree_log::{COPIES, LEAF};

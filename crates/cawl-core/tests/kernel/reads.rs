@@ -1,6 +1,6 @@
 //! Reads: what is cached, what is read ahead, and what waits for the device.
 
-use cawl_core::{Bytes, CallState, Cause, HostProfile, Measured, Nanos, Prediction, Rate};
+use cawl_core::{Bytes, CallState, Cause, HostProfile, Measured, Nanos, Prediction, QueueConstants, Rate};
 use cawl_wire::{ADVICE_DONTNEED, Event, Op, flag};
 
 use super::{Program, profile, range, write};
@@ -283,6 +283,40 @@ fn a_reader_slows_writeback() {
     // 100 ms of 120 MB/s, in extents of 8 MiB; 7 MiB and the first seek take 84 of them.
     let (alone, beside) = (written(0), written(7));
     assert_eq!((alone, beside), (8.0, 0.0));
+}
+
+/// A device that serves requests in their order lets a read wait for the writes that it has: a quarter of 16 to
+/// begin with, and no more than one once reads have been slow for some windows.
+#[test]
+fn a_read_waits_for_the_writes_before_it() {
+    let waits = |reads_wait: Option<f64>| {
+        let mut profile = disk();
+        profile.device.shared_queue = reads_wait.map(|part| QueueConstants {
+            reads_wait: Measured::assumed(part),
+            wbt_latency: Nanos::millis(2.0),
+            requests: 128,
+            write_cache: true,
+        });
+        profile.device.commit = Nanos::ZERO;
+        profile.kernel.limits.hard = Bytes::mib(4096);
+        let mut program = program(&profile, 0);
+        for at in 0..512 {
+            program.call(write(0, (128 + at) * MIB, MIB));
+        }
+        let direct = |at: u64| Event { flags: flag::DIRECT, ..read(at * 2 * MIB, 4 * KIB) };
+        let waits: Vec<f64> =
+            (0..30).map(|at| micros(program.call(direct(at)).unwrap(), Cause::Read)).collect();
+        assert!(program.dirty() > 0, "the flusher has something to do all the time");
+        waits
+    };
+    assert!(waits(None).iter().chain(&waits(Some(0.0))).all(|wait| *wait == 11_041.0));
+    // A request of 1280 KiB takes 10.9 ms at 120 MB/s, and the arm moves once more.
+    let (request, alone) = (10_923.0, 11_041.0);
+    let (all, half) = (waits(Some(1.0)), waits(Some(0.5)));
+    let more = |wait: f64| (wait - alone - 10_000.0) / request;
+    assert!((3.0..=4.0).contains(&more(all[0])), "{all:?}");
+    assert!((1.5..=2.0).contains(&more(half[0])), "{half:?}");
+    assert!(all[20..].iter().all(|wait| *wait <= alone + 10_000.0 + 1.01 * request), "{all:?}");
 }
 
 /// A folio in memory costs its part when a read begins it, not again for each part of a page.

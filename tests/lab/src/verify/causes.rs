@@ -215,7 +215,7 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     }
     if let Some(folder) = &bench.record {
         fs::create_dir_all(folder)?;
-        keep(&trace, &folder.join(format!("{}.cawl", run.name)))?;
+        keep(&trace, &folder.join(format!("{}.cawl", run.name)), |_| ())?;
         fs::write(folder.join(format!("{}.json", run.name)), serde_json::to_vec_pretty(&account)?)?;
     }
     let told: Value = serde_json::from_slice(&fs::read(&report)?)?;
@@ -229,12 +229,16 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     Ok(replayed.figures(run.kind, &account))
 }
 
-/// A copy of a trace with what the analysis needs, and without names of this machine.
-pub fn keep(trace: &Path, copy: &Path) -> anyhow::Result<()> {
+/// A copy of a trace with what the analysis needs, and without names of this machine; its profile is changed.
+pub fn keep(trace: &Path, copy: &Path, change: impl Fn(&mut HostProfile)) -> anyhow::Result<()> {
     let mut reader = TraceReader::open(trace)?;
     let mut kept = TraceFile::create(copy, WhenFull::Wait)?;
     while let Some(record) = reader.next_record()? {
         match record {
+            Record::Profile(mut profile) => {
+                change(&mut profile);
+                kept.push(&Record::Profile(profile));
+            }
             Record::Host(_) | Record::Note(_) | Record::Session(_) | Record::File(_) | Record::End(_) => {}
             Record::Outcome(_) => {}
             needed => kept.push(&needed),
@@ -244,7 +248,7 @@ pub fn keep(trace: &Path, copy: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs `cawl-cli` in a folder; what its program printed.
-fn cawl(
+pub(super) fn cawl(
     bench: &Bench,
     home: &Path,
     arguments: &[impl AsRef<std::ffi::OsStr>],

@@ -220,19 +220,21 @@ fn observe(trace: &Instance, writers: &[Writer]) -> anyhow::Result<Recording> {
 }
 
 /// The kernel's account of its throttling.
-fn listen() -> anyhow::Result<Instance> {
+pub(super) fn listen() -> anyhow::Result<Instance> {
     let lacking = || Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned());
     Instance::begin_if_possible(&["balance_dirty_pages"], "")?.with_context(lacking)
 }
 
+/// The first figure of this name that the kernel told of a device, as `bdi 7:0:`.
+pub(super) fn first(told: &str, device: &str, key: &str) -> Option<u64> {
+    let mut lines = told.lines().filter(|line| line.contains(device));
+    let value = |line: &str| Some(line.split_whitespace().find_map(|word| word.strip_prefix(key))?.parse());
+    lines.find_map(value)?.ok()
+}
+
 /// What was seen of the writers, with what their disks took meanwhile, and what the kernel told of it.
 fn recording(told: &str, seen: Vec<(RecordedWriter, u64)>) -> Recording {
-    let first = |device: &str, key: &str| -> Option<u64> {
-        let mut lines = told.lines().filter(|line| line.contains(device));
-        let value =
-            |line: &str| Some(line.split_whitespace().find_map(|word| word.strip_prefix(key))?.parse());
-        lines.find_map(value)?.ok()
-    };
+    let first = |device: &str, key: &str| first(told, device, key);
     // Of each disk, the writer that was done last.
     let mut last = BTreeMap::new();
     for (writer, taken) in &seen {

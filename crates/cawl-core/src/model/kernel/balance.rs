@@ -160,6 +160,7 @@ impl Kernel {
         }
         call.pause = call.pause.max(slept);
         task.slept = slept;
+        self.machine.devices[call.device].paused = call.at;
         call.pass(slept);
         if call.at >= call.until {
             // It is known to have gone on by then.

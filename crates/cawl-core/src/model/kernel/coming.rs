@@ -9,11 +9,13 @@
 use cawl_wire::Event;
 
 use super::super::cache::REQUEST;
+use super::super::writeback::{Device, QueueFacts};
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;
 use crate::model::readahead::Readahead;
 use crate::model::{LruMap, Prediction, ReadWork};
+use crate::profile::DeviceConstants;
 
 /// Reads in a row that contradict how a device is taken to complete requests, and windows, before it is taken
 /// to do otherwise.
@@ -40,6 +42,18 @@ pub(super) struct Coming {
     pub(super) came: bool,
     /// A reader has waited for other pages since it was asked for.
     pub(super) waited: bool,
+}
+
+/// A device is as a profile says, its queue and its arm.
+pub(super) fn describe(device: &mut Device, of: &DeviceConstants) {
+    device.seek = of.seek.value.as_seconds();
+    device.log = known(&of.latency);
+    device.share.facts = of.shared_queue.as_ref().map_or_else(QueueFacts::default, |queue| QueueFacts {
+        target: queue.wbt_latency.as_seconds(),
+        requests: queue.requests,
+        write_cache: queue.write_cache,
+        behind: queue.reads_wait.value,
+    });
 }
 
 /// How a device completes requests.
@@ -172,19 +186,21 @@ impl Kernel {
     pub(super) fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
         let page = self.constants.page;
         let speed = self.speed(call, self.is_fast(call), ahead);
+        let writes = self.machine.writes_ahead(call.device);
         let device = &mut self.machine.devices[call.device];
         let head = std::mem::replace(&mut device.head, (call.file, end.saturating_mul(page)));
-        let goes_on = head == (call.file, first.saturating_mul(page));
+        let goes_on = head == (call.file, first.saturating_mul(page)) && writes == 0.0;
         let (latency, seek) =
             if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
         let page_time = page as f64 * speed.byte;
         let rested = device.occupied < call.at + latency;
-        let begins = (call.at + latency).max(device.occupied) + seek;
+        // The arm comes back to what is written, too.
+        let writes = if writes > 0.0 { writes + seek } else { 0.0 };
+        let begins = (call.at + latency).max(device.occupied.max(call.at) + writes) + seek;
         let done = begins + (end - first) as f64 * page_time;
-        let busy = done - (call.at).max(device.occupied);
         device.occupied = done;
         let at = call.device;
-        self.machine.stand_still(at, busy.min(seek + (end - first) as f64 * page_time));
+        self.machine.begin_read(at, begins - seek, done, (end - first).div_ceil(REQUEST));
         if rested || self.reads.row.0 != at || !ahead {
             (self.reads.row, self.reads.latest) = ((at, 0), None);
         }

@@ -113,14 +113,15 @@ impl Kernel {
         call.spent[Cause::CopyUp] += call.at - began;
     }
 
-    /// The source may not be cached. It is read ahead while what has come is copied.
+    /// The source may not be cached. Behind the first window it is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
         let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         let rate = of.sequential_read.unwrap_or(of.read).value.get();
         let reading = known(&of.read_latency) + bytes as f64 / rate;
+        let ahead = bytes.saturating_sub(of.readahead.0) as f64 / bytes.max(1) as f64;
         let spent = &call.spent;
         let copied = spent[Cause::Copy] + spent[Cause::NewPages] + spent[Cause::FlusherBeside];
-        let reading = (reading - copied).max(0.0);
+        let reading = (reading - copied * ahead).max(0.0);
         call.work.source = reading;
         if self.copies.read.peek(&event.pid).is_some() {
             call.pass(reading);

@@ -2,6 +2,7 @@
 //! when it must be looked at next. What it does then is decided by [`Machine`](super::Machine).
 
 use super::INTERVAL;
+use super::beside::Share;
 use super::queue::Queue;
 use super::tree_log::TreeLog;
 use crate::filesystem::FilesystemKind;
@@ -134,6 +135,10 @@ pub struct Device {
     pub idle_since: f64,
     /// How much less its writers slept than was predicted.
     pub unslept: f64,
+    /// When a writer to it was last paused, in seconds.
+    pub paused: f64,
+    /// What of its queue the flusher has.
+    pub share: Share,
     /// Where the last synchronous access to it ended: file and byte.
     pub head: (u32, u64),
 }
@@ -158,6 +163,7 @@ impl Device {
             commits_by: f64::NEG_INFINITY,
             next: f64::INFINITY,
             idle_since: f64::NEG_INFINITY,
+            paused: f64::NEG_INFINITY,
             head: (u32::MAX, 0),
             ..Device::default()
         }
