@@ -11,6 +11,7 @@ mod holes;
 mod lazy;
 mod lists;
 mod reading;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use files::Files;
 use holes::Holes;
 use lazy::{Lazy, MET};
 pub use reading::Source;
+use requests::Requests;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
@@ -125,32 +127,6 @@ pub struct Pieces {
     pub requests: u64,
     /// Folios that they lie in.
     pub folios: u64,
-}
-
-/// The requests that runs of pages make.
-#[derive(Clone, Copy)]
-struct Requests {
-    /// Room that they take in a device's queue, in pages.
-    queued: u64,
-    /// Those that do not begin where the one before ended.
-    jumps: u64,
-    /// The latest.
-    run: (u64, u64),
-}
-
-impl Requests {
-    /// Adds a run; the room that all of them take.
-    fn add(&mut self, start: u64, end: u64) -> u64 {
-        if self.run.1 != start {
-            self.run = (start, start);
-            self.jumps += 1;
-        }
-        // Counted anew with what it has grown by.
-        self.queued -= if self.run.0 < self.run.1 { REQUEST.max(self.run.1 - self.run.0) } else { 0 };
-        self.run.1 = end;
-        self.queued += REQUEST.max(self.run.1 - self.run.0);
-        self.queued
-    }
 }
 
 /// Which file is which. Copies share it until a file is met for the first time, or forgotten.
