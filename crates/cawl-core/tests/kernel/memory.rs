@@ -255,7 +255,7 @@ fn what_is_found_of_a_file_that_is_known_is_the_group_s_own() {
     let mut program = Program::on(&group(400));
     open(&mut program, 1, 600);
     read(&mut program, 1, 0, 600);
-    program.call(Event { requested: u64::MAX << 20, ..range(Op::Resident, 10 * MIB, 0, 0) });
+    program.call(Event { requested: (1 << 60) - (1 << 20), ..range(Op::Resident, 10 * MIB, 0, 0) });
     read(&mut program, 1, 599, 600);
     assert_eq!(cached(&mut program, 1), 400);
 }

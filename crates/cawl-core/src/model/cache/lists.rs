@@ -26,6 +26,8 @@ const ACTIVE: usize = 1;
 const GONE: usize = 1 << 15;
 /// Blocks passed over that are looked at again each time, though they have pages that are not clean yet.
 const AGAIN: usize = 8;
+/// Times that nothing is reclaimed before others of them are looked at.
+const PATIENCE: u32 = 16;
 /// Entries of a list from which on those that are void are removed.
 const LEAST: usize = 64;
 /// Pages in a gibibyte, to which the ratio of the lists is related.
@@ -97,6 +99,8 @@ pub(super) struct Lists {
     passed: VecDeque<Entry>,
     /// Length at which void entries of these are removed.
     most_passed: usize,
+    /// Times in a row that nothing was reclaimed.
+    in_vain: u32,
     blocks: Vec<Pages>,
     /// Numbers of blocks that are not used.
     free: Vec<u32>,
@@ -405,6 +409,7 @@ impl Lists {
             }
         }
         self.returned = false;
+        self.pass_on(reclaimed);
         self.forget_gone();
         self.tidy();
         reclaimed
@@ -412,26 +417,27 @@ impl Lists {
 
     /// Those that were passed over and are clean now.
     fn retake_passed(&mut self, wanted: u64, files: &mut impl Reclaimable) -> u64 {
-        let (mut reclaimed, mut looked, mut misses) = (0, 0, 0);
-        let all = self.passed.len();
-        while looked < all
-            && misses < AGAIN
+        let (mut reclaimed, mut missed) = (0, Vec::new());
+        while missed.len() < AGAIN
             && reclaimed < wanted
             && let Some(entry) = self.passed.pop_front()
         {
-            looked += 1;
             let (got, stays) = self.reclaim_entry(entry, wanted - reclaimed, files);
             reclaimed += got;
-            match stays {
-                Some(entry) if reclaimed >= wanted => self.passed.push_front(entry),
-                Some(entry) => {
-                    misses += 1;
-                    self.passed.push_back(entry);
-                }
-                None => {}
-            }
+            missed.extend(stays);
         }
+        // In their order: they are written in it.
+        missed.into_iter().rev().for_each(|entry| self.passed.push_front(entry));
         reclaimed
+    }
+
+    /// Where the first of those passed over do not become clean, others are looked at.
+    fn pass_on(&mut self, reclaimed: u64) {
+        self.in_vain = if reclaimed == 0 { self.in_vain + 1 } else { 0 };
+        if self.in_vain >= PATIENCE {
+            self.in_vain = 0;
+            self.passed.rotate_left(AGAIN.min(self.passed.len()));
+        }
     }
 
     /// `shrink_inactive_list`.

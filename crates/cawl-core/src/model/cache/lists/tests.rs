@@ -286,7 +286,7 @@ proptest! {
                     prop_assert_eq!(before - got, memory.lists.pages().iter().sum::<u64>());
                     if got < wanted {
                         // A few of those passed over at a time.
-                        for _ in 0..12 {
+                        for _ in 0..4 * PATIENCE {
                             memory.shrink(1000);
                         }
                         prop_assert_eq!(memory.cached.pages.len(), memory.cached.dirty.len(), "all is dirty");
