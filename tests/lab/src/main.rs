@@ -116,7 +116,7 @@ fn main() -> ExitCode {
         },
         Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
         Some(Task::Verify(args)) => verify(args),
-        Some(Task::Keep { trace, copy }) => verify::causes::keep(trace, copy).map(|()| true),
+        Some(Task::Keep { trace, copy }) => verify::causes::keep(trace, copy, |_| ()).map(|()| true),
         Some(Task::Write(args)) => writer::write(args).map(|()| true),
         Some(Task::Read(args)) => reader::read(args).map(|()| true),
         Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),
