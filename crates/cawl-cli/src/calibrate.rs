@@ -148,7 +148,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let mut device_reads = reads::DeviceReads::default();
     let mut reads_wait = None;
     let mut device = device::Device::default();
-    let mut durable = durable::Durable::default();
+    let durable;
     let mut writeback = writeback::Writeback::default();
     if has_device {
         share(&mut bench, "device", 0.26, bytes[0]);
@@ -175,7 +175,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         unless_over(writeback::rate_of_writeback(&mut bench, synchronous, &mut writeback))?;
     } else {
         share(&mut bench, "calls after other work", 0.1, 0.0);
-        durable.away = unless_over(durable::away(&mut bench))?;
+        durable = unless_over(durable::away(&mut bench))?;
         bench.note(
             "this filesystem keeps its files in memory: there is no device, its constants are defaults",
         );
@@ -427,6 +427,7 @@ fn profile(
     put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));
     put(&mut profile.calls.clean, time(durable.clean.mean()).map(Some));
     put(&mut profile.calls.away, time(durable.away.mean()).map(Some));
+    put(&mut profile.calls.away_soon, time(durable.away_soon.mean()).map(Some));
     put(&mut profile.memory.folio, rate(durable.folio.mean()).map(Some));
     put(&mut profile.calls.block, time(durable.block.difference()).map(Some));
     put(&mut profile.calls.block_far, time(durable.block_far.difference()).map(Some));

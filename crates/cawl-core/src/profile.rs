@@ -20,8 +20,8 @@ use crate::filesystem::FilesystemKind;
 use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate, is_zero};
 pub use error::ProfileError;
-pub(crate) use growth::growth;
 pub use growth::{block_cache, blocks_out};
+pub(crate) use growth::{grown, growth};
 pub use learned::{Kept, Learned};
 pub use network::{CachePolicy, NetworkConstants};
 pub use queue::QueueConstants;
@@ -349,6 +349,9 @@ pub struct CallConstants {
     /// after a wait, which is about the same.
     #[serde(default, alias = "after_wait", skip_serializing_if = "Option::is_none")]
     pub away: Option<Measured<Nanos>>,
+    /// The same after ten microseconds. None: what the square root makes of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_soon: Option<Measured<Nanos>>,
     /// What a write into new pages costs in addition that lie apart from the latest ones written to its file:
     /// other nodes of the page cache's tree and of the filesystem's extents are looked up. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -418,15 +421,6 @@ pub struct CallConstants {
     pub close: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
-}
-
-impl CallConstants {
-    /// What each path through the kernel costs in addition after so long of something else ([`away`]).
-    ///
-    /// [`away`]: CallConstants::away
-    pub fn after(&self, elsewhere: Nanos) -> Nanos {
-        self.away.map_or(Nanos::ZERO, |away| away.value * growth(elsewhere.as_seconds()))
-    }
 }
 
 /// Settings of the kernel that the models mirror.

@@ -69,6 +69,8 @@ enum Task {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+    /// Copies a trace, with what the analysis needs and without names of this machine, to be kept
+    Keep { trace: PathBuf, copy: PathBuf },
     /// Connects with a command, delayed, for ssh
     #[command(hide = true)]
     Relay {
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         },
         Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
         Some(Task::Verify(args)) => verify(args),
+        Some(Task::Keep { trace, copy }) => verify::causes::keep(trace, copy, |_| ()).map(|()| true),
         Some(Task::Write(args)) => writer::write(args).map(|()| true),
         Some(Task::Read(args)) => reader::read(args).map(|()| true),
         Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),

@@ -8,6 +8,7 @@
 mod calibrate;
 mod disk;
 mod experiment;
+mod filesystems;
 mod mounts;
 mod net;
 mod real;

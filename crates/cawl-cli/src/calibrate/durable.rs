@@ -29,6 +29,8 @@ const MANY_FOLIOS: usize = 256;
 const STRIDE: usize = 99;
 /// Times of other work between calls, and calls after each.
 const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
+/// The same of what comes sooner.
+const SOON: (Nanos, usize) = (Nanos::millis(0.01), 2 * CALLS);
 /// Pages of a wait for many folios, and requests of one for scattered pages; calls of each kind in a round.
 const MANY: usize = 64;
 const SCATTERED: usize = 16;
@@ -51,6 +53,8 @@ pub struct Durable {
     pub clean: Rounds,
     /// Of a write after a millisecond of other work.
     pub away: Rounds,
+    /// The same after ten microseconds.
+    pub away_soon: Rounds,
     /// Of a wait after the device was idle for a millisecond.
     pub idle: Rounds,
     /// Per byte of a large folio that a small write makes dirty as a whole.
@@ -252,8 +256,9 @@ fn round(
     samples.inode.push(first - next);
     let mut work = OtherWork::new(bench);
     let mut longer = [(); 2].map(|()| Vec::with_capacity(WHILES.len()));
+    let mut beside = || Ok(beside.write_all_at(&bench.data.bytes()[..PAGE], 0)?);
+    samples.away_soon.push(work.calls_after(bench, SOON, &mut beside)? - warm);
     for (away, calls) in WHILES {
-        let mut beside = || Ok(beside.write_all_at(&bench.data.bytes()[..PAGE], 0)?);
         let written = work.calls_after(bench, (away, calls), &mut beside)?;
         let mut waits = Vec::with_capacity(calls);
         // Apart from the writes, as a wait would be a part of the time before a write.
@@ -272,17 +277,22 @@ fn round(
     Ok(plain)
 }
 
-/// Where nothing waits: what a write takes longer after a millisecond of other work, alone.
-pub fn away(bench: &mut Bench) -> anyhow::Result<Rounds> {
-    let mut rounds = Rounds::default();
+/// Where nothing waits: what a write takes longer after other work, alone.
+pub fn away(bench: &mut Bench) -> anyhow::Result<Durable> {
+    let mut found = Durable::default();
     bench.repeat(|bench, index| {
         let name = format!("away-{index}");
         let file = bench.scratch.file(&name)?;
-        rounds.push(after_work(bench, || Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?))?);
+        let mut write = || -> anyhow::Result<()> { Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?) };
+        found.away.push(after_work(bench, &mut write)?);
+        let warm =
+            undisturbed(&(0..CALLS).map(|_| plainly(&mut write)).collect::<anyhow::Result<Vec<f64>>>()?);
+        let soon = OtherWork::new(bench).calls_after(bench, SOON, &mut write)?;
+        found.away_soon.push(soon - warm);
         bench.scratch.remove(&name);
         Ok(())
     })?;
-    Ok(rounds)
+    Ok(found)
 }
 
 /// What a call takes longer after a millisecond of other work.

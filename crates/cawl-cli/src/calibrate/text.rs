@@ -60,6 +60,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("block of a large folio", calls.block.map(time)),
         ("the same, from memory", calls.block_far.map(time)),
         ("after 1 ms elsewhere", calls.away.map(time)),
+        ("after 10 µs elsewhere", calls.away_soon.map(time)),
         ("new pages apart", calls.jump.map(time)),
         ("page written over first", calls.over.map(time)),
         ("read call", calls.read.map(time)),

@@ -283,11 +283,6 @@ impl Cache {
         self.last = None;
     }
 
-    /// How long a file is, in bytes, as far as known.
-    pub fn size(&self, at: u32) -> u64 {
-        self.files.at(at as usize).size
-    }
-
     /// The file at this index.
     pub fn file(&mut self, at: u32) -> &File {
         self.settle(at);

@@ -45,7 +45,7 @@ use crate::call::{Class, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
-use crate::profile::{HostProfile, growth};
+use crate::profile::{HostProfile, grown, growth};
 use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use again::ReadPages;
@@ -266,7 +266,7 @@ impl Kernel {
             met_flusher: at_work,
             may_commit: of.may_commit(at),
             stamps: event.has(flag::STAMPS_READ) && self.profile.kernel.fine_stamps,
-            away: growth(at - self.tasks.current.left),
+            away: grown(at - self.tasks.current.left, self.constants.soon),
             idle: if at_work { 0.0 } else { growth(at - idle_since) },
             ..Call::default()
         }
@@ -396,17 +396,6 @@ impl Kernel {
         if !event.has(flag::HELD) {
             self.truncate(call.file, 0);
         }
-    }
-
-    /// The call's file is in memory alone.
-    fn in_memory(&self, call: &Call) -> bool {
-        self.machine.devices[call.device].filesystem.is_in_memory()
-    }
-
-    /// Nothing is written where the call's file is, or nothing is waited for (`noop_fsync`,
-    /// `ovl_should_sync`).
-    fn never_waits(&self, call: &Call, event: &Event) -> bool {
-        self.in_memory(call) || self.filesystems.is_volatile(event.dev)
     }
 
     /// What a call costs that the model has lived through. Always something: an option, since that is what it

@@ -128,17 +128,18 @@ fn a_new_file_with_an_old_number_keeps_its_pages() {
 /// Rewriting a small file stays in the processor's cache; of a large one only the source does.
 #[test]
 fn a_large_file_is_not_in_the_processors_cache() {
+    let mut profile = profile();
+    // Without another figure, four times as fast as from memory.
+    profile.memory.near = Some(Measured::assumed(profile.memory.cached.value * 16.0));
     let rewritten = |mib: u64| {
-        let mut model = Kernel::new(&profile());
+        let mut model = Kernel::new(&profile);
         let mut cost =
             |start, offset, bytes| model.step(&write(start, offset, bytes)).expect("a cost").parts.copying();
         let (_, new) = (cost(0, 0, (mib << 20) - 65536), cost(1_000_000_000, (mib << 20) - 65536, 65536));
         (new, cost(2_000_000_000, 0, 65536))
     };
-    let [(new, small), (same, large)] = [1, 14].map(rewritten);
+    let [(new, small), (same, large)] = [1, 64].map(rewritten);
     assert_eq!(new, same);
-    assert_eq!(small, large);
-    let (_, large) = rewritten(17);
     assert!((large / small - 4.0).abs() < 0.01, "{large} {small}");
 }
 

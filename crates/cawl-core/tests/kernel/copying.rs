@@ -1,8 +1,8 @@
 //! What copying costs: cold memory, new folios, inodes, time away, the processor's cache.
 
 use cawl_core::{
-    Bytes, Cause, CostModel, DirtyLimits, HostProfile, Job, Kernel, Measured, MemoryFacts, Nanos, Prediction,
-    Rate, Scene, Time, ZoneFacts, predict,
+    Bytes, Cause, CostModel, DirtyLimits, FilesystemKind, HostProfile, Job, Kernel, Measured, MemoryFacts,
+    Nanos, Prediction, Rate, Scene, Time, ZoneFacts, predict,
 };
 use cawl_wire::{Event, Op, flag};
 
@@ -235,23 +235,67 @@ fn what_the_processors_cache_saves_is_uncertain() {
     near(rewritten(&profile, 64 << 10), [1.0, 1.0, 1.0]);
 }
 
-/// The smaller a file, the nearer its cached pages are to the processor: 64 KiB over one of 1 MiB, 16 MiB,
-/// and more.
+/// Pages that were written lately are in the processor's cache, those of a small file near the core: 64 KiB
+/// over the begin of one of 1 MiB, 4 MiB, and 64 MiB, whose begin was written long ago, and over its end.
 #[test]
-fn pages_of_a_small_file_are_copied_within_the_processors_cache() {
+fn pages_that_were_copied_lately_are_in_the_processors_cache() {
     let mut profile = profile();
     let cached = profile.memory.cached.value;
     profile.memory.hot = Some(Measured::assumed(cached * 2.0));
-    let rewritten = |profile: &HostProfile, size: u64| {
+    let rewritten = |profile: &HostProfile, size: u64, at: u64| {
         let mut model = Kernel::new(profile);
         let _ = model.step(&write(0, 0, size));
-        let told = model.step(&write(1_000_000_000, 0, 64 << 10)).expect("a write has a cost");
-        told.parts[Cause::Copy].as_seconds() / f64::from(64 << 10) * cached.get()
+        let told = model.step(&write(1_000_000_000, at, 64 << 10)).expect("a write has a cost");
+        (told.parts[Cause::Copy].as_seconds() / f64::from(64 << 10) * cached.get() * 1e3).round()
     };
-    let of_sizes = |profile: &HostProfile| [1, 16, 17].map(|size| rewritten(profile, size << 20));
-    assert_eq!(of_sizes(&profile).map(|part| (part * 1e3).round()), [500.0, 500.0, 1000.0]);
+    let of_sizes = |profile: &HostProfile| {
+        let begins = [1, 4, 64].map(|size| rewritten(profile, size << 20, 0));
+        [begins[0], begins[1], begins[2], rewritten(profile, 64 << 20, 63 << 20)]
+    };
+    assert_eq!(of_sizes(&profile), [500.0; 4]);
+    // A quarter of the difference is left in the last cache.
     profile.memory.near = Some(Measured::assumed(cached * 5.0));
-    assert_eq!(of_sizes(&profile).map(|part| (part * 1e3).round()), [200.0, 500.0, 1000.0]);
+    assert_eq!(of_sizes(&profile), [200.0, 275.0, 500.0, 275.0]);
+}
+
+/// Where each page is a folio of its own, a part of it takes as long as all of it.
+#[test]
+fn a_part_of_a_single_page_costs_what_all_of_it_does() {
+    let mut profile = profile();
+    profile.memory.near = Some(Measured::assumed(profile.memory.cached.value * 2.0));
+    let mut copies = |filesystem: FilesystemKind| {
+        profile.device.filesystem = Some(filesystem);
+        let mut model = Kernel::new(&profile);
+        let _ = model.step(&write(0, 0, 64 << 10));
+        let times = [(0, 512), (4096, 4096), (8000, 400)].map(|(offset, bytes)| {
+            model.step(&write(1_000_000_000, offset, bytes)).expect("a write has a cost").parts[Cause::Copy]
+                .get()
+        });
+        times.map(|time| (time / times[1] * 1e3).round())
+    };
+    assert_eq!(copies(FilesystemKind::Btrfs), [1000.0, 1000.0, 2000.0]);
+    assert_eq!(copies(FilesystemKind::Ext4), [125.0, 1000.0, 98.0]);
+}
+
+/// The first write over a page costs more; which page that was is not remembered.
+#[test]
+fn pages_are_written_over_first_once() {
+    let mut profile = profile();
+    profile.device.filesystem = Some(FilesystemKind::Tmpfs);
+    let copied = |profile: &HostProfile| {
+        let mut model = Kernel::new(profile);
+        let mut sum = |times: u64| {
+            let calls = (0..times * 16).map(|at| write(0, at % 16 * 4096, 4096));
+            calls.map(|event| model.step(&event).expect("a cost").parts[Cause::Copy].get()).sum::<f64>()
+        };
+        [sum(1), sum(1), sum(20), sum(1)]
+    };
+    let without = copied(&profile);
+    profile.calls.over = Some(Measured::assumed(Nanos::new(1000.0)));
+    let with = copied(&profile);
+    let more: Vec<f64> = with.iter().zip(without).map(|(with, without)| with - without).collect();
+    assert!(more[0] == 0.0 && more[1] > 9_000.0 && more[3] < 1.0, "{more:?}");
+    assert!((more[1] + more[2] - 16_000.0).abs() < 1.0, "{more:?}");
 }
 
 #[test]

@@ -148,6 +148,11 @@ impl Cache {
         file.clean.count(start, end) + file.dirty.count(start, end)
     }
 
+    /// How long a file is, in bytes, as far as known.
+    pub fn size(&self, at: u32) -> u64 {
+        self.files.at(at as usize).size
+    }
+
     /// Pages of a file that are cached, as far as remembered.
     pub fn cached(&mut self, at: u32) -> u64 {
         let file = self.file(at);

@@ -53,6 +53,8 @@ pub(super) struct Constants {
     pub(super) clean_folio: f64,
     /// Of each way through the kernel that a call takes after a millisecond elsewhere.
     pub(super) away: f64,
+    /// The part of it after ten microseconds.
+    pub(super) soon: f64,
     /// Of a read.
     pub(super) read_away: f64,
     pub(super) jump: f64,
@@ -119,6 +121,7 @@ impl Constants {
             clean_inode: known(&profile.calls.inode),
             clean_folio: known(&profile.calls.clean),
             away: known(&profile.calls.away),
+            soon: profile.calls.soon(),
             read_away: known(&calls.read_away.or(calls.away)),
             jump: known(&profile.calls.jump),
             over: known(&profile.calls.over),

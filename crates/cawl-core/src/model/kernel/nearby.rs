@@ -41,8 +41,8 @@ impl Nearby {
         let (pages, mask) = (end - first, sets.len() - 1);
         let room = (sets.len() * WAYS) as u64;
         let mut found = 0;
-        // Of more than there is room for, the last ones remain.
-        for page in end - pages.min(room)..end {
+        // Of more than there is room for, the last ones remain; sets get more or fewer of them.
+        for page in end - pages.min(2 * room)..end {
             let mixed = ((u64::from(file) << 40) ^ page).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let set = &mut sets[(mixed >> 40) as usize & mask];
             let tag = mixed as u32 | 1;

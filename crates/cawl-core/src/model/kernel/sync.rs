@@ -170,6 +170,12 @@ impl Kernel {
         }
     }
 
+    /// Nothing is written where the call's file is, or nothing is waited for (`noop_fsync`,
+    /// `ovl_should_sync`).
+    pub(super) fn never_waits(&self, call: &Call, event: &Event) -> bool {
+        self.in_memory(call) || self.filesystems.is_volatile(event.dev)
+    }
+
     /// What a call ends with that has waited for its data, in seconds.
     fn last(&mut self, call: &mut Call, last: Last) -> f64 {
         let device = &self.machine.devices[call.device];

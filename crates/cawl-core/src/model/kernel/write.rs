@@ -40,6 +40,11 @@ struct Copying {
 }
 
 impl Kernel {
+    /// The call's file is in memory alone.
+    pub(super) fn in_memory(&self, call: &Call) -> bool {
+        self.machine.devices[call.device].filesystem.is_in_memory()
+    }
+
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
     /// from the processor's cache.
     pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
@@ -73,8 +78,8 @@ impl Kernel {
             + copied.saturating_sub(HOT_FIRST) as f64 * constants.hot_large_byte;
         let fresh = if hot { from_cache } else { from_memory };
         // The page to write is in that cache, too, or not.
-        let cached =
-            if hot { near * all * constants.near_byte + (1.0 - near) * from_cache } else { from_memory };
+        let within = from_cache.min(all * constants.near_byte);
+        let cached = if hot { near * within + (1.0 - near) * from_cache } else { from_memory };
         let pages = (end - first).max(1) as f64;
         let [fresh, cached, from_memory] = [fresh, cached, from_memory].map(|all| all / pages);
         let copying = Copying { fresh, cached, from_memory };
