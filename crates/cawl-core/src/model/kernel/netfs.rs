@@ -89,7 +89,14 @@ impl Far {
     /// The way to a device's files, if they are elsewhere.
     pub(super) fn of(profile: &HostProfile, device: &DeviceConstants) -> Option<Far> {
         let network = device.network.as_ref()?;
-        let constants = Constants::of(&seen_through(profile, network));
+        let mut constants = Constants::of(&seen_through(profile, network));
+        if let Some(cached) = network.cached {
+            // Pages that are not in the last cache, as those were that were measured.
+            let hot = 1.0 / outside(cached, network.near).value.get();
+            let beyond = (hot - constants.hot_byte) * constants.page as f64;
+            constants.fresh_page = (constants.fresh_page - beyond).max(0.0);
+            (constants.hot_byte, constants.hot_large_byte) = (hot, hot);
+        }
         let page = constants.page;
         let latency = known(&device.latency);
         let trip = |time: &Option<Measured<Nanos>>, else_trips: f64| {
@@ -154,9 +161,8 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
     if let Some(cached) = network.cached {
         // Measured with data in the processor's cache: what comes from memory takes as much longer as there.
         let slower = profile.memory.hot_part();
-        let hot = outside(cached, network.near);
-        seen.memory.cached = hot.map(|rate| Rate::per_second(rate.get() * slower));
-        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(hot), None, network.near);
+        seen.memory.cached = cached.map(|rate| Rate::per_second(rate.get() * slower));
+        (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(cached), None, network.near);
     }
     if let Some(fresh) = network.fresh {
         // The same: both have the copy in them, which the model counts apart.
