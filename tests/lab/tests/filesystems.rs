@@ -21,7 +21,9 @@ fn seconds(name: &str, filesystem: Option<FilesystemKind>) -> (f64, f64) {
     let models = vec!["kernel".to_owned()];
     let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };
     let mut analysis = Analysis::with(&profile, &options).unwrap();
-    records.iter().for_each(|record| drop(analysis.take(record)));
+    for record in &records {
+        let _ = analysis.take(record);
+    }
     let report = analysis.report();
     (report.models[0].observed_s, report.models[0].predicted_s)
 }

@@ -84,8 +84,8 @@ pub struct File {
     pub told: bool,
     /// Pages before its end of which nothing is on the device.
     holes: Holes,
-    /// Cached pages at which more is read ahead (`PG_readahead`). Few files have any.
-    marks: Option<Box<BTreeSet<u64>>>,
+    /// Cached pages at which more is read ahead (`PG_readahead`).
+    marks: BTreeSet<u64>,
     /// When it was last touched, as a count of touches.
     touched: u64,
 }

@@ -21,12 +21,8 @@ const MARKS: usize = 1 << 10;
 
 impl super::File {
     fn take_mark(&mut self, start: u64, end: u64) -> Option<u64> {
-        let marks = self.marks.as_mut()?;
-        let mark = *marks.range(start..end).next()?;
-        marks.remove(&mark);
-        if marks.is_empty() {
-            self.marks = None;
-        }
+        let mark = *self.marks.range(start..end).next()?;
+        self.marks.remove(&mark);
         Some(mark)
     }
 }
@@ -85,7 +81,7 @@ impl Cache {
 
     /// Marks a page.
     pub fn mark(&mut self, at: u32, page: u64) {
-        let marks = self.file_mut(at).marks.get_or_insert_default();
+        let marks = &mut self.file_mut(at).marks;
         if marks.len() < MARKS {
             marks.insert(page);
         }
@@ -94,8 +90,7 @@ impl Cache {
     /// Takes the first mark away that is on a page from `start` up to `end`.
     pub fn take_mark(&mut self, at: u32, start: u64, end: u64) -> Option<u64> {
         // Copies to look ahead with share files until these change.
-        self.file(at).marks.as_ref()?;
-        self.file_mut(at).take_mark(start, end)
+        if self.file(at).marks.is_empty() { None } else { self.file_mut(at).take_mark(start, end) }
     }
 
     /// Remembers that these pages are cached.
