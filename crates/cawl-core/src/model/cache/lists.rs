@@ -26,8 +26,8 @@ const ACTIVE: usize = 1;
 const GONE: usize = 1 << 15;
 /// Blocks passed over that are looked at again each time, though they have pages that are not clean yet.
 const AGAIN: usize = 8;
-/// Times that nothing is reclaimed before others of them are looked at.
-const PATIENCE: u32 = 16;
+/// Times that nothing is reclaimed before all of them are looked at.
+const PATIENCE: u32 = 64;
 /// Entries of a list from which on those that are void are removed.
 const LEAST: usize = 64;
 /// Pages in a gibibyte, to which the ratio of the lists is related.
@@ -409,7 +409,7 @@ impl Lists {
             }
         }
         self.returned = false;
-        self.pass_on(reclaimed);
+        self.in_vain = if reclaimed == 0 { self.in_vain.wrapping_add(1) } else { 0 };
         self.forget_gone();
         self.tidy();
         reclaimed
@@ -418,7 +418,9 @@ impl Lists {
     /// Those that were passed over and are clean now.
     fn retake_passed(&mut self, wanted: u64, files: &mut impl Reclaimable) -> u64 {
         let (mut reclaimed, mut missed) = (0, Vec::new());
-        while missed.len() < AGAIN
+        // The first may be written over and over: all are looked at now and then.
+        let most = if self.in_vain % PATIENCE == PATIENCE - 1 { usize::MAX } else { AGAIN };
+        while missed.len() < most
             && reclaimed < wanted
             && let Some(entry) = self.passed.pop_front()
         {
@@ -429,15 +431,6 @@ impl Lists {
         // In their order: they are written in it.
         missed.into_iter().rev().for_each(|entry| self.passed.push_front(entry));
         reclaimed
-    }
-
-    /// Where the first of those passed over do not become clean, others are looked at.
-    fn pass_on(&mut self, reclaimed: u64) {
-        self.in_vain = if reclaimed == 0 { self.in_vain + 1 } else { 0 };
-        if self.in_vain >= PATIENCE {
-            self.in_vain = 0;
-            self.passed.rotate_left(AGAIN.min(self.passed.len()));
-        }
     }
 
     /// `shrink_inactive_list`.
