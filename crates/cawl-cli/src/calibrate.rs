@@ -146,7 +146,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     share(&mut bench, "reads from the page cache", 0.04, 0.0);
     let reads = unless_over(reads::measure(&mut bench))?;
     let mut device_reads = reads::DeviceReads::default();
-    let mut reads_wait = None;
+    let (mut reads_wait, mut reads_wait_for_reads) = (None, None);
     let mut device = device::Device::default();
     let durable;
     let mut writeback = writeback::Writeback::default();
@@ -157,6 +157,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         let per_byte = device.read.map_or(0.0, |read| read.value);
         device_reads = unless_over(reads::of_device(&mut bench, per_byte))?;
         reads_wait = unless_over(beside::measure(&mut bench, &device, device_reads.latency))?;
+        reads_wait_for_reads = unless_over(beside::reads(&bench, &device, device_reads.latency))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
         let [per_byte, seek] =
             [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
@@ -185,7 +186,10 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     Interrupted::by(&bench.signal)?;
     let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
     put_reads(&mut profile, &reads, &device_reads);
-    put(&mut profile.device.shared_queue, shared_queue(&bench.place, reads_wait).map(Some));
+    put(
+        &mut profile.device.shared_queue,
+        shared_queue(&bench.place, reads_wait, reads_wait_for_reads).map(Some),
+    );
     let extra = Extra {
         transfer: rate(device.transfer),
         latency: time(device.latency),
@@ -489,10 +493,15 @@ fn profile(
 }
 
 /// How reads and the flusher's writes share the queue of a disk.
-fn shared_queue(place: &Place, reads_wait: Option<Estimate>) -> Option<QueueConstants> {
+fn shared_queue(
+    place: &Place,
+    reads_wait: Option<Estimate>,
+    for_reads: Option<Estimate>,
+) -> Option<QueueConstants> {
     let queue = place.queue()?;
     Some(QueueConstants {
         reads_wait: reads_wait?.measured(|part| part.clamp(0.0, 1.0)),
+        reads_wait_for_reads: for_reads.map(|part| part.measured(|part| part.clamp(0.0, 1.0))),
         wbt_latency: queue.wbt_latency,
         requests: queue.requests.max(1),
         write_cache: place.write_cache?,

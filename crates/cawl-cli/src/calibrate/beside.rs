@@ -1,4 +1,4 @@
-//! How long a read waits for the writes that the device has.
+//! How long a read waits for the writes that the device has, and for what it reads for others.
 //!
 //! Threads write a file past the page cache, so that the device always has as many requests as there are
 //! threads; another one reads small blocks. A device that serves requests in the order in which they come
@@ -12,7 +12,7 @@ use cawl_core::Estimate;
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
-use super::bench::{Bench, since, timed};
+use super::bench::{Bench, LARGEST, since, timed};
 use super::device::Device;
 
 /// Requests that the device has, and their size.
@@ -66,7 +66,39 @@ pub fn measure(
     Ok(Estimate::of(&times.iter().map(|time| (time - own) / ahead).collect::<Vec<_>>()))
 }
 
-/// Times of reads of blocks far from what is being written.
+/// The part of long reads by another thread that a read waits for, half of one of them on its way. None as for
+/// [`measure`].
+pub fn reads(bench: &Bench, device: &Device, alone: Option<Estimate>) -> anyhow::Result<Option<Estimate>> {
+    let (Some(read), Some(alone)) = (device.read, alone) else { return Ok(None) };
+    let Ok(file) = bench.scratch.again("device", OFlag::O_DIRECT) else { return Ok(None) };
+    let places = file.metadata()?.len() / WRITE as u64;
+    let step = (LARGEST / WRITE) as u64;
+    if bench.brief || places < 4 * step {
+        return Ok(None);
+    }
+    let (cursor, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let times = std::thread::scope(|scope| {
+        let read = || {
+            let mut data = AlignedBuffer::new(LARGEST);
+            while !over.load(Ordering::Relaxed) {
+                let at = cursor.fetch_add(step, Ordering::Relaxed) % (places - step);
+                file.read_exact_at(data.bytes_mut(), at * WRITE as u64)?;
+            }
+            anyhow::Ok(())
+        };
+        let reader = scope.spawn(read);
+        let times = read_meanwhile(bench, &file, places, &cursor);
+        over.store(true, Ordering::Relaxed);
+        reader.join().map_err(|_| anyhow::anyhow!("a thread that reads ended"))??;
+        times
+    })?;
+    let ahead = LARGEST as f64 / 2.0 * read.value;
+    let seek = device.seek.map_or(0.0, |seek| seek.value);
+    let own = alone.value + READ as f64 * read.value + seek;
+    Ok(Estimate::of(&times.iter().map(|time| (time - own) / ahead).collect::<Vec<_>>()))
+}
+
+/// Times of reads of blocks far from what others read or write.
 fn read_meanwhile(bench: &Bench, file: &File, places: u64, cursor: &AtomicU64) -> anyhow::Result<Vec<f64>> {
     let (fewest, most, enough) = READS;
     let mut buffer = AlignedBuffer::new(READ);

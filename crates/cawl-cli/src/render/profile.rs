@@ -75,7 +75,7 @@ const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s,
                       latency ns, direct ns, allocation ns, partial ns, delayed_allocation ns, \
                       sync_call ns, fsync ns, flush ns, idle ns, request ns, folio ns, seek ns, block B, \
                       queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, strict_limit 1, \
-                      syncs_stamps 1, shared_queue.reads_wait 1, shared_queue.wbt_latency ns, \
+                      syncs_stamps 1, shared_queue.reads_wait 1, shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, \
                       shared_queue.requests 1, shared_queue.write_cache 1";
 const CALLS: &str = "write ns, empty ns, odd ns, folio ns, inode ns, clean ns, away ns, jump ns, read ns, \
                      empty_read ns, read_folio ns, read_folio_far ns, read_apart ns, read_away ns, fault ns, buffer ns, open ns, create ns, close ns, stream ns";

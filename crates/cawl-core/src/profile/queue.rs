@@ -16,6 +16,9 @@ pub struct QueueConstants {
     /// requests are served in the order in which they come, none where reads go first or have a way of their
     /// own.
     pub reads_wait: Measured<f64>,
+    /// The part of what the device reads for others that a read waits for, between 0 and 1. None: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads_wait_for_reads: Option<Measured<f64>>,
     /// Latency of reads above which the kernel lets the flusher have fewer requests under way
     /// (`queue/wbt_lat_usec`), in ns; 0: it has as many as the queue holds.
     pub wbt_latency: Nanos,
@@ -29,6 +32,8 @@ pub struct QueueConstants {
 impl QueueConstants {
     /// A device can have such a queue.
     pub(super) fn is_sound(&self) -> bool {
-        (0.0..=1.0).contains(&self.reads_wait.value) && (1..=MOST).contains(&self.requests)
+        let parts = self.reads_wait_for_reads.iter().chain([&self.reads_wait]);
+        parts.map(|part| part.value).all(|part| (0.0..=1.0).contains(&part))
+            && (1..=MOST).contains(&self.requests)
     }
 }

@@ -293,6 +293,7 @@ fn a_read_waits_for_the_writes_before_it() {
         let mut profile = disk();
         profile.device.shared_queue = reads_wait.map(|part| QueueConstants {
             reads_wait: Measured::assumed(part),
+            reads_wait_for_reads: None,
             wbt_latency: Nanos::millis(2.0),
             requests: 128,
             write_cache: true,
@@ -317,6 +318,35 @@ fn a_read_waits_for_the_writes_before_it() {
     assert!((3.0..=4.0).contains(&more(all[0])), "{all:?}");
     assert!((1.5..=2.0).contains(&more(half[0])), "{half:?}");
     assert!(all[20..].iter().all(|wait| *wait <= alone + 10_000.0 + 1.01 * request), "{all:?}");
+}
+
+/// A long read is on its way when another one comes.
+#[test]
+fn reads_that_are_served_at_the_same_time_share_the_device() {
+    let second = |part: Option<f64>| {
+        let mut profile = disk();
+        profile.device.seek = Measured::assumed(Nanos::ZERO);
+        profile.device.read_latency = Some(Measured::assumed(Nanos::new(1e6)));
+        profile.device.readahead = Bytes(8 * MIB);
+        profile.device.shared_queue = Some(QueueConstants {
+            reads_wait: Measured::assumed(0.0),
+            reads_wait_for_reads: part.map(Measured::assumed),
+            wbt_latency: Nanos::ZERO,
+            requests: 128,
+            write_cache: true,
+        });
+        let mut program = program(&profile, 0);
+        // 8 MiB take 84 ms, which nobody waits for.
+        program.call(Event { aux: 3, requested: 8 * MIB, offset: 8 * MIB, ..range(Op::Advise, 0, 0, 0) });
+        let told = program.call(Event { flags: flag::DIRECT, pid: 2, ..read(40 * MIB, 100 * 1000) });
+        micros(told.unwrap(), Cause::Read)
+    };
+    // Alone 1 ms and the same for 100 kB.
+    let all = second(None);
+    assert!((83_000.0..90_000.0).contains(&all), "{all}");
+    assert_eq!(second(Some(1.0)), all);
+    assert!((2_900.0..3_100.0).contains(&second(Some(0.0))), "the rate is shared: {}", second(Some(0.0)));
+    assert!((42_000.0..48_000.0).contains(&second(Some(0.5))), "{}", second(Some(0.5)));
 }
 
 /// A folio in memory costs its part when a read begins it, not again for each part of a page.

@@ -187,6 +187,9 @@ impl Kernel {
         let page = self.constants.page;
         let speed = self.speed(call, self.is_fast(call), ahead);
         let writes = self.machine.writes_ahead(call.device);
+        let queue = &self.profile.device_of(self.machine.devices[call.device].profiled).shared_queue;
+        let behind =
+            queue.as_ref().and_then(|queue| queue.reads_wait_for_reads).map_or(1.0, |part| part.value);
         let device = &mut self.machine.devices[call.device];
         let head = std::mem::replace(&mut device.head, (call.file, end.saturating_mul(page)));
         let goes_on = head == (call.file, first.saturating_mul(page)) && writes == 0.0;
@@ -197,11 +200,17 @@ impl Kernel {
         // The arm comes back to what is written, too.
         let writes = if writes > 0.0 { writes + seek } else { 0.0 };
         let begins = (call.at + latency).max(device.occupied.max(call.at) + writes) + seek;
-        let done = begins + (end - first) as f64 * page_time;
-        device.occupied = done;
+        let transfer = (end - first) as f64 * page_time;
+        device.occupied = begins + transfer;
+        // What is served at the same time takes as long again, and no longer than one after the other.
+        let others = (begins - seek - writes - call.at - latency).max(0.0);
+        let apart = if goes_on { 0.0 } else { others * (1.0 - behind) };
+        let begins = begins - (apart - transfer).max(0.0);
+        let done = begins + transfer;
         let at = call.device;
         self.machine.begin_read(at, begins - seek, done, (end - first).div_ceil(REQUEST));
-        if rested || self.reads.row.0 != at || !ahead {
+        let is_own = others > 0.0 && behind < 1.0 && !goes_on;
+        if rested || self.reads.row.0 != at || !ahead || is_own {
             (self.reads.row, self.reads.latest) = ((at, 0), None);
         }
         let before = self.reads.row.1;
