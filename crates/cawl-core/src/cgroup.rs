@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::DirtyLimits;
+use crate::limits::{DirtyLimits, GroupCache};
 use crate::profile::{HostProfile, Measured, OtherDevice};
 use crate::units::{Bytes, Rate};
 
@@ -98,19 +98,6 @@ impl GroupMemory {
         let ratios = settings.map(|setting| setting.ratio(machine.dirtyable));
         DirtyLimits::of(ratios, self.available(machine))
     }
-}
-
-/// What a control group keeps of files in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GroupCache {
-    /// What the group and all above it can still take, in bytes; None where none of them has a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<Bytes>,
-    /// Pages of files on its inactive list, in bytes.
-    pub inactive: Bytes,
-    /// The same of its active one.
-    pub active: Bytes,
 }
 
 /// How its control group bounds a program.

@@ -114,7 +114,7 @@ pub use call::{
     Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, moved_bytes, wchar_bytes,
 };
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
-pub use cgroup::{DirtySetting, GroupBounds, GroupCache, GroupMemory, MachineMemory};
+pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
 pub use classes::CallClass;
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
@@ -126,7 +126,7 @@ pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
 pub use learn::Constant;
-pub use limits::{DirtyLimits, dirtyable};
+pub use limits::{DirtyLimits, GroupCache, dirtyable};
 pub use mode::{Mode, UnknownMode};
 pub use model::{
     CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Prediction, Regime, build,

@@ -74,6 +74,19 @@ pub fn dirtyable(installed: Bytes) -> Bytes {
     Bytes((managed - reserve.sum::<u64>()) * PAGE)
 }
 
+/// What a control group keeps of files in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupCache {
+    /// What the group and all above it can still take, in bytes; None where none of them has a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Bytes>,
+    /// Pages of files on its inactive list, in bytes.
+    pub inactive: Bytes,
+    /// The same of its active one.
+    pub active: Bytes,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

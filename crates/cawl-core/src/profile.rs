@@ -15,9 +15,8 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::GroupCache;
 use crate::filesystem::FilesystemKind;
-use crate::limits::DirtyLimits;
+use crate::limits::{DirtyLimits, GroupCache};
 use crate::units::{Bytes, Nanos, Rate, is_zero};
 pub use error::ProfileError;
 pub use growth::{block_cache, blocks_out};

@@ -285,8 +285,7 @@ pub fn away(bench: &mut Bench) -> anyhow::Result<Durable> {
         let file = bench.scratch.file(&name)?;
         let mut write = || -> anyhow::Result<()> { Ok(file.write_all_at(&bench.data.bytes()[..PAGE], 0)?) };
         found.away.push(after_work(bench, &mut write)?);
-        let warm =
-            undisturbed(&(0..CALLS).map(|_| plainly(&mut write)).collect::<anyhow::Result<Vec<f64>>>()?);
+        let warm = undisturbed(&(0..CALLS).map(|_| plainly(write)).collect::<anyhow::Result<Vec<f64>>>()?);
         let soon = OtherWork::new(bench).calls_after(bench, SOON, &mut write)?;
         found.away_soon.push(soon - warm);
         bench.scratch.remove(&name);
