@@ -70,7 +70,13 @@ enum Task {
         command: Vec<OsString>,
     },
     /// Copies a trace, with what the analysis needs and without names of this machine, to be kept
-    Keep { trace: PathBuf, copy: PathBuf },
+    Keep {
+        trace: PathBuf,
+        copy: PathBuf,
+        /// With the last part of each file's name, and what is known of the filesystems
+        #[arg(long)]
+        names: bool,
+    },
     /// Connects with a command, delayed, for ssh
     #[command(hide = true)]
     Relay {
@@ -116,7 +122,10 @@ fn main() -> ExitCode {
         },
         Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
         Some(Task::Verify(args)) => verify(args),
-        Some(Task::Keep { trace, copy }) => verify::causes::keep(trace, copy, |_| ()).map(|()| true),
+        Some(Task::Keep { trace, copy, names: true }) => {
+            verify::causes::keep_names(trace, copy).map(|()| true)
+        }
+        Some(Task::Keep { trace, copy, .. }) => verify::causes::keep(trace, copy, |_| ()).map(|()| true),
         Some(Task::Write(args)) => writer::write(args).map(|()| true),
         Some(Task::Read(args)) => reader::read(args).map(|()| true),
         Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),

@@ -194,6 +194,10 @@ impl Row {
     }
 }
 
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5).unwrap_or(f64::NAN)
 }

@@ -231,17 +231,39 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
 
 /// A copy of a trace with what the analysis needs, and without names of this machine; its profile is changed.
 pub fn keep(trace: &Path, copy: &Path, change: impl Fn(&mut HostProfile)) -> anyhow::Result<()> {
+    kept(trace, copy, |record| match record {
+        Record::Profile(mut profile) => {
+            change(&mut profile);
+            Some(Record::Profile(profile))
+        }
+        Record::Host(_) | Record::Note(_) | Record::Session(_) | Record::File(_) | Record::End(_) => None,
+        Record::Outcome(_) => None,
+        needed => Some(needed),
+    })
+}
+
+/// The same with the last part of each file's name, and with what is known of the filesystems.
+pub fn keep_names(trace: &Path, copy: &Path) -> anyhow::Result<()> {
+    kept(trace, copy, |record| match record {
+        Record::File(mut file) => {
+            file.path = super::name_of(Path::new(&file.path));
+            Some(Record::File(file))
+        }
+        Record::Host(mut host) => {
+            host.host.clear();
+            Some(Record::Host(host))
+        }
+        Record::Note(_) | Record::Session(_) | Record::End(_) | Record::Outcome(_) => None,
+        needed => Some(needed),
+    })
+}
+
+fn kept(trace: &Path, copy: &Path, keep: impl Fn(Record) -> Option<Record>) -> anyhow::Result<()> {
     let mut reader = TraceReader::open(trace)?;
     let mut kept = TraceFile::create(copy, WhenFull::Wait)?;
     while let Some(record) = reader.next_record()? {
-        match record {
-            Record::Profile(mut profile) => {
-                change(&mut profile);
-                kept.push(&Record::Profile(profile));
-            }
-            Record::Host(_) | Record::Note(_) | Record::Session(_) | Record::File(_) | Record::End(_) => {}
-            Record::Outcome(_) => {}
-            needed => kept.push(&needed),
+        if let Some(record) = keep(record) {
+            kept.push(&record);
         }
     }
     kept.finish().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))

@@ -11,7 +11,7 @@ use cawl_core::{Bytes, CostModel, Kernel, Record, Time, host_text};
 use cawl_host::trace::TraceReader;
 use cawl_wire::FileId;
 
-use super::{Bench, Figure};
+use super::{Bench, Figure, name_of};
 use crate::command::{self, Lacking};
 
 /// What the group may have, in MiB.
@@ -60,7 +60,7 @@ pub(super) fn group(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         let trace = out.path().join("trace");
         let told = run(bench, scenario, out.path(), &trace)?;
         if let Some(folder) = &bench.record {
-            fs::copy(&trace, folder.join(format!("memory-{}.cawl", scenario.name)))?;
+            super::causes::keep_names(&trace, &folder.join(format!("memory-{}.cawl", scenario.name)))?;
             let text = serde_json::to_string(&told)?;
             fs::write(folder.join(format!("memory-{}.json", scenario.name)), text + "\n")?;
         }
@@ -99,10 +99,6 @@ fn run(bench: &Bench, scenario: &Scenario, out: &Path, trace: &Path) -> anyhow::
     let names = fs::read_dir(out)?.collect::<Result<Vec<_>, _>>()?;
     let files = names.iter().map(|entry| entry.path()).filter(|path| path != trace);
     files.map(|path| Ok((name_of(&path), cached(&path)?))).collect()
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn shell(folder: &Path, script: &str) -> anyhow::Result<()> {
