@@ -22,7 +22,7 @@ pub struct Thread {
     pub room: AtomicPtr<c_void>,
     /// The entry of `transport::pending_messages` that it writes or reads, plus one.
     pub entry: AtomicU32,
-    /// Looks that `state::destinations` leaves out in a row (upper half), and how many of them it has.
+    /// Looks that `state::destinations` leaves out, and has left out, of short and long reads: a byte each.
     pub looks: AtomicU32,
 }
 

@@ -4,7 +4,7 @@
 //! The law of this module: a look (mincore) takes the kernel half a microsecond, so memory is looked at once.
 //! Long reads are looked at every time, since an allocator gives the memory for them back and gets new one at
 //! the same place. When a look finds nothing, the next ones are left out, one, two, four and so on, up to
-//! [`MOST_LEFT_OUT`].
+//! [`MOST_LEFT_OUT`], of short and long reads apart.
 
 use crate::base::page_cache::PAGE;
 use crate::base::sys;
@@ -16,8 +16,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Shortest read whose memory may be new wherever it lies: from 128 KiB on the C library maps what is
 /// allocated (`M_MMAP_THRESHOLD`).
 const LONG: usize = 128 << 10;
-/// Most looks that are left out in a row.
-const MOST_LEFT_OUT: u32 = 64;
+/// Most looks that are left out in a row: of short reads, and of long ones, which take twenty times as long as a
+/// look.
+const MOST_LEFT_OUT: [u32; 2] = [64, 8];
 /// Pages of a look; the rest of a longer read is taken to be as these are.
 const LOOK: usize = 64;
 /// Regions of 64 pages that are remembered. One that lies at the place of another is looked at again.
@@ -67,16 +68,21 @@ fn look(first: usize, last: usize) -> u32 {
     if pages <= LONG / PAGE as usize + 1 {
         (first..=last).for_each(note);
     }
-    let looks = &thread().looks;
-    let (left_out, so_far) = (looks.load(Relaxed) >> 16, looks.load(Relaxed) & 0xffff);
+    let long = usize::from(pages >= LONG / PAGE as usize);
+    // Half of the word for each kind: in its upper byte how many are left out, in its lower one so far.
+    let (looks, half) = (&thread().looks, 16 * long as u32);
+    let word = looks.load(Relaxed);
+    let (left_out, so_far) = (word >> half >> 8 & 0xff, word >> half & 0xff);
+    let put = |left_out: u32, so_far: u32| {
+        looks.store(word & !(0xffff << half) | (left_out << 8 | so_far) << half, Relaxed);
+    };
     if so_far < left_out {
-        looks.store(left_out << 16 | (so_far + 1), Relaxed);
+        put(left_out, so_far + 1);
         return 0;
     }
     let looked_at = pages.min(LOOK);
     let there = present(first * PAGE as usize, looked_at).unwrap_or(looked_at);
-    let next = if there < looked_at { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT) };
-    looks.store(next << 16, Relaxed);
+    put(if there < looked_at { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT[long]) }, 0);
     u32::try_from((looked_at - there) * pages / looked_at).unwrap_or(u32::MAX)
 }
 
@@ -149,8 +155,19 @@ mod tests {
         assert!((0..2000).all(|page| untouched(old.at(page), 4 * KIB) == 0));
         let found: Vec<u32> = (0..2000).map(|page| untouched(new.at(page), 4 * KIB)).collect();
         let first = found.iter().position(|pages| *pages > 0).expect("looked at");
-        assert!(first <= MOST_LEFT_OUT as usize);
+        assert!(first <= MOST_LEFT_OUT[0] as usize);
         assert!(found[first..].iter().all(|pages| *pages == 1), "from then on each is found");
+    }
+
+    #[test]
+    fn short_reads_make_looks_at_long_ones_no_rarer() {
+        let (old, new) = (New::pages(2000, libc::MAP_PRIVATE), New::pages(4000, libc::MAP_PRIVATE));
+        (0..2000).for_each(|page| old.touch(page));
+        assert!((0..2000).all(|page| untouched(old.at(page), 4 * KIB) == 0));
+        assert_eq!(untouched(new.at(0), 256 * KIB), 64);
+        assert!((0..1000).all(|page| untouched(old.at(page), 256 * KIB) == 0));
+        let found = (0..10).position(|read| untouched(new.at(read * 300), 256 * KIB) == 64);
+        assert!(found.is_some_and(|read| read <= MOST_LEFT_OUT[1] as usize), "{found:?}");
     }
 
     #[test]
