@@ -19,8 +19,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::quantile;
+use cawl_core::{HostProfile, Record, quantile};
 use cawl_host::emulated::Lab;
+use cawl_host::trace::TraceReader;
 use serde::Serialize;
 
 use crate::command::Lacking;
@@ -196,6 +197,16 @@ impl Row {
 
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The records of a trace, and the profile among them.
+pub fn recorded(trace: &Path) -> anyhow::Result<(Vec<Record>, HostProfile)> {
+    let records = TraceReader::open(trace)?.collect::<Result<Vec<_>, _>>()?;
+    let profile = records.iter().find_map(|record| match record {
+        Record::Profile(profile) => Some(HostProfile::clone(profile)),
+        _ => None,
+    });
+    Ok((records, profile.context("the trace has no profile")?))
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -4,19 +4,13 @@
 
 use std::path::Path;
 
-use cawl_core::{Analysis, AnalysisOptions, FilesystemKind, HostProfile, Mode, Record};
-use cawl_host::trace::TraceReader;
+use cawl_core::{Analysis, AnalysisOptions, FilesystemKind, Mode};
 
 /// Seconds of all calls of a recording, observed and predicted; as if files had this filesystem, if one is
 /// given.
 fn seconds(name: &str, filesystem: Option<FilesystemKind>) -> (f64, f64) {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recordings/{name}.cawl"));
-    let records = TraceReader::open(&trace).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
-    let profile = records.iter().find_map(|record| match record {
-        Record::Profile(profile) => Some(HostProfile::clone(profile)),
-        _ => None,
-    });
-    let mut profile = profile.expect("a profile");
+    let (records, mut profile) = cawl_lab::verify::recorded(&trace).unwrap();
     profile.device.filesystem = filesystem.or(profile.device.filesystem);
     let models = vec!["kernel".to_owned()];
     let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };

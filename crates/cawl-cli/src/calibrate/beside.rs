@@ -22,8 +22,8 @@ const READ: usize = 4 << 10;
 /// Fewest and most reads, and the time after which no further one begins beyond the fewest, in ns.
 const READS: (usize, usize, f64) = (4, 24, 0.3e9);
 
-/// The part of these writes that a read waits for. None in a brief calibration, for which this takes too long,
-/// without direct I/O, or if the bytes that may be written do not suffice; `alone` is the time of a read
+/// The part of these writes that a read waits for. None in a brief calibration, for which this takes too
+/// long, without direct I/O, or if the bytes that may be written do not suffice; `alone` is the time of a read
 /// without the transfer.
 pub fn measure(
     bench: &mut Bench,
@@ -66,8 +66,8 @@ pub fn measure(
     Ok(Estimate::of(&times.iter().map(|time| (time - own) / ahead).collect::<Vec<_>>()))
 }
 
-/// The part of long reads by another thread that a read waits for, half of one of them on its way. None as for
-/// [`measure`].
+/// The part of long reads by another thread that a read waits for, half of one of them on its way. None as
+/// for [`measure`].
 pub fn reads(bench: &Bench, device: &Device, alone: Option<Estimate>) -> anyhow::Result<Option<Estimate>> {
     let (Some(read), Some(alone)) = (device.read, alone) else { return Ok(None) };
     let Ok(file) = bench.scratch.again("device", OFlag::O_DIRECT) else { return Ok(None) };

@@ -72,8 +72,8 @@ pub struct Network {
     fresh: Vec<Points>,
     near: Vec<Points>,
     cached: Vec<Points>,
-    /// Reads of what is cached; of a file in the processor's nearest caches; and calls that read pages for the
-    /// second time, in ns.
+    /// Reads of what is cached; of a file in the processor's nearest caches; and calls that read pages for
+    /// the second time, in ns.
     kept: Vec<Points>,
     read_near: Vec<Points>,
     again: Vec<f64>,
@@ -493,7 +493,8 @@ fn slope_beyond(points: &[(f64, f64)], fixed: f64) -> Option<f64> {
 }
 
 /// Of each round, how long it takes to send dirty bytes: what the most of them take beyond the fewest, and
-/// what the fewest take besides. The sizes between say little, since what disturbs a flush is as long for each.
+/// what the fewest take besides. The sizes between say little, since what disturbs a flush is as long for
+/// each.
 fn sent(rounds: &[Points]) -> Vec<Line> {
     let of_round = |points: &Points| {
         let (few, many) = (points.first()?, points.last()?);

@@ -10,11 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Mode, Record};
-use cawl_host::trace::TraceReader;
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Mode};
 use serde_json::Value;
 
-use super::{Bench, Figure};
+use super::{Bench, Figure, recorded};
 use crate::uml::{self, Machine};
 
 /// Most time for the machine, in which it boots, calibrates, writes and stops.
@@ -108,12 +107,7 @@ pub struct Replayed {
 impl Replayed {
     /// The run of a trace, with a changed profile.
     pub fn of(trace: &Path, change: impl FnOnce(&mut HostProfile)) -> anyhow::Result<Replayed> {
-        let records = TraceReader::open(trace)?.collect::<Result<Vec<_>, _>>()?;
-        let profile = records.iter().find_map(|record| match record {
-            Record::Profile(profile) => Some((**profile).clone()),
-            _ => None,
-        });
-        let mut profile = profile.context("the trace has no profile")?;
+        let (records, mut profile) = recorded(trace)?;
         change(&mut profile);
         let models = vec!["kernel".to_owned()];
         let options = AnalysisOptions { models, mode: Mode::OpenLoop, ..AnalysisOptions::default() };

@@ -8,10 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use cawl_core::{Bytes, CostModel, Kernel, Record, Time, host_text};
-use cawl_host::trace::TraceReader;
 use cawl_wire::FileId;
 
-use super::{Bench, Figure, name_of};
+use super::{Bench, Figure, name_of, recorded};
 use crate::command::{self, Lacking};
 
 /// What the group may have, in MiB.
@@ -147,12 +146,8 @@ impl Drop for Group {
 
 /// What the kernel model has in its cache of each file at the end of a trace, in lockstep, in bytes.
 pub fn modelled(trace: &Path) -> anyhow::Result<Cached> {
-    let records = TraceReader::open(trace)?.collect::<Result<Vec<_>, _>>()?;
-    let profile = records.iter().find_map(|record| match record {
-        Record::Profile(profile) => Some(profile),
-        _ => None,
-    });
-    let mut model = Kernel::new(profile.context("the trace has no profile")?);
+    let (records, profile) = recorded(trace)?;
+    let mut model = Kernel::new(&profile);
     let mut names: BTreeMap<FileId, String> = BTreeMap::new();
     for record in &records {
         match record {

@@ -11,7 +11,6 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use cawl_core::{Analysis, AnalysisOptions, Bytes, DirtyLimits, HostProfile, Measured, Mode, Rate, Record};
 use cawl_host::emulated::Lab;
-use cawl_host::trace::TraceReader;
 use cawl_wire::{FileKind, Op};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde_json::Value;
@@ -19,7 +18,7 @@ use serde_json::Value;
 use super::calibrate::calibrate;
 use super::causes::{cawl, keep};
 use super::writers::{first, listen};
-use super::{Bench, Figure};
+use super::{Bench, Figure, recorded};
 use crate::command::run;
 use crate::{Filesystem, lowered_limits};
 
@@ -235,12 +234,7 @@ impl Beside {
 
     /// The same with a changed profile.
     pub fn changed(trace: &Path, change: impl FnOnce(&mut HostProfile)) -> anyhow::Result<Beside> {
-        let records = TraceReader::open(trace)?.collect::<Result<Vec<_>, _>>()?;
-        let profile = records.iter().find_map(|record| match record {
-            Record::Profile(profile) => Some((**profile).clone()),
-            _ => None,
-        });
-        let mut profile = profile.context("the trace has no profile")?;
+        let (records, mut profile) = recorded(trace)?;
         change(&mut profile);
         let mut found = Beside::default();
         for mode in [Mode::Lockstep, Mode::OpenLoop] {
