@@ -100,16 +100,30 @@ pub const fn hash(name: &CStr) -> u32 {
     sum
 }
 
-/// The libraries behind this one, as long as none of them is closed: in the constructor, or before `main`.
-pub fn behind() -> impl Iterator<Item = Library> {
-    let first = own().and_then(|own| {
-        // SAFETY: null or the next entry.
-        unsafe { own.next.as_ref() }
-    });
+/// The libraries from here on, as long as none of them is closed: in the constructor, or before `main`.
+fn from(first: Option<&'static Link>) -> impl Iterator<Item = Library> {
     // SAFETY: as in `own`.
     let links = core::iter::successors(first, |link| unsafe { link.next.as_ref() });
     // SAFETY: as in `own`.
     links.filter_map(|link| unsafe { library(link) })
+}
+
+/// Those behind this one.
+pub fn behind() -> impl Iterator<Item = Library> {
+    // SAFETY: null or the next entry.
+    from(own().and_then(|own| unsafe { own.next.as_ref() }))
+}
+
+/// All of them, in the order in which the program looks for a name; the first is the program.
+pub fn all() -> impl Iterator<Item = Library> {
+    // SAFETY: as in `own`.
+    from(unsafe { _r_debug.libraries.as_ref() })
+}
+
+/// The address of a name in the library that the kernel gives each process, or null.
+pub fn find_in_kernel(name: &CStr) -> *mut c_void {
+    let kernel = all().find(|library| library.name == c"linux-vdso.so.1");
+    kernel.and_then(|library| library.find(name, hash(name))).unwrap_or(core::ptr::null_mut())
 }
 
 /// The address of a name in the libraries behind this one, or null.
