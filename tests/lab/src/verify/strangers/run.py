@@ -165,13 +165,19 @@ class Tracing:
         os.chown(work, user, user)
         os.chmod(work, 0o700)
         inside = "/tmp/" + Path(work).name
-        env = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin", "HOME": inside, "LC_ALL": "C.UTF-8",
+        home = self.root.folder / f"tmp/home{user}"
+        home.mkdir(exist_ok=True)
+        os.chown(home, user, user)
+        for report in (self.root.folder / "tmp").glob("report*.json"):
+            report.unlink()
+        env = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin", "HOME": f"/tmp/home{user}", "LC_ALL": "C.UTF-8",
                "W": inside, "SCRIPT": script, "TRACED": wrapper, "TERM": "dumb"}
         status, out, err = run(command, limit=LIMIT, env=env)
         files = {str(path.relative_to(work)): path.stat().st_size for path in sorted(Path(work).rglob("*")) if path.is_file()}
         shutil.rmtree(work, ignore_errors=True)
         text = [part.replace(inside.encode(), b"@") for part in (out, err)]
-        return {"status": status, "stdout": text[0], "stderr": text[1], "files": files}
+        seen = any(json.loads(report.read_bytes() or b"{}").get("calls") for report in (self.root.folder / "tmp").glob("report*.json"))
+        return {"status": status, "stdout": text[0], "stderr": text[1], "files": files, "seen": seen}
 
 
 def differs(plain, again, traced, comparison):
@@ -197,7 +203,7 @@ def main():
     words = [name for name in names if name not in ROOTS]
     chosen = [one for one in chosen if not words or one[0] in words or one[1] in words]
     began, bad = time.monotonic(), 0
-    print("| root | user | group | same | differ | not to be had |\n|---|---|---|---:|---:|---|")
+    print("| root | user | group | same | traced | differ | not to be had |\n|---|---|---|---:|---:|---:|---|")
     for release in roots:
         try:
             root = Root(release, cache)
@@ -209,7 +215,7 @@ def main():
             tracing = Tracing(root, cli)
             for user, uid in USERS.items():
                 for group in dict.fromkeys(one[0] for one in chosen):
-                    same, different, lacking = 0, [], []
+                    same, seen, different, lacking = 0, 0, [], []
                     for _, name, packages, comparison, script in (one for one in chosen if one[0] == group):
                         if not set(packages) <= root.have:
                             lacking.append(name)
@@ -219,6 +225,7 @@ def main():
                         if traced is None:
                             lacking.append(name)
                             continue
+                        seen += traced["seen"]
                         found = differs(plain, lambda: tracing.outcome(script, False, uid), traced, comparison)
                         if found:
                             # Once more: a program may meet a bad moment.
@@ -229,7 +236,7 @@ def main():
                             different.append(name)
                             print(f"  {release} {user} {group} {name}: {'; '.join(found)}", file=sys.stderr, flush=True)
                     bad += len(different)
-                    print(f"| {release} | {user} | {group} | {same} | {len(different)} | {', '.join(lacking) or 'none'} |", flush=True)
+                    print(f"| {release} | {user} | {group} | {same} | {seen} | {len(different)} | {', '.join(lacking) or 'none'} |", flush=True)
         finally:
             root.close()
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes; " + (f"{bad} differ" if bad else "nothing differs"))
