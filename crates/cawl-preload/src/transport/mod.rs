@@ -5,6 +5,7 @@
 pub mod link;
 pub mod pending_messages;
 mod place;
+mod pool;
 pub mod ring;
 pub mod slot;
 pub mod socket;
