@@ -400,6 +400,8 @@ codes! {
         Exec = 3,
         /// abort.
         Abort = 4,
+        /// Not traced, because its address space is limited (RLIMIT_AS) to little more than it has.
+        Crowded = 6,
     }
 }
 

@@ -158,6 +158,7 @@ async fn tracer(
         id,
         pid,
         run,
+        program: session.program.clone(),
         ring: None,
         uring,
         run_delays: RunDelays::new(pid, session.started, &hello.usage, &connections.run_delays),
@@ -227,6 +228,7 @@ struct Tracer<'a> {
     id: u32,
     pid: u32,
     run: u64,
+    program: String,
     ring: Option<Ring>,
     uring: Uring<'a>,
     mappings: Mappings<'a>,
@@ -323,6 +325,14 @@ impl Tracer<'_> {
                 self.send_run_delays(delays).await?;
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
+                if goodbye.ended == Ended::Crowded {
+                    self.note(format!(
+                        "not traced: {} (process {}): its address space is limited to less than 64 MiB more than it \
+                         has; raise the limit (ulimit -v, RLIMIT_AS)",
+                        self.program, self.pid
+                    ))
+                    .await?;
+                }
                 self.goodbye = Some(goodbye);
             }
             Kind::Bell => {}

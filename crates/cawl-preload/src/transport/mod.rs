@@ -3,6 +3,7 @@
 //! session (`link::give_up`).
 
 pub mod link;
+pub mod patience;
 pub mod pending_messages;
 mod place;
 mod pool;

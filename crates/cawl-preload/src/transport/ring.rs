@@ -38,6 +38,20 @@ fn header() -> RingHeader {
     RingHeader { slots: SLOTS, chunks: CHUNKS.load(Relaxed) }
 }
 
+/// True if the program can do without the addresses that the tracer may take: more is left of its limit.
+pub fn has_addresses() -> bool {
+    const SPARE: u64 = 64 << 20;
+    let limit = sys::limit(libc::RLIMIT_AS);
+    if limit == libc::RLIM_INFINITY {
+        return true;
+    }
+    let mut text = [0u8; 64];
+    let length = sys::read_file(c"/proc/self/statm", &mut text);
+    let pages =
+        text.get(..length).and_then(|text| text.split(|byte| *byte == b' ').next()).and_then(sys::decimal);
+    pages.is_some_and(|pages| pages.saturating_mul(4096).saturating_add(SPARE) <= limit)
+}
+
 /// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
 /// possible here, or not wise.
 pub fn create() -> Option<c_int> {
@@ -45,7 +59,7 @@ pub fn create() -> Option<c_int> {
     let most = sys::limit(libc::RLIMIT_FSIZE);
     let before = RingHeader { slots: SLOTS, chunks: 0 }.total();
     let chunks = (most.saturating_sub(before) / CHUNK_LEN as u64).min(pool::CHUNKS.into()) as u32;
-    if chunks < FEWEST {
+    if chunks < FEWEST || !has_addresses() {
         return None;
     }
     CHUNKS.store(chunks, Relaxed);

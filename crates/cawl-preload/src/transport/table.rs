@@ -3,10 +3,9 @@
 //! The slots lie in memory that the kernel wipes in a copied process: there, the first event finds no room,
 //! and the cold path finds out why.
 
-use crate::base::settings::lossless;
 use crate::base::sys;
 use crate::base::thread::{Thread, tell_end};
-use crate::transport::link::PATIENCE;
+use crate::transport::patience::{self, Wait, lossless};
 use crate::transport::slot::{self, SLOTS, Slot};
 use crate::transport::{link, pending_messages, ring, socket};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -88,18 +87,16 @@ fn next_chunk(slot: &Slot) -> bool {
     if !lossless() {
         return false;
     }
-    let (mut seen, mut since) = (ring::head(slot), sys::nanoseconds());
-    while sys::nanoseconds().saturating_sub(since) < PATIENCE * 1_000_000 {
+    // What any thread gives back may be this one's.
+    let progress = || slots().iter().fold(0, |sum: u64, slot| sum.wrapping_add(ring::head(slot)));
+    let mut wait = Wait::begin(progress());
+    while wait.goes_on(progress()) {
         sys::poll(-1, 0, 1);
         if take_chunk(slot) {
             return true;
         }
         if !link::is_daemon_there() {
             return false;
-        }
-        let now = ring::head(slot);
-        if now != seen {
-            (seen, since) = (now, sys::nanoseconds());
         }
     }
     false
@@ -177,6 +174,11 @@ pub fn any() -> bool {
     slots().iter().any(|slot| !slot.next.load(Relaxed).is_null())
 }
 
+/// True if something waits to be sent.
+pub fn has_unsent() -> bool {
+    slots().iter().any(|slot| !slot.is_ringed() && !slot.buffer.is_empty())
+}
+
 /// Sends every thread's events, waiting for room at most `milliseconds` in all. What then remains is
 /// counted as dropped. What lies in shared memory is in the daemon's hands already.
 #[cold]
@@ -207,4 +209,5 @@ pub fn forget(thread: &Thread) {
     }
     thread.slot.store(core::ptr::null_mut(), Relaxed);
     ring::forget();
+    patience::forget();
 }
