@@ -43,7 +43,8 @@
 //! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.
 //!
 //! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record,
-//! `freestanding.c` what the compiler calls to copy and compare, `unwind.c` what it calls to unwind.
+//! `freestanding.c` what the compiler calls to copy and compare, `unwind.c` what it calls to unwind, and
+//! `reports.c` what Rust's report of a panic would ask of a later C library than a program may have.
 #![warn(missing_docs)]
 
 mod base;

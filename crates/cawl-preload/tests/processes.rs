@@ -249,3 +249,23 @@ fn a_confined_program_is_left_alone() {
         sessions[0].assert_intact();
     }
 }
+
+/// A program that forbids itself the processor's counter would be killed by the tracer's reading it.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_forbidden_counter_is_not_read() {
+    let app = cawl_kit::app_with("no_counter", &["-O2", "-pthread"]);
+    for arguments in [&["prctl"][..], &["syscall"], &["prctl", "early"], &["syscall", "early"]] {
+        let sessions = compare(&app, arguments, |_| {});
+        assert_eq!(sessions.len(), 2, "{arguments:?}");
+        assert_complete(&sessions);
+        for session in &sessions {
+            assert!(session.in_order(), "{arguments:?}");
+            let times = session.events.iter().map(|event| (event.start, event.end()));
+            let (first, last) =
+                times.fold((u64::MAX, 0), |(first, last), (start, end)| (first.min(start), last.max(end)));
+            // Ticks or ns.
+            assert!(last > first && last - first < 30_000_000_000, "{arguments:?}: {first} to {last}");
+        }
+    }
+}

@@ -1,15 +1,15 @@
 //! The functions that the hooks stand in front of.
 //!
-//! The constructor looks all of them up, once, by [`symbols`], and by dlsym what that does not find. A hook
-//! that runs earlier (another library's constructor, an allocator that initialises itself) looks up the one
-//! it needs; a function that this C library does not have fails with ENOSYS, and no program is linked against
-//! it.
+//! The constructor looks all of them up, once, by [`symbols`]. A hook that runs earlier (another library's
+//! constructor, an allocator that initialises itself) looks up the one it needs, and so does one whose function
+//! was not there yet; a function that this C library does not have fails with ENOSYS, and no program is linked
+//! against it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
-use crate::base::symbols::{self, Behind};
+use crate::base::symbols;
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
@@ -61,7 +61,7 @@ macro_rules! reals {
                         return $missing;
                     }
                 }
-                // SAFETY: dlsym gave this address for this name, and the signature is that of the C
+                // SAFETY: a library behind this one has this name at this address, and the signature is that of the C
                 // library. "C-unwind" lets a cancelled thread unwind through the hook.
                 unsafe {
                     let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = core::mem::transmute(found);
@@ -74,8 +74,7 @@ macro_rules! reals {
 
 #[cold]
 fn look_up(index: usize) -> *mut c_void {
-    // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
+    let found = symbols::find(NAMES[index], HASHES[index]);
     TABLE[index].store(found, Relaxed);
     found
 }
@@ -115,27 +114,24 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
-/// Of libaio, which few programs have, or of a later C library: to find nothing costs dlsym as much as to
-/// find all the others.
-fn is_rare(index: usize) -> bool {
-    [Index::io_submit, Index::__isoc23_vfscanf, Index::__isoc23_vfwscanf]
-        .iter()
-        .any(|rare| *rare as usize == index)
-}
-
-/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym
-/// allocate.
+/// Finds every function that is there. Only the constructor calls this.
 pub fn look_up_all() {
-    let behind = Behind::look();
-    let find = |name, hash| behind.as_ref().map_or(core::ptr::null_mut(), |behind| behind.find(name, hash));
-    for (index, name) in NAMES.iter().enumerate() {
-        TABLE[index].store(find(name, HASHES[index]), Relaxed);
-        if TABLE[index].load(Relaxed).is_null() && !is_rare(index) {
-            look_up(index);
+    const SINGLE: &CStr = c"__libc_single_threaded";
+    const HASH: u32 = symbols::hash(SINGLE);
+    for library in symbols::behind() {
+        for (index, place) in TABLE.iter().enumerate() {
+            if place.load(Relaxed).is_null()
+                && let Some(found) = library.find(NAMES[index], HASHES[index])
+            {
+                place.store(found, Relaxed);
+            }
+        }
+        if library.is_of_the_c_library()
+            && let Some(found) = library.find(SINGLE, HASH)
+        {
+            HOT.single_threaded.store(found.cast(), Relaxed);
         }
     }
-    const SINGLE: &CStr = c"__libc_single_threaded";
-    HOT.single_threaded.store(find(SINGLE, symbols::hash(SINGLE)).cast(), Relaxed);
 }
 
 reals! {
@@ -414,13 +410,19 @@ mod tests {
 
     #[test]
     fn functions_are_found_as_dlsym_finds_them() {
-        let behind = Behind::look().expect("libraries of today");
-        let find = |name| behind.find(name, symbols::hash(name));
-        for (_, name) in NAMES.iter().enumerate().filter(|(index, _)| !is_rare(*index)) {
-            // SAFETY: as in `look_up`.
+        let find = |name| symbols::find(name, symbols::hash(name));
+        for name in NAMES {
+            // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
             let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-            assert!(find(name) == wanted && !wanted.is_null(), "{name:?}");
+            assert_eq!(find(name), wanted, "{name:?}");
+            // Of libaio, or of a later C library.
+            let is_rare = *name == c"io_submit" || name.to_bytes().starts_with(b"__isoc23");
+            assert!(is_rare || !wanted.is_null(), "{name:?}");
         }
-        assert!(find(c"no such function").is_null() && find(c"memcpy").is_null(), "not a plain one");
+        assert!(find(c"no such function").is_null());
+        // One that chooses among several, by the processor.
+        // SAFETY: as above.
+        assert_eq!(find(c"memcpy"), unsafe { libc::dlsym(libc::RTLD_NEXT, c"memcpy".as_ptr()) });
+        assert_eq!(symbols::find_own(c"write"), find(c"write"));
     }
 }

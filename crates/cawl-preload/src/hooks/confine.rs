@@ -2,8 +2,8 @@
 //! foresee, ours included. So the session ends before the filter is there, and neither this process nor
 //! what it starts is traced from then on; the report counts what they write as not seen.
 
-use crate::base::real;
 use crate::base::settings::strings;
+use crate::base::{clock, real};
 use crate::hooks::process::ending;
 use crate::session;
 use cawl_wire::Ended;
@@ -37,10 +37,18 @@ pub fn is_filter(option: c_int) -> bool {
     option == libc::PR_SET_SECCOMP
 }
 
+/// True if this prctl forbids the processor's counter.
+pub fn forbids_counter(option: c_int, setting: c_long) -> bool {
+    option == libc::PR_SET_TSC && setting as c_int == libc::PR_TSC_SIGSEGV
+}
+
 hooks! {
     fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int {
         if is_filter(option) {
             confined();
+        }
+        if forbids_counter(option, a) {
+            clock::forbid();
         }
         real::prctl(option, a, b, c, d)
     }

@@ -103,3 +103,7 @@ mod sync;
 mod take;
 mod wide;
 mod write;
+
+inlets! {
+    "cawl_find" => crate::base::symbols::find_for_c;
+}

@@ -3,7 +3,7 @@
 
 use crate::base::settings::reads;
 use crate::base::thread::thread;
-use crate::base::{guard, interrupted, real};
+use crate::base::{clock, guard, interrupted, real};
 use crate::hooks::aio::Requests;
 use crate::hooks::copy::{left_moved, place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote};
@@ -101,6 +101,7 @@ unsafe extern "C-unwind" fn understood(
             // Strict, or with a filter.
             libc::SYS_seccomp if a <= 1 => super::confine::confined(),
             libc::SYS_prctl if super::confine::is_filter(fd) => super::confine::confined(),
+            libc::SYS_prctl if super::confine::forbids_counter(fd, b) => clock::forbid(),
             libc::SYS_fsync | libc::SYS_fdatasync if tries::leaves_out_sync(fd) => return 0,
             // The hooks of these know how to keep out of the way.
             libc::SYS_close => return c_long::from(super::fd::close(fd)),
