@@ -94,7 +94,7 @@ fn a_call_of_more_bytes_than_any_moves_is_damage() {
 #[test]
 fn goodbye_round_trip() {
     let mut out = [0u8; 128];
-    for ended in [Ended::Exit, Ended::QuickExit, Ended::Exec, Ended::Abort] {
+    for ended in [Ended::Exit, Ended::QuickExit, Ended::Exec, Ended::Abort, Ended::Crowded] {
         let goodbye = Goodbye {
             ended,
             at: 1,

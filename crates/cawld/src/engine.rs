@@ -418,7 +418,7 @@ impl Engine {
             end.at = Time(goodbye.at);
             end.how = match goodbye.ended {
                 Ended::Exit => EndKind::Exit,
-                Ended::QuickExit => EndKind::QuickExit,
+                Ended::QuickExit | Ended::Crowded => EndKind::QuickExit,
                 Ended::Exec => EndKind::Exec,
                 Ended::Abort => EndKind::Abort,
             };

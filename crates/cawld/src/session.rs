@@ -36,6 +36,8 @@ const IDLE: u64 = 50;
 /// fills a chunk faster rings the bell.
 const BUSY: u64 = 8;
 
+/// Unread chunks of a ring that takes more memory.
+const BACKLOG: u64 = 8;
 /// Batches read from a ring before the socket is read again.
 const ROUND: usize = 64;
 /// Time limit for the rest of a socket at the end of the daemon.
@@ -144,6 +146,9 @@ async fn tracer(
         (true, Some(descriptor)) => Ring::new(descriptor, each).map(Some),
         (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
     };
+    if let Ok(Some(ring)) = &ring {
+        ring.tell_room(connections.rooms.of(pid));
+    }
     connections.settle_role(id, Role::Tracer(pid));
     messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     let mut tracer = Tracer {
@@ -153,6 +158,7 @@ async fn tracer(
         id,
         pid,
         run,
+        program: session.program.clone(),
         ring: None,
         uring,
         run_delays: RunDelays::new(pid, session.started, &hello.usage, &connections.run_delays),
@@ -222,6 +228,7 @@ struct Tracer<'a> {
     id: u32,
     pid: u32,
     run: u64,
+    program: String,
     ring: Option<Ring>,
     uring: Uring<'a>,
     mappings: Mappings<'a>,
@@ -318,6 +325,14 @@ impl Tracer<'_> {
                 self.send_run_delays(delays).await?;
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
+                if goodbye.ended == Ended::Crowded {
+                    self.note(format!(
+                        "not traced: {} (process {}): its address space is limited to less than 64 MiB more than it \
+                         has; raise the limit (ulimit -v, RLIMIT_AS)",
+                        self.program, self.pid
+                    ))
+                    .await?;
+                }
                 self.goodbye = Some(goodbye);
             }
             Kind::Bell => {}
@@ -364,8 +379,7 @@ impl Tracer<'_> {
     /// Reads up to `most` batches from the ring up to its present tails; returns their number. An invalid
     /// ring is not read again.
     async fn take_from_ring(&mut self, most: usize) -> anyhow::Result<usize> {
-        let mut taken = 0;
-        let mut looked = false;
+        let (mut taken, mut looked) = (0, false);
         while taken < most {
             let Some(ring) = &mut self.ring else { break };
             let found = if looked {
@@ -373,6 +387,9 @@ impl Tracer<'_> {
             } else {
                 ring.look().map(|dropped| self.dropped = self.dropped.max(dropped))
             };
+            if !looked && ring.backlog() >= BACKLOG {
+                ring.tell_room(self.connections.rooms.of(self.pid));
+            }
             looked = true;
             match found.and_then(|()| ring.batch()) {
                 Ok(Some(batch)) => self.events(batch).await?,

@@ -2,10 +2,10 @@
 
 use crate::base::guard::{self, Inside, UNSEEN};
 use crate::base::hot::{HOT, OFF, active, is_open};
-use crate::base::settings::lossless;
 use crate::base::{counters, room, sys, thread};
 use crate::session::{fork, open};
-use crate::transport::link::{self, PATIENCE, Sent};
+use crate::transport::link::{self, Sent};
+use crate::transport::patience::{self, lossless};
 use crate::transport::{pending_messages, slot, table};
 use cawl_wire::{Ended, Goodbye, Kind};
 use core::ffi::c_void;
@@ -52,7 +52,9 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
         return;
     }
     let began = sys::nanoseconds();
-    let most = if lossless() { PATIENCE } else { LAST_WAIT };
+    // What lies in shared memory is safe there.
+    let at_risk = table::has_unsent() || pending_messages::any();
+    let most = if lossless() && at_risk { patience::left().max(LAST_WAIT) } else { LAST_WAIT };
     let left = || most.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
     if table::any() {
         open::prepare();

@@ -7,9 +7,10 @@ use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, pid};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
 use crate::base::{clock, counters, guard, sys};
+use crate::session::goodbye;
 use crate::transport::link::{self, Sent};
 use crate::transport::{pending_messages, ring, table};
-use cawl_wire::{Hello, Kind, Usage, Wchar};
+use cawl_wire::{Ended, Hello, Kind, Usage, Wchar};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -59,8 +60,11 @@ pub fn begin() {
     let usage = [user, system, others, voluntary, involuntary, first_ran, first_delayed];
     STARTED_USAGE.iter().zip(usage).for_each(|(figure, value)| figure.store(value, Relaxed));
     HOT.state.store(WANTED, Release);
-    if let Some(_inside) = guard::enter() {
+    if let Some(inside) = guard::enter() {
         open();
+        if !ring::has_addresses() {
+            goodbye(&inside, Ended::Crowded, 0);
+        }
     }
 }
 

@@ -14,8 +14,6 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
-/// How long, in ms, a program that wants no event lost waits for a daemon that takes none.
-pub const PATIENCE: u64 = 10_000;
 /// Shortest time, in ns, between two rings of the daemon's bell.
 const BELL_EVERY: u64 = 500_000;
 /// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
