@@ -145,6 +145,11 @@ pub fn is_copied_up(event: &Event) -> bool {
     matches!(event.op, Op::Open | Op::StreamOpen) && event.has(flag::COPIED_UP)
 }
 
+/// True of what the tracer tells of a file, which is no call of the program.
+pub fn is_no_call(event: &Event) -> bool {
+    event.op == Op::Resident
+}
+
 /// True when the data must be on the device before the call returns.
 pub fn is_synchronous(event: &Event) -> bool {
     event.has(flag::SYNC | flag::DSYNC)

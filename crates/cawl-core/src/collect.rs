@@ -10,7 +10,7 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, coalesced_bytes, is_copied_up, kernel_bytes, moved_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, is_copied_up, is_no_call, kernel_bytes, moved_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
@@ -66,6 +66,9 @@ pub struct Collector {
     /// The calls that the first model was most wrong about, and those that lost most time.
     worst: Worst,
     lost: Worst,
+    /// When the first call of all began; when the first one that the report is about, and when the last of
+    /// these ended.
+    began: Time,
     first: Option<Time>,
     last: Time,
     host: Option<HostFacts>,
@@ -93,6 +96,7 @@ impl Collector {
             created: profile.created,
             ideal: Ideal::new(profile),
             models: models.into_iter().map(ModelTotals::new).collect(),
+            began: Time(u64::MAX),
             timeline: timeline.then(Timeline::default),
             neighbours: timeline.then(Neighbours::default),
             ..Collector::default()
@@ -137,6 +141,9 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
+        if is_no_call(event) {
+            return;
+        }
         self.taken += 1;
         self.calls += 1;
         self.span(event.start, event.end());
@@ -185,7 +192,11 @@ impl Collector {
 
     /// Takes a call that the report is not about: its bytes were seen all the same.
     pub fn unselected(&mut self, event: &Event) {
+        if is_no_call(event) {
+            return;
+        }
         self.taken += 1;
+        self.begins(Time(event.start));
         self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, false);
     }
 
@@ -221,8 +232,13 @@ impl Collector {
         totals.time.add_calls(Cause::Discard, ns);
     }
 
+    fn begins(&mut self, at: Time) {
+        self.began = self.began.min(at);
+    }
+
     /// Something went on from `start` to `end`.
     fn span(&mut self, start: u64, end: u64) {
+        self.begins(Time(start));
         let first = self.first.get_or_insert(Time(start));
         *first = (*first).min(Time(start));
         self.last = self.last.max(Time(end));
@@ -395,7 +411,7 @@ impl Collector {
             host: self.host.clone(),
             timeline: self.timeline.as_ref().and_then(|timeline| {
                 let path = |file| self.path(file).0;
-                timeline.report(self.first.unwrap_or_default(), path)
+                timeline.report(self.began, path)
             }),
         }
     }
@@ -468,7 +484,7 @@ impl Collector {
         let (path, first_path) = self.path(event.file());
         WorstCall {
             call: *number,
-            at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
+            at_s: Time(event.start).since(self.began).as_seconds(),
             pid: event.pid,
             op: event.op.name().to_owned(),
             path,
@@ -488,7 +504,7 @@ impl Collector {
 
     fn near_call(&self, Near { event, predicted }: &Near) -> NearCall {
         NearCall {
-            at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
+            at_s: Time(event.start).since(self.began).as_seconds(),
             op: event.op.name().to_owned(),
             path: self.path(event.file()).0,
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),

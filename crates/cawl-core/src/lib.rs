@@ -142,7 +142,7 @@ pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
     CachePolicy, CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured,
     MemoryConstants, NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants,
-    Thoroughness, block_cache, blocks_out,
+    Thoroughness, Unit, block_cache, blocks_out, constants_of,
 };
 pub use record::{
     DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome,
