@@ -57,7 +57,7 @@ fn classify_other(event: &Event) -> Class {
         Advise if event.kind == FileKind::Regular && event.aux == ADVICE_DONTNEED => Class::Cost,
         Read | Pread | StreamRead | Open | StreamOpen | Close if has_cost(event) => Class::Cost,
         Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen
-        | Read | Pread | StreamRead | Resident | Fork | Spawn | Exec => Class::Effect,
+        | Read | Pread | StreamRead | Resident | Uncertain | Fork | Spawn | Exec => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,
         StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,

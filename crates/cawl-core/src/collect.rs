@@ -27,6 +27,7 @@ use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
+use crate::uncertain::{Doubts, Uncertain};
 use crate::units::{Bytes, Nanos, Time};
 use crate::worst_call::{NearCall, WorstCall};
 use sessions::{Sessions, ratio};
@@ -73,6 +74,7 @@ pub struct Collector {
     last: Time,
     host: Option<HostFacts>,
     outcome: Option<Outcome>,
+    doubts: Doubts,
     notes: Vec<String>,
     notes_omitted: u64,
     pub(crate) timeline: Option<Timeline>,
@@ -124,6 +126,7 @@ impl Collector {
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
+            Record::Doubt(doubt) => self.doubts.add(doubt),
             Record::Event(_)
             | Record::Sample(_)
             | Record::Device(_)
@@ -358,7 +361,9 @@ impl Collector {
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
         let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced));
-        let mut notes = self.notes.clone();
+        let uncertain = self.doubts.report(|file| self.path(file).0);
+        let mut notes: Vec<String> = uncertain.iter().map(Uncertain::text).collect();
+        notes.extend_from_slice(&self.notes);
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
         }
@@ -379,6 +384,7 @@ impl Collector {
             bytes: self.bytes,
             drops: all.dropped,
             unseen: all.unseen,
+            uncertain,
             coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced)),
             untraced_bytes: untraced,
             profile: self.profile.clone(),

@@ -97,6 +97,7 @@ pub mod sharing;
 mod statistics;
 mod timeline;
 pub mod tune;
+mod uncertain;
 mod units;
 mod whatif;
 mod worst_call;
@@ -158,6 +159,7 @@ pub use run_delay::{Bounds, RunDelays};
 pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
+pub use uncertain::{Doubt, Uncertain, UncertainFile};
 pub use units::{Bytes, Nanos, Rate, Time};
 pub use whatif::{
     Base, Change, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread, TraceFacts,

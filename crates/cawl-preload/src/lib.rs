@@ -63,7 +63,7 @@ mod life {
     //! Begin and end of the library in a process.
 
     use crate::base::{guard, real, settings};
-    use crate::hooks::emit::{mapping, stream};
+    use crate::hooks::emit::{doubts, mapping, stream};
     use crate::hooks::process;
     use crate::session::{self, environment};
     use crate::transport::table;
@@ -107,6 +107,7 @@ mod life {
         let inside = guard::enter_at_end();
         tries::ending();
         let pending = stream::last_look(&inside);
+        doubts::at_end(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, Ended::Exit, pending);
     }

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 
 use cawl_client::protocol::{RunEnd, RunSpec};
 use cawl_core::{
-    AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
-    Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
+    AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos,
+    Record, Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
 use cawl_host::trace::TraceFile;
-use cawl_wire::{Ended, FileKind, Goodbye};
+use cawl_wire::{Ended, FileKind, Goodbye, Op};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
@@ -398,11 +398,18 @@ impl Engine {
     fn events(&mut self, session: u32, batch: Batch, dropped: u64) {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         open.dropped = dropped;
-        let calls = Arc::new(batch.events);
+        let mut events = batch.events;
+        let doubts: Vec<Doubt> =
+            events.iter().filter(|event| event.op == Op::Uncertain).map(Doubt::of).collect();
+        if !doubts.is_empty() {
+            events.retain(|event| event.op != Op::Uncertain);
+        }
+        let calls = Arc::new(events);
         self.each_lane(session, |lane| {
             lane.dropped(session, dropped);
             lane.hold_calls(session, &calls);
             batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
+            doubts.iter().for_each(|doubt| lane.analyse(Record::Doubt(*doubt)));
         });
     }
 

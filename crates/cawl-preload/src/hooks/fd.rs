@@ -3,7 +3,7 @@
 use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
-use crate::hooks::emit::{about, around_moving, closed, did, event, mapping, record};
+use crate::hooks::emit::{about, around_moving, closed, did, doubts, event, mapping, record};
 use crate::hooks::lock;
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
@@ -35,7 +35,8 @@ fn closing(fd: c_int) -> Option<Event> {
     if !session::is_ours() {
         return None;
     }
-    let Some(file) = session::learn(fd) else {
+    let known = session::learn(fd).and_then(|file| doubts::before_close(&inside, fd, file));
+    let Some(file) = known else {
         descriptors::forget(fd);
         return None;
     };
@@ -81,7 +82,7 @@ fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
         let now = clock::now();
         for (fd, file) in descriptors::told(first, last) {
-            if is_told(file) {
+            if let Some(file) = doubts::before_close(&inside, fd, file).filter(|file| is_told(file)) {
                 record(&inside, Op::Close, (now, now), Some((fd, file)), 0, |_| {});
             }
         }

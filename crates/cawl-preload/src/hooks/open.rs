@@ -4,7 +4,7 @@
 
 use crate::base::settings::reads;
 use crate::base::{clock, guard, real};
-use crate::hooks::emit::record;
+use crate::hooks::emit::{doubts, record};
 use crate::session;
 use crate::state::creation::Creation;
 use crate::state::descriptors::{self, Opening};
@@ -68,6 +68,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
     if !session::is_ours() {
         return;
     }
+    doubts::replaced(&inside, fd);
     let Some(found) = session::opened(fd, worth_it.then_some(&opening)) else { return };
     if found.size() == 0 {
         tries::opened_empty(fd);

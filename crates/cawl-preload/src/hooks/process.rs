@@ -2,7 +2,7 @@
 
 use crate::base::hot::share_all;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{around, happened, mapping};
+use crate::hooks::emit::{around, doubts, happened, mapping};
 use crate::session;
 use crate::state::mappings;
 use crate::tries;
@@ -35,6 +35,7 @@ pub fn ending(ended: Ended) {
     if session::is_ours() {
         let inside = guard::enter_at_end();
         tries::ending();
+        doubts::at_end(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, ended, 0);
     }

@@ -6,7 +6,7 @@ use crate::base::room::{self, Room};
 use crate::base::settings::{Settings, settings, strings};
 use crate::base::{clock, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
-use crate::hooks::emit::{closed, happened, mapping, record};
+use crate::hooks::emit::{closed, doubts, happened, mapping, record};
 use crate::session::environment::{parts, take_room};
 use crate::session::{self, target};
 use crate::state::creation::Creation;
@@ -130,6 +130,7 @@ fn replacing(directory: c_int, path: *const c_char) {
     }
     happened(Op::Exec, clock::now(), 0, |event| program.describe(event));
     if let Some(inside) = guard::enter() {
+        doubts::at_end(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, Ended::Exec, 0);
     }
