@@ -31,6 +31,16 @@ fn every_way_of_starting_a_program_is_followed() {
     }
 }
 
+/// The tracer opens and closes a program before it is started, but none that the process has open: that would
+/// release its record locks.
+#[test]
+fn locks_on_a_program_outlast_its_start() {
+    for way in ["", "over"] {
+        let sessions = compare(&app("self_locked"), &[way], |_| {});
+        assert!(sessions.len() >= 3, "{way}: {sessions:#?}");
+    }
+}
+
 #[test]
 fn shells_started_by_the_c_library_are_followed() {
     let app = app("process");

@@ -420,6 +420,13 @@ pub fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
     (fd >= 0).then_some(fd as c_int)
 }
 
+/// Entries of a directory (getdents64) into `out`; their length, 0 at the end and on any failure.
+pub fn entries(fd: c_int, out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let length = unsafe { call(libc::SYS_getdents64, [fd as usize, out.as_mut_ptr() as usize, out.len()]) };
+    usize::try_from(length).unwrap_or(0)
+}
+
 /// pread; the number of bytes, 0 on any failure.
 pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
     // SAFETY: `out` is a valid place of the length given.

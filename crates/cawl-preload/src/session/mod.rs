@@ -3,6 +3,7 @@
 mod end;
 pub mod environment;
 mod fork;
+mod held;
 mod open;
 mod ready;
 pub mod target;
