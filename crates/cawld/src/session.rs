@@ -10,7 +10,7 @@ use std::time::Duration;
 use cawl_client::protocol::Failure;
 use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
 use cawl_host::inspect;
-use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError, past};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -35,6 +35,19 @@ const IDLE: u64 = 50;
 /// The same for a ring in use: each read takes the processor from a program that may need it. A program that
 /// fills a chunk faster rings the bell.
 const BUSY: u64 = 8;
+
+/// What a program did that its report must say, by bits of [`Goodbye::past`].
+const PAST: [(u32, &str); 3] = [
+    (past::DEEP_BINDING, "loaded a library with RTLD_DEEPBIND: what that writes by itself was not seen"),
+    (
+        past::NAMESPACE,
+        "loaded a library into a namespace of its own (dlmopen): what that writes was not seen",
+    ),
+    (
+        past::CLOCK,
+        "sees another time than the machine's (libfaketime, a time namespace): the times here are the machine's",
+    ),
+];
 
 /// Batches read from a ring before the socket is read again.
 const ROUND: usize = 64;
@@ -149,6 +162,7 @@ async fn tracer(
     let mut tracer = Tracer {
         connections,
         engine: &engine,
+        program: text(hello.program),
         numbers: Numbers::new(hello.pid, pid, engine.guest.clone()),
         id,
         pid,
@@ -218,6 +232,7 @@ fn admit(peer: Peer, connections: &Connections, run: u64) -> Option<Arc<Guest>> 
 struct Tracer<'a> {
     connections: &'a Connections,
     engine: &'a Line,
+    program: String,
     numbers: Numbers,
     id: u32,
     pid: u32,
@@ -318,6 +333,12 @@ impl Tracer<'_> {
                 self.send_run_delays(delays).await?;
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
+                for (bit, what) in PAST {
+                    if goodbye.past & bit != 0 {
+                        let note = format!("{} {what}", self.program);
+                        self.engine.send(Input::Note { run: self.run, note }).await?;
+                    }
+                }
                 self.goodbye = Some(goodbye);
             }
             Kind::Bell => {}

@@ -2,8 +2,8 @@
 //! foresee, ours included. So the session ends before the filter is there, and neither this process nor
 //! what it starts is traced from then on; the report counts what they write as not seen.
 
-use crate::base::{clock, real};
 use crate::base::settings::strings;
+use crate::base::{clock, real};
 use crate::hooks::process::ending;
 use crate::session;
 use cawl_wire::Ended;
