@@ -124,6 +124,8 @@ impl Collector {
             Record::End(end) => self.sessions.end(end),
             Record::RunDelay(delay) => self.sessions.delayed(delay),
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
+            // Of many processes the same.
+            Record::Note(note) if self.notes.contains(note) => {}
             Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
             Record::Doubt(doubt) => self.doubts.add(doubt),

@@ -420,6 +420,19 @@ pub struct Goodbye {
     pub pending: u64,
     /// Calls that passed through without being recorded: signal handlers inside a hook, for instance.
     pub unseen: u64,
+    /// Why there is more to it than was recorded: bits of [`past`].
+    pub past: u32,
+}
+
+/// Bits of [`Goodbye::past`].
+pub mod past {
+    /// A library was loaded with RTLD_DEEPBIND, which binds it past the hooks.
+    pub const DEEP_BINDING: u32 = 1;
+    /// One was loaded into a namespace of its own (dlmopen), with a C library of its own.
+    pub const NAMESPACE: u32 = 2;
+    /// The time that the program sees is not the machine's: another library tells it, or it is in a time
+    /// namespace.
+    pub const CLOCK: u32 = 4;
 }
 
 impl Goodbye {
@@ -432,6 +445,7 @@ impl Goodbye {
         self.usage.encode(&mut writer)?;
         writer.u64(self.pending)?;
         writer.u64(self.unseen)?;
+        writer.u32(self.past)?;
         Some(writer.at)
     }
 
@@ -446,6 +460,7 @@ impl Goodbye {
                 usage: Usage::decode(&mut r)?,
                 pending: r.u64()?,
                 unseen: r.u64()?,
+                past: r.u32()?,
             })
         };
         read().ok_or(WireError::Length(payload.len() as u32))

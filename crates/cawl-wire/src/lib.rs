@@ -31,5 +31,5 @@ pub use event::{
 };
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, Rank, RankVariable,
-    Usage, VERSION, Wchar, WireError,
+    Usage, VERSION, Wchar, WireError, past,
 };

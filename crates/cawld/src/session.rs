@@ -10,7 +10,7 @@ use std::time::Duration;
 use cawl_client::protocol::Failure;
 use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
 use cawl_host::inspect;
-use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError, past};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -38,6 +38,20 @@ const BUSY: u64 = 8;
 
 /// Unread chunks of a ring that takes more memory.
 const BACKLOG: u64 = 8;
+
+/// What a program did that its report must say, by bits of [`Goodbye::past`].
+const PAST: [(u32, &str); 3] = [
+    (past::DEEP_BINDING, "loaded a library with RTLD_DEEPBIND: what that writes by itself was not seen"),
+    (
+        past::NAMESPACE,
+        "loaded a library into a namespace of its own (dlmopen): what that writes was not seen",
+    ),
+    (
+        past::CLOCK,
+        "sees another time than the machine's (libfaketime, a time namespace): the times here are the machine's",
+    ),
+];
+
 /// Batches read from a ring before the socket is read again.
 const ROUND: usize = 64;
 /// Time limit for the rest of a socket at the end of the daemon.
@@ -332,6 +346,11 @@ impl Tracer<'_> {
                         self.program, self.pid
                     ))
                     .await?;
+                }
+                for (bit, what) in PAST {
+                    if goodbye.past & bit != 0 {
+                        self.note(format!("{} {what}", self.program)).await?;
+                    }
                 }
                 self.goodbye = Some(goodbye);
             }

@@ -87,6 +87,7 @@ impl Program {
             usage: Usage::default(),
             pending: 0,
             unseen: 0,
+            past: 0,
         };
         let mut payload = [0; 128];
         let length = goodbye.encode(&mut payload).unwrap();

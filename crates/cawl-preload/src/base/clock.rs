@@ -6,9 +6,10 @@
 //! for all that comes after it, by exec, too: from then on nothing reads it, the kernel's own function for
 //! the time (`sys::nanoseconds`) included, and ticks are what that clock makes of them.
 
+use crate::base::guard::PAST;
 use crate::base::hot::HOT;
-use crate::base::{symbols, sys};
-use cawl_wire::Anchor;
+use crate::base::{symbols, sys, time};
+use cawl_wire::{Anchor, past};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -18,6 +19,9 @@ static FIRST: Moment = Moment::new();
 static LAST: Moment = Moment::new();
 /// It was, after events had carried it.
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// When this process, or its parent, last forked.
+static FORKED: AtomicU64 = AtomicU64::new(0);
 
 /// An [`Anchor`] to be shared.
 struct Moment([AtomicU64; 2]);
@@ -70,6 +74,26 @@ fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// Before a fork.
+pub fn forking() {
+    FORKED.store(sys::nanoseconds(), Relaxed);
+}
+
+/// In the child: it may be in another time namespace, where CLOCK_MONOTONIC is another.
+pub fn forked() {
+    if sys::nanoseconds().wrapping_sub(FORKED.load(Relaxed)) > 1_000_000_000 {
+        look_at_namespace();
+    }
+}
+
+/// Looks for a time namespace. Its times are not the machine's.
+fn look_at_namespace() {
+    time::look_at_clock();
+    if time::has_other_clock() {
+        PAST.fetch_or(past::CLOCK, Relaxed);
+    }
+}
+
 /// The counter is about to be forbidden to the calling thread, and what it starts. It is not read again, in no
 /// thread.
 #[cold]
@@ -79,7 +103,7 @@ pub fn forbid() {
         FORBIDDEN.store(true, Release);
         HOT.ticking.store(false, Release);
     }
-    sys::call_for_time();
+    time::call_for_time();
 }
 
 /// A moment on both clocks; None where events carry ns.
@@ -124,10 +148,14 @@ pub fn span(nanos: u64) -> u64 {
 /// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns; `known`: the kernel was
 /// found to keep time by the counter when the run began.
 pub fn choose(wanted: bool, known: bool) {
-    if !allowed() {
-        return;
+    if symbols::has_other_clock() {
+        PAST.fetch_or(past::CLOCK, Relaxed);
     }
-    sys::ask_for_time(symbols::find_in_kernel(sys::TIME));
+    if !allowed() {
+        return look_at_namespace();
+    }
+    time::ask_for_time(symbols::find_in_kernel(time::TIME));
+    look_at_namespace();
     #[cfg(target_arch = "x86_64")]
     if wanted && (known || kernel_keeps_time_by_it()) {
         HOT.ticking.store(true, Relaxed);

@@ -17,3 +17,6 @@ pub mod settings;
 pub mod symbols;
 pub mod sys;
 pub mod thread;
+pub mod time;
+#[cfg_attr(test, allow(dead_code))]
+pub mod words;

@@ -10,6 +10,7 @@
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
 use crate::base::symbols;
+use crate::base::words::{self, Level, Seen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
@@ -40,6 +41,16 @@ macro_rules! reals {
                 at += 1;
             }
             hashes
+        };
+
+        static LEVELS: [Level; NAMES.len()] = {
+            let mut levels = [Level::Any; NAMES.len()];
+            let mut at = 0;
+            while at < levels.len() {
+                levels[at] = words::level(symbols::hash(NAMES[at]));
+                at += 1;
+            }
+            levels
         };
 
         static TABLE: [AtomicPtr<c_void>; NAMES.len()] =
@@ -74,7 +85,7 @@ macro_rules! reals {
 
 #[cold]
 fn look_up(index: usize) -> *mut c_void {
-    let found = symbols::find(NAMES[index], HASHES[index]);
+    let found = symbols::find(NAMES[index], HASHES[index], LEVELS[index]);
     TABLE[index].store(found, Relaxed);
     found
 }
@@ -88,6 +99,21 @@ fn address(index: Index) -> *mut c_void {
 /// syscall()
 pub fn address_of_syscall() -> *const c_void {
     address(Index::syscall)
+}
+
+/// dlopen()
+pub fn address_of_dlopen() -> *const c_void {
+    address(Index::dlopen)
+}
+
+/// dlmopen()
+pub fn address_of_dlmopen() -> *const c_void {
+    address(Index::dlmopen)
+}
+
+/// dlsym()
+pub fn address_of_dlsym() -> *const c_void {
+    address(Index::dlsym)
 }
 
 /// error()
@@ -118,20 +144,24 @@ pub fn threads() -> bool {
 pub fn look_up_all() {
     const SINGLE: &CStr = c"__libc_single_threaded";
     const HASH: u32 = symbols::hash(SINGLE);
+    let mut words = Seen::new();
     for library in symbols::behind() {
         for (index, place) in TABLE.iter().enumerate() {
             if place.load(Relaxed).is_null()
                 && let Some(found) = library.find(NAMES[index], HASHES[index])
+                && library.may_be(LEVELS[index])
             {
                 place.store(found, Relaxed);
             }
         }
+        words.look_into(&library);
         if library.is_of_the_c_library()
             && let Some(found) = library.find(SINGLE, HASH)
         {
             HOT.single_threaded.store(found.cast(), Relaxed);
         }
     }
+    words.end();
 }
 
 reals! {
@@ -207,6 +237,10 @@ reals! {
         main: *mut c_int, name: *mut c_char, attributes: *const c_void, size: *const c_void
     ) -> libc::pid_t = -1;
 
+    fn dlopen() -> () = ();
+    fn dlmopen() -> () = ();
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void = core::ptr::null_mut();
+
     fn mmap(
         at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void = libc::MAP_FAILED;
@@ -278,6 +312,7 @@ reals! {
         text: *mut wchar_t, size: size_t, room: c_int, stream: *mut FILE
     ) -> *mut wchar_t = core::ptr::null_mut();
 
+    fn exit(status: c_int) -> () = ();
     fn error() -> () = ();
     fn error_at_line() -> () = ();
     fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
@@ -410,7 +445,7 @@ mod tests {
 
     #[test]
     fn functions_are_found_as_dlsym_finds_them() {
-        let find = |name| symbols::find(name, symbols::hash(name));
+        let find = |name| symbols::find(name, symbols::hash(name), Level::Any);
         for name in NAMES {
             // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
             let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
@@ -423,6 +458,6 @@ mod tests {
         // One that chooses among several, by the processor.
         // SAFETY: as above.
         assert_eq!(find(c"memcpy"), unsafe { libc::dlsym(libc::RTLD_NEXT, c"memcpy".as_ptr()) });
-        assert_eq!(symbols::find_own(c"write"), find(c"write"));
+        assert_eq!(symbols::find(c"write", symbols::hash(c"write"), Level::Own), find(c"write"));
     }
 }

@@ -6,6 +6,7 @@
 //! the order in which that searches, and their hash tables (DT_GNU_HASH, else DT_HASH). Of a name's versions
 //! the default one counts, which is not hidden.
 
+use crate::base::words::Level;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// `struct link_map`, as far as it is public.
@@ -42,6 +43,7 @@ unsafe extern "C" {
 }
 
 const DT_NULL: usize = 0;
+const DT_NEEDED: usize = 1;
 const DT_HASH: usize = 4;
 const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
@@ -59,6 +61,9 @@ const HIDDEN: u16 = 0x8000;
 const C_LIBRARY: [&CStr; 5] =
     [c"libc.so.6", c"libpthread.so.0", c"librt.so.1", c"libutil.so.1", c"libdl.so.2"];
 
+/// The library that the kernel gives each process.
+const KERNEL: &CStr = c"linux-vdso.so.1";
+
 /// A loaded library: what its dynamic section leads to.
 pub struct Library {
     address: usize,
@@ -67,7 +72,9 @@ pub struct Library {
     versions: *const u16,
     hash: *const u32,
     old_hash: *const u32,
-    name: &'static CStr,
+    name: *const c_char,
+    path: *const c_char,
+    preloaded: bool,
 }
 
 /// The library's own entry in the list.
@@ -101,34 +108,110 @@ pub const fn hash(name: &CStr) -> u32 {
 }
 
 /// The libraries from here on, as long as none of them is closed: in the constructor, or before `main`.
-fn from(first: Option<&'static Link>) -> impl Iterator<Item = Library> {
+fn from(first: Option<&'static Link>) -> impl Iterator<Item = &'static Link> {
     // SAFETY: as in `own`.
-    let links = core::iter::successors(first, |link| unsafe { link.next.as_ref() });
-    // SAFETY: as in `own`.
-    links.filter_map(|link| unsafe { library(link) })
+    core::iter::successors(first, |link| unsafe { link.next.as_ref() })
+}
+
+/// The first one behind this one.
+fn next() -> Option<&'static Link> {
+    // SAFETY: null or the next entry.
+    own().and_then(|own| unsafe { own.next.as_ref() })
 }
 
 /// Those behind this one.
 pub fn behind() -> impl Iterator<Item = Library> {
-    // SAFETY: null or the next entry.
-    from(own().and_then(|own| unsafe { own.next.as_ref() }))
+    let mut before = true;
+    from(next()).filter_map(move |link| open(link, &mut before))
+}
+
+/// A library; `before`: none of those before it is one that the program itself asks for. What was preloaded
+/// comes before all these.
+#[inline(always)]
+fn open(link: &'static Link, before: &mut bool) -> Option<Library> {
+    let mut library = open_plain(link)?;
+    // SAFETY: as in `own`.
+    *before =
+        *before && !unsafe { _r_debug.libraries.as_ref() }.is_some_and(|program| needs(program, &library));
+    library.preloaded = *before;
+    Some(library)
+}
+
+#[inline(always)]
+fn open_plain(link: &'static Link) -> Option<Library> {
+    let mut library = Library {
+        address: link.address,
+        names: core::ptr::null(),
+        symbols: core::ptr::null(),
+        versions: core::ptr::null(),
+        hash: core::ptr::null(),
+        old_hash: core::ptr::null(),
+        name: core::ptr::null(),
+        path: link.path,
+        preloaded: false,
+    };
+    read(link, &mut library).then_some(library)
 }
 
 /// All of them, in the order in which the program looks for a name; the first is the program.
-pub fn all() -> impl Iterator<Item = Library> {
+fn all() -> impl Iterator<Item = Library> {
     // SAFETY: as in `own`.
-    from(unsafe { _r_debug.libraries.as_ref() })
+    from(unsafe { _r_debug.libraries.as_ref() }).filter_map(open_plain)
+}
+
+/// True if a program asks for a library itself.
+#[inline(never)]
+fn needs(program: &Link, library: &Library) -> bool {
+    // SAFETY: the program is loaded.
+    let Some((_, names)) = (unsafe { section(program) }).find(|(tag, _)| *tag == DT_STRTAB) else {
+        return false;
+    };
+    let names = at::<c_char>(program, names);
+    let path = file(string(library.path));
+    // SAFETY: as above; the offsets of strings.
+    unsafe {
+        section(program).filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
+            let name = CStr::from_ptr(names.add(name));
+            name == library.name() || file(name) == path
+        })
+    }
+}
+
+/// The last part of a path.
+fn file(path: &CStr) -> &[u8] {
+    let bytes = path.to_bytes();
+    bytes.iter().rposition(|byte| *byte == b'/').and_then(|at| bytes.get(at + 1..)).unwrap_or(bytes)
+}
+
+/// A string of the dynamic linker, if there is one.
+fn string(at: *const c_char) -> &'static CStr {
+    // SAFETY: null, or a string of a loaded library.
+    if at.is_null() { c"" } else { unsafe { CStr::from_ptr(at) } }
 }
 
 /// The address of a name in the library that the kernel gives each process, or null.
 pub fn find_in_kernel(name: &CStr) -> *mut c_void {
-    let kernel = all().find(|library| library.name == c"linux-vdso.so.1");
+    let kernel = all().find(|library| library.name() == KERNEL);
     kernel.and_then(|library| library.find(name, hash(name))).unwrap_or(core::ptr::null_mut())
 }
 
-/// The address of a name in the libraries behind this one, or null.
-pub fn find(name: &CStr, hash: u32) -> *mut c_void {
-    behind().find_map(|library| library.find(name, hash)).unwrap_or(core::ptr::null_mut())
+/// The address of a name in the first library behind this one that is trusted with it, or null. The stack may
+/// be a small one.
+#[cold]
+#[inline(never)]
+pub fn find(name: &CStr, hash: u32, level: Level) -> *mut c_void {
+    let (mut before, mut link) = (true, next());
+    while let Some(one) = link {
+        if let Some(library) = open(one, &mut before)
+            && let Some(found) = library.find(name, hash)
+            && library.may_be(level)
+        {
+            return found;
+        }
+        // SAFETY: null or the next entry.
+        link = unsafe { one.next.as_ref() };
+    }
+    core::ptr::null_mut()
 }
 
 /// The same for the C half.
@@ -139,60 +222,112 @@ pub fn find(name: &CStr, hash: u32) -> *mut c_void {
 pub unsafe extern "C" fn find_for_c(name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
-    find(name, hash(name))
+    find(name, hash(name), Level::Any)
 }
 
-/// The same in the C library only.
-pub fn find_own(name: &CStr) -> *mut c_void {
-    let mut libraries = behind().filter(Library::is_of_the_c_library);
-    libraries.find_map(|library| library.find(name, hash(name))).unwrap_or(core::ptr::null_mut())
+/// The hook in front of a function of the C library; `found` itself where it is none, or where another library
+/// stands between.
+pub fn hook_of(found: *mut c_void, name: &CStr) -> *mut c_void {
+    let hash = hash(name);
+    let hook = own().and_then(open_plain).and_then(|own| own.find(name, hash));
+    // What comes before the C library was there when the program began, and is not closed either.
+    let is_next = || {
+        let last = |library: &Library| library.is_of_the_c_library() && library.find(name, hash).is_some();
+        let next = behind().find(|library| last(library) || library.find(name, hash).is_some());
+        next.is_some_and(|next| last(&next) && next.find(name, hash) == Some(found))
+    };
+    hook.filter(|_| is_next()).unwrap_or(found)
 }
 
+/// True if the first library that tells the time is neither the kernel's nor the C library.
+pub fn has_other_clock() -> bool {
+    let (name, hash) = (c"clock_gettime", hash(c"clock_gettime"));
+    let mut libraries = all().filter(|library| library.name() != KERNEL);
+    libraries
+        .find(|library| library.is_of_the_c_library() || library.find(name, hash).is_some())
+        .is_some_and(|library| !library.is_of_the_c_library())
+}
+
+/// Where an entry of a dynamic section leads.
+fn at<T>(link: &Link, place: usize) -> *const T {
+    // The dynamic linker has added the address, unless the section cannot be written.
+    let moved = if place != 0 && place < link.address { place + link.address } else { place };
+    core::ptr::with_exposed_provenance(moved)
+}
+
+/// The entries of a dynamic section.
+///
 /// # Safety
 /// The library must be loaded.
-unsafe fn library(link: &Link) -> Option<Library> {
-    const WANTED: [usize; 6] = [DT_STRTAB, DT_SYMTAB, DT_VERSYM, DT_GNU_HASH, DT_HASH, DT_SONAME];
-    let mut places = [0; WANTED.len()];
-    let mut entry = link.dynamic;
+unsafe fn section(link: &Link) -> impl Iterator<Item = (usize, usize)> {
     // SAFETY: a dynamic section ends with DT_NULL.
-    unsafe {
-        while let [tag, value] = *entry
-            && tag != DT_NULL
-        {
-            if let Some(place) = WANTED.iter().position(|wanted| *wanted == tag)
-                && let Some(place) = places.get_mut(place)
-            {
-                *place = value;
-            }
-            entry = entry.add(1);
+    let entries = (0..).map(|index| unsafe { *link.dynamic.add(index) });
+    entries.take_while(|entry| entry[0] != DT_NULL).map(|[tag, value]| (tag, value))
+}
+
+/// Reads what the dynamic section says; false if that is not understood.
+#[inline(never)]
+fn read(link: &Link, library: &mut Library) -> bool {
+    let mut name = 0;
+    // SAFETY: the library is loaded.
+    for (tag, value) in unsafe { section(link) } {
+        match tag {
+            DT_STRTAB => library.names = at(link, value),
+            DT_SYMTAB => library.symbols = at(link, value),
+            DT_VERSYM => library.versions = at(link, value),
+            DT_GNU_HASH => library.hash = at(link, value),
+            DT_HASH => library.old_hash = at(link, value),
+            DT_SONAME => name = value,
+            _ => {}
         }
     }
-    let [names, symbols, versions, hash, old_hash, name] = places;
-    // The dynamic linker has added the address, unless the section cannot be written.
-    let at = |place: usize| {
-        let moved = if place != 0 && place < link.address { place + link.address } else { place };
-        core::ptr::with_exposed_provenance::<c_char>(moved)
-    };
-    // SAFETY: the offset of a string.
-    let name = if name == 0 || names == 0 { c"" } else { unsafe { CStr::from_ptr(at(names).add(name)) } };
-    (names != 0 && symbols != 0 && (hash != 0 || old_hash != 0)).then(|| Library {
-        address: link.address,
-        names: at(names),
-        symbols: at(symbols).cast(),
-        versions: at(versions).cast(),
-        hash: at(hash).cast(),
-        old_hash: at(old_hash).cast(),
-        name,
-    })
+    if name != 0 {
+        library.name = library.names.wrapping_add(name);
+    }
+    let has_table = !library.hash.is_null() || !library.old_hash.is_null();
+    has_table && !library.names.is_null() && !library.symbols.is_null()
 }
 
 impl Library {
+    /// What others need it by (DT_SONAME).
+    fn name(&self) -> &'static CStr {
+        string(self.name)
+    }
+
     /// True if it is the C library, or a part of it.
     pub fn is_of_the_c_library(&self) -> bool {
-        C_LIBRARY.contains(&self.name)
+        self.is_the_c_library() || C_LIBRARY[1..].contains(&self.name())
+    }
+
+    /// True if it is the C library itself, in which nearly all is.
+    pub fn is_the_c_library(&self) -> bool {
+        self.name() == C_LIBRARY[0]
+    }
+
+    /// True if what it defines is trusted with a name of this level.
+    #[inline(never)]
+    pub fn may_be(&self, level: Level) -> bool {
+        level == Level::Any
+            || self.is_of_the_c_library()
+            || level <= Level::Preloaded && self.preloaded
+            || level == Level::Passing && (self.asks_for(c"dlsym") || self.asks_for(c"dlvsym"))
+    }
+
+    /// True if it uses a function of another library.
+    fn asks_for(&self, name: &CStr) -> bool {
+        // SAFETY: the tables of a loaded library: DT_GNU_HASH says where the defined symbols begin, DT_HASH how
+        // many there are in all.
+        unsafe {
+            let end = if self.hash.is_null() { self.old_hash } else { self.hash }.add(1).read();
+            (1..end).any(|index| {
+                let symbol = &*self.symbols.add(index as usize);
+                symbol.section == 0 && CStr::from_ptr(self.names.add(symbol.name as usize)) == name
+            })
+        }
     }
 
     /// The address of a name with its [`hash`].
+    #[inline(never)]
     pub fn find(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
         // SAFETY: the tables are those of a loaded library.
         unsafe { if self.hash.is_null() { self.find_slowly(name) } else { self.find_hashed(name, hash) } }

@@ -4,10 +4,9 @@
 //! `errno`, or is a cancellation point. The program's own calls never come this way. A path may be any
 //! address: only the kernel follows it, and answers EFAULT where there is nothing.
 
+pub use crate::base::time::{coarse_time, nanoseconds};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{Acquire, Release};
 
 /// One system call; arguments that are left out are 0. The result is the kernel's: a small negative number is
 /// `-errno`.
@@ -60,56 +59,6 @@ unsafe fn call_with(number: libc::c_long, args: [usize; 6]) -> isize {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the tracer knows the system call convention of x86-64 and AArch64 only");
-
-/// The function by which the kernel tells the time without a call of it, in the library that it gives each
-/// process (vDSO); null where there is none, and where that must not read the processor's counter.
-static ASKED: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Its name.
-#[cfg(target_arch = "x86_64")]
-pub const TIME: &CStr = c"__vdso_clock_gettime";
-#[cfg(target_arch = "aarch64")]
-pub const TIME: &CStr = c"__kernel_clock_gettime";
-
-/// From now on the time is asked of this function, unless it is null.
-pub fn ask_for_time(function: *mut c_void) {
-    ASKED.store(function, Release);
-}
-
-/// From now on the kernel is called for the time.
-pub fn call_for_time() {
-    ask_for_time(core::ptr::null_mut());
-}
-
-#[inline]
-fn time(clock: libc::clockid_t) -> libc::timespec {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let function = ASKED.load(Acquire);
-    // SAFETY: `time` is a valid place for the result; the kernel's function has this signature.
-    unsafe {
-        if function.is_null() {
-            call(libc::SYS_clock_gettime, [clock as usize, &raw mut time as usize]);
-        } else {
-            let function: unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int =
-                core::mem::transmute(function);
-            function(clock, &mut time);
-        }
-    }
-    time
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-#[inline]
-pub fn nanoseconds() -> u64 {
-    let time = time(libc::CLOCK_MONOTONIC);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// The time of day by the clock from which filesystems take a file's time of birth, in s and ns.
-pub fn coarse_time() -> (i64, u32) {
-    let time = time(libc::CLOCK_REALTIME_COARSE);
-    (time.tv_sec, time.tv_nsec as u32)
-}
 
 /// What statfs calls overlayfs.
 const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;

@@ -1,6 +1,7 @@
 //! The thread's own record.
 
 use crate::base::notes::Notes;
+use crate::base::words::Level;
 use crate::base::{hot, symbols, sys};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -123,38 +124,43 @@ pub fn on_end(ends: unsafe extern "C" fn(*mut c_void)) {
     make_key();
 }
 
-/// False if there are no threads: before version 2.34 of the C library they were in a library of their own,
-/// which a program may load later.
+/// A library was loaded: before version 2.34 of the C library, threads were in one of their own.
+pub fn may_come() {
+    if SET.load(Relaxed).is_null() && !ENDS.load(Relaxed).is_null() {
+        make_key();
+    }
+}
+
 #[cold]
-fn make_key() -> bool {
+fn make_key() {
     type Create = unsafe extern "C" fn(*mut u32, *const c_void) -> c_int;
-    let (create, set) = (symbols::find_own(c"pthread_key_create"), symbols::find_own(c"pthread_setspecific"));
+    let find = |name| symbols::find(name, symbols::hash(name), Level::Own);
+    let (create, set) = (find(c"pthread_key_create"), find(c"pthread_setspecific"));
     if create.is_null() || set.is_null() {
-        return false;
+        return;
     }
     SET.store(set, Relaxed);
     let mut key = u32::MAX;
     // SAFETY: the C library's function of this name; `key` is a valid place; the destructor has the signature
     // asked for.
-    let failed = unsafe {
+    unsafe {
         let create: Create = core::mem::transmute(create);
-        create(&mut key, ENDS.load(Relaxed))
-    };
+        create(&mut key, ENDS.load(Relaxed));
+    }
     // Two threads may have come here; each one's key serves.
     KEY.store(key, Release);
-    failed == 0
 }
 
 /// Asks for that at the end of the calling thread; false if there can be no such thing.
 pub fn tell_end() -> bool {
-    if SET.load(Relaxed).is_null() && (ENDS.load(Relaxed).is_null() || !make_key()) {
+    let key = KEY.load(Acquire);
+    if key >= 32 {
         return false;
     }
-    let key = KEY.load(Acquire);
     // SAFETY: the C library's function of this name.
     let set: Set = unsafe { core::mem::transmute(SET.load(Relaxed)) };
     // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it would
     // allocate.
     // SAFETY: the key was created by `make_key`; its value is not null and otherwise unused.
-    key < 32 && unsafe { set(key, core::ptr::from_ref(thread()).cast()) } == 0
+    unsafe { set(key, core::ptr::from_ref(thread()).cast()) == 0 }
 }

@@ -241,7 +241,7 @@ hooks! {
         real::closedir(directory)
     }
 
-    fn dup(fd: c_int) -> c_int {
+    word fn dup(fd: c_int) -> c_int {
         if !session::active() {
             return real::dup(fd);
         }
@@ -254,9 +254,9 @@ hooks! {
         returned
     }
 
-    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
+    word fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
 
-    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
+    word fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
         replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags));
 
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {

@@ -102,7 +102,7 @@ hooks! {
         opening(flags, directory, path, || Creation::of(flags), call)
     }
 
-    fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
+    word fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
         let creation = || Creation::of(libc::O_CREAT);
         opening(libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path, creation, || real::creat(path, mode))
     }

@@ -16,6 +16,7 @@ pub unsafe extern "C" fn before_fork() {
         return;
     }
     share_all();
+    clock::forking();
     if let Some(inside) = guard::enter() {
         session::flush(&inside);
     }
@@ -82,7 +83,7 @@ hooks! {
     }
 
     // Inside, the C library forks and ends the parent.
-    fn daemon(no_chdir: c_int, no_close: c_int) -> c_int {
+    word fn daemon(no_chdir: c_int, no_close: c_int) -> c_int {
         if session::active() {
             ending(Ended::Exec);
         }

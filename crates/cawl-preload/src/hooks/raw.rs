@@ -250,53 +250,6 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
     }
 }
 
-/// The exported name.
-#[cfg(all(target_arch = "x86_64", not(test)))]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "sub rsp, 8",
-        "call {choose}",
-        "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        choose = sym choose,
-    );
-}
-
-/// The exported name.
-#[cfg(all(target_arch = "aarch64", not(test)))]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, #-80]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "stp x2, x3, [sp, #32]",
-        "stp x4, x5, [sp, #48]",
-        "stp x6, x7, [sp, #64]",
-        "bl {choose}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x2, x3, [sp, #32]",
-        "ldp x4, x5, [sp, #48]",
-        "ldp x6, x7, [sp, #64]",
-        "ldp x29, x30, [sp], #80",
-        "br x16",
-        choose = sym choose,
-    );
+chooses! {
+    syscall => choose;
 }

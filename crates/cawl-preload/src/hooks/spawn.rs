@@ -268,7 +268,7 @@ hooks! {
         argv: Strings, envp: Strings,
     ) -> c_int = spawn(pid, file, actions, attributes, argv, envp, true);
 
-    fn system(command: *const c_char) -> c_int {
+    word fn system(command: *const c_char) -> c_int {
         if !session::active() {
             return real::system(command);
         }
@@ -281,7 +281,7 @@ hooks! {
         returned
     }
 
-    fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    word fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
         if !session::active() {
             return real::popen(command, mode);
         }
@@ -295,7 +295,7 @@ hooks! {
         stream
     }
 
-    fn pclose(stream: *mut FILE) -> c_int {
+    word fn pclose(stream: *mut FILE) -> c_int {
         if !session::active() || stream.is_null() {
             stream_table::forget(stream);
             return real::pclose(stream);

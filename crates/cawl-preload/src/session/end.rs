@@ -1,6 +1,6 @@
 //! The end of a thread, of the process, and of the image before an exec.
 
-use crate::base::guard::{self, Inside, UNSEEN};
+use crate::base::guard::{self, Inside, PAST, UNSEEN};
 use crate::base::hot::{HOT, OFF, active, is_open};
 use crate::base::{counters, room, sys, thread};
 use crate::session::{fork, open};
@@ -77,7 +77,7 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
 /// Says goodbye, for which `left` tells how many ms there are.
 #[inline(never)]
 fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
-    let mut payload = [0u8; 104];
+    let mut payload = [0u8; 112];
     if let Some(length) = encode(ended, pending, &mut payload) {
         // The names of files come first.
         let last_words = || match pending_messages::send_waiting() {
@@ -100,5 +100,6 @@ fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
 #[inline(always)]
 fn encode(ended: Ended, pending: u64, payload: &mut [u8]) -> Option<usize> {
     let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
-    Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen }.encode(payload)
+    let past = PAST.load(Relaxed);
+    Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen, past }.encode(payload)
 }
