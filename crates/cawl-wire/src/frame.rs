@@ -10,7 +10,7 @@ use crate::{Anchor, EVENT_LEN, FileId};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -400,6 +400,9 @@ codes! {
         Exec = 3,
         /// abort.
         Abort = 4,
+        /// About to confine itself by a filter of system calls, after which no message can be sent. Records in
+        /// shared memory may follow; a message says that there is no filter.
+        Confined = 5,
     }
 }
 

@@ -81,7 +81,7 @@ macro_rules! jumps {
 }
 
 mod aio;
-mod confine;
+pub mod confine;
 mod copy;
 pub mod emit;
 mod fd;
