@@ -164,6 +164,8 @@ pub enum EndKind {
     Abort,
     /// The connection ended without a word: killed, crashed, or left by a raw system call.
     Vanished,
+    /// The same after it confined itself by a filter of system calls, so that it could not say how.
+    Confined,
     /// Still running when the report was made.
     Running,
 }

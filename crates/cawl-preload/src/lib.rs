@@ -62,7 +62,7 @@ mod tries;
 mod life {
     //! Begin and end of the library in a process.
 
-    use crate::base::{guard, real, settings};
+    use crate::base::{gate, guard, real, settings};
     use crate::hooks::emit::{doubts, mapping, stream};
     use crate::hooks::process;
     use crate::session::{self, environment};
@@ -89,7 +89,7 @@ mod life {
         unsafe {
             let wanted = settings::read(argv, envp);
             environment::hide_sanitizers(envp);
-            if !wanted || !table::prepare() {
+            if !wanted || !gate::look() || !table::prepare() {
                 return;
             }
             tries::begin();

@@ -171,3 +171,17 @@ fn only_hooks_are_exported() {
         assert!(exported.contains(name), "{name}");
     }
 }
+
+/// One way into the kernel, which is closed under a filter; past it go only calls that the program asked for.
+#[test]
+fn every_system_call_goes_through_the_gate() {
+    for (path, text) in sources().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "rs")) {
+        let is = |name: &str| path.ends_with(name);
+        let enters =
+            ["\"syscall\"", "\"svc 0\"", "libc::syscall("].iter().any(|word| code(text).contains(word));
+        assert!(!enters || is("base/gate.rs"), "{}", path.display());
+        let passes = code(text).contains("call_for_program(");
+        let may = is("base/gate.rs") || is("hooks/map.rs") || is("hooks/process.rs");
+        assert!(!passes || may, "{}", path.display());
+    }
+}

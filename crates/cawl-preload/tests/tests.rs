@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod complete;
+mod confined;
 mod every;
 mod files;
 mod frames;

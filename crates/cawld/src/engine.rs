@@ -421,13 +421,17 @@ impl Engine {
     }
 
     fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
-        if let Some(goodbye) = goodbye {
+        if let Some(goodbye) = goodbye.filter(|goodbye| goodbye.ended == Ended::Confined) {
+            // It went on.
+            (end.how, end.unseen) = (EndKind::Confined, goodbye.unseen);
+        } else if let Some(goodbye) = goodbye {
             end.at = Time(goodbye.at);
             end.how = match goodbye.ended {
                 Ended::Exit => EndKind::Exit,
                 Ended::QuickExit | Ended::Crowded => EndKind::QuickExit,
                 Ended::Exec => EndKind::Exec,
                 Ended::Abort => EndKind::Abort,
+                Ended::Confined => EndKind::Confined,
             };
             (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
             (end.pending, end.unseen) = (goodbye.pending, goodbye.unseen);

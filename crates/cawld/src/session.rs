@@ -320,6 +320,9 @@ impl Tracer<'_> {
 
     async fn message(&mut self, header: Header, payload: &[u8]) -> anyhow::Result<()> {
         self.dropped = self.dropped.max(header.dropped);
+        if header.kind != Kind::Goodbye && self.is_confined() {
+            self.goodbye = None;
+        }
         match header.kind {
             Kind::Events => self.events(Batch::decode(payload)).await?,
             Kind::File => {
@@ -377,7 +380,9 @@ impl Tracer<'_> {
             self.file(file).await?;
         }
         // An exec that failed, or a daemon() that forked: the session continues.
-        self.goodbye = None;
+        if !self.is_confined() {
+            self.goodbye = None;
+        }
         self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
         self.numbers.translate(&mut batch);
         if let Some(ticks) = &mut self.ticks {
@@ -452,6 +457,11 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    /// True if the process said that it can say nothing more.
+    fn is_confined(&self) -> bool {
+        self.goodbye.is_some_and(|goodbye| goodbye.ended == Ended::Confined)
+    }
+
     /// Events lost so far, bounded so that a false number cannot overflow a sum.
     fn lost(&self) -> u64 {
         self.dropped.min(1 << 48) + self.damaged
@@ -473,7 +483,7 @@ impl Tracer<'_> {
         self.goodbye = self.goodbye.or(last);
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
-        if goodbye.is_none() {
+        if goodbye.is_none() || self.is_confined() {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.usage = cawl_host::usage(self.pid).or(self.usage);
         }

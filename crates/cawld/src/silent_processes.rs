@@ -1,5 +1,5 @@
 //! Processes that were started by traced programs and have no session: untraced programs, or ones not
-//! connected yet.
+//! connected yet. Also those whose sessions fell silent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -32,6 +32,8 @@ pub struct SilentProcesses {
     silent: Vec<Start>,
     recent: VecDeque<(u32, Time)>,
     programs: BTreeMap<FileId, String>,
+    /// How many processes of these names confined themselves.
+    confined: BTreeMap<String, usize>,
 }
 
 impl SilentProcesses {
@@ -71,6 +73,13 @@ impl SilentProcesses {
         self.silent.retain(|start| start.pid != pid);
     }
 
+    /// A process of this name confined itself by a filter of system calls.
+    pub fn confined(&mut self, program: String) {
+        if self.confined.len() < PROGRAMS || self.confined.contains_key(&program) {
+            *self.confined.entry(program).or_default() += 1;
+        }
+    }
+
     /// The programs without a connected tracer, with their processes.
     pub fn silent(&self) -> impl Iterator<Item = (u32, &str)> {
         self.silent.iter().filter_map(|start| Some((start.pid, self.programs.get(&start.program)?.as_str())))
@@ -87,6 +96,14 @@ impl SilentProcesses {
         }
         let mut notes: Vec<String> =
             counts.iter().filter_map(|(identity, count)| self.note(identity, *count)).collect();
+        notes.extend(self.confined.iter().map(|(program, count)| {
+            let times = if *count == 1 { String::new() } else { format!(", {count} times") };
+            format!(
+                "not traced from then on: {program} confined itself by a filter of system calls (seccomp){times}, or \
+                 gave up new privileges as before one: the tracer makes no call under a filter, so files opened and \
+                 programs started later are not seen"
+            )
+        }));
         if notes.len() > NAMED {
             let more = notes.len() - NAMED;
             notes.truncate(NAMED);
@@ -101,7 +118,10 @@ impl SilentProcesses {
         let times = if count == 1 { String::new() } else { format!(", started {count} times") };
         Some(match verdict.obstacles.first() {
             Some(why) => format!("not traced: {why}{times}"),
-            None if sure => format!("not traced: {path}{times}: no tracer spoke up in it"),
+            None if sure => format!(
+                "not traced: {path}{times}: no tracer spoke up in it, as in a program that begins under a filter of \
+                 system calls (seccomp)"
+            ),
             // Its exec may have failed.
             None => return None,
         })

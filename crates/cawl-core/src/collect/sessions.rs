@@ -190,8 +190,8 @@ impl Sessions {
         let end = last.end.filter(|end| end.how != EndKind::Running)?;
         let child = Child {
             born: self.list[images[0]].image.started,
-            // When a process was killed is known only by when the daemon saw it.
-            ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
+            // When a process ended without a word is known only by when the daemon saw it.
+            ended: if matches!(end.how, EndKind::Vanished | EndKind::Confined) { None } else { Some(end.at) },
             written: end.wchar.process?.saturating_add(end.pending),
         };
         Some((last.image.ppid, child))

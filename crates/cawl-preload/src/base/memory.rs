@@ -59,6 +59,16 @@ pub unsafe fn value<T>(at: *const T) -> Option<T> {
     }
 }
 
+/// True if a byte can be written.
+pub fn is_writable(at: *mut u8) -> bool {
+    // SAFETY: any byte is a valid one.
+    let Some(byte) = (unsafe { value(at) }) else { return false };
+    let [from, to] = [(&raw const byte).cast_mut(), at].map(|at| iovec { iov_base: at.cast(), iov_len: 1 });
+    let (from, to) = (&raw const from as usize, &raw const to as usize);
+    // SAFETY: valid lists of one place each. What is there is written there again, if the kernel can.
+    unsafe { sys::call(libc::SYS_process_vm_writev, [sys::getpid() as usize, from, 1, to, 1]) == 1 }
+}
+
 /// The pages of two places that were found readable last: of a list and of its strings, which lie close
 /// together.
 struct Pages {
@@ -67,8 +77,7 @@ struct Pages {
 
 impl Pages {
     /// True if the page of an address can be read: the kernel looks there before it finds that there is no
-    /// such way to change the signal mask. No filter forbids that, and no thread that behaves takes away what
-    /// it has just given to exec.
+    /// such way to change the signal mask. No thread that behaves takes away what it has just given to exec.
     fn readable(&mut self, which: usize, at: usize) -> bool {
         let (page, mask) = (at & !(PAGE - 1), at & !(MASK - 1));
         if self.known[which] == page {
@@ -76,7 +85,7 @@ impl Pages {
         }
         // SAFETY: the kernel checks the address, and changes nothing. No mask at all, it would not look for.
         let answer = unsafe { sys::call(libc::SYS_rt_sigprocmask, [usize::MAX, mask, 0, MASK]) };
-        if mask == 0 || answer == -(libc::EFAULT as isize) {
+        if mask == 0 || answer != -(libc::EINVAL as isize) {
             return false;
         }
         self.known[which] = page;

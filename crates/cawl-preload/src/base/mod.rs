@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod counters;
+pub mod gate;
 pub mod guard;
 pub mod hot;
 pub mod interrupted;

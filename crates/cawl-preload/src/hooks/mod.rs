@@ -205,7 +205,7 @@ macro_rules! chooses {
 }
 
 mod aio;
-mod confine;
+pub mod confine;
 mod copy;
 pub mod emit;
 mod fd;

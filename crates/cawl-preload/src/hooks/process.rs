@@ -1,7 +1,7 @@
 //! fork and other ways to share descriptors, and the ways in which a process ends.
 
 use crate::base::hot::share_all;
-use crate::base::{clock, guard, real, sys};
+use crate::base::{clock, gate, guard, real};
 use crate::hooks::emit::{around, doubts, happened, mapping};
 use crate::session;
 use crate::state::mappings;
@@ -54,7 +54,7 @@ macro_rules! dying {
         }
         $call;
         loop {
-            sys::call(libc::SYS_exit_group, [127]);
+            gate::call_for_program(libc::SYS_exit_group, [127]);
         }
     }};
 }
@@ -105,7 +105,7 @@ hooks! {
         }
         real::_exit(status);
         loop {
-            sys::call(libc::SYS_exit_group, [status as usize]);
+            gate::call_for_program(libc::SYS_exit_group, [status as usize]);
         }
     }
 

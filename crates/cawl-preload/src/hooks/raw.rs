@@ -3,8 +3,9 @@
 
 use crate::base::settings::reads;
 use crate::base::thread::thread;
-use crate::base::{clock, guard, interrupted, real};
+use crate::base::{clock, gate, guard, interrupted, real};
 use crate::hooks::aio::Requests;
+use crate::hooks::confine::{Effect, around};
 use crate::hooks::copy::{left_moved, place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote};
 use crate::hooks::lock;
@@ -66,6 +67,7 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_lseek
         | libc::SYS_memfd_create
         | libc::SYS_seccomp
+        | libc::SYS_landlock_restrict_self
         | libc::SYS_readahead
         | libc::SYS_exit_group => true,
         libc::SYS_prctl => true,
@@ -98,10 +100,15 @@ unsafe extern "C-unwind" fn understood(
         let fd = a as c_int;
         match number {
             libc::SYS_exit_group => ending(Ended::QuickExit),
-            // Strict, or with a filter.
-            libc::SYS_seccomp if a <= 1 => super::confine::confined(),
-            libc::SYS_prctl if super::confine::is_filter(fd) => super::confine::confined(),
-            libc::SYS_prctl if super::confine::forbids_counter(fd, b) => clock::forbid(),
+            libc::SYS_seccomp => {
+                return around(Effect::of_seccomp(a, b), || real::syscall(number, a, b, c, d, e, f));
+            }
+            libc::SYS_prctl => {
+                if super::confine::forbids_counter(fd, b) {
+                    clock::forbid();
+                }
+                return around(Effect::of_prctl(fd, b), || real::syscall(number, a, b, c, d, e, f));
+            }
             libc::SYS_fsync | libc::SYS_fdatasync if tries::leaves_out_sync(fd) => return 0,
             // The hooks of these know how to keep out of the way.
             libc::SYS_close => return c_long::from(super::fd::close(fd)),
@@ -237,6 +244,8 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_openat2 => {
                 super::open::opened_unnamed(start, returned as c_int, libc::O_RDWR);
             }
+            // Privileges were given up for this.
+            libc::SYS_landlock_restrict_self if returned == 0 => gate::gave_up_privileges(false),
             // Sent as a file, by whose name the daemon knows that there are unseen calls.
             libc::SYS_io_uring_setup if returned >= 0 => {
                 if let Some(_inside) = guard::enter()

@@ -4,7 +4,7 @@
 use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
 use crate::base::settings::{Settings, settings, strings};
-use crate::base::{clock, guard, memory, real, sys};
+use crate::base::{clock, gate, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
 use crate::hooks::emit::{closed, doubts, happened, mapping, record};
 use crate::session::environment::{parts, take_room};
@@ -42,6 +42,20 @@ struct Start {
     program: *const c_char,
     /// Where both may lie. To be given back.
     room: *mut Room,
+}
+
+/// True if a start is to be followed. A filter may have come past every hook: that is looked for before anything
+/// else, by what the new program's dynamic linker will do as well.
+fn is_followed() -> bool {
+    if !session::active() && !session::is_dormant() {
+        return false;
+    }
+    if !gate::look_again() {
+        session::silence(true);
+        return false;
+    }
+    session::wake();
+    session::active()
 }
 
 /// Does all that comes before a start. `replaces`: the program takes this process's place. Not part of the
@@ -188,7 +202,7 @@ fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
 unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !session::active() {
+        if !is_followed() {
             return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
         }
         let by = if search { By::Name } else { By::Path };
@@ -213,7 +227,7 @@ unsafe fn spawn(
     // SAFETY: the caller's promise.
     unsafe {
         let real = if search { real::posix_spawnp } else { real::posix_spawn };
-        if !session::active() {
+        if !is_followed() {
             return real(pid, path, actions, attributes, argv, envp);
         }
         let by = if search { By::Name } else { By::Path };
@@ -235,7 +249,7 @@ hooks! {
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
-        if !session::active() || argv.is_null() || envp.is_null() {
+        if argv.is_null() || envp.is_null() || !is_followed() {
             return real::fexecve(fd, argv, envp);
         }
         let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
@@ -247,7 +261,7 @@ hooks! {
     fn execveat(
         directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int,
     ) -> c_int {
-        if !session::active() {
+        if !is_followed() {
             return real::execveat(directory, path, argv, envp, flags);
         }
         let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);

@@ -6,7 +6,8 @@
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, pid};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
-use crate::base::{clock, counters, guard, sys};
+use crate::base::{clock, counters, gate, guard, sys};
+use crate::session::fork::end_silently;
 use crate::session::goodbye;
 use crate::transport::link::{self, Sent};
 use crate::transport::{pending_messages, ring, table};
@@ -77,14 +78,18 @@ pub fn forget() {
     STARTED.store(sys::nanoseconds(), Relaxed);
     STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);
-    if HOT.state.load(Relaxed) != OFF {
-        HOT.state.store(if children_too { WANTED } else { OFF }, Release);
+    if HOT.state.load(Relaxed) == OFF || !children_too {
+        return end_silently();
     }
+    HOT.state.store(WANTED, Release);
 }
 
 #[cold]
 #[inline(never)]
 fn open() -> Sent {
+    if !gate::is_open() {
+        return Sent::Later;
+    }
     let tid = thread().tid();
     if let Err(other) = OPENER.compare_exchange(0, tid, AcqRel, Acquire) {
         // The opener has left if it is this thread (a jump), or has ended.

@@ -6,7 +6,7 @@
 
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, is_open};
 use crate::base::settings::{self, Text};
-use crate::base::sys;
+use crate::base::{gate, sys};
 use crate::transport::{place, ring};
 use cawl_wire::{HEADER_LEN, Header, Kind, MAX_PAYLOAD, VERSION, WireError};
 use core::cell::UnsafeCell;
@@ -103,6 +103,7 @@ pub fn give_up() -> Sent {
     if still_our_socket() {
         sys::close(FD.swap(-1, AcqRel));
     }
+    gate::shut();
     Sent::Broken
 }
 
@@ -276,6 +277,9 @@ pub fn send(kind: Kind, payload: &[u8]) -> Sent {
         OPEN => {}
         WANTED | OPENING => return Sent::Later,
         _ => return Sent::Broken,
+    }
+    if !gate::is_open() {
+        return Sent::Later;
     }
     if payload.len() > MAX_PAYLOAD || !still_our_socket() {
         return give_up();
