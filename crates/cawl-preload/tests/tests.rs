@@ -9,6 +9,7 @@ mod frames;
 mod hooks;
 mod hostile;
 mod memory;
+mod past_hooks;
 mod processes;
 mod reads;
 mod ring;
