@@ -172,7 +172,7 @@ struct Elf {
     is_go: bool,
     libraries: Vec<String>,
     imports: BTreeSet<String>,
-    /// System calls that its own code makes, past the C library.
+    /// System calls of [`WRITING`] and [`CHANGING`] that its own code makes, past the C library.
     own_calls: BTreeSet<&'static str>,
     /// It gives the number of io_uring's set-up to a function, as to the C library's `syscall()`.
     names_io_uring: bool,
@@ -276,10 +276,20 @@ impl Elf {
                 .remarks
                 .push(format!("{name} can use io_uring ({way}): what it writes that way is not seen"));
         }
-        if !self.own_calls.is_empty() {
-            let calls = self.own_calls.iter().copied().collect::<Vec<_>>().join(", ");
+        let own_calls = |of: &[(u32, &str)]| {
+            let is_one = |call: &&&str| of.iter().any(|known| known.1 == **call);
+            self.own_calls.iter().filter(is_one).copied().collect::<Vec<_>>().join(", ")
+        };
+        let (writing, changing) = (own_calls(&WRITING), own_calls(&CHANGING));
+        if !writing.is_empty() {
             verdict.remarks.push(format!(
-                "{name} makes system calls itself, past the C library ({calls}): what it writes that way is not seen"
+                "{name} makes system calls itself, past the C library ({writing}): what it writes that way is not seen"
+            ));
+        }
+        if !changing.is_empty() {
+            verdict.remarks.push(format!(
+                "{name} changes descriptors by system calls itself, past the C library ({changing}): until that is \
+                 noticed, what it then writes may be told of another file; the report says how much"
             ));
         }
     }
@@ -305,10 +315,23 @@ const WRITING: [(u32, &str); 16] = [
     (328, "pwritev2"),
     (426, "io_uring_enter"),
 ];
+/// System calls that change which file a descriptor leads to, or where it stands there.
+const CHANGING: [(u32, &str); 10] = [
+    (2, "open"),
+    (3, "close"),
+    (8, "lseek"),
+    (32, "dup"),
+    (33, "dup2"),
+    (257, "openat"),
+    (292, "dup3"),
+    (436, "close_range"),
+    (437, "openat2"),
+    (438, "pidfd_getfd"),
+];
 /// `mov edi, 425`: the first argument is the number of `io_uring_setup`.
 const IO_URING_SETUP: [u8; 5] = [0xbf, 0xa9, 0x01, 0x00, 0x00];
 
-/// The writing system calls in code for x86-64: a `syscall`, and before it, in one straight line, its number
+/// The system calls of both tables in code for x86-64: a `syscall`, and before it, in one straight line, its number
 /// put into eax. Numbers that come from elsewhere are not found.
 fn own_calls(code: &[u8]) -> BTreeSet<&'static str> {
     /// Bytes between a number and the call: the moves of six arguments, with room.
@@ -317,7 +340,7 @@ fn own_calls(code: &[u8]) -> BTreeSet<&'static str> {
     let calls = code.windows(2).enumerate().filter(|(_, window)| *window == SYSCALL).map(|(at, _)| at);
     let numbers = calls
         .filter_map(|at| (at.saturating_sub(REACH)..at).rev().find_map(|from| number(&code[from..at + 2])));
-    let name = |number| WRITING.iter().find(|call| call.0 == number).map(|call| call.1);
+    let name = |number| WRITING.iter().chain(&CHANGING).find(|call| call.0 == number).map(|call| call.1);
     numbers.filter_map(name).collect()
 }
 

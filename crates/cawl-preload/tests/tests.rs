@@ -11,6 +11,7 @@ mod hooks;
 mod hostile;
 mod image;
 mod memory;
+mod past_hooks;
 mod processes;
 mod reads;
 mod ring;

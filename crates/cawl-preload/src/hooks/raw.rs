@@ -1,6 +1,7 @@
 //! syscall(): calls that write, or that change what the tracer knows, are understood; all others go
 //! through by a jump that leaves no trace, because some (clone, vfork) must not find a frame of ours.
 
+use crate::base::hot::share_all;
 use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, gate, guard, interrupted, real};
@@ -22,10 +23,25 @@ use libc::mode_t;
 /// What to jump to: the real function, or [`understood`].
 #[cfg(not(test))]
 unsafe extern "C" fn choose(number: c_long) -> *const core::ffi::c_void {
-    if crate::session::active() && is_understood(number) {
-        return understood as *const core::ffi::c_void;
+    if crate::session::active() {
+        if is_understood(number) {
+            return understood as *const core::ffi::c_void;
+        }
+        if shares(number) {
+            share_all();
+        }
     }
     real::address_of_syscall()
+}
+
+/// The call may give descriptors, or their positions, to another process.
+fn shares(number: c_long) -> bool {
+    match number {
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_sendmsg | libc::SYS_sendmmsg => true,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork | libc::SYS_vfork => true,
+        _ => false,
+    }
 }
 
 fn is_understood(number: c_long) -> bool {

@@ -19,8 +19,8 @@ fn tell(inside: &Inside, fd: c_int, file: &Descriptor, doubt: &Doubt) {
     }
 }
 
-/// Looks at a descriptor, and tells what is uncertain. True if it leads to another file: nothing is known of
-/// it any more.
+/// Looks at a descriptor, and tells what is uncertain. Whether there was anything to tell, and whether it leads
+/// to another file: then nothing is known of it any more.
 #[inline(never)]
 fn find_out(inside: &Inside, fd: c_int, file: &Descriptor, present: Option<u64>, own: bool) -> (bool, bool) {
     let doubt = file.look(inside.thread(), fd, present, own);
@@ -57,8 +57,7 @@ pub fn after_call<'a>(
 /// Before a descriptor is closed, in the process that the session belongs to: what is known of it then.
 #[inline]
 pub fn before_close(inside: &Inside, fd: c_int, file: &'static Descriptor) -> Option<&'static Descriptor> {
-    let (_, is_other) = find_out(inside, fd, file, None, true);
-    if is_other { session::learn(fd) } else { Some(file) }
+    if file.was_used() && find_out(inside, fd, file, None, true).1 { session::learn(fd) } else { Some(file) }
 }
 
 /// A call has given this number to something else.

@@ -82,10 +82,10 @@ pub fn count_opened() {
 }
 
 /// What was told of a number that was just given to something else, though nobody was seen to close it.
+#[inline]
 pub fn replaced(fd: c_int) -> Option<(&'static Descriptor, Doubt)> {
-    let file = known(fd)?;
-    let since = file.since_look(None);
-    (since[0] > 0).then(|| (file, Doubt::new(uncertain::OTHER_FILE, since, UNKNOWN_OFFSET)))
+    let file = known(fd).filter(|file| file.was_used())?;
+    Some((file, Doubt::new(uncertain::OTHER_FILE, file.since_look(None), UNKNOWN_OFFSET)))
 }
 
 impl Descriptor {
@@ -112,6 +112,12 @@ impl Descriptor {
         left <= 0
     }
 
+    /// True if there were calls since the last look.
+    #[inline]
+    pub fn was_used(&self) -> bool {
+        self.left.load(Relaxed) != self.rest.looks.span.load(Relaxed)
+    }
+
     /// Calls since the last look, and their bytes, but for the present call of so many bytes.
     fn since_look(&self, present: Option<u64>) -> [u64; 2] {
         let calls = self.rest.looks.span.load(Relaxed).saturating_sub(self.left.load(Relaxed));
@@ -125,9 +131,6 @@ impl Descriptor {
         let looks = &self.rest.looks;
         let (span, since) = (looks.span.load(Relaxed), self.since_look(present));
         let calls = since[0] as i32 + i32::from(present.is_some());
-        if calls == 0 {
-            return None;
-        }
         let suspected = looks.ahead.load(Relaxed) != 0;
         if calls < SPAN && !suspected && EARLY.fetch_sub(1, Relaxed) <= 0 {
             EARLY.store(0, Relaxed);
@@ -186,6 +189,8 @@ impl Descriptor {
     /// A call of one of several threads was found to have moved the descriptor from here to there. Where one
     /// that asked before has gone further, the kernel had their order the other way round, or a third came
     /// between.
+    #[cold]
+    #[inline(never)]
     pub(super) fn note_order(&self, begin: u64, end: u64) {
         let reached = self.offset.swap(end, Relaxed);
         if (begin + 1..=end).contains(&reached) {

@@ -74,11 +74,9 @@ impl Descriptor {
         if thread.notes.is_inner(start) {
             return self.advance_inside(thread, fd, bytes);
         }
-        if !self.counted_along() {
-            return self.ask(thread, fd, bytes);
-        }
-        if real::threads() && !thread.notes.any() && !self.is_of(thread) {
-            // Another thread's bytes may be in the file and not be counted yet.
+        // Another thread's bytes may be in the file and not be counted yet.
+        let is_others = || real::threads() && !thread.notes.any() && !self.is_of(thread);
+        if !self.counted_along() || is_others() {
             return self.ask(thread, fd, bytes);
         }
         let at = self.offset.fetch_add(bytes, Relaxed);
