@@ -103,6 +103,11 @@ pub trait CostModel: Send {
     /// Free memory was found so. A model that does not tell cold pages apart ignores it.
     fn free_memory(&mut self, _facts: &MemoryFacts) {}
 
+    /// What the cold pages that are free would cost in addition; None where that is not known.
+    fn cold_left(&self) -> Option<Nanos> {
+        None
+    }
+
     /// This copy looks ahead: calls write no more than this at a time, however large the pieces that it is
     /// shown, and come cold as free memory lies, whatever the latest call was like.
     fn in_calls_of(&mut self, _chunk: Bytes) {}
