@@ -189,8 +189,10 @@ pub struct Work {
     pub padded: [f64; 2],
     /// Clean folios made dirty, while the flusher is idle and while it works.
     pub clean: [f64; 2],
-    /// Seconds of what is not learned, new folios and new pages apart from the latest ones, while the flusher
-    /// is idle and while it works.
+    /// New folios, while the flusher is idle and while it works.
+    pub folios: [f64; 2],
+    /// Seconds of what is not learned, new pages apart from the latest ones and pages written over first, while
+    /// the flusher is idle and while it works.
     pub believed: [f64; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,
