@@ -7,7 +7,7 @@
 //!
 //! | constants | learned from |
 //! |---|---|
-//! | `calls.write`, `inode`, `away`, `clean`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
+//! | `calls.write`, `folio`, `inode`, `away`, `clean`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 
 use cawl_wire::{Event, Op};
 
-use crate::call::kernel_bytes;
+use crate::call::{kernel_bytes, moved_bytes};
 use crate::cause::Cause;
 use crate::model::{CallState, Prediction, ReadWork, Work, is_late};
 use crate::profile::{HostProfile, OtherDevice};
@@ -58,6 +58,9 @@ const FAMILIAR: u64 = 100;
 const SLOWS: f64 = 1.01;
 /// A copy this many times faster than predicted copies nothing.
 const TOO_FAST: f64 = 8.0;
+/// Calls of fewer bytes tell what a call and its folios cost, and nothing for good of a byte: what a small call
+/// takes longer in one program than in another is as much as its bytes take.
+const LARGE: u64 = 64 << 10;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
@@ -92,7 +95,7 @@ pub struct Learner {
     configured: HostProfile,
     /// The profile with what was learned.
     pub profile: HostProfile,
-    copying: Bank<7>,
+    copying: Bank<8>,
     /// What the host takes for a byte of new pages, and whether it is needed now.
     host: Bank<1>,
     supply: Supply,
@@ -209,6 +212,10 @@ impl Learner {
         }
         self.since += Bytes(kernel_bytes(event)).max(Bytes::from_f64(work.dirtied));
         let observed = event.duration as f64 * 1e-9;
+        let is_small = moved_bytes(event) < LARGE;
+        self.copying.silent[1..=2].fill(is_small);
+        (self.reading.silent[1], self.reading.silent[4]) = (is_small, is_small);
+        self.host.silent = [is_small];
         if work.read != ReadWork::default() {
             self.count(self.keeps == Some(event.dev));
             return self.about(event.dev, |learner| learner.read(observed, prediction));
@@ -301,12 +308,12 @@ impl Learner {
     fn copied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let fresh = work.fresh[0] + work.fresh[1];
-        let &[call, byte, page, folio, inode, away, clean] = self.copying.theta();
+        let &[call, byte, page, padded, inode, away, clean, folio] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let &[host] = self.host.theta();
         // What the stream's buffer costs is believed, too.
         let copying = |at: usize| {
-            let folios = work.padded[at] * folio + work.clean[at] * clean;
+            let folios = work.folios[at] * folio + work.padded[at] * padded + work.clean[at] * clean;
             work.copied[at] * byte + work.fresh[at] * page + folios + work.believed[at]
         };
         let first = work.inodes * inode + work.away * away;
@@ -349,8 +356,9 @@ impl Learner {
             let told =
                 while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];
-            let [copied, fresh, padded, clean] = [work.copied, work.fresh, work.padded, work.clean].map(both);
-            let h = [work.calls, copied, fresh, padded, work.inodes, work.away, clean];
+            let [copied, fresh, padded] = [work.copied, work.fresh, work.padded].map(both);
+            let [clean, folios] = [work.clean, work.folios].map(both);
+            let h = [work.calls, copied, fresh, padded, work.inodes, work.away, clean, folios];
             !slows && self.copying.observe(&h, rest - both(work.believed), observed) || told
         };
         (told && self.adopt_copying()) | changed

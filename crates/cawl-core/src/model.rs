@@ -103,6 +103,11 @@ pub trait CostModel: Send {
     /// Free memory was found so. A model that does not tell cold pages apart ignores it.
     fn free_memory(&mut self, _facts: &MemoryFacts) {}
 
+    /// What the cold pages that are free would cost in addition; None where that is not known.
+    fn cold_left(&self) -> Option<Nanos> {
+        None
+    }
+
     /// This copy looks ahead: calls write no more than this at a time, however large the pieces that it is
     /// shown, and come cold as free memory lies, whatever the latest call was like.
     fn in_calls_of(&mut self, _chunk: Bytes) {}
@@ -184,8 +189,10 @@ pub struct Work {
     pub padded: [f64; 2],
     /// Clean folios made dirty, while the flusher is idle and while it works.
     pub clean: [f64; 2],
-    /// Seconds of what is not learned, new folios and new pages apart from the latest ones, while the flusher
-    /// is idle and while it works.
+    /// New folios, while the flusher is idle and while it works.
+    pub folios: [f64; 2],
+    /// Seconds of what is not learned, new pages apart from the latest ones and pages written over first, while
+    /// the flusher is idle and while it works.
     pub believed: [f64; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,

@@ -3,7 +3,7 @@
 use cawl_wire::flag;
 
 use super::scene::{Scene, Writer};
-use crate::cause::Cause;
+use crate::cause::{Cause, CostParts};
 use crate::model::{CallState, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
@@ -11,10 +11,15 @@ use crate::units::{Bytes, Nanos, Rate, Time};
 const LATEST: Nanos = Nanos::seconds(24.0 * 3600.0);
 /// Parts of the hard limit in which a job is written.
 const PIECES: u64 = 64;
-/// Most pieces: eight hard limits, of which the later half tells what the rest costs.
-const STEPS: usize = 8 * PIECES as usize;
-/// Pieces of a job that is small beside the limit.
-const FINE: u64 = 128;
+/// So many hard limits are written, of which the later half tells what the rest costs.
+const LIMITS: u64 = 8;
+/// Most pieces of calls that are not taken together, and of others, which begin small.
+const STEPS: usize = (LIMITS * PIECES) as usize;
+const GROWING: usize = 4 * STEPS;
+/// A piece is no more than this part of what was written before, or the least size. So it does not depend on what
+/// is to come: more bytes cost what fewer do, and the rest.
+const PART: u64 = 128;
+const LEAST: u64 = 64 << 10;
 
 /// A job of writing fresh data to one file, from one thread, without thinking.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,10 +97,11 @@ const DRIFT: [f64; 2] = [1.2, 1.3];
 struct Rehearsal<'a> {
     job: &'a Job,
     scene: Scene,
-    /// Bytes written at a time.
-    piece: u64,
-    /// Calls in a piece; less than one where a call takes several pieces.
-    calls: f64,
+    /// Most bytes written at a time, and bytes of a call.
+    share: u64,
+    chunk: u64,
+    /// Most pieces.
+    most: usize,
     /// When the job and the others go on.
     next: [Time; 2],
     steps: usize,
@@ -115,19 +121,12 @@ impl Rehearsal<'_> {
         let share = (scene.model.state().limits.hard.0 / PIECES).max(64 << 10);
         let chunk = job.chunk.0.min(job.bytes.0);
         scene.model.in_calls_of(Bytes(chunk));
-        let piece = if chunk >= share {
-            share
-        } else if job.sync {
-            chunk
-        } else {
-            let enough = job.bytes.0.div_ceil(FINE).min(share);
-            chunk * (enough / chunk).max(1)
-        };
         let now = scene.now;
         Rehearsal {
             job,
-            piece,
-            calls: piece as f64 / chunk as f64,
+            share,
+            chunk,
+            most: if job.sync || chunk >= share { STEPS } else { GROWING },
             next: [now + job.after, now],
             scene,
             steps: 0,
@@ -137,25 +136,37 @@ impl Rehearsal<'_> {
         }
     }
 
+    /// Bytes of the piece that follows.
+    fn piece(&self, written: u64) -> u64 {
+        if self.chunk >= self.share {
+            self.share
+        } else if self.job.sync {
+            self.chunk
+        } else {
+            self.chunk * ((written / PART).clamp(LEAST, self.share) / self.chunk).max(1)
+        }
+    }
+
     fn run(mut self) -> JobCost {
         self.wait();
-        let (bytes, chunk) = (self.job.bytes.0, self.job.chunk.0.min(self.job.bytes.0));
-        let sample = self.typical_call(chunk);
+        let (bytes, chunk) = (self.job.bytes.0, self.chunk);
+        let sample = self.typical_call(chunk.min(self.share));
+        let enough = self.scene.model.state().limits.hard.0.saturating_mul(LIMITS);
         let (mut written, mut half) = (0, None);
-        while written < bytes && self.steps < STEPS {
+        while written < bytes && written < enough && self.steps < self.most {
             self.others();
-            let piece = self.piece.min(bytes - written);
+            let piece = self.piece(written).min(bytes - written);
             self.write(piece, sample);
             written += piece;
-            if self.steps >= STEPS / 2 && half.is_none() {
+            if half.is_none() && (written >= enough / 2 || self.steps >= self.most / 2) {
                 half = Some((written, self.cost));
             }
         }
         if written < bytes {
             let from = half.unwrap_or_default();
             let rest = (bytes - written) as f64 / (written - from.0).max(1) as f64;
-            self.cost.extrapolate(&from.1, rest);
-            if self.in_call > 0 && self.calls < 1.0 {
+            self.cost.extrapolate(&from.1, rest, self.scene.model.cold_left());
+            if self.in_call > 0 && chunk > self.share {
                 let whole = self.call * (chunk as f64 / self.in_call as f64);
                 self.cost.worst = self.cost.worst.max(whole);
             }
@@ -190,7 +201,7 @@ impl Rehearsal<'_> {
 
     /// Lets the others write what they write before the job's next call.
     fn others(&mut self) {
-        while self.next[1] <= self.next[0] && self.steps < STEPS {
+        while self.next[1] <= self.next[0] && self.steps < self.most {
             self.other_write();
         }
     }
@@ -206,20 +217,17 @@ impl Rehearsal<'_> {
     }
 
     /// What a call of the real size costs by itself, to put in the place of pieces that are larger or
-    /// smaller: the fixed cost, and the copying in relation to that of a piece.
-    fn typical_call(&mut self, chunk: u64) -> Typical {
+    /// smaller: the fixed cost, and the copying of a byte while the flusher is idle.
+    fn typical_call(&mut self, bytes: u64) -> Typical {
         let mut aside = self.scene.fork();
         let cost = |scene: &mut Scene, bytes| {
             let parts = scene.write(Writer::Job, Bytes(bytes), self.next[0], 0).map(|p| p.parts);
             parts.unwrap_or_default()
         };
         // The first one has a new thread and a new inode.
-        cost(&mut aside, chunk.min(self.piece));
-        let real = cost(&mut aside, chunk.min(self.piece));
-        let piece = cost(&mut aside, self.piece);
-        let per_byte = real.copying().get() / chunk.min(self.piece) as f64;
-        let of_piece = piece.copying().get() / self.piece as f64;
-        Typical { call: real[Cause::Call], copy: if of_piece > 0.0 { per_byte / of_piece } else { 1.0 } }
+        cost(&mut aside, bytes);
+        let real = cost(&mut aside, bytes);
+        Typical { call: real[Cause::Call], byte: alone(&real) * (1.0 / bytes as f64) }
     }
 
     /// Writes a piece.
@@ -229,22 +237,24 @@ impl Rehearsal<'_> {
         let start = self.next[0];
         let Some(prediction) = self.scene.write(Writer::Job, Bytes(bytes), start, flags) else { return };
         let parts = &prediction.parts;
-        let calls = self.calls * bytes as f64 / self.piece as f64;
-        let plain = typical.call * calls + parts.copying() * typical.copy;
+        let calls = bytes as f64 / self.chunk as f64;
+        let (copying, alone) = (parts.copying(), alone(parts));
+        let slowed = if alone > Nanos::ZERO { copying / alone } else { 1.0 };
+        let plain = typical.call * calls + typical.byte * (bytes as f64 * slowed);
         let cost =
             plain + parts[Cause::ColdMemory] + parts[Cause::Stream] + parts[Cause::Throttle] + parts.device();
         let scale = if prediction.cost > Nanos::ZERO { cost / prediction.cost } else { 1.0 };
         let interval = prediction.interval.map(|(low, high)| (low * scale, high * scale));
         self.cost.add(&prediction, cost, interval);
         self.next[0] = start + cost;
-        self.note_worst(bytes, plain, cost);
+        self.note_worst(bytes, calls, plain, cost);
     }
 
-    fn note_worst(&mut self, bytes: u64, plain: Nanos, cost: Nanos) {
-        if self.calls > 1.0 {
+    fn note_worst(&mut self, bytes: u64, calls: f64, plain: Nanos, cost: Nanos) {
+        if calls > 1.0 {
             // Any one of them may have taken the pauses, but no more than one.
             let waited = cost.saturating_sub(plain).min(LONGEST_PAUSE);
-            self.cost.worst = self.cost.worst.max(plain * (1.0 / self.calls) + waited);
+            self.cost.worst = self.cost.worst.max(plain * (1.0 / calls) + waited);
             return;
         }
         self.call += cost;
@@ -260,8 +270,13 @@ impl Rehearsal<'_> {
 #[derive(Clone, Copy)]
 struct Typical {
     call: Nanos,
-    /// Copying a byte in it over copying a byte in a piece.
-    copy: f64,
+    /// Copying a byte in it.
+    byte: Nanos,
+}
+
+/// Copying while the flusher is idle.
+fn alone(parts: &CostParts) -> Nanos {
+    parts.copying().saturating_sub(parts[Cause::FlusherBeside])
 }
 
 impl JobCost {
@@ -281,8 +296,10 @@ impl JobCost {
         self.peak = self.peak.max(prediction.dirty);
     }
 
-    /// What follows costs `times` what has been since `from`.
-    fn extrapolate(&mut self, from: &JobCost, times: f64) {
+    /// What follows costs `times` what has been since `from`, but for cold memory, of which so much is `left`,
+    /// if that is known: pages that are taken anew are warm.
+    fn extrapolate(&mut self, from: &JobCost, times: f64, left: Option<Nanos>) {
+        let cold = self.cold;
         let more = |now: Nanos, then: Nanos| now + now.saturating_sub(then) * times;
         self.cost = more(self.cost, from.cost);
         self.cold = more(self.cold, from.cold);
@@ -292,5 +309,12 @@ impl JobCost {
         for (state, then) in self.states.iter_mut().zip(from.states) {
             *state = more(*state, then);
         }
+        let warm = left.map_or(Nanos::ZERO, |left| self.cold.saturating_sub(cold + left));
+        let part = if self.cost > warm { 1.0 - warm / self.cost } else { 1.0 };
+        self.states.iter_mut().for_each(|state| *state = *state * part);
+        self.cost = self.cost.saturating_sub(warm);
+        self.cold = self.cold.saturating_sub(warm);
+        self.interval =
+            self.interval.map(|(low, high)| (low.saturating_sub(warm), high.saturating_sub(warm)));
     }
 }

@@ -1,9 +1,12 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::limits::DirtyLimits;
 use crate::model::CostModel;
 use crate::model::kernel::Kernel;
 use crate::model::{Disturbance, Regime};
 use crate::profile::{HostProfile, Measured};
+use crate::record::{MemoryFacts, ZoneFacts};
 use crate::units::Time;
 
 /// 100 MB/s to the device, 2 GB/s to memory, limits of 100 and 200 MB.
@@ -251,4 +254,55 @@ fn an_answer_depends_on_nothing_that_is_shared_and_changes_nothing() {
     assert_eq!(forecast(to_look, rate), shared.1);
     // No other writer shares anything with this one.
     assert_eq!(predict(to_write, &job), shared.0);
+}
+
+/// A machine of which so many GiB are free, in blocks of 4 MiB; if they are `cold`, the host has taken them back.
+fn free(gib: u64, cold: bool) -> Kernel {
+    let mut profile = profile();
+    profile.memory.cold = cold.then(|| profile.memory.assumed_cold());
+    let mut model = Kernel::new(&profile);
+    let mut free = vec![0; 11];
+    free[10] = gib << 8;
+    let zone = ZoneFacts { cold: Some(free.clone()), free, ..ZoneFacts::default() };
+    model.free_memory(&MemoryFacts { time: Time(1), order: 9, zones: vec![zone], files: None });
+    model
+}
+
+#[test]
+fn no_more_memory_is_cold_than_is_free() {
+    for bytes in [4 << 30, 60 << 30, 1 << 40] {
+        let of = |cold| predict(scene(&free(2, cold)), &job(bytes, 1 << 20)).expect("a job");
+        let (warm, cold) = (of(false), of(true));
+        // 13 µs a page.
+        let all = (2u64 << 18) as f64 * 13e-6;
+        assert!((cold.cold.as_seconds() / all - 1.0).abs() < 0.02, "{bytes}: {}, not {all} s", cold.cold);
+        // Writers who wait for the host are paused for less.
+        let longer = cold.cost.as_seconds() - warm.cost.as_seconds();
+        assert!(longer <= all * 1.01, "{bytes}: {longer} s longer");
+        let states: f64 = cold.states.iter().map(|s| s.as_seconds()).sum();
+        assert!((states / cold.cost.as_seconds() - 1.0).abs() < 1e-6, "{bytes}: {states} s by states");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whoever writes more waits longer: for the writes whatever happens, and for the fsync as well as the
+    /// state of the disk's queue allows to tell.
+    #[test]
+    fn more_bytes_cost_more(
+        fewer in 12u32..38, more in 1.0f64..1.5, chunk in 12u32..28, gib in 1u64..4, dirty in 0.0f64..300e6,
+        others in prop_oneof![Just(Rate::MIN), Just(Rate::mb_per_second(60.0))], fsync in any::<bool>(),
+    ) {
+        let mut model = free(gib, true);
+        model.disturb(Disturbance { at: Time(1_000_000_000), offset: dirty, drift: 0.0 });
+        let of = |bytes: u64| {
+            let job = Job { others, fsync, ..job(bytes, 1 << chunk) };
+            predict(scene(&model), &job).expect("a job").cost.as_seconds()
+        };
+        let bytes = 1 << fewer;
+        let (fewer, more) = (of(bytes), of((bytes as f64 * more) as u64));
+        prop_assert!(more >= fewer * if fsync { 0.98 } else { 1.0 - 1e-9 }, "{fewer} s, {more} s");
+        prop_assert_eq!(fewer, of(bytes));
+    }
 }

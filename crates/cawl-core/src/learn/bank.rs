@@ -8,8 +8,13 @@ use super::evidence::{Evidence, Known, Said};
 use super::recursive::Recursive;
 use crate::leader::{Leader, WAYS};
 
+/// Fewer observations than these say nothing for good.
+const FEWEST: u64 = 3;
 /// Calls taken together before the members are told.
 const SUMMED: u32 = 64;
+/// Of a call that waits for nothing and takes longer, in seconds and as a factor on what was to be expected, no
+/// more is kept; and nothing if the one before did not: it began with empty caches, or a processor was taken away.
+const ODD: (f64, f64) = (2e-6, 4.0);
 
 /// How a [`Bank`] forgets.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +48,12 @@ pub struct Bank<const N: usize> {
     evidence: Evidence<N>,
     /// The observations that follow may be kept for good.
     pub counts: bool,
+    /// Observations of which something may be kept.
+    calls: u64,
+    /// The latest observation was odd.
+    odd: bool,
+    /// Constants of which the next observation says nothing that may be kept.
+    pub silent: [bool; N],
 }
 
 /// A constant as it is known, the standard deviation of that, and the observations behind it.
@@ -60,13 +71,15 @@ struct Summed<const N: usize> {
     y: f64,
     weight: f64,
     count: u32,
+    /// What of it may be kept, without what is silent, and what of that was to be expected.
+    kept: ([f64; N], f64, f64),
     /// Part of it says nothing of the profile's device.
     foreign: bool,
 }
 
 impl<const N: usize> Default for Summed<N> {
     fn default() -> Summed<N> {
-        Summed { h: [0.0; N], y: 0.0, weight: 0.0, count: 0, foreign: false }
+        Summed { h: [0.0; N], y: 0.0, weight: 0.0, count: 0, kept: ([0.0; N], 0.0, 0.0), foreign: false }
     }
 }
 
@@ -83,6 +96,9 @@ impl<const N: usize> Bank<N> {
             begun: Recursive::new(theta, spread, bounds, f64::INFINITY),
             evidence: Evidence::default(),
             counts: false,
+            calls: 0,
+            odd: false,
+            silent: [false; N],
         }
     }
 
@@ -103,6 +119,9 @@ impl<const N: usize> Bank<N> {
 
     /// What was observed since the beginning makes of what is known.
     pub fn said(&self, known: &[Known; N]) -> [Option<Said>; N] {
+        if self.calls < FEWEST {
+            return [None; N];
+        }
         self.evidence.merged(known, self.memories.block)
     }
 
@@ -134,9 +153,25 @@ impl<const N: usize> Bank<N> {
     /// True if the constants may have changed.
     pub fn observe(&mut self, h: &[f64; N], y: f64, weight: f64) -> bool {
         self.samples += 1;
+        let expected = self.begun.expect(h);
+        let most = if self.memories.summed > 0.0 { ODD.0 + ODD.1 * expected } else { f64::INFINITY };
+        let was_odd = std::mem::replace(&mut self.odd, y > most);
         let summed = &mut self.summed;
         for (sum, more) in summed.h.iter_mut().zip(h) {
             *sum += more;
+        }
+        if was_odd || !self.odd {
+            self.calls += 1;
+            let kept = &mut summed.kept;
+            kept.1 += y.min(most);
+            kept.2 += expected;
+            for at in 0..N {
+                if self.silent[at] {
+                    kept.1 -= h[at] * self.begun.theta[at];
+                } else {
+                    kept.0[at] += h[at];
+                }
+            }
         }
         summed.y += y;
         summed.weight += weight;
@@ -145,9 +180,9 @@ impl<const N: usize> Bank<N> {
         if summed.weight < self.memories.summed && summed.count < SUMMED {
             return false;
         }
-        let Summed { h, y, weight, foreign, .. } = std::mem::take(summed);
-        if !foreign {
-            self.evidence.add(&h, y, self.begun.expect(&h), weight);
+        let Summed { h, y, weight, foreign, kept, .. } = std::mem::take(summed);
+        if !foreign && kept.0 != [0.0; N] {
+            self.evidence.add(&kept.0, kept.1, kept.2, weight);
         }
         self.tell(&h, y, weight);
         true

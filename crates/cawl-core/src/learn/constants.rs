@@ -9,9 +9,11 @@ use crate::profile::{HOST_BYTE, HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
 /// Standard normal deviate of the 90th percentile.
-const P90: f64 = 1.2816;
+pub(super) const P90: f64 = 1.2816;
 /// A default may be off by this many times its value.
 const ASSUMED: f64 = 2.0;
+/// No percentile of what is learned is further from its value than by this factor.
+const FARTHEST: f64 = 1.0 + P90 * ASSUMED;
 /// A measurement without percentiles may be off by this part of its value.
 const MEASURED: f64 = 0.2;
 /// No constant is known better than to this part of its value beforehand: machines change.
@@ -93,20 +95,21 @@ fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) 
     (value, spread.max(least))
 }
 
-pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<7> {
+pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<8> {
     let (byte, fresh) = (of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
     // For calls of another kind, a call without surcharges costs what calibration says: what makes those of a
     // trace dearer are its surcharges, which another program may not have.
     let least = if memories.last() { Nanos::ZERO } else { LEAST };
     let call = spread(&profile.calls.write, Nanos::as_seconds, least.as_seconds());
     let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
-    let folio = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
+    let padded = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
     let inode = of_known(profile.calls.inode.as_ref(), FIRST);
     let away = of_known(profile.calls.away.as_ref(), FIRST);
     let clean = of_known(profile.calls.clean.as_ref(), FIRST);
+    let folio = of_known(profile.calls.folio.as_ref(), FIRST);
     Bank::new(
-        [call, byte, page, folio, inode, away, clean],
-        [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES, SURCHARGES],
+        [call, byte, page, padded, inode, away, clean, folio],
+        [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES, SURCHARGES, SURCHARGES],
         memories,
     )
 }
@@ -195,7 +198,8 @@ impl Learner {
         let times = time(&mut calls.write, bank.found(0))
             | known(&mut calls.inode, bank.found(4))
             | known(&mut calls.away, bank.found(5))
-            | known(&mut calls.clean, bank.found(6));
+            | known(&mut calls.clean, bank.found(6))
+            | known(&mut calls.folio, bank.found(7));
         let before = memory.cached.value;
         let cached = rate(&mut memory.cached, byte);
         memory.heat(before);
@@ -269,7 +273,7 @@ impl Learner {
     pub(super) fn adopt_writeback(&mut self) -> bool {
         let (found, known) = (self.writeback.found(0), &mut self.profile.device.writeback);
         let changed = is_noteworthy(known.value.get(), found.value);
-        take_over(known, found.ends().map(Rate::per_second), found.samples, changed)
+        take_over(known, found.rates().map(Rate::per_second), found.samples, changed)
     }
 
     /// The constants that are learned, as configured and as learned.
@@ -290,6 +294,7 @@ impl Learner {
             ("calls.inode", "ns", copied),
             ("calls.away", "ns", copied),
             ("calls.clean", "ns", copied),
+            ("calls.folio", "ns", copied),
             ("device.latency", "ns", waited),
             ("device.flush", "ns", waited),
             ("device.idle", "ns", waited),
@@ -331,10 +336,16 @@ fn is_noteworthy(known: f64, learned: f64) -> bool {
 }
 
 impl Found {
-    /// The value, and its percentiles.
+    /// The value, and its percentiles: nothing is known worse, in proportion, than a default.
     fn ends(self) -> [f64; 3] {
         let off = P90 * self.deviation;
-        [self.value, self.value - off, self.value + off]
+        [self.value, (self.value - off).max(self.value / FARTHEST), self.value + off]
+    }
+
+    /// The same of a rate, of which there is no zero.
+    fn rates(self) -> [f64; 3] {
+        let [value, low, high] = self.ends();
+        [value, low, high.min(value * FARTHEST)]
     }
 }
 
@@ -363,9 +374,7 @@ fn inverse<T: Copy>(
     make: impl Fn(f64) -> T,
     get: impl Fn(T) -> f64,
 ) -> bool {
-    let [value, low, most] = found.ends();
-    // Most of an inverse's distribution lies where the deviation is small against the value.
-    let least = low.max(value * 0.1);
+    let [value, least, most] = found.rates();
     let changed = is_noteworthy(1.0 / get(known.value), value);
     take_over(known, [value, most, least].map(|value| make(1.0 / value)), found.samples, changed)
 }

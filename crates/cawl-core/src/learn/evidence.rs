@@ -19,7 +19,7 @@ const VARIES: f64 = 0.15;
 /// Part by which a measured constant differs from what programs meet.
 pub(super) const STRANGE: f64 = 0.3;
 /// No kept constant is better known than to this part of its value.
-const SUREST: f64 = 0.1;
+pub(super) const SUREST: f64 = 0.1;
 /// Standard deviations that a constant moves by one run, at most.
 const FURTHEST: f64 = 2.0;
 /// Part of the precision from which on a run has said something of a constant.

@@ -3,13 +3,14 @@
 //! machine, and is not kept.
 
 use super::bank::Bank;
-use super::evidence::{Known, STRANGE, Said};
+use super::constants::P90;
+use super::evidence::{Known, STRANGE, SUREST, Said};
 use super::{Constant, Learner, Memory};
 use crate::profile::{HostProfile, Kept, Origin};
 
 /// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for
 /// one, the profile has the sums.
-const COPYING: [&str; 7] = [
+const COPYING: [&str; 8] = [
     "calls.write",
     "memory.cached",
     "memory.fresh",
@@ -17,6 +18,7 @@ const COPYING: [&str; 7] = [
     "calls.inode",
     "calls.away",
     "calls.clean",
+    "calls.folio",
 ];
 const HOST: [&str; 1] = ["memory.cold"];
 const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
@@ -44,6 +46,13 @@ const READING: [&str; 7] = [
 const FETCHING: [&str; 3] = ["device.read_latency", "device.read", "device.sequential_read"];
 const OPENING: [&str; 3] = ["calls.open", "calls.create", "calls.close"];
 
+/// The standard deviation of a call's time that was measured or learned, by its percentiles, in seconds.
+fn deviation(of: &HostProfile, name: &str) -> Option<f64> {
+    let constant = of.clone().constant(name).filter(|_| name.starts_with("calls."))?.get()?;
+    let (low, high) = constant.p10.zip(constant.p90)?;
+    Some((high - low) / (2.0 * P90) * 1e-9)
+}
+
 struct Merge<'a> {
     file: &'a HostProfile,
     used: &'a HostProfile,
@@ -66,7 +75,13 @@ impl Merge<'_> {
         let kept = |name: &str| {
             self.file.learned.as_ref().is_some_and(|learned| learned.constants.contains_key(name))
         };
-        let known = next.known(names.map(kept), names.map(|name| self.used.is_measured(name)));
+        let mut known = next.known(names.map(kept), names.map(|name| self.used.is_measured(name)));
+        for (known, name) in known.iter_mut().zip(names) {
+            // A call that is followed may take more for what its program did before; one that is kept may not.
+            if let Some(deviation) = deviation(self.used, name) {
+                known.deviation = known.deviation.min(deviation.max(SUREST * known.value));
+            }
+        }
         let measured = measured.known([false; N], names.map(|name| self.file.is_measured(name)));
         let mut said = run.said(&known);
         for (said, measured) in said.iter_mut().zip(measured).filter(|(_, known)| known.measured) {
@@ -154,6 +169,8 @@ impl Learner {
             let (runs, seen) = before.map_or((0, 0), |before| (before.runs, before.samples));
             let (runs, samples) = (runs.saturating_add(1), seen.saturating_add(samples));
             contradicted |= sure.contains(&name.as_str()) && file.contradicts(&name, alone.learned);
+            let (least, most) = file.range(&name);
+            let [value, p10, p90] = [value, p10, p90].map(|learned| learned.clamp(least, most));
             learned.constants.insert(name, Kept { value, p10, p90, samples, runs });
         }
         let unmeasured = file.origin == Origin::Uncalibrated;

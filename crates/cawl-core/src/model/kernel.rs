@@ -518,6 +518,11 @@ impl CostModel for Kernel {
         self.look_at_memory(facts);
     }
 
+    fn cold_left(&self) -> Option<Nanos> {
+        let [_, likely, _] = self.memory.as_deref()?;
+        Some(Nanos::seconds(likely.cold() * self.constants.cold_page))
+    }
+
     fn in_calls_of(&mut self, chunk: Bytes) {
         self.most = (chunk.0 / self.constants.page).max(1);
         if self.memory.is_some() {

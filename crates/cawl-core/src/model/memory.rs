@@ -134,6 +134,15 @@ impl FreeMemory {
         found
     }
 
+    /// Pages that are cold, as far as zones give them.
+    pub(super) fn cold(&self) -> f64 {
+        let of = |zone: &Zone| {
+            let cold = zone.lists.iter().map(|list| list.cold).sum::<f64>();
+            cold.min((zone.free - zone.low).max(0.0))
+        };
+        self.zones.iter().map(of).sum()
+    }
+
     /// These pages were freed. They return to where they were taken from; more than were taken lie in large
     /// blocks.
     pub(super) fn free(&mut self, pages: f64, now: f64) {

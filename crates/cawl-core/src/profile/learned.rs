@@ -10,6 +10,10 @@ use crate::units::{Nanos, Rate};
 
 /// Factor by which a learned constant must differ from the measured one to contradict it.
 const FAR: f64 = 2.0;
+/// What is learned of memory and calls is no further than by this factor from what was measured.
+const MOST: f64 = 4.0;
+/// What programs' own work may add to a call, in ns.
+const LITTLE: f64 = 2e3;
 /// How much wider a measured interval is taken to be than it is.
 const WIDER: f64 = 1.3;
 
@@ -122,6 +126,32 @@ impl HostProfile {
         self.clone().constant(name).and_then(|constant| constant.get()).is_some_and(|known| known.samples > 0)
     }
 
+    /// What a learned constant may be, in its unit: what machines do and, of memory and calls, no more than
+    /// [`MOST`] times more or less than what was measured. A disk may turn out to be any other.
+    pub(crate) fn range(&self, name: &str) -> (f64, f64) {
+        let (section, constant) = name.split_once('.').unwrap_or_default();
+        let (least, most) = match (section, constant) {
+            (_, "flush_factor") => (0.01, 1.0),
+            (_, "cold") => (1e7, 2e10),
+            ("memory", _) => (1e8, 2e11),
+            ("device", "write" | "writeback" | "read" | "sequential_read") => (1e5, 1e11),
+            ("device", _) => (0.0, 1e11),
+            _ => (0.0, 1e6),
+        };
+        let measured = self.clone().constant(name).and_then(|constant| constant.get());
+        let of_processor = section != "device" && constant != "cold";
+        match measured.filter(|known| known.samples > 0 && of_processor) {
+            Some(Measured { value, p10, p90, .. }) => {
+                let low = p10.map_or(value, |low| low.min(value)) / MOST;
+                let high = p90.map_or(value, |high| high.max(value)) * MOST;
+                // What takes next to nothing may take a little.
+                let (low, high) = if section == "calls" { (0.0, high + LITTLE) } else { (low, high) };
+                (low.clamp(least, most), high.clamp(least, most))
+            }
+            None => (least, most),
+        }
+    }
+
     /// True if what was learned of a constant is far from what was measured.
     pub fn contradicts(&self, name: &str, learned: f64) -> bool {
         // Whether memory was cold says nothing of the machine.
@@ -160,6 +190,7 @@ impl HostProfile {
             "calls.inode" => &mut calls.inode,
             "calls.away" => &mut calls.away,
             "calls.clean" => &mut calls.clean,
+            "calls.folio" => &mut calls.folio,
             "memory.read" => &mut memory.read,
             "memory.read_fresh" => &mut memory.read_fresh,
             "device.sequential_read" => &mut device.sequential_read,

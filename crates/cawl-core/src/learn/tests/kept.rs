@@ -205,3 +205,116 @@ fn without_any_measurement_only_what_is_certain_is_kept() {
     let fsync = kept(&after, "device.fsync").expect("learned").value;
     assert!((fsync / 8e6 - 1.0).abs() < 0.3, "{fsync}");
 }
+
+/// A run of a small program in a process of its own, whose first call is dear, and of which a processor is taken
+/// away now and then.
+fn small_run(machine: &HostProfile, file: &HostProfile, seed: u64) -> World {
+    let mut world = run(machine, file, |_| {});
+    world.noise = Noise(seed);
+    let mut first = true;
+    let mut disturbed = |world: &mut World, op: Op, bytes: u64| {
+        let dear = if std::mem::take(&mut first) { 5.0 } else { 1.0 };
+        world.call(op, bytes, |noise, cost| {
+            let delay = if noise.next() < 0.01 { 4e6 * noise.next() } else { 0.0 };
+            mild(noise, cost) * dear + delay
+        });
+    };
+    match seed % 5 {
+        0 => (0..20).for_each(|_| disturbed(&mut world, Op::Write, 4096)),
+        1 => (0..3).for_each(|_| disturbed(&mut world, Op::Write, 128 << 10)),
+        2 => disturbed(&mut world, Op::Write, 6),
+        3 => (0..40).for_each(|round| {
+            world.offset = round % 8 * 4096;
+            disturbed(&mut world, Op::Write, 4096);
+            if round % 4 == 3 {
+                disturbed(&mut world, Op::Fdatasync, 0);
+            }
+        }),
+        _ => (0..10).for_each(|_| disturbed(&mut world, Op::Write, 10 << 10)),
+    }
+    world
+}
+
+/// What jobs cost by a profile, in seconds: many small calls, large ones, and one that waits for the disk.
+fn jobs(profile: &HostProfile) -> [f64; 3] {
+    [(64 << 20, 4096, false), (512 << 20, 1 << 20, false), (4 << 20, 1 << 20, true)].map(
+        |(bytes, chunk, fsync)| {
+            let model = Kernel::new(profile);
+            let job = crate::forecast::Job {
+                bytes: Bytes(bytes),
+                chunk: Bytes(chunk),
+                sync: false,
+                fsync,
+                after: Nanos::ZERO,
+                device: None,
+                others: Rate::MIN,
+            };
+            let scene = crate::forecast::Scene::new(&model, Time(1_000_000_000), 1);
+            crate::forecast::predict(scene, &job).expect("a job").cost.as_seconds()
+        },
+    )
+}
+
+#[test]
+fn three_hundred_small_runs_leave_a_profile_as_good_as_one() {
+    let mut machine = HostProfile::uncalibrated();
+    let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
+    (machine.calls.folio, machine.calls.inode) = (Some(micros(1.0)), Some(micros(1.5)));
+    (machine.calls.away, machine.device.latency) = (Some(micros(1.0)), Some(micros(90.0)));
+    let truth = jobs(&machine);
+    let mut measured = machine.clone();
+    measured.origin = Origin::Calibrated;
+    let names = measured.constants();
+    for (name, value) in names {
+        if let Some(constant) = measured.constant(&name) {
+            constant.set(Measured { value, p10: Some(value * 0.9), p90: Some(value * 1.1), samples: 5 });
+        }
+    }
+    for (origin, begun) in [("defaults", HostProfile::uncalibrated()), ("measured", measured)] {
+        let mut file = begun;
+        for seed in 0..300 {
+            file = small_run(&machine, &file, seed).analysis.merged(&file, seed).unwrap_or(file);
+            let used = file.clone().as_learned();
+            let memory =
+                [(used.memory.fresh, machine.memory.fresh), (used.memory.cached, machine.memory.cached)];
+            for (learned, truth) in memory {
+                let off = learned.value / truth.value - 1.0;
+                assert!(off.abs() < 0.25, "{origin}, run {seed}: {learned:?}, not {truth:?}");
+            }
+            for (name, kept) in file.learned.iter().flat_map(|learned| &learned.constants) {
+                let (least, most) = file.range(name);
+                assert!(
+                    least <= kept.p10 && kept.p10 <= kept.value && kept.value <= kept.p90,
+                    "{name} {kept:?}"
+                );
+                assert!(kept.p90 <= most && kept.p10 * 4.0 >= kept.value, "{name} {kept:?}");
+            }
+            // What defaults do not know of small calls takes some runs to tell.
+            let most = if origin == "measured" { 0.15 } else { 0.3 };
+            if origin == "measured" && seed % 20 == 0 || seed == 299 {
+                for (job, truth) in jobs(&used).into_iter().zip(truth) {
+                    assert!((job / truth - 1.0).abs() < most, "{origin}, run {seed}: {job} s, not {truth} s");
+                }
+            }
+        }
+    }
+}
+
+/// One large run on a disk much slower than any default: what it says of it has percentiles that hold for a
+/// prediction.
+#[test]
+fn one_large_run_leaves_percentiles_that_its_samples_support() {
+    let mut machine = truth();
+    machine.device.writeback = Measured::assumed(Rate::mb_per_second(60.0));
+    for seconds in [1.0, 3.0, 30.0] {
+        let file = HostProfile { kernel: truth().kernel, ..HostProfile::uncalibrated() };
+        let writes = |world: &mut World| _ = throttled(world, seconds);
+        let Some(after) = run(&machine, &file, writes).analysis.merged(&file, 1) else { continue };
+        let Some(writeback) = kept(&after, "device.writeback") else { continue };
+        assert!(
+            writeback.p10 >= writeback.value / 4.0 && writeback.p90 <= writeback.value * 4.0,
+            "{writeback:?}"
+        );
+        assert!(seconds < 30.0 || (writeback.value / 60e6 - 1.0).abs() < 0.2, "{writeback:?}");
+    }
+}

@@ -268,7 +268,8 @@ impl Kernel {
             call.work.dirtied += (found.dirtied * self.constants.page) as f64;
             call.work.away += away;
             call.work.clean[flushing] += clean;
-            call.work.believed[flushing] += folios * self.constants.fresh_folio + jump;
+            call.work.folios[flushing] += if found.fresh > 0 { folios } else { 0.0 };
+            call.work.believed[flushing] += jump;
             call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
             call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
         }
