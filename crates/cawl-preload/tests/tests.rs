@@ -8,6 +8,7 @@ mod files;
 mod frames;
 mod hooks;
 mod hostile;
+mod limits;
 mod memory;
 mod processes;
 mod reads;

@@ -120,10 +120,10 @@ type Set = unsafe extern "C" fn(u32, *const c_void) -> c_int;
 /// Has `ends` called at the end of each thread that asks for it. Constructor only.
 pub fn on_end(ends: unsafe extern "C" fn(*mut c_void)) {
     ENDS.store(ends as *mut c_void, Relaxed);
-    make_key();
 }
 
-/// False if there are no threads: before version 2.34 of the C library they were in a library of their own,
+/// There are 1024 keys in a process, so the tracer takes one only if a second thread needs it. False if there is
+/// none left, or if there are no threads: before version 2.34 of the C library they were in a library of their own,
 /// which a program may load later.
 #[cold]
 fn make_key() -> bool {
@@ -145,8 +145,12 @@ fn make_key() -> bool {
     failed == 0
 }
 
-/// Asks for that at the end of the calling thread; false if there can be no such thing.
+/// Asks for that at the end of the calling thread; false if there can be no such thing. The first thread ends
+/// with the process, or leaves what it has until then.
 pub fn tell_end() -> bool {
+    if thread().tid() == hot::pid() {
+        return true;
+    }
     if SET.load(Relaxed).is_null() && (ENDS.load(Relaxed).is_null() || !make_key()) {
         return false;
     }
