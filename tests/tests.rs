@@ -23,6 +23,7 @@
 //! - `explain`: causes of real programs' calls, and the questions about a trace
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `filesystems`: files in memory are never dirty; an overlay copies a file up
+//! - `groups`: programs in small memory control groups; a stopped daemon
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
 //! - `meeting`: devices that `run` meets first are measured, once
@@ -65,6 +66,7 @@ mod experiment;
 mod explain;
 mod export;
 mod filesystems;
+mod groups;
 mod http;
 mod identity;
 mod import;

@@ -125,7 +125,7 @@ pub struct RunArgs {
     /// Wait for all processes that the program started, then report; Ctrl-C ends the wait
     #[arg(long, conflicts_with = "no_children")]
     pub wait: bool,
-    /// Let the program wait when the tracer's ring is full, instead of dropping calls
+    /// Let the program wait when the tracer's ring is full, instead of dropping calls; at most 10 s in all while nothing is read
     #[arg(long)]
     pub lossless: bool,
     /// Leave out what only reads: reads, and the opens and closes of files that are not written

@@ -10,6 +10,7 @@ mod frames;
 mod hooks;
 mod hostile;
 mod image;
+mod limits;
 mod memory;
 mod past_hooks;
 mod processes;

@@ -113,33 +113,35 @@ pub fn height() -> usize {
 static ENDS: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// The key by which the C library tells of the end of a thread.
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
-/// pthread_setspecific
+/// pthread_key_create and pthread_setspecific
+static CREATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static SET: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
+type Create = unsafe extern "C" fn(*mut u32, *const c_void) -> c_int;
 type Set = unsafe extern "C" fn(u32, *const c_void) -> c_int;
 
 /// Has `ends` called at the end of each thread that asks for it. Constructor only.
 pub fn on_end(ends: unsafe extern "C" fn(*mut c_void)) {
     ENDS.store(ends as *mut c_void, Relaxed);
-    make_key();
+    may_come();
 }
 
 /// A library was loaded: before version 2.34 of the C library, threads were in one of their own.
 pub fn may_come() {
     if SET.load(Relaxed).is_null() && !ENDS.load(Relaxed).is_null() {
-        make_key();
+        let find = |name| symbols::find(name, symbols::hash(name), Level::Own);
+        CREATE.store(find(c"pthread_key_create"), Relaxed);
+        SET.store(find(c"pthread_setspecific"), Release);
     }
 }
 
+/// There are 1024 keys in a process, so the tracer takes one only if a second thread needs it.
 #[cold]
 fn make_key() {
-    type Create = unsafe extern "C" fn(*mut u32, *const c_void) -> c_int;
-    let find = |name| symbols::find(name, symbols::hash(name), Level::Own);
-    let (create, set) = (find(c"pthread_key_create"), find(c"pthread_setspecific"));
-    if create.is_null() || set.is_null() {
+    let create = CREATE.load(Relaxed);
+    if create.is_null() {
         return;
     }
-    SET.store(set, Relaxed);
     let mut key = u32::MAX;
     // SAFETY: the C library's function of this name; `key` is a valid place; the destructor has the signature
     // asked for.
@@ -151,16 +153,24 @@ fn make_key() {
     KEY.store(key, Release);
 }
 
-/// Asks for that at the end of the calling thread; false if there can be no such thing.
+/// Asks for that at the end of the calling thread; false if there can be no such thing. The first thread ends
+/// with the process, or leaves what it has until then.
 pub fn tell_end() -> bool {
-    let key = KEY.load(Acquire);
-    if key >= 32 {
+    if thread().tid() == hot::pid() {
+        return true;
+    }
+    let set = SET.load(Acquire);
+    if set.is_null() {
         return false;
     }
+    if KEY.load(Acquire) == u32::MAX {
+        make_key();
+    }
+    let key = KEY.load(Acquire);
     // SAFETY: the C library's function of this name.
-    let set: Set = unsafe { core::mem::transmute(SET.load(Relaxed)) };
+    let set: Set = unsafe { core::mem::transmute(set) };
     // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it would
     // allocate.
     // SAFETY: the key was created by `make_key`; its value is not null and otherwise unused.
-    unsafe { set(key, core::ptr::from_ref(thread()).cast()) == 0 }
+    key < 32 && unsafe { set(key, core::ptr::from_ref(thread()).cast()) } == 0
 }

@@ -188,9 +188,10 @@ fn empty_highest() {
     if let Some(group) = PLACES.get((chunk / GROUP) as usize) {
         let at = group.load(Acquire) as usize + (chunk % GROUP) as usize * CHUNK_LEN;
         // SAFETY: whole pages of a mapping of ours, of a chunk that nobody else has.
-        unsafe { sys::call(libc::SYS_madvise, [at, CHUNK_LEN, libc::MADV_REMOVE as usize]) };
+        if unsafe { sys::call(libc::SYS_madvise, [at, CHUNK_LEN, libc::MADV_REMOVE as usize]) } == 0 {
+            filled.fetch_and(!bit(chunk), Relaxed);
+        }
     }
-    filled.fetch_and(!bit(chunk), Relaxed);
     release(chunk);
 }
 
@@ -209,10 +210,12 @@ fn unmap_highest() {
         if free.fetch_update(Acquire, Relaxed, take).is_err() {
             return;
         }
-        let at = place.swap(core::ptr::null_mut(), AcqRel);
-        if !at.is_null() {
-            // SAFETY: a mapping of ours, all of whose chunks this thread has.
-            unsafe { sys::unmap(at.cast(), GROUP as usize * CHUNK_LEN) };
+        let at = place.load(Acquire);
+        // SAFETY: a mapping of ours, all of whose chunks this thread has.
+        if !at.is_null()
+            && unsafe { sys::call(libc::SYS_munmap, [at as usize, GROUP as usize * CHUNK_LEN]) } == 0
+        {
+            place.store(core::ptr::null_mut(), Release);
         }
         free.fetch_or(all, Release);
     }

@@ -3,8 +3,8 @@
 //! The slots lie in memory that the kernel wipes in a copied process: there, the first event finds no room,
 //! and the cold path finds out why.
 
-use crate::base::sys;
 use crate::base::thread::{Thread, tell_end};
+use crate::base::{hot, sys};
 use crate::transport::patience::{self, Wait, lossless};
 use crate::transport::slot::{self, SLOTS, Slot};
 use crate::transport::{link, pending_messages, ring, socket};
@@ -22,6 +22,8 @@ struct Table {
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 /// Slots that were ever in use are all below this index.
 static USED: AtomicUsize = AtomicUsize::new(0);
+/// True if the end of every thread with a slot will be told.
+static TOLD: AtomicBool = AtomicBool::new(true);
 /// True if the kernel wipes the table in a copy of the process.
 static WIPED: AtomicBool = AtomicBool::new(false);
 
@@ -127,19 +129,22 @@ pub fn make_room_for_name(thread: &Thread) {
 fn claim(thread: &Thread) -> Option<&'static Slot> {
     let all = &table()?.slots;
     let tid = thread.tid();
-    let free = |slot: &Slot| slot.owner.load(Relaxed) == 0;
-    let (index, slot) = all
-        .iter()
-        .enumerate()
-        .find(|(_, slot)| free(slot) && slot.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())?;
+    let take = |slot: &Slot, from| slot.owner.compare_exchange(from, tid, AcqRel, Relaxed).is_ok();
+    // A thread of which nobody said that it ended may have had a slot (`tell_end`).
+    let is_left = |owner: u32| !TOLD.load(Relaxed) && !sys::is_thread(hot::pid(), owner);
+    let (index, slot) = all.iter().enumerate().find(|(_, slot)| {
+        let owner = slot.owner.load(Relaxed);
+        (owner == 0 || is_left(owner)) && take(slot, owner)
+    })?;
     USED.fetch_max(index + 1, AcqRel);
     if !attach(slot, index) {
         slot.owner.store(0, Release);
         return None;
     }
     thread.slot.store(core::ptr::from_ref(slot).cast_mut().cast(), Relaxed);
-    // Without word of the thread's end the slot is not used again.
-    tell_end();
+    if !tell_end() {
+        TOLD.store(false, Relaxed);
+    }
     Some(slot)
 }
 

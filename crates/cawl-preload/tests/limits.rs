@@ -1,0 +1,81 @@
+//! A program that limits its addresses or memory after its start, with at least 64 MiB to spare, does not differ
+//! from one that is not traced. (Limits of a control group: the workspace's tests, `groups`.)
+
+use cawl_kit::app;
+use cawl_kit::witness::{Answer, Daemon, Session, dir};
+use cawl_wire::{Ended, Op};
+use std::process::{Command, Output};
+
+fn traced(way: &str, count: usize, answer: Answer) -> (Output, Vec<Session>) {
+    let place = dir();
+    let daemon = Daemon::start(place.path(), answer);
+    let mut command = daemon.command(app("limits"));
+    let out = command.arg(way).arg(count.to_string()).current_dir(place.path()).output().expect("run");
+    (out, daemon.finish())
+}
+
+/// What the program says, traced with a daemon that reads nothing; checked against what it says untraced.
+fn as_untraced(way: &str, count: usize) -> Vec<Session> {
+    let plain = Command::new(app("limits")).args([way, &count.to_string()]).output().expect("run");
+    if plain.status.code() == Some(77) {
+        println!("SKIPPED: {way}: not possible here");
+        return Vec::new();
+    }
+    assert!(plain.status.success(), "{way}: {plain:?}");
+    let (out, sessions) = traced(way, count, Answer::Welcome);
+    assert_eq!((out.status.code(), out.stdout, out.stderr), (Some(0), plain.stdout, plain.stderr), "{way}");
+    sessions
+}
+
+/// More than all chunks hold.
+const PLENTY: usize = 500_000;
+
+#[test]
+fn addresses_that_are_limited_later_suffice() {
+    as_untraced("addresses", 1000);
+    as_untraced("addresses", PLENTY);
+}
+
+#[test]
+fn memory_that_is_locked_later_suffices() {
+    as_untraced("locks", 1000);
+    as_untraced("locks", PLENTY);
+    let (out, _) = traced("grows", 50_000, Answer::Welcome);
+    assert!(matches!(out.status.code(), Some(0 | 77)), "{out:?}");
+}
+
+#[test]
+fn little_address_space_is_left_alone_and_said() {
+    let sessions = as_untraced("little", 1000);
+    let ends = sessions.iter().flat_map(|session| &session.goodbyes).map(|goodbye| goodbye.ended);
+    assert_eq!(ends.collect::<Vec<_>>(), [Ended::Exec, Ended::Crowded]);
+    assert_eq!(sessions.iter().map(|session| session.count(Op::Write)).collect::<Vec<_>>(), [1000, 0]);
+}
+
+#[test]
+fn all_keys_are_the_program_s() {
+    let sessions = as_untraced("keys", 10);
+    if std::env::var("CAWL_TRANSPORT").is_ok_and(|transport| transport == "socket") {
+        return;
+    }
+    // Places of threads that ended are used again all the same.
+    assert!(sessions[0].slots <= 3, "{} slots", sessions[0].slots);
+    assert_eq!((sessions[0].count(Op::Write), sessions[0].dropped), (301 * 10, 0));
+}
+
+#[test]
+fn what_a_quiet_program_has_more() {
+    let figures = |out: &Output| -> Vec<i64> {
+        let text = String::from_utf8_lossy(&out.stdout);
+        text.split_whitespace().map(|figure| figure.parse().expect("KiB")).collect()
+    };
+    let plain = figures(&Command::new(app("limits")).args(["sizes", "100"]).output().expect("run"));
+    for (count, addresses) in [("100", 5 << 10), ("1000000", 64 << 10)] {
+        let (out, _) = traced("sizes", count.parse().expect("a number"), Answer::Welcome);
+        let traced = figures(&out);
+        println!("{count} calls, KiB of addresses, resident, locked: {plain:?}, traced {traced:?}");
+        assert!(traced[0] - plain[0] <= addresses, "{plain:?} {traced:?}");
+        assert!(count != "100" || traced[1] - plain[1] <= 1024, "{plain:?} {traced:?}");
+        assert_eq!(traced[2], plain[2]);
+    }
+}
