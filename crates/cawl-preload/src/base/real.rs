@@ -146,16 +146,17 @@ pub fn look_up_all() {
     const HASH: u32 = symbols::hash(SINGLE);
     let mut words = Seen::new();
     for library in symbols::behind() {
+        let is_glibc = library.is_of_the_c_library();
         for (index, place) in TABLE.iter().enumerate() {
             if place.load(Relaxed).is_null()
                 && let Some(found) = library.find(NAMES[index], HASHES[index])
-                && library.may_be(LEVELS[index])
+                && (is_glibc || library.may_be(LEVELS[index]))
             {
                 place.store(found, Relaxed);
             }
         }
         words.look_into(&library);
-        if library.is_of_the_c_library()
+        if is_glibc
             && let Some(found) = library.find(SINGLE, HASH)
         {
             HOT.single_threaded.store(found.cast(), Relaxed);

@@ -13,12 +13,12 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 /// False in a vfork child, whose memory is its parent's and must not be touched.
 #[cold]
 pub fn is_ours() -> bool {
+    // Refused by a closed gate, which is no number of a process.
+    if sys::getpid() == HOT.pid.load(Relaxed) {
+        return true;
+    }
     if !gate::is_open() {
         return active() && !ended_in_copy();
-    }
-    let pid = sys::getpid();
-    if pid == HOT.pid.load(Relaxed) {
-        return true;
     }
     let copied = table::is_wiped();
     if copied {
