@@ -12,6 +12,7 @@
 //! A filter may come to all threads at once (SECCOMP_FILTER_FLAG_TSYNC). Who installs one then waits, for a
 //! bounded time, until no thread is between the gate and the kernel ([`wait_for_others`]).
 
+use crate::base::hot::threads;
 use crate::base::thread::thread;
 use core::ffi::c_long;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -52,10 +53,25 @@ static HARMLESS: AtomicU32 = AtomicU32::new(0);
 /// The arguments must be what the system call `number` asks for.
 #[inline(always)]
 pub unsafe fn call<const N: usize>(number: c_long, args: [usize; N]) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if threads() {
+            counted(number, all(args))
+        } else if STATE.load(Relaxed) == 0 {
+            kernel(number, all(args))
+        } else {
+            REFUSED
+        }
+    }
+}
+
+/// The same where another thread may install a filter meanwhile, and wait for this one.
+#[inline(never)]
+unsafe fn counted(number: c_long, args: [usize; 6]) -> isize {
     let counter = counter();
     counter.fetch_add(1, SeqCst);
     // SAFETY: the caller's promise.
-    let result = if STATE.load(SeqCst) == 0 { unsafe { kernel(number, all(args)) } } else { REFUSED };
+    let result = if STATE.load(SeqCst) == 0 { unsafe { kernel(number, args) } } else { REFUSED };
     counter.fetch_sub(1, SeqCst);
     result
 }

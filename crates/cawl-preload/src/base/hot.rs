@@ -46,6 +46,14 @@ pub fn active() -> bool {
     HOT.state.load(Relaxed) != OFF
 }
 
+/// True if there may be other threads.
+#[inline(always)]
+pub fn threads() -> bool {
+    let place = HOT.single_threaded.load(Relaxed);
+    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
+    place.is_null() || unsafe { place.read_volatile() } == 0
+}
+
 /// True if the session has begun and goes on.
 pub fn is_open() -> bool {
     HOT.state.load(Acquire) == OPEN

@@ -9,6 +9,7 @@
 
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
+pub use crate::base::hot::threads;
 use crate::base::symbols;
 use crate::base::words::{self, Level, Seen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
@@ -132,14 +133,6 @@ pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
 }
 
-/// True if there may be other threads.
-#[inline(always)]
-pub fn threads() -> bool {
-    let place = HOT.single_threaded.load(Relaxed);
-    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
-    place.is_null() || unsafe { place.read_volatile() } == 0
-}
-
 /// Finds every function that is there. Only the constructor calls this.
 pub fn look_up_all() {
     const SINGLE: &CStr = c"__libc_single_threaded";
@@ -156,9 +149,7 @@ pub fn look_up_all() {
             }
         }
         words.look_into(&library);
-        if is_glibc
-            && let Some(found) = library.find(SINGLE, HASH)
-        {
+        if is_glibc && let Some(found) = library.find(SINGLE, HASH) {
             HOT.single_threaded.store(found.cast(), Relaxed);
         }
     }

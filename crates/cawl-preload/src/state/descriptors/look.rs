@@ -9,7 +9,7 @@
 use super::{CROWDED, Descriptor, known};
 use crate::base::hot::share_all;
 use crate::base::thread::Thread;
-use crate::base::{real, sys};
+use crate::base::{gate, real, sys};
 use cawl_wire::{UNKNOWN_OFFSET, uncertain};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -131,6 +131,11 @@ impl Descriptor {
         let looks = &self.rest.looks;
         let (span, since) = (looks.span.load(Relaxed), self.since_look(present));
         let calls = since[0] as i32 + i32::from(present.is_some());
+        if !gate::is_open() {
+            // Under a filter of system calls the kernel cannot be asked.
+            self.arm(SPAN, SPAN);
+            return None;
+        }
         let suspected = looks.ahead.load(Relaxed) != 0;
         if calls < SPAN && !suspected && EARLY.fetch_sub(1, Relaxed) <= 0 {
             EARLY.store(0, Relaxed);
