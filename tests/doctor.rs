@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, chown, geteuid};
 
-use cawl_kit::{Dir, Finished, Running, find, same, skipped, unchanged};
+use cawl_kit::{Dir, Finished, Running, app_with, find, same, skipped, unchanged};
 
 /// Compiles a program that does nothing; None, after saying so, where this machine cannot.
 fn compiled(dir: &Dir, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -236,6 +236,30 @@ fn who_makes_system_calls_itself_is_named_before_the_run() {
     }
     let without = dir.app("print");
     assert!(!doctor(&dir, &without).success().stdout.contains("system calls"));
+}
+
+/// Each once, however many processes did the same.
+#[test]
+fn who_goes_past_the_tracer_or_has_another_clock_is_named() {
+    let plugin = app_with("handles", &["-O1", "-DLIBRARY", "-shared", "-fPIC"]);
+    let clock = app_with("still_clock", &["-shared", "-fPIC"]);
+    let [plugin, clock] = [&plugin, &clock].map(|path| path.to_str().expect("a readable path"));
+    let program = app_with("handles", &["-O1"]);
+    let program = program.to_str().expect("a readable path");
+    for (way, also, words) in [
+        ("deep", "", "handles loaded a library with RTLD_DEEPBIND"),
+        ("space", "", "handles loaded a library into a namespace of its own"),
+        ("plain", clock, "handles sees another time than the machine's"),
+    ] {
+        let dir = Dir::new();
+        let script = format!(
+            "export LD_PRELOAD=\"$LD_PRELOAD:{also}\"; {program} {way} {plugin} && {program} {way} {plugin}"
+        );
+        let (finished, report) = dir.run(&[], &["sh", "-c", &script]);
+        finished.success();
+        let notes = report["notes"].to_string();
+        assert_eq!(notes.matches(words).count(), 1, "{way}: {notes}");
+    }
 }
 
 #[test]
