@@ -74,7 +74,7 @@ fn children_can_be_left_alone() {
             .current_dir(place.path())
             .output()
             .expect("run");
-        assert!(out.status.success());
+        assert!(out.status.success(), "{way}: {out:?}");
         assert_eq!(daemon.finish().len(), expected, "{way}");
     }
 }
