@@ -263,7 +263,9 @@ impl Learner {
             // What an idle device takes to wake up is believed.
             let wake = work.idle * self.profile.device.idle.map_or(0.0, |idle| idle.value.as_seconds());
             let rest = (observed - (cost - waited) - wake).max(0.0) + read.since;
-            return self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
+            // What was there before says only that it took no longer.
+            let met = read.has_met(observed, prediction) || self.fetching.expect(&h) > rest;
+            return met && self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
         }
         // It waited for something.
         if is_late(observed, prediction)

@@ -264,6 +264,8 @@ pub struct ReadWork {
     pub again: f64,
     /// For how many seconds before the call the device was busy with these.
     pub since: f64,
+    /// For how many seconds they were there, if it waits for none.
+    pub there: f64,
     /// Files opened, created, closed.
     pub opens: f64,
     /// See `opens`.
@@ -287,6 +289,9 @@ impl Work {
 /// A read that was not to wait has waited if it takes this long, in seconds, and so many times its cost.
 const LATE: (f64, f64) = (20e-6, 2.0);
 
+/// A read that took less than this part of the wait that was predicted has not met what came.
+const MET: f64 = 0.1;
+
 /// A read that `took` these seconds has waited, though it was not predicted to.
 pub(crate) fn is_late(took: f64, prediction: &Prediction) -> bool {
     took > LATE.0 + LATE.1 * prediction.cost.as_seconds()
@@ -296,6 +301,12 @@ impl ReadWork {
     /// A read that `took` these seconds has waited for the work that it tells of, as predicted or not.
     pub(crate) fn has_waited(&self, took: f64, prediction: &Prediction) -> bool {
         self.told && (is_late(took, prediction) || prediction.parts[Cause::Read] > Nanos::ZERO)
+    }
+
+    /// The same, and what it waited for came no sooner: else it says only how long that took at most.
+    pub(crate) fn has_met(&self, took: f64, prediction: &Prediction) -> bool {
+        let waited = prediction.parts[Cause::Read].as_seconds();
+        took - (prediction.cost.as_seconds() - waited) > waited * MET
     }
 }
 

@@ -165,11 +165,12 @@ impl<const N: usize> Bank<N> {
             let kept = &mut summed.kept;
             kept.1 += y.min(most);
             kept.2 += expected;
-            for at in 0..N {
-                if self.silent[at] {
-                    kept.1 -= h[at] * self.begun.theta[at];
+            let amounts = kept.0.iter_mut().zip(h).zip(self.silent.iter().zip(&self.begun.theta));
+            for ((sum, more), (silent, known)) in amounts {
+                if *silent {
+                    kept.1 -= more * known;
                 } else {
-                    kept.0[at] += h[at];
+                    *sum += more;
                 }
             }
         }

@@ -24,6 +24,8 @@ pub struct Recursive<const N: usize> {
     /// Time constant of forgetting, in the unit of the weights.
     memory: f64,
     updates: u64,
+    /// How many observations in a row contradict the constants, negative if they are smaller.
+    against: i32,
 }
 
 /// What the noise's variance is taken to be before anything is known, as a part of the observation: a fifth
@@ -31,6 +33,10 @@ pub struct Recursive<const N: usize> {
 const GUESS: f64 = 0.04;
 /// An expectation below this part of what is observed says nothing about the noise.
 const LEAST: f64 = 1e-3;
+/// An observation off by so many standard deviations contradicts the constants, and so many of these in a row are no
+/// noise.
+const FAR: f64 = 3.0;
+const ROW: i32 = 3;
 /// Part by which the estimate of the noise follows an update, at least.
 const NOISE_GAIN: f64 = 1.0 / 32.0;
 
@@ -42,7 +48,7 @@ impl<const N: usize> Recursive<N> {
             covariance[at][at] = spread[at] * spread[at];
         }
         let widest = spread.map(|spread| spread * spread);
-        Recursive { theta, covariance, widest, bounds, noise: 1.0, memory, updates: 0 }
+        Recursive { theta, covariance, widest, bounds, noise: 1.0, memory, updates: 0, against: 0 }
     }
 
     /// Standard deviation of a constant.
@@ -66,9 +72,10 @@ impl<const N: usize> Recursive<N> {
             self.scale(1.0 / self.noise);
         }
         self.forget(weight);
-        let mut ph = [0.0; N];
-        for (row, sum) in self.covariance.iter().zip(&mut ph) {
-            *sum = dot(row, h);
+        let mut ph = self.covariance.map(|row| dot(&row, h));
+        if self.is_contradicted(error, (dot(h, &ph) + scale) * self.noise) {
+            self.doubt(h, error);
+            ph = self.covariance.map(|row| dot(&row, h));
         }
         let uncertainty = dot(h, &ph);
         let variance = uncertainty + scale;
@@ -107,6 +114,27 @@ impl<const N: usize> Recursive<N> {
         }
         for (theta, (low, high)) in self.theta.iter_mut().zip(&self.bounds) {
             *theta = theta.clamp(*low, *high);
+        }
+    }
+
+    /// An observation is off by this much, where that has this variance; true if it is the last of a row that
+    /// no noise explains.
+    fn is_contradicted(&mut self, error: f64, variance: f64) -> bool {
+        let against = error * error > FAR * FAR * variance;
+        let sign = if error > 0.0 { 1 } else { -1 };
+        self.against = if against { sign * ((self.against * sign).max(0) + 1) } else { 0 };
+        let row = self.against.abs() >= ROW;
+        self.against = if row { 0 } else { self.against };
+        row
+    }
+
+    /// What was known of these constants does not hold: each may be off by its value, or by all of the error.
+    fn doubt(&mut self, h: &[f64; N], error: f64) {
+        for at in (0..N).filter(|at| h[*at] > 0.0) {
+            let off = self.theta[at].max(error / h[at]);
+            let variance = (off * off / self.noise).max(self.covariance[at][at]);
+            (0..N).for_each(|other| (self.covariance[at][other], self.covariance[other][at]) = (0.0, 0.0));
+            self.covariance[at][at] = variance;
         }
     }
 

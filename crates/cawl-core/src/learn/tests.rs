@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::units::{Rate, Time};
 
 mod kept;
+mod reads;
 
 /// A small generator of noise, the same in every run.
 struct Noise(u64);
@@ -97,9 +98,15 @@ impl World {
     fn call(&mut self, op: Op, bytes: u64, disturbed: impl Fn(&mut Noise, f64) -> f64) -> (f64, f64) {
         let mut event = Event::new(op);
         (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 2, 3, 3);
-        (event.start, event.offset) = (self.now, self.offset);
+        event.offset = self.offset;
         (event.requested, event.returned) = (bytes, bytes as i64);
         self.offset += bytes;
+        self.observe(event, disturbed)
+    }
+
+    /// The same of a call that begins now.
+    fn observe(&mut self, mut event: Event, disturbed: impl Fn(&mut Noise, f64) -> f64) -> (f64, f64) {
+        event.start = self.now;
         let cost = self.real.step(&event).expect("a cost").cost.get();
         let observed = disturbed(&mut self.noise, cost);
         event.duration = observed as u64;

@@ -490,6 +490,7 @@ impl CostModel for Kernel {
     }
 
     fn recalibrate(&mut self, profile: &HostProfile) {
+        self.hasten_reads(profile);
         let own = Arc::make_mut(&mut self.profile);
         own.memory.clone_from(&profile.memory);
         own.calls.clone_from(&profile.calls);

@@ -15,7 +15,7 @@ use super::{Call, Kernel};
 use crate::cause::Cause;
 use crate::model::readahead::Readahead;
 use crate::model::{LruMap, Prediction, ReadWork};
-use crate::profile::DeviceConstants;
+use crate::profile::{DeviceConstants, HostProfile};
 
 /// Reads in a row that contradict how a device is taken to complete requests, and windows, before it is taken
 /// to do otherwise.
@@ -31,6 +31,8 @@ pub(super) struct Coming {
     pub(super) file: u32,
     pub(super) first: u64,
     pub(super) end: u64,
+    /// When the device was asked, in seconds.
+    asked: f64,
     /// When its first byte comes, in seconds, and how long a page takes.
     pub(super) begins: f64,
     pub(super) page: f64,
@@ -144,6 +146,8 @@ pub(super) struct Reads {
     pub(super) row: (usize, u64),
     /// Pages of the row that had come, and when, at the end of the latest wait; in seconds.
     pub(super) latest: Option<(u64, f64)>,
+    /// How many rows there were.
+    pub(super) rows: u64,
     /// Pages of the row that the call under way needs.
     pub(super) reached: u64,
 }
@@ -154,6 +158,11 @@ pub(super) struct Speed {
     pub(super) byte: f64,
     pub(super) latency: f64,
     pub(super) seek: f64,
+}
+
+/// The rate at which it reads ahead, in bytes per second.
+fn ahead(of: &DeviceConstants) -> f64 {
+    of.sequential_read.unwrap_or(of.read).value.get()
 }
 
 impl Speed {
@@ -212,6 +221,7 @@ impl Kernel {
         let is_own = others > 0.0 && behind < 1.0 && !goes_on;
         if rested || self.reads.row.0 != at || !ahead || is_own {
             (self.reads.row, self.reads.latest) = ((at, 0), None);
+            self.reads.rows += 1;
         }
         let before = self.reads.row.1;
         self.reads.row.1 += end - first;
@@ -220,6 +230,7 @@ impl Kernel {
             file: call.file,
             first,
             end,
+            asked: call.at,
             begins,
             page: page_time,
             before,
@@ -250,8 +261,8 @@ impl Kernel {
                 let latency = of
                     .read_latency
                     .map_or(known(&of.latency), |all| (all.value.as_seconds() - seek).max(0.0));
-                let rate = of.sequential_read.filter(|_| ahead).unwrap_or(of.read);
-                Speed { byte: 1.0 / rate.value.get(), latency, seek }
+                let rate = if ahead { self::ahead(of) } else { of.read.value.get() };
+                Speed { byte: 1.0 / rate, latency, seek }
             }
         }
     }
@@ -272,13 +283,14 @@ impl Kernel {
             Way::Together => (coming.end, self.machine.devices[call.device].occupied, self.reads.row.1),
         };
         let ready = if coming.came && way != Way::InTurn { 0.0 } else { ready };
-        self.tell_wait(call, coming.before, pages);
+        self.tell_wait(call, &coming, pages);
         if page >= coming.first + REQUEST {
             call.work.read.later = (request - page) as f64 * coming.page;
         } else if coming.waited && page == coming.first {
             call.work.read.again = (coming.end - coming.first) as f64 * coming.page;
         }
         let waits = ready > call.at;
+        call.work.read.there = (call.at - ready).max(0.0);
         // A wait that did not come says that this was there before, and nothing of later windows.
         let together = way == Way::Together && waits && call.until - call.at >= (ready - call.at) / 2.0;
         for of in self.reads.coming.iter_mut().filter(|of| of.device == call.device) {
@@ -294,9 +306,9 @@ impl Kernel {
     }
 
     /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come,
-    /// whose window has `before` before it: what has come since the wait before, or the begin of a first
-    /// window.
-    pub(super) fn tell_wait(&mut self, call: &mut Call, before: u64, pages: u64) {
+    /// the latest of which are `coming`: what has come since the wait before, or since a first window was asked
+    /// for.
+    fn tell_wait(&mut self, call: &mut Call, coming: &Coming, pages: u64) {
         self.reads.reached = pages;
         let read = &mut call.work.read;
         let is_first = !read.told && read.ahead == 0.0;
@@ -306,8 +318,9 @@ impl Kernel {
                 read.since += (call.at - when).max(0.0);
                 read.ahead += ((pages - latest) * self.constants.page) as f64;
             }
-            None if before == 0 && is_first => {
+            None if coming.before == 0 && is_first => {
                 read.told = true;
+                read.since += (call.at - coming.asked).max(0.0);
                 read.latencies += 1.0;
                 read.ahead += (pages * self.constants.page) as f64;
             }
@@ -323,11 +336,24 @@ impl Kernel {
         }
     }
 
-    /// What a read that `took` these seconds says of those to come.
-    pub(super) fn judge_read(&mut self, event: &Event, prediction: &Prediction, took: f64) {
+    /// The latest wait of the row under way.
+    pub(super) fn latest_wait(&self) -> (u64, Option<(u64, f64)>) {
+        (self.reads.rows, self.reads.latest)
+    }
+
+    /// What a read that `took` these seconds says of those to come, where `before` was the latest wait.
+    pub(super) fn judge_read(
+        &mut self,
+        event: &Event,
+        prediction: &Prediction,
+        took: f64,
+        before: (u64, Option<(u64, f64)>),
+    ) {
         let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
         let dev = self.filesystems.below(event.dev);
-        if work.read.has_waited(took, prediction) {
+        if !work.read.has_met(took, prediction) && before.0 == self.reads.rows {
+            self.reads.latest = before.1;
+        } else if work.read.has_waited(took, prediction) {
             let end = self.seconds(event.start) + took;
             self.reads.latest = Some((self.reads.reached, end));
         }
@@ -352,6 +378,29 @@ impl Kernel {
                 devices.retain(|of| *of != dev);
             } else {
                 devices.push(dev);
+            }
+        }
+    }
+
+    /// What devices are reading comes at the rates of this profile from now on.
+    pub(super) fn hasten_reads(&mut self, profile: &HostProfile) {
+        let now = self.machine.now;
+        for (at, device) in self.machine.devices.iter_mut().enumerate() {
+            let [before, after] = [&*self.profile, profile].map(|of| ahead(of.device_of(device.profiled)));
+            let part = before / after;
+            if part == 1.0 || self.reads.from_cache.contains(&device.id) {
+                continue;
+            }
+            if device.occupied > now {
+                device.occupied = now + (device.occupied - now) * part;
+            }
+            for coming in self.reads.coming.iter_mut().filter(|of| of.device == at) {
+                // What of it has come, has come.
+                let left = coming.ready(coming.end - 1) - now;
+                if left > 0.0 {
+                    coming.page *= part;
+                    coming.begins = now + left * part - (coming.end - coming.first) as f64 * coming.page;
+                }
             }
         }
     }

@@ -27,6 +27,9 @@ use crate::call::{Class, classify, is_file_read, kernel_bytes};
 use crate::cause::Cause;
 use crate::units::{Nanos, Time};
 
+/// So many times as long as reading takes, a read may be late for what the device does.
+const MOST_LATE: f64 = 4.0;
+
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
     pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
@@ -46,6 +49,7 @@ impl Kernel {
     /// The same of a call that nothing holds back.
     fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let before = self.machine.now.max(start);
+        let wait = self.latest_wait();
         let mut call = self.begin(event);
         self.run(&mut call, event, f64::INFINITY);
         self.over(&call, until);
@@ -56,7 +60,8 @@ impl Kernel {
         }
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
-            self.judge_read(event, prediction, until - start);
+            self.judge_read(event, prediction, until - start, wait);
+            self.judge_late_read(&call, prediction, until - start);
             if prediction.parts[Cause::Lock] == Nanos::ZERO {
                 self.judge_rest(event, until - start - prediction.cost.as_seconds());
             }
@@ -70,6 +75,7 @@ impl Kernel {
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
         }
+        let wait = self.latest_wait();
         let mut call = self.begin(event);
         self.run(&mut call, event, until);
         self.over(&call, until);
@@ -78,7 +84,8 @@ impl Kernel {
         let alone = |prediction: &&Prediction| prediction.parts[Cause::Lock] == Nanos::ZERO;
         if let Some(prediction) = prediction.as_ref().filter(alone) {
             let cost = prediction.cost.as_seconds();
-            self.judge_read(event, prediction, until - start);
+            self.judge_read(event, prediction, until - start, wait);
+            self.judge_late_read(&call, prediction, until - start);
             if prediction.parts[Cause::Read] > Nanos::ZERO {
                 self.shift_reads(call.device, until - start - cost);
                 return Some(*prediction);
@@ -92,6 +99,17 @@ impl Kernel {
             }
         }
         prediction
+    }
+
+    /// What a read needs is thought to be there; if it `took` as long as a wait does, that comes only now, and what
+    /// the device was asked for later, after it.
+    fn judge_late_read(&mut self, call: &Call, prediction: &Prediction, took: f64) {
+        let read = &prediction.work.read;
+        if prediction.parts[Cause::Read] == Nanos::ZERO && read.has_waited(took, prediction) {
+            // Nobody's delay makes the device slower by more than that.
+            let most = MOST_LATE * self.speed(call, self.is_fast(call), true).apart(read.ahead);
+            self.shift_reads(call.device, (took - prediction.cost.as_seconds()).min(most) + read.there);
+        }
     }
 
     /// A call that the model would not make to wait took `late` seconds longer than predicted, while the

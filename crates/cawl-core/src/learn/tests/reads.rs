@@ -1,0 +1,52 @@
+//! What reads teach within a run.
+
+use super::*;
+
+/// Profile of a device that reads ahead at this rate, known within 5 %.
+fn reads_at(rate: f64) -> HostProfile {
+    let mut profile = truth();
+    let known = |rate: f64| Measured {
+        p10: Some(Rate::mb_per_second(rate * 0.95)),
+        p90: Some(Rate::mb_per_second(rate * 1.05)),
+        samples: 6,
+        ..Measured::assumed(Rate::mb_per_second(rate))
+    };
+    profile.device.sequential_read = Some(known(rate));
+    profile.device.read = known(rate / 2.0);
+    profile.device.read_latency = Some(Measured { samples: 99, ..Measured::assumed(Nanos::millis(0.04)) });
+    profile.device.readahead = Bytes::mib(8);
+    profile.memory.read = Some(Measured { samples: 5, ..Measured::assumed(Rate::mb_per_second(14e3)) });
+    profile.memory.read_fresh = Some(Measured { samples: 5, ..Measured::assumed(Rate::mb_per_second(7e3)) });
+    profile
+}
+
+/// A file of so many MiB, of which nothing is cached, is read in calls of 128 KiB: seconds observed and predicted.
+fn read_a_file(world: &mut World, mib: u64) -> (f64, f64) {
+    let mut event = Event::new(Op::Open);
+    (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 9, 3, 3);
+    (event.fd, event.returned, event.requested) = (3, 3, mib << 20);
+    world.observe(event, mild);
+    (event.op, event.offset, event.requested) = (Op::Resident, mib << 14, 0);
+    world.analysis.take(&Record::Event(Event { start: world.now, ..event }));
+    world.real.step(&Event { start: world.now, ..event });
+    let mut sums = (0.0, 0.0);
+    for at in 0..mib * 8 {
+        (event.op, event.offset) = (Op::Read, at << 17);
+        (event.requested, event.returned) = (1 << 17, 1 << 17);
+        let (observed, predicted) = world.observe(event, mild);
+        sums = (sums.0 + observed * 1e-9, sums.1 + predicted * 1e-9);
+    }
+    sums
+}
+
+#[test]
+fn a_device_that_reads_at_another_rate_than_the_profile_is_sure_of_is_followed() {
+    for (assumed, real) in [(2300.0, 640.0), (640.0, 2300.0), (2300.0, 150.0), (640.0, 640.0)] {
+        let mut world = World::new(&reads_at(real), &reads_at(assumed));
+        let (observed, predicted) = read_a_file(&mut world, 400);
+        let told = format!("{real} MB/s, not {assumed}: {observed:.3} s, predicted {predicted:.3} s");
+        eprintln!("{told}");
+        near(&world.learned("device.sequential_read"), real * 1e6, 0.15);
+        assert!((predicted / observed - 1.0).abs() < 0.1, "{told}");
+    }
+}
