@@ -56,6 +56,7 @@ fn trace(dir: &Dir) -> String {
         mode: 0o100_644,
         path: name.clone(),
         renamed: false,
+        owner: 0,
     };
     push(Record::File(file));
     for at in 0..3 {

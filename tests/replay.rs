@@ -190,6 +190,7 @@ fn any_number_in_a_trace_is_taken() {
                 block: u32::MAX,
                 mode: u32::MAX,
                 path: String::new(),
+                owner: 0,
             };
             push(Record::File(file));
             for _ in 0..3 {

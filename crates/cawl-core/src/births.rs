@@ -49,7 +49,10 @@ impl Births {
             Record::Event(event) if event.birth == 0 && event.ino != 0 && event.kind == FileKind::Regular => {
                 self.event(event)
             }
-            Record::File(file) if FileKind::from_mode(file.mode) == FileKind::Regular => self.file(file),
+            // Of another user's, the daemon makes the identities.
+            Record::File(file) if FileKind::from_mode(file.mode) == FileKind::Regular && file.owner == 0 => {
+                self.file(file)
+            }
             _ => Told::AsItIs,
         }
     }

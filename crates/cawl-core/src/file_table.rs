@@ -29,8 +29,8 @@ pub struct FileTable<T, const MOST: usize> {
     /// Their rows. Who reorders or removes some calls [`FileTable::reindex`].
     pub rows: Vec<FileRow<T>>,
     by_identity: Map<FileId, usize>,
-    /// By device and the name that they were written to under.
-    by_name: HashMap<(u64, String), usize>,
+    /// By owner, device and the name that they were written to under.
+    by_name: HashMap<(u32, u64, String), usize>,
     /// Rows that are not in use.
     spare: Vec<usize>,
     last: Option<(FileId, usize)>,
@@ -95,7 +95,8 @@ impl<T: Default, const MOST: usize> FileTable<T, MOST> {
         if name.path().is_empty() {
             return index;
         }
-        let before = self.by_name.entry((identity.dev, name.path().to_owned())).or_insert(index);
+        let key = (name.owner(), identity.dev, name.path().to_owned());
+        let before = self.by_name.entry(key).or_insert(index);
         let row = &self.rows[*before];
         if *before == index || !row.unlinked || row.name != *name {
             *before = index;

@@ -94,16 +94,18 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
 
 fn until_clean(mut scene: Scene) -> Option<Nanos> {
     let begin = scene.now;
-    loop {
+    // At the end of time it passes no more.
+    for _ in 0..STEPS {
         let elapsed = scene.now.since(begin);
         if scene.model.state().dirty.is_zero() {
             return Some(elapsed);
         }
         if elapsed >= HORIZON {
-            return None;
+            break;
         }
         scene.pass((elapsed * (1.0 / 64.0)).max(Nanos::millis(20.0)));
     }
+    None
 }
 
 #[cfg(test)]

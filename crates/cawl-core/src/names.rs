@@ -10,6 +10,8 @@ use crate::record::FileFacts;
 pub struct FileName {
     path: String,
     first: Option<String>,
+    /// See [`FileFacts::owner`].
+    owner: u32,
 }
 
 impl FileName {
@@ -19,12 +21,18 @@ impl FileName {
             self.first.get_or_insert_with(|| self.path.clone());
         }
         self.path.clone_from(&facts.path);
+        self.owner = facts.owner;
         self.first.take_if(|first| *first == facts.path);
     }
 
     /// Its path, as far as known; else empty.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// See [`FileFacts::owner`].
+    pub fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// The path that it had before it was renamed for the first time.

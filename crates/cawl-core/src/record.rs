@@ -236,6 +236,10 @@ pub struct FileFacts {
     pub mode: u32,
     /// Path, as far as known.
     pub path: String,
+    /// The user (uid) whose program told of it, and whose calls alone are on it; 0: root, or the user who
+    /// records.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub owner: u32,
 }
 
 impl FileFacts {

@@ -3,8 +3,8 @@
 //! Tests are built with checks for overflow, so a sum that does not fit is a panic here.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, Measured, Mode, Outcome,
-    Rate, Record, Sample, Session, SessionEnd, Time, Wchar,
+    Analysis, AnalysisOptions, Bytes, CostModel, EndKind, FileFacts, HostFacts, HostProfile, Measured, Mode,
+    Outcome, Rate, Record, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_wire::{Event, FileKind, Op};
 use proptest::prelude::*;
@@ -67,7 +67,17 @@ fn record() -> impl Strategy<Value = Record> {
     let file = (number(), number(), small(), small()).prop_map(|(dev, size, block, ino)| {
         let (ino, birth, path) = (u64::from(ino % 3), ino / 3 % 2, "f".to_owned());
         let renamed = block % 2 == 1;
-        Record::File(FileFacts { dev, ino, birth, renamed, size: Bytes(size), block, mode: 0o100_644, path })
+        Record::File(FileFacts {
+            dev,
+            ino,
+            birth,
+            renamed,
+            size: Bytes(size),
+            block,
+            mode: 0o100_644,
+            path,
+            owner: 0,
+        })
     });
     let outcome = (small(), number()).prop_map(|(pid, wchar)| {
         Record::Outcome(Outcome { pid, code: Some(i32::MIN), signal: Some(i32::MAX), wchar: Some(wchar) })
@@ -130,4 +140,22 @@ fn time_goes_on_at_any_moment() {
         start = (start + 1_000_000_007).max(1 << 63);
     }
     assert_eq!(analysis.report().calls, 400);
+}
+
+/// Forty terabytes of stores: no memory holds them, and neither does the model.
+#[test]
+fn stores_beyond_what_can_be_dirty_are_none() {
+    let profile = HostProfile::uncalibrated();
+    let mut analysis = Analysis::with(&profile, &AnalysisOptions::default()).expect("these models");
+    let mut kernel = cawl_core::Kernel::new(&profile);
+    for n in 0..40 {
+        let mut event = Event::new(Op::MmapWrite);
+        (event.start, event.dev, event.ino, event.kind) = (n, 1, 1 + n % 4, FileKind::Regular);
+        (event.offset, event.returned) = (n << 40, (1 << 40) - 1);
+        kernel.step(&event);
+        analysis.take(&Record::Event(event));
+    }
+    let dirty = kernel.state().dirty;
+    assert!(dirty > Bytes(0) && dirty.0 <= 2 * profile.kernel.limits.hard.0, "{dirty}");
+    assert_eq!(analysis.report().calls, 40);
 }

@@ -16,6 +16,7 @@ pub mod free;
 pub mod inspect;
 pub mod limits;
 mod machine;
+pub mod output;
 pub mod place;
 pub mod profiles;
 pub mod trace;

@@ -47,6 +47,12 @@ pub enum TraceError {
     /// The file does not begin like a trace.
     #[error("not a cawl trace (wrong first bytes); `cawl-cli import` reads csv files and strace output")]
     NotATrace,
+    /// The file tells of more programs and files than fit a trace of its length.
+    #[error(
+        "the trace tells {0} bytes of programs and files, more than a trace of its length can have: it is \
+         damaged, or made to fill memory; record it again"
+    )]
+    Bloated(u64),
     /// The file was written by a later version.
     #[error("the trace has version {0}, this program reads up to {TRACE_VERSION}; use a newer cawl-cli")]
     Version(u16),

@@ -12,7 +12,8 @@ use cawl_core::{Nanos, Rate, Report};
 use cawl_host::clock::Clocks;
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::{block_in_place, spawn_blocking};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::engine::answers::Ahead;
 use crate::engine::{Engine, Question};
@@ -20,6 +21,10 @@ use crate::lock;
 
 /// Questions that may wait for the engine; further ones wait to be asked.
 pub const QUESTIONS: usize = 64;
+
+/// Models that work on questions at a time, and the time after which who asked gets no answer.
+const AHEAD: usize = 2;
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Subscribers at a time.
 const SUBSCRIBERS: usize = 32;
@@ -37,6 +42,9 @@ pub enum AskError {
     /// It cannot be answered; what to do instead.
     #[error("{0}")]
     Refused(String),
+    /// The engine or a model had no answer in time.
+    #[error("the daemon is busy and did not answer within {} s; ask again", ANSWERED_WITHIN.as_secs())]
+    Late,
     /// Too many subscribers.
     #[error("there are too many subscribers; try again when one has hung up")]
     Busy,
@@ -57,6 +65,7 @@ pub struct Asker {
     questions: mpsc::Sender<Question>,
     node: Arc<Node>,
     pub(crate) subscribers: Arc<Semaphore>,
+    ahead: Arc<Semaphore>,
     recent: Arc<Mutex<Recent>>,
 }
 
@@ -75,6 +84,7 @@ impl Asker {
             questions,
             node: Arc::new(node),
             subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
+            ahead: Arc::new(Semaphore::new(AHEAD)),
             recent: Arc::default(),
         }
     }
@@ -87,8 +97,11 @@ impl Asker {
         let (reply, answer) = oneshot::channel();
         // The asker may have disconnected.
         let question: Question = Box::new(move |engine| drop(reply.send(look(engine))));
-        self.questions.send(question).await.map_err(|_| AskError::Ending)?;
-        answer.await.map_err(|_| AskError::Ending)
+        let answered = async {
+            self.questions.send(question).await.map_err(|_| AskError::Ending)?;
+            answer.await.map_err(|_| AskError::Ending)
+        };
+        timeout(ANSWERED_WITHIN, answered).await.map_err(|_| AskError::Late)?
     }
 
     /// True if the engine works: it answered.
@@ -135,22 +148,21 @@ impl Asker {
     }
 
     async fn look_ahead(&self, view: View) -> Result<Forecast, AskError> {
-        let place = self.place().await?;
-        Ok(foreseen(block_in_place(|| ahead(place, view, foresee))?))
+        Ok(foreseen(self.ahead(view, foresee).await?))
     }
 
     /// The predicted cost of a plan.
     async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
         // Refused before the engine is asked.
-        let job = |others| plan.job(others).map_err(AskError::Refused);
-        job(Rate::MIN)?;
-        let cost = |Ahead { scene, model, rate }: Ahead| {
-            let cost = cawl_core::predict(scene, &job(rate)?);
+        plan.job(Rate::MIN).map_err(AskError::Refused)?;
+        let view = plan.view.clone();
+        let cost = move |Ahead { scene, model, rate }: Ahead| {
+            let job = plan.job(rate).map_err(AskError::Refused)?;
+            let cost = cawl_core::predict(scene, &job);
             let cost = cost.map_err(|error| AskError::Refused(error.to_string()))?;
             Ok(Predicted::of(model, &cost, Source::Daemon))
         };
-        let place = self.place().await?;
-        block_in_place(|| ahead(place, plan.view.clone(), cost))?
+        self.ahead(view, cost).await?
     }
 
     /// The configured and the learned constants.
@@ -175,9 +187,25 @@ impl Asker {
         answer.await.map_err(|_| AskError::Ending)
     }
 
-    /// A place in the queue of questions.
-    async fn place(&self) -> Result<Place, AskError> {
-        self.questions.clone().reserve_owned().await.map_err(|_| AskError::Ending)
+    /// Takes a snapshot of a model and does work of milliseconds with it, on a thread of its own: a model
+    /// that does not come to an end keeps this answer back and no other.
+    async fn ahead<T: Send + 'static>(
+        &self,
+        view: View,
+        work: impl FnOnce(Ahead) -> T + Send + 'static,
+    ) -> Result<T, AskError> {
+        let done = async {
+            let turn = Arc::clone(&self.ahead).acquire_owned().await.map_err(|_| AskError::Ending)?;
+            let ahead = self.look(move |engine| engine.ahead(&view)).await?;
+            let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
+            let ahead = ahead.ok_or_else(|| AskError::Refused("no model is running".to_owned()))?;
+            let work = move || {
+                let _turn = turn;
+                work(ahead)
+            };
+            spawn_blocking(work).await.map_err(|_| AskError::Ending)
+        };
+        timeout(ANSWERED_WITHIN, done).await.map_err(|_| AskError::Late)?
     }
 
     /// The forecast for a status: a recent one at once, while the next is made.
@@ -190,11 +218,8 @@ impl Asker {
                 recent.is_being_made = true;
                 let asker = self.clone();
                 tokio::spawn(async move {
-                    let forecast = match asker.place().await {
-                        Ok(place) => spawn_blocking(|| ahead(place, View::default(), foresee)).await.ok(),
-                        Err(_) => None,
-                    };
-                    asker.made(forecast.and_then(Result::ok).map(foreseen))
+                    let forecast = asker.look_ahead(View::default()).await.ok();
+                    asker.made(forecast)
                 });
             }
             known
@@ -219,20 +244,6 @@ impl Asker {
 pub fn json(answer: &impl Serialize) -> String {
     // Answers consist of numbers, strings and lists, so this cannot fail.
     serde_json::to_string(answer).unwrap_or_default()
-}
-
-type Place = mpsc::OwnedPermit<Question>;
-
-/// Takes a snapshot of a model and does work of milliseconds with it, all on this thread. While calls keep
-/// the processors busy, handing work to another thread may take longer than the work, so it is done in place
-/// while the asker waits.
-fn ahead<T>(place: Place, view: View, work: impl FnOnce(Ahead) -> T) -> Result<T, AskError> {
-    let (reply, answer) = oneshot::channel();
-    // The asker may have disconnected.
-    place.send(Box::new(move |engine| drop(reply.send(engine.ahead(&view)))));
-    let ahead = answer.blocking_recv().map_err(|_| AskError::Ending)?;
-    let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
-    Ok(work(ahead.ok_or_else(|| AskError::Refused("no model is running".to_owned()))?))
 }
 
 fn foresee(Ahead { scene, rate, .. }: Ahead) -> cawl_core::Forecast {

@@ -54,7 +54,8 @@ pub fn facts(file: &FileRecord<'_>) -> FileFacts {
         size: Bytes(size),
         block,
         mode,
-        path: String::from_utf8_lossy(path).into_owned(),
+        path: String::from_utf8_lossy(&path[..path.len().min(FileRecord::PATH)]).into_owned(),
+        owner: 0,
     }
 }
 

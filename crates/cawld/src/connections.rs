@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use cawl_core::{Nanos, Time};
+use cawl_core::{Bytes, Nanos, Time};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 
 use crate::aside::Aside;
+use crate::complaints::Complaints;
 use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
 use crate::lock;
@@ -58,6 +59,10 @@ pub struct Connections {
     pub rooms: Rooms,
     /// Other users.
     pub guests: Guests,
+    /// What is logged of users.
+    pub complaints: Complaints,
+    /// Memory of the machine.
+    pub memory: Bytes,
     /// Processes whose mappings could not be sampled.
     unmapped: AtomicU64,
     /// The number of the latest connection.
@@ -113,12 +118,12 @@ impl Connection {
 
 impl Connections {
     /// No connections; processes of these other users may be recorded outside of runs.
-    pub fn new(traces: Arc<Traces>, allowed: Allowed) -> Connections {
+    pub fn new(traces: Arc<Traces>, allowed: Allowed, memory: Bytes) -> Connections {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(4);
         let (askers, guests) = (ASKERS.min(most / 2), Guests::new(allowed));
-        Connections { most, askers, traces, guests, ..Connections::default() }
+        Connections { most, askers, traces, guests, memory, ..Connections::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<u32, Connection>> {
@@ -327,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_connection_silent_longest_makes_room() {
-        let connections = Connections::new(Arc::default(), Allowed::default());
+        let connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
         let (asking, _) = connections.connect(None).unwrap();
         connections.settle_role(asking, Role::Asking);
         let (tracer, _) = connections.connect(None).unwrap();
@@ -346,7 +351,7 @@ mod tests {
 
     #[test]
     fn guests_make_way_and_displace_nobody_else() {
-        let connections = Connections::new(Arc::default(), Allowed::default());
+        let connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
         let (own, _) = connections.connect(None).unwrap();
         let (guest, closed) = connections.connect(Some(7)).unwrap();
         for uid in 0..10 {
@@ -368,7 +373,7 @@ mod tests {
 
     #[test]
     fn one_user_s_programs_take_half_of_the_connections() {
-        let mut connections = Connections::new(Arc::default(), Allowed::default());
+        let mut connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
         connections.most = 400;
         let begin = |uid: u32| {
             let room = connections.has_room_for(uid);
@@ -386,7 +391,7 @@ mod tests {
 
     #[test]
     fn those_who_wait_for_an_answer_are_not_closed_and_take_no_tracers_room() {
-        let connections = Connections::new(Arc::default(), Allowed::default());
+        let connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
         let ask = || {
             let (id, closed) = connections.connect(None).unwrap();
             let may = connections.may_ask(id);
@@ -417,7 +422,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_backlog_is_waited_for_as_long_as_it_moves() {
-        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
+        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO));
         // A process that has ended, with calls still to be read.
         let (id, _) = connections.connect(None).unwrap();
         connections.settle_role(id, Role::Tracer(u32::MAX));
@@ -438,7 +443,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
-        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
+        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO));
         let (id, _) = connections.connect(None).unwrap();
         connections.settle_role(id, Role::Tracer(u32::MAX));
         let ending = Arc::clone(&connections);

@@ -44,6 +44,9 @@ const MOST_HELD: usize = 500_000;
 /// Interval of checks whether the owners of runs are still running.
 const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
 
+/// Devices that the machine's facts are read again for.
+const DEVICES: usize = 1024;
+
 /// Records processed between two reads of the questions: well under a millisecond.
 const PIECE: usize = 64;
 
@@ -91,8 +94,8 @@ pub enum Input {
     EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// An input of another user's process; its permit frees room in that user's queue.
     OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
-    /// Finish every trace and end.
-    Stop { reply: oneshot::Sender<()> },
+    /// Finish every trace and end; once there is hurry, without the calls not processed yet.
+    Stop { hurry: Arc<AtomicBool>, reply: oneshot::Sender<()> },
 }
 
 /// The engine's options.
@@ -169,7 +172,7 @@ pub struct Engine {
     pub(crate) last_sample: Option<Sample>,
     pub(crate) observed: Observed,
     /// The machine's facts as last read, and the notification that they may have changed.
-    facts: HostFacts,
+    pub(crate) facts: HostFacts,
     /// Notified when the machine's facts are to be read again, for [`Input::Host`].
     pub stale: Arc<Notify>,
     /// Devices (`st_dev`) known from the facts.
@@ -303,15 +306,15 @@ impl Engine {
                     drop(reply.send(self.begin_run(&spec, trace, owner)));
                 }
                 Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),
-                Input::Stop { reply } => {
-                    for finishing in std::mem::take(&mut self.finishing) {
-                        drop(finishing.thread.join());
-                    }
+                Input::Stop { hurry, reply } => {
                     for (run, lane) in std::mem::take(&mut self.lanes) {
                         // These reports are not read, but an incomplete trace must be logged.
-                        for note in lane.finish(RunEnd::default(), &AtomicBool::new(false)).notes {
+                        for note in lane.finish(RunEnd::default(), &hurry).notes {
                             tracing::warn!(run, "{note}");
                         }
+                    }
+                    for finishing in std::mem::take(&mut self.finishing) {
+                        drop(finishing.thread.join());
                     }
                     let _ = reply.send(());
                     return;
@@ -367,7 +370,7 @@ impl Engine {
     fn file(&mut self, session: u32, file: &FileFacts) {
         // On an unknown device: a filesystem was mounted.
         let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
-        if is_regular && self.known_devices.insert(file.dev) {
+        if is_regular && self.known_devices.len() < DEVICES && self.known_devices.insert(file.dev) {
             self.stale.notify_one();
         }
         self.each_lane(session, |lane| lane.analyse(Record::File(file.clone())));

@@ -3,15 +3,18 @@
 //! The law of this module: **a guest's cost falls on the guest.** A user other than root and the daemon's own
 //! is recorded only in a running run, or if `cawld` allows the user. The run's number is random, and its
 //! programs have it in their environment. A guest gets no answers. Each guest has a queue of its own, so a
-//! flood does not delay other users, and takes only a part of each of the daemon's tables.
+//! flood does not delay other users, and takes only a part of each of the daemon's tables. What a guest says of
+//! a file is about a file of that guest: no row, and no page of a model, is shared with another user's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cawl_wire::{Event, FileId};
+use cawl_wire::{Event, FileId, Op};
 use nix::unistd::User;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Semaphore, mpsc};
@@ -19,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::batch::Batch;
 use crate::engine::Input;
 use crate::lock;
+use crate::possible::Moved;
 
 /// Bytes of a user that may wait for the engine: four batches, so that the engine never waits for the next
 /// one, and other users never wait long.
@@ -28,6 +32,15 @@ const LEAST: usize = 256;
 /// Most files of a user's programs with a row: a fifth of a report's. Calls on further files count as calls
 /// on one.
 const FILES: usize = 20_000;
+/// The same of all users, and bytes of their names: half of a report's rows stay for the daemon's own user.
+/// Names beyond that are left out.
+const ALL_FILES: usize = 50_000;
+const ALL_NAMES: usize = 32 << 20;
+/// Most devices that a user's files lie on, and those of all users: each is a device of the models.
+const DEVICES: usize = 16;
+const ALL_DEVICES: usize = 64;
+/// Bytes of the names of one user's files.
+const NAMES: usize = 8 << 20;
 /// Most threads of a user that the models distinguish at a time, an eighth of all; further threads of a
 /// process count as one.
 const THREADS: usize = 2048;
@@ -89,8 +102,16 @@ impl FromStr for Allowed {
 pub struct Guests {
     allowed: Allowed,
     users: Mutex<BTreeMap<u32, Arc<Guest>>>,
-    /// Users whose refusal was logged.
-    refused: Mutex<BTreeSet<u32>>,
+    /// What all users' files take.
+    all: Arc<Taken>,
+}
+
+/// What files take: their number, and bytes of their names.
+#[derive(Debug, Default)]
+struct Taken {
+    files: AtomicUsize,
+    names: AtomicUsize,
+    devices: Mutex<BTreeSet<u64>>,
 }
 
 impl Guests {
@@ -109,33 +130,42 @@ impl Guests {
             // Users without sessions.
             users.retain(|_, guest| Arc::strong_count(guest) > 1);
         }
-        Some(Arc::clone(users.entry(uid).or_insert_with(|| Arc::new(Guest::new()))))
-    }
-
-    /// Notes a refused user; true if the refusal should be logged.
-    pub fn is_news(&self, uid: u32) -> bool {
-        let mut refused = lock(&self.refused);
-        if refused.len() >= USERS {
-            refused.clear();
-        }
-        refused.insert(uid)
+        let new = || Arc::new(Guest::new(uid, Arc::clone(&self.all)));
+        Some(Arc::clone(users.entry(uid).or_insert_with(new)))
     }
 }
 
 /// A recorded user.
 #[derive(Debug)]
 pub struct Guest {
+    uid: u32,
     room: Arc<Semaphore>,
-    files: Mutex<BTreeSet<FileId>>,
+    /// The files with a row, and the lengths of their names.
+    files: Mutex<BTreeMap<FileId, usize>>,
+    /// The devices they lie on.
+    devices: Mutex<BTreeSet<u64>>,
+    /// Bytes of these names.
+    names: AtomicUsize,
+    all: Arc<Taken>,
+    /// Makes the identities of the user's files. Nobody can tell which ones these will be.
+    scope: RandomState,
+    /// What the calls of the user's programs moved.
+    pub moved: Arc<Moved>,
     threads: AtomicUsize,
     notes: AtomicUsize,
 }
 
 impl Guest {
-    fn new() -> Guest {
+    fn new(uid: u32, all: Arc<Taken>) -> Guest {
         Guest {
+            uid,
             room: Arc::new(Semaphore::new(ROOM as usize)),
             files: Mutex::default(),
+            devices: Mutex::default(),
+            names: AtomicUsize::new(0),
+            all,
+            scope: RandomState::new(),
+            moved: Arc::new(Moved::new()),
             threads: AtomicUsize::new(0),
             notes: AtomicUsize::new(0),
         }
@@ -144,7 +174,60 @@ impl Guest {
     /// True if the file has a row, or gets one.
     fn has_file(&self, identity: FileId) -> bool {
         let mut files = lock(&self.files);
-        files.contains(&identity) || (files.len() < FILES && files.insert(identity))
+        if files.contains_key(&identity) {
+            return true;
+        }
+        let fits = |devices: &Mutex<BTreeSet<u64>>, most| {
+            let mut devices = lock(devices);
+            devices.contains(&identity.dev) || devices.len() < most && devices.insert(identity.dev)
+        };
+        let has_room = files.len() < FILES
+            && self.all.files.load(Ordering::Relaxed) < ALL_FILES
+            && fits(&self.all.devices, ALL_DEVICES)
+            && fits(&self.devices, DEVICES);
+        if has_room {
+            files.insert(identity, 0);
+            self.all.files.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// True if a file with a row may have a name of this length from now on.
+    fn may_be_called(&self, identity: FileId, length: usize) -> bool {
+        let mut files = lock(&self.files);
+        let Some(now) = files.get_mut(&identity) else { return false };
+        let more = length.saturating_sub(*now);
+        let fits = |taken: &AtomicUsize, most| taken.load(Ordering::Relaxed) + more <= most;
+        let may = more == 0 || fits(&self.names, NAMES) && fits(&self.all.names, ALL_NAMES);
+        // A file that was renamed has two names, so a shorter one gives no room back.
+        if may {
+            *now += more;
+            self.names.fetch_add(more, Ordering::Relaxed);
+            self.all.names.fetch_add(more, Ordering::Relaxed);
+        }
+        may
+    }
+
+    /// The identity of a file that the user's programs tell of: one that nobody else's file has.
+    fn scoped(&self, file: FileId) -> FileId {
+        if file == FileId::default() {
+            return file;
+        }
+        if file.birth == 0 {
+            // Who cannot tell means a file with this number that was told of.
+            let same = FileId::new(file.dev, file.ino)..=FileId { birth: u32::MAX, ..file };
+            if let Some((known, _)) = lock(&self.files).range(same).next_back() {
+                return *known;
+            }
+        }
+        FileId { birth: (self.scope.hash_one(file.birth) as u32).max(1), ..file }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.all.files.fetch_sub(lock(&self.files).len(), Ordering::Relaxed);
+        self.all.names.fetch_sub(self.names.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -153,8 +236,8 @@ pub struct Line {
     engine: mpsc::Sender<Input>,
     /// The guest.
     pub guest: Option<Arc<Guest>>,
-    /// The latest file with a row.
-    latest: Mutex<FileId>,
+    /// The latest file with a row: as told, and as it is known.
+    latest: Mutex<(FileId, FileId)>,
 }
 
 impl Line {
@@ -172,7 +255,9 @@ impl Line {
                 batch.size()
             }
             Input::File { file, .. } => {
-                if !guest.has_file(file.file()) {
+                let identity = guest.scoped(file.file());
+                (file.birth, file.owner) = (identity.birth, guest.uid);
+                if !guest.has_file(identity) || !guest.may_be_called(identity, file.path.len()) {
                     return Ok(());
                 }
                 file.path.len()
@@ -188,19 +273,23 @@ impl Line {
         }
     }
 
-    /// Turns calls on files without a row into calls on one file.
+    /// Makes calls those on the guest's own files, and those on files without a row calls on one file.
     fn confine(&self, guest: &Guest, events: &mut [Event]) {
         let mut latest = lock(&self.latest);
         for event in events {
-            let identity = event.file();
-            if identity == *latest || identity == FileId::default() {
+            let told = event.file();
+            if told == FileId::default() {
                 continue;
             }
-            if guest.has_file(identity) {
-                *latest = identity;
-            } else {
-                event.set_file(FileId::new(latest.dev, FURTHER));
+            if told != latest.0 {
+                let own = guest.scoped(told);
+                if !guest.has_file(own) {
+                    event.set_file(guest.scoped(FileId::new(latest.0.dev, FURTHER)));
+                    continue;
+                }
+                *latest = (told, own);
             }
+            event.set_file(latest.1);
         }
     }
 }
@@ -229,7 +318,18 @@ impl Numbers {
         }
         for event in batch.events.iter_mut().chain(batch.coalesced.iter_mut().map(|calls| &mut calls.like)) {
             (event.pid, event.tid) = (self.here, self.thread(event.tid));
+            if matches!(event.op, Op::Fork | Op::Spawn) && !self.may_be_its_child(event.returned) {
+                event.returned = 0;
+            }
         }
+    }
+
+    /// False if a guest names another user's process as its child.
+    fn may_be_its_child(&self, child: i64) -> bool {
+        let Some(guest) = &self.guest else { return true };
+        // One that has ended already is nobody's.
+        let process = std::fs::metadata(format!("/proc/{child}"));
+        child <= 0 || process.map_or(true, |process| process.uid() == guest.uid)
     }
 
     fn thread(&mut self, told: u32) -> u32 {
@@ -263,7 +363,7 @@ impl Drop for Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_wire::Op;
+    use cawl_core::FileFacts;
 
     #[test]
     fn users_by_name_number_and_range() {
@@ -284,7 +384,6 @@ mod tests {
         assert!(guests.admit(7, false).is_some() && guests.admit(8, true).is_some());
         assert!(guests.admit(8, false).is_none());
         assert!(Arc::ptr_eq(&guests.admit(7, false).unwrap(), &guests.admit(7, true).unwrap()));
-        assert!(guests.is_news(8) && !guests.is_news(8) && guests.is_news(9));
     }
 
     fn batch(count: u64, of: impl Fn(u64) -> Event) -> Batch {
@@ -334,11 +433,48 @@ mod tests {
         let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
         let Input::Events { batch, .. } = *input else { panic!("no events") };
         let files: BTreeSet<FileId> = batch.events.iter().map(Event::file).collect();
-        assert_eq!((files.len(), files.last()), (FILES + 1, Some(&FileId::new(5, FURTHER))));
+        let last = files.last().map(|file| (file.dev, file.ino));
+        assert_eq!((files.len(), last), (FILES + 1, Some((5, FURTHER))));
         for n in 0..3 * NOTES {
             line.send(Input::Note { run: 1, note: n.to_string() }).await.unwrap();
         }
         assert_eq!(inputs.len(), NOTES);
+    }
+
+    /// Whatever a user's programs call a file, it is one of their own.
+    #[tokio::test]
+    async fn users_share_no_file_and_their_names_are_bounded() {
+        let (engine, mut inputs) = mpsc::channel(4096);
+        let guests = Guests::new(Allowed::all());
+        let named = |n: u64, length: usize| FileFacts {
+            dev: 5,
+            ino: n,
+            birth: 7,
+            path: "x".repeat(length),
+            ..FileFacts::default()
+        };
+        let mut seen = BTreeSet::from([named(1, 1).file()]);
+        for uid in [1, 2] {
+            let line = Line::new(engine.clone(), guests.admit(uid, false));
+            let own = batch(2, |_| Event { dev: 5, ino: 1, birth: 7, ..Event::new(Op::Write) });
+            line.send(Input::File { session: 1, file: named(1, 9) }).await.unwrap();
+            line.send(Input::Events { session: 1, batch: own, dropped: 0 }).await.unwrap();
+            let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no file") };
+            let Input::File { file, .. } = *input else { panic!("no file") };
+            let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
+            let Input::Events { batch, .. } = *input else { panic!("no events") };
+            assert_eq!(file.owner, uid);
+            assert!(batch.events.iter().all(|event| event.file() == file.file()));
+            assert!(seen.insert(file.file()), "it is another user's file");
+        }
+        let line = Line::new(engine, guests.admit(3, false));
+        let mut bytes = 0;
+        for n in 0..2 * (NAMES as u64 >> 12) {
+            line.send(Input::File { session: 1, file: named(n, 4096) }).await.unwrap();
+            bytes += if inputs.try_recv().is_ok() { 4096 } else { 0 };
+        }
+        assert_eq!(bytes, NAMES);
+        drop((line, guests));
     }
 
     #[test]

@@ -7,10 +7,14 @@
 mod guard;
 mod peer;
 mod routes;
+mod shares;
 
+use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,14 +22,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 
 use crate::asker::Asker;
 pub use guard::Guard;
+use peer::Ends;
 use routes::Caller;
+use shares::{Shares, Whose};
 
-/// Most connections at a time; further ones wait to be accepted.
-const CONNECTIONS: usize = 128;
+/// Most connections that are accepted together: the kernel's table of sockets is read once for them.
+const TOGETHER: usize = 1024;
 
 /// Longest time until a request's header is complete.
 const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -67,10 +74,9 @@ impl Http {
 
     /// Serves until dropped.
     pub async fn serve(self, asker: Asker) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let shares = Arc::new(Shares::default());
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let (stream, peer) = match self.listener.accept().await {
+            let accepted = match self.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!("cannot accept a connection for HTTP: {error}");
@@ -78,28 +84,58 @@ impl Http {
                     continue;
                 }
             };
-            let (asker, guard) = (asker.clone(), Arc::clone(&self.guard));
-            tokio::spawn(async move {
-                if let Err(error) = connection(stream, peer, asker, guard).await {
-                    tracing::debug!("an HTTP connection ended badly: {error:#}");
-                }
-                drop(place);
-            });
+            let ends: Vec<Ends> = accepted.iter().map(|(_, ends)| *ends).collect();
+            let is_remote = ends.iter().all(|(peer, _)| !peer.ip().to_canonical().is_loopback());
+            let owners = match is_remote {
+                true => BTreeMap::new(),
+                false => spawn_blocking(move || peer::owners(&ends)).await.unwrap_or_default(),
+            };
+            for (stream, ends) in accepted {
+                let user = owners.get(&ends).copied();
+                let Some(place) = shares.take(Whose::of(ends.0, user)) else {
+                    tracing::debug!(user, "closed an HTTP connection of one who has too many");
+                    continue;
+                };
+                let (asker, guard) = (asker.clone(), Arc::clone(&self.guard));
+                tokio::spawn(async move {
+                    if let Err(error) = connection(stream, user, asker, guard).await {
+                        tracing::debug!("an HTTP connection ended badly: {error:#}");
+                    }
+                    drop(place);
+                });
+            }
         }
+    }
+
+    /// The connections that wait to be accepted, or the next one.
+    async fn accept(&self) -> std::io::Result<Vec<(TcpStream, Ends)>> {
+        let mut accepted = vec![self.listener.accept().await?];
+        poll_fn(|context| {
+            while accepted.len() < TOGETHER
+                && let Poll::Ready(Ok(another)) = self.listener.poll_accept(context)
+            {
+                accepted.push(another);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        let ends = |(stream, peer): (TcpStream, SocketAddr)| {
+            stream.local_addr().ok().map(|own| (stream, (peer, own)))
+        };
+        Ok(accepted.into_iter().filter_map(ends).collect())
     }
 }
 
 async fn connection(
     stream: TcpStream,
-    peer: SocketAddr,
+    user: Option<u32>,
     asker: Asker,
     guard: Arc<Guard>,
 ) -> anyhow::Result<()> {
-    let own = stream.local_addr()?;
     stream.set_nodelay(true)?;
     rustix::net::sockopt::set_tcp_user_timeout(&stream, UNTAKEN)?;
     let too_slow = Arc::new(Notify::new());
-    let caller = Arc::new(Caller { asker, guard, peer, own, too_slow: Arc::clone(&too_slow) });
+    let caller = Arc::new(Caller { asker, guard, user, too_slow: Arc::clone(&too_slow) });
     let service = service_fn(move |request| {
         let caller = Arc::clone(&caller);
         async move { Ok::<_, std::convert::Infallible>(caller.answer(request).await) }

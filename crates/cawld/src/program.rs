@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use cawl_client::address;
@@ -17,7 +18,9 @@ use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
 use clap::{CommandFactory, Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::http::{Guard, Http};
@@ -131,10 +134,12 @@ pub fn command() -> clap::Command {
     Args::command()
 }
 
+/// From a signal on, the time after which the daemon has ended.
+const ENDS_WITHIN: Duration = Duration::from_millis(4500);
+
 /// Serves until a signal ends it.
-#[tokio::main]
-pub async fn main() -> ExitCode {
-    match serve(Args::parse()).await {
+pub fn main() -> ExitCode {
+    match run(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Not eprintln, which panics when stderr is closed or full.
@@ -144,7 +149,42 @@ pub async fn main() -> ExitCode {
     }
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
+/// Signals have a runtime of their own, on this thread: whatever the one that serves is busy with, the daemon
+/// ends.
+fn run(args: Args) -> anyhow::Result<()> {
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let serving = tokio::runtime::Runtime::new()?;
+    let ended = own.block_on(watch_over(&serving, args));
+    serving.shutdown_background();
+    ended
+}
+
+async fn watch_over(serving: &Runtime, args: Args) -> anyhow::Result<()> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hup = signal(SignalKind::hangup())?;
+    let (tell, told) = mpsc::channel(4);
+    let mut served = serving.spawn(serve(args, told));
+    loop {
+        tokio::select! {
+            ended = &mut served => return ended?,
+            _ = term.recv() => break,
+            _ = int.recv() => break,
+            // One that waits is enough.
+            _ = hup.recv() => drop(tell.try_send(())),
+        }
+    }
+    // Its end tells that the daemon is to end.
+    drop(tell);
+    let late = || {
+        format!(
+            "it had not ended {} s after the signal: calls are missing in its trace, and what it learned is not kept",
+            ENDS_WITHIN.as_secs_f64()
+        )
+    };
+    tokio::time::timeout(ENDS_WITHIN, served).await.with_context(late)??
+}
+
+async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()> {
     log(args.log_format)?;
     let (profile, keeper) = profile(args.profile.as_deref())?;
     let keeper = keeper.filter(|_| !args.no_save);
@@ -152,8 +192,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let models =
         if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
     let (modes, learn) = (modes(&args.modes, &models)?, args.learn == "on");
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut hup = signal(SignalKind::hangup())?;
     let allowed = match args.allow_all {
         true => Allowed::all(),
         false => args.allow_users.into_iter().fold(Allowed::default(), Allowed::and),
@@ -186,27 +224,21 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
     tokio::spawn(service::watchdog(asker.clone()));
     service::ready();
-    loop {
-        tokio::select! {
-            _ = term.recv() => break,
-            _ = int.recv() => break,
-            _ = hup.recv() => {
-                service::reloading();
-                match reload(args.profile.as_deref(), token.as_deref(), &asker).await {
-                    Ok(changed) => tracing::info!("read again: {changed}"),
-                    Err(error) => tracing::error!("what was stays in use: {error:#}"),
-                }
-                service::ready();
-            }
+    while reloads.recv().await.is_some() {
+        service::reloading();
+        match reload(args.profile.as_deref(), token.as_deref(), &asker).await {
+            Ok(changed) => tracing::info!("read again: {changed}"),
+            Err(error) => tracing::error!("what was stays in use: {error:#}"),
         }
+        service::ready();
     }
     tracing::info!("draining");
     service::stopping();
-    daemon.stop().await;
-    // Removes the socket; it may be gone already.
+    // Before all else, whose end may be late. It may be gone already.
     if let Some(path) = path {
         drop(std::fs::remove_file(path));
     }
+    daemon.stop().await;
     Ok(())
 }
 

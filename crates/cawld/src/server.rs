@@ -1,6 +1,7 @@
 //! The accept loop and the sampler.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
@@ -36,6 +37,10 @@ const BACKLOG: usize = 4096;
 /// Most batches that wait for the models; beyond that, tracers wait in their sockets and then drop.
 const QUEUE: usize = 512;
 
+/// Time limits at the end of the daemon: of reading what programs sent, and of processing it.
+const READ_WITHIN: Duration = Duration::from_millis(2500);
+const PROCESSED_WITHIN: Duration = Duration::from_secs(1);
+
 /// A running daemon inside this process.
 pub struct Daemon {
     engine: mpsc::Sender<Input>,
@@ -67,7 +72,7 @@ impl Daemon {
         // A run's report does not have them.
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
-        let connections = Arc::new(Connections::new(Arc::clone(&work.traces), allowed));
+        let connections = Arc::new(Connections::new(Arc::clone(&work.traces), allowed, work.facts.memory));
         let stale = Arc::clone(&work.stale);
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
@@ -135,17 +140,32 @@ impl Daemon {
         self.connections.settle().await
     }
 
-    /// Processes the received calls, closes every trace and ends.
+    /// Processes the received calls, closes every trace and ends. What is not read, or not processed, in time
+    /// is left out.
     pub async fn stop(self) {
-        self.drain().await;
-        self.connections.drain_sessions().await;
+        let read = async {
+            self.drain().await;
+            self.connections.drain_sessions().await;
+        };
+        if tokio::time::timeout(READ_WITHIN, read).await.is_err() {
+            tracing::warn!("programs still send: their last calls are left out");
+        }
         for task in &self.tasks {
             task.abort();
         }
-        let (reply, answer) = oneshot::channel();
-        if self.engine.send(Input::Stop { reply }).await.is_ok() {
-            drop(answer.await);
+        let hurry = Arc::new(AtomicBool::new(false));
+        let (reply, mut answer) = oneshot::channel();
+        let processed = async {
+            if self.engine.send(Input::Stop { hurry: Arc::clone(&hurry), reply }).await.is_ok() {
+                drop((&mut answer).await);
+            }
+        };
+        let mut processed = std::pin::pin!(processed);
+        if tokio::time::timeout(PROCESSED_WITHIN, &mut processed).await.is_err() {
+            hurry.store(true, Ordering::Relaxed);
+            processed.await;
         }
+        self.connections.complaints.finish();
         drop(self.thread.join());
     }
 }
@@ -190,15 +210,17 @@ fn serve(stream: UnixStream, connections: &Arc<Connections>, engine: &mpsc::Send
     let Ok(peer) = Peer::of(&stream) else { return };
     let guest = (!peer.may_talk()).then_some(peer.uid);
     if guest.is_some() && !geteuid().is_root() {
-        tracing::warn!("refused a connection from another user");
+        connections.complaints.warn(peer.uid, "refused a connection from another user");
         return;
     }
     let Some((id, closed)) = connections.connect(guest) else {
-        tracing::warn!("refused a connection: there are too many, and none of them is silent");
+        let line = "refused a connection: there are too many, and none of them is silent";
+        connections.complaints.warn(peer.uid, line);
         return;
     };
     let (connections, engine, asker) = (Arc::clone(connections), engine.clone(), asker.clone());
     tokio::spawn(async move {
+        let open = Open { connections: Arc::clone(&connections), id };
         let served = tokio::select! {
             served = session::serve(stream, peer, Arc::clone(&connections), engine, asker, id) => served,
             () = closed.notified() => {
@@ -207,10 +229,22 @@ fn serve(stream: UnixStream, connections: &Arc<Connections>, engine: &mpsc::Send
             }
         };
         if let Err(error) = served {
-            tracing::warn!(session = id, "a connection ended badly: {error:#}");
+            connections.complaints.warn(peer.uid, &format!("connection {id} ended badly: {error:#}"));
         }
-        connections.disconnect(id);
+        drop(open);
     });
+}
+
+/// A connection that is served; its place is free again also after a panic.
+struct Open {
+    connections: Arc<Connections>,
+    id: u32,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.disconnect(self.id);
+    }
 }
 
 /// Samples the kernel's counters, and keeps the engine's time moving.

@@ -23,6 +23,7 @@ use crate::engine::Input;
 use crate::guests::{Guest, Line, Numbers};
 use crate::mappings::Mappings;
 use crate::messages::{Broken, Messages};
+use crate::possible::{Moved, Possible};
 use crate::questions::Questions;
 use crate::ring::Ring;
 use crate::run_delays::RunDelays;
@@ -54,6 +55,9 @@ const PAST: [(u32, &str); 3] = [
 
 /// Batches read from a ring before the socket is read again.
 const ROUND: usize = 64;
+/// Most bytes of a program's name and of its arguments, and most arguments: tracers send fewer.
+const LONGEST: usize = 4096;
+const ARGUMENTS: usize = 256;
 /// Time limit for the rest of a socket at the end of the daemon.
 const ARRIVED: Duration = Duration::from_millis(50);
 
@@ -98,9 +102,8 @@ async fn refuse_question(
     connections: &Connections,
     peer: Peer,
 ) -> anyhow::Result<()> {
-    if connections.guests.is_news(peer.uid) {
-        tracing::warn!(uid = peer.uid, "refused a connection from another user, who asked a question");
-    }
+    let line = "refused a connection from another user, who asked a question";
+    connections.complaints.warn(peer.uid, line);
     let error =
         format!("it belongs to another user, and answers only that user and root (you are uid {})", peer.uid);
     let answer = serde_json::to_string(&Failure { error })? + "\n";
@@ -117,7 +120,7 @@ async fn tracer(
     id: u32,
 ) -> anyhow::Result<()> {
     let mut payload = Vec::new();
-    if !has_said_hello(&mut messages, &mut payload).await? {
+    if !has_said_hello(&mut messages, &mut payload, connections, peer).await? {
         return Ok(());
     }
     let hello = Hello::decode(&payload)?;
@@ -136,20 +139,28 @@ async fn tracer(
              daemon's limit of open files",
             peer.uid
         );
-        tracing::warn!("{note}");
+        connections.complaints.warn(peer.uid, &note);
         return Ok(engine.send(Input::Note { run, note }).await?);
     }
+    let moved =
+        engine.guest.as_ref().map_or_else(|| Arc::new(Moved::new()), |guest| Arc::clone(&guest.moved));
+    let possible = Possible::new(Time(hello.started), connections.memory, moved);
     let started = Wchar::from(hello.wchar);
     let session = Session {
         id,
         pid,
         ppid: if pid == hello.pid { hello.ppid } else { cawl_host::parent(pid) },
-        started: Time(hello.started),
+        started: possible.started(),
         wchar: started,
         usage: Some(hello.usage.into()),
         rank: hello.rank,
-        program: text(hello.program),
-        arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
+        program: text(&hello.program[..hello.program.len().min(LONGEST)]),
+        arguments: hello.arguments[..hello.arguments.len().min(LONGEST)]
+            .split(|byte| *byte == 0)
+            .filter(|argument| !argument.is_empty())
+            .take(ARGUMENTS)
+            .map(text)
+            .collect(),
         language: None,
     };
     let uring = Uring::new(run, pid, session.program.clone(), &connections.aside);
@@ -174,6 +185,9 @@ async fn tracer(
         run,
         program: session.program.clone(),
         ring: None,
+        possible,
+        refused: 0,
+        uid: peer.uid,
         uring,
         run_delays: RunDelays::new(pid, session.started, &hello.usage, &connections.run_delays),
         mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
@@ -199,7 +213,12 @@ async fn tracer(
 
 /// Reads the hello into `payload`. False if there is none, or a tracer of another protocol version, which is
 /// refused.
-async fn has_said_hello(messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<bool> {
+async fn has_said_hello(
+    messages: &mut Messages,
+    payload: &mut Vec<u8>,
+    connections: &Connections,
+    peer: Peer,
+) -> anyhow::Result<bool> {
     match messages.next(payload).await {
         Ok(Some(header)) => {
             anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
@@ -209,11 +228,12 @@ async fn has_said_hello(messages: &mut Messages, payload: &mut Vec<u8>) -> anyho
         Err(Broken::Wire(WireError::Version(theirs))) => {
             let refusal = Header { kind: Kind::Refused, len: 0, dropped: 0 }.encode();
             messages.stream.write_all(&refusal).await?;
-            tracing::warn!(
+            let line = format!(
                 "a program with a tracer of protocol version {theirs} was refused, this daemon speaks version {}: \
-                 it runs untraced",
+                 it runs untraced; start it with the cawl-cli of this daemon",
                 cawl_wire::VERSION
             );
+            connections.complaints.warn(peer.uid, &line);
             Ok(false)
         }
         Err(error) => Err(error.into()),
@@ -223,13 +243,14 @@ async fn has_said_hello(messages: &mut Messages, payload: &mut Vec<u8>) -> anyho
 /// Another user's program as a guest; None if it may not be recorded.
 fn admit(peer: Peer, connections: &Connections, run: u64) -> Option<Arc<Guest>> {
     let admitted = connections.guests.admit(peer.uid, connections.traces.has_run(run));
-    if admitted.is_none() && connections.guests.is_news(peer.uid) {
+    if admitted.is_none() {
         let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten().map(|user| user.name);
         let user = user.unwrap_or_else(|| peer.uid.to_string());
-        tracing::warn!(
+        let line = format!(
             "refused a program of another user, {user}, that belongs to no run: it runs untraced; cawld \
              --allow-user {user} would record it"
         );
+        connections.complaints.warn(peer.uid, &line);
     }
     admitted
 }
@@ -244,6 +265,10 @@ struct Tracer<'a> {
     run: u64,
     program: String,
     ring: Option<Ring>,
+    possible: Possible,
+    /// Calls that were not possible.
+    refused: u64,
+    uid: u32,
     uring: Uring<'a>,
     mappings: Mappings<'a>,
     run_delays: RunDelays<'a>,
@@ -338,6 +363,7 @@ impl Tracer<'_> {
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
                 // Calls recorded before the goodbye come before it, and after the delays of their time.
+                goodbye.at = self.possible.moment(Time(goodbye.at)).0;
                 let delays = self.run_delays.look_last(Time(goodbye.at), &goodbye.usage);
                 self.send_run_delays(delays).await?;
                 self.take_from_ring(usize::MAX).await?;
@@ -388,6 +414,16 @@ impl Tracer<'_> {
         if let Some(ticks) = &mut self.ticks {
             ticks.convert(&mut batch);
         }
+        let refused = self.possible.sift(&mut batch);
+        if refused > 0 && self.refused == 0 {
+            self.note(format!(
+                "process {} told of calls that it cannot have made, of other times or of more bytes than could \
+                 be: they are left out, and counted as lost",
+                self.pid
+            ))
+            .await?;
+        }
+        self.refused += refused;
         self.mappings.pass(&mut batch.events);
         self.look_at_run_delays(&batch).await?;
         self.damaged += batch.damaged;
@@ -464,11 +500,11 @@ impl Tracer<'_> {
 
     /// Events lost so far, bounded so that a false number cannot overflow a sum.
     fn lost(&self) -> u64 {
-        self.dropped.min(1 << 48) + self.damaged
+        self.dropped.min(1 << 48) + self.damaged + self.refused
     }
 
     async fn note(&self, note: String) -> anyhow::Result<()> {
-        tracing::warn!("{note}");
+        self.connections.complaints.warn(self.uid, &note);
         Ok(self.engine.send(Input::Note { run: self.run, note }).await?)
     }
 

@@ -30,7 +30,8 @@ struct Line {
 
 impl Line {
     fn at(&self, ticks: u64) -> u64 {
-        let ahead = ticks as i64 - self.from.ticks as i64;
+        // A false reading may be anywhere.
+        let ahead = ticks.wrapping_sub(self.from.ticks) as i64;
         let moved = ahead as f64 * self.slope;
         // Half away from zero, as `round` does it: that would be a call into the C library, twice for each
         // event.
@@ -118,6 +119,19 @@ impl Ticks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_reading_is_taken() {
+        let numbers = [0, 1, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
+        for (ticks, nanos, then) in
+            numbers.iter().flat_map(|a| numbers.iter().flat_map(|b| numbers.iter().map(|c| (*a, *b, *c))))
+        {
+            let first = Anchor { ticks, nanos };
+            Ticks::new([first, Anchor { ticks: ticks / 2, nanos: then }]).nanos(then);
+            Ticks::new([first, first]).nanos(then);
+        }
+    }
+
     use cawl_wire::{Event, Op};
 
     fn anchor(ticks: u64, nanos: u64) -> Anchor {

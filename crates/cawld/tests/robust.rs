@@ -12,7 +12,7 @@ use cawl_client::protocol::RunSpec;
 use cawl_core::Outcome;
 use cawl_kit::LIMIT;
 use cawl_kit::served::{NOBODY, Served, events, hello, message};
-use cawl_wire::{EVENT_LEN, Kind};
+use cawl_wire::{EVENT_LEN, HEADER_LEN, Header, Kind, VERSION};
 use cawld::http::Http;
 use cawld::{Daemon, EngineOptions, socket};
 use proptest::prelude::*;
@@ -311,6 +311,21 @@ fn say(path: &Path, bytes: &[u8]) -> Vec<u8> {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the daemon did not hang up");
     }
     answer
+}
+
+#[test]
+fn a_tracer_of_another_version_is_refused_with_a_word_and_leaves_nothing() {
+    let served = Served::start();
+    for version in [0, VERSION - 1, VERSION + 1, u16::MAX] {
+        let mut said = hello(NOBODY, 0);
+        said[4..6].copy_from_slice(&version.to_le_bytes());
+        said.extend(events(NOBODY, 10, 0));
+        let answer = say(&served.path, &said);
+        let header = Header::decode(answer.first_chunk().expect("a whole header")).unwrap();
+        assert_eq!((answer.len(), header.kind), (HEADER_LEN, Kind::Refused), "version {version}");
+    }
+    let status = served.status();
+    assert_eq!((status.calls, status.clients, status.drops), (0, 0, 0));
 }
 
 /// Bytes of a session: whole messages, some of them damaged or cut.

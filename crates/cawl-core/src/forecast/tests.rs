@@ -82,6 +82,21 @@ fn what_is_below_the_background_limit_stays_dirty_until_it_expires() {
     assert!(clean >= expire && clean <= expire + wakeup + 1.0, "{clean} s");
 }
 
+/// A call at the end of time, as a trace or a client may tell of it: the model's clock goes no further.
+#[test]
+fn at_the_end_of_time_there_is_an_answer() {
+    let mut model = Kernel::new(&profile());
+    soil(&mut model, Time(1_000_000_000));
+    let mut late = cawl_wire::Event::new(cawl_wire::Op::Write);
+    (late.kind, late.dev, late.ino, late.offset, late.returned) =
+        (cawl_wire::FileKind::Regular, 5, 1, 0, 1 << 20);
+    late.start = u64::MAX - 1000;
+    model.step(&late);
+    let end = Scene::new(&model, Time(u64::MAX), 5);
+    assert_eq!(forecast(end, Rate::mb_per_second(100.0)).clean, None);
+    assert!(predict(Scene::new(&model, Time(u64::MAX), 5), &job(1 << 30, 1 << 20)).is_ok());
+}
+
 #[test]
 fn untraced_pages_count_and_are_written_back() {
     let mut model = Kernel::new(&profile());

@@ -52,7 +52,7 @@ use crate::units::{Bytes, Nanos, Rate, Time};
 use again::ReadPages;
 use call::Call;
 use coming::{Reads, describe};
-use constants::Constants;
+use constants::{Constants, MOST_LIMIT};
 use copy::Copies;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
@@ -65,6 +65,9 @@ use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
 const WRITERS: f64 = 64.0;
+
+/// Devices told apart; further ones count as the last of them.
+const DEVICES: usize = 256;
 
 /// The kernel's model of a machine.
 #[derive(Clone, Debug)]
@@ -125,10 +128,11 @@ impl Kernel {
         let kernel = &profile.kernel;
         let page = kernel.page.0.next_power_of_two();
         let hz = f64::from(kernel.hz.max(1));
+        let pages = |bytes: Bytes| (bytes.0 / page).min(MOST_LIMIT) as f64;
         let thresholds = |limits: DirtyLimits| Thresholds {
-            background: (limits.background.0 / page) as f64,
-            hard: (limits.hard.0 / page) as f64,
-            limit: (limits.hard.0 / page) as f64,
+            background: pages(limits.background),
+            hard: pages(limits.hard),
+            limit: pages(limits.hard),
         };
         let mut machine = Machine::new(
             thresholds(kernel.limits),
@@ -215,6 +219,9 @@ impl Kernel {
         let id = self.filesystems.below(dev);
         if let Some(at) = self.machine.devices.iter().position(|d| d.id == id) {
             return at;
+        }
+        if self.machine.devices.len() >= DEVICES {
+            return DEVICES - 1;
         }
         // Constants measured on an overlay serve if those of the device below are not known.
         let is_profiled = |dev: &u64| self.profile.others.iter().any(|other| other.dev == *dev);
@@ -467,9 +474,9 @@ impl CostModel for Kernel {
 
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.limits = limits;
-        let page = self.constants.page;
-        self.machine.global.background = (limits.background.0 / page) as f64;
-        self.machine.global.hard = (limits.hard.0 / page) as f64;
+        let pages = |bytes: Bytes| (bytes.0 / self.constants.page).min(MOST_LIMIT) as f64;
+        self.machine.global.background = pages(limits.background);
+        self.machine.global.hard = pages(limits.hard);
         self.check_interval = check_interval(self.machine.global.hard, self.profile.kernel.cpus);
         let dirty = self.machine.level_now() as f64;
         self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);

@@ -11,6 +11,9 @@
 
 use crate::record::MemoryFacts;
 
+/// More zones than a machine has, and more orders than an allocator.
+const ZONES: usize = 1 << 12;
+const ORDERS: usize = 64;
 /// Time between passes (`PAGE_REPORTING_DELAY`), in seconds.
 const DELAY: f64 = 2.0;
 /// Blocks in a report (`PAGE_REPORTING_CAPACITY`).
@@ -53,7 +56,7 @@ impl FreeMemory {
     /// large blocks are: as they lie on a machine that rests.
     pub(super) fn new(facts: &MemoryFacts, now: f64, doubt: f64) -> FreeMemory {
         let order = facts.order as usize;
-        let zones = facts.zones.iter().map(|zone| {
+        let zones = facts.zones.iter().take(ZONES).map(|zone| {
             let list = |(at, blocks): (usize, &u64)| {
                 let pages = |blocks: u64| blocks as f64 * (1u64 << at.min(32)) as f64;
                 let all = pages(*blocks);
@@ -63,7 +66,7 @@ impl FreeMemory {
                 let cold = if at < order { 0.0 } else { (all - warm).max(0.0) };
                 List { warm, cold, taken: 0.0 }
             };
-            let lists: Vec<List> = zone.free.iter().enumerate().map(list).collect();
+            let lists: Vec<List> = zone.free.iter().enumerate().take(ORDERS).map(list).collect();
             let free = lists.iter().map(|list| list.warm + list.cold).sum();
             Zone { lists, low: zone.low as f64, free }
         });

@@ -5,7 +5,7 @@
 //! killed writer leaves the old file; a failed write is a note in the report.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use cawl_core::{Analysis, HostProfile};
 
-use crate::machine;
 use crate::place::Place;
+use crate::{machine, output};
 
 /// Longest wait for the lock, which is held for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -57,18 +57,7 @@ impl Keeper {
         let Some(profile) = merged(&read(&file)?.unwrap_or_else(|| self.unmeasured())) else {
             return Ok(false);
         };
-        // The lock keeps other writers out; what a killed one left is overwritten.
-        let mut aside = file.as_os_str().to_owned();
-        aside.push(".new");
-        let aside = PathBuf::from(aside);
-        let mode = fs::metadata(&file).map_or(0o666, |meta| meta.mode());
-        let mut options = OpenOptions::new();
-        let written = options.write(true).create(true).truncate(true).mode(mode & 0o777).open(&aside);
-        written
-            .and_then(|mut written| written.write_all(profile.to_toml().as_bytes()))
-            .and_then(|()| fs::rename(&aside, &file))
-            .inspect_err(|_| drop(fs::remove_file(&aside)))
-            .with_context(about)?;
+        output::write(&file, output::FOR_ALL, profile.to_toml()).with_context(about)?;
         Ok(true)
     }
 

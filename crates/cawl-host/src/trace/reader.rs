@@ -18,6 +18,10 @@ const BIRTHS_SINCE: u16 = 2;
 /// The first version in which the pending fields of stream reads are about what was read ahead.
 const READS_AHEAD_SINCE: u16 = 8;
 
+/// Bytes of the records that describe calls (sessions, files, notes, …), unpacked: so many, and so many for
+/// each byte of the file. Their texts are kept, and LZ4 packs up to 255 into one.
+const DESCRIBED: (u64, u64) = (64 << 20, 32);
+
 /// What a reader could not deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
@@ -69,6 +73,9 @@ pub struct TraceReader<R> {
     filled: usize,
     taken: usize,
     next_sequence: u32,
+    /// Bytes of whole blocks as they are stored, and of records that describe calls.
+    stored: u64,
+    described: u64,
     delivered: u64,
     damage: Damage,
     closed: bool,
@@ -123,6 +130,8 @@ impl<R: Read> TraceReader<R> {
             filled: 0,
             taken: 0,
             next_sequence: 0,
+            stored: 0,
+            described: 0,
             delivered: 0,
             damage: Damage::default(),
             closed: false,
@@ -145,8 +154,15 @@ impl<R: Read> TraceReader<R> {
                 let left = rest.len();
                 match entry {
                     Some(Entry::Record(mut record)) => {
+                        let length = (self.filled - left - self.taken) as u64;
                         self.taken = self.filled - left;
                         self.delivered += 1;
+                        if !matches!(record, Record::Event(_) | Record::Sample(_) | Record::RunDelay(_)) {
+                            self.described += length;
+                            if self.described > DESCRIBED.0 + DESCRIBED.1 * self.stored {
+                                return Err(TraceError::Bloated(self.described));
+                            }
+                        }
                         if let Record::Event(event) = &mut record
                             && !self.reads_ahead
                             && event.op == Op::StreamRead
@@ -250,6 +266,7 @@ impl<R: Read> TraceReader<R> {
             return Ok(None);
         }
         self.filled = raw;
+        self.stored += (BLOCK_HEADER_LEN + stored) as u64;
         self.at += BLOCK_HEADER_LEN + stored;
         Ok(Some(sequence))
     }

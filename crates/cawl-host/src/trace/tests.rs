@@ -378,3 +378,29 @@ fn an_old_trace_says_nothing_of_processor_time() {
     assert!(matches!(&records[0], Record::Session(Session { pid: 7, usage: None, rank: None, .. })));
     assert!(matches!(&records[1], Record::End(SessionEnd { at: Time(9), usage: None, .. })));
 }
+
+/// LZ4 makes 250 bytes of one: names that fill memory are no trace.
+#[test]
+fn more_names_than_the_file_s_length_allows_are_refused() {
+    let file = Record::File(FileFacts { path: "x".repeat(4000), ..FileFacts::default() });
+    let mut raw = Vec::new();
+    while raw.len() < 15 << 20 {
+        codec::put(&mut raw, &file);
+    }
+    let blocks = (0..8).map(|sequence| encode_block(&raw, sequence));
+    let bytes = blocks.fold(file_header().to_vec(), |bytes, block| [bytes, block].concat());
+    assert!(bytes.len() < 1 << 20);
+    let mut reader = TraceReader::new(&bytes[..]).unwrap();
+    let mut read = 0;
+    let error = loop {
+        match reader.next_record() {
+            Ok(Some(_)) => read += 4000,
+            Ok(None) => panic!("all of it was read"),
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(error, TraceError::Bloated(_)) && (60 << 20..100 << 20).contains(&read),
+        "{error} {read}"
+    );
+}

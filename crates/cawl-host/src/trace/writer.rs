@@ -15,6 +15,7 @@ use super::{
     BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC,
     TRACE_VERSION, codec,
 };
+use crate::output::{FOR_ITS_OWNER, Output};
 
 pub(super) fn file_header() -> [u8; FILE_HEADER_LEN] {
     let mut header = [0; FILE_HEADER_LEN];
@@ -44,7 +45,8 @@ pub(super) fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
 /// The behaviour at the limit of unwritten bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The writer waits, as an importer can.
+    /// The writer waits, as an importer can. The file gets its name when all of it was written; nothing is
+    /// left of one that could not be.
     Wait,
     /// Calls and samples are left out of the file and counted, so that nothing waits for the disk: the models
     /// and the report have them. A note stands where they are missing, and the closing mark counts them.
@@ -69,6 +71,8 @@ pub struct TraceFile {
     /// Bytes of records handed over and not yet on the disk.
     waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
+    /// The file of a writer that waits.
+    output: Option<Output>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -83,9 +87,15 @@ impl TraceFile {
     /// Creates (or empties) the file at `path`. A new one is for its owner alone: it names the files of
     /// programs.
     pub fn create(path: &Path, when_full: WhenFull) -> io::Result<TraceFile> {
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let whole = when_full == WhenFull::Wait;
+        let output = whole.then(|| Output::create(path, FOR_ITS_OWNER)).transpose()?;
+        let mut file = match &output {
+            Some(output) => output.file().try_clone()?,
+            None => File::options().write(true).create(true).truncate(true).mode(FOR_ITS_OWNER).open(path)?,
+        };
         file.write_all(&file_header())?;
-        TraceFile::start(path, when_full, move |block| append(&mut file, block))
+        let trace = TraceFile::start(path, when_full, move |block| append(&mut file, block))?;
+        Ok(TraceFile { output, ..trace })
     }
 
     /// A trace whose blocks go to `append`, which is called by a thread of its own.
@@ -119,6 +129,7 @@ impl TraceFile {
             blocks: Some(blocks),
             waiting,
             thread: Some(thread),
+            output: None,
             failure,
         })
     }
@@ -181,6 +192,7 @@ impl TraceFile {
         let failure = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let path = self.path.display();
         match &*failure {
+            Some(error) if self.output.is_some() => Some(self.unwritten(error)),
             Some(error) => Some(format!(
                 "the trace {path} ends early: {error}; calls after that point are in the report but not in the file"
             )),
@@ -203,7 +215,17 @@ impl TraceFile {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.failure()
+        match (self.failure(), self.output.take()) {
+            (None, Some(output)) => output.keep().err().map(|error| self.unwritten(&error)),
+            (failure, _) => failure,
+        }
+    }
+
+    fn unwritten(&self, error: &dyn std::fmt::Display) -> String {
+        let path = self.path.display();
+        format!(
+            "cannot write the trace {path}: {error}; nothing is left of it; name another file, or make room"
+        )
     }
 }
 

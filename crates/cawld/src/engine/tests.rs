@@ -105,6 +105,7 @@ fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
         block: 0,
         mode: 0o100_644,
         path: "/f".into(),
+        owner: 0,
     };
     // Two files on an unknown device.
     engine.file(1, &file(u64::MAX));

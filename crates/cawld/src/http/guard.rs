@@ -18,12 +18,15 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use nix::unistd::geteuid;
 use subtle::ConstantTimeEq;
 
-use super::peer;
-
 /// Fewest characters of a token.
 const SHORTEST: usize = 16;
 /// Longest token file, in bytes.
 const LONGEST: u64 = 4096;
+
+/// True for the daemon's own user and root.
+pub(super) fn is_own(user: u32) -> bool {
+    user == 0 || user == geteuid().as_raw()
+}
 
 /// The settings to check against.
 pub struct Guard {
@@ -70,14 +73,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Checks a request. `peer`: the other end; `own`: ours.
-    pub fn check(
-        &self,
-        headers: &HeaderMap,
-        query: &str,
-        peer: SocketAddr,
-        own: SocketAddr,
-    ) -> Result<(), Refusal> {
+    /// Checks a request. `user`: who is at the other end, if that is known.
+    pub fn check(&self, headers: &HeaderMap, query: &str, user: Option<u32>) -> Result<(), Refusal> {
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(token) = &*token {
             let is_right = |shown: &str| bool::from(shown.as_bytes().ct_eq(token.as_bytes()));
@@ -92,8 +89,7 @@ impl Guard {
         if !host.is_some_and(|host| self.is_ours(host)) {
             return Err(OTHER_HOST);
         }
-        let may = |uid: u32| uid == geteuid().as_raw() || uid == 0;
-        if self.open || peer::owner(peer, own).is_some_and(may) { Ok(()) } else { Err(OTHER_USER) }
+        if self.open || user.is_some_and(is_own) { Ok(()) } else { Err(OTHER_USER) }
     }
 
     /// True for a Host header that names this machine.
@@ -134,8 +130,6 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 9);
-
     fn headers(pairs: &[(hyper::header::HeaderName, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
     }
@@ -152,7 +146,7 @@ mod tests {
         let file = token_file("0123456789abcdef+/\n", 0o600);
         let bound = "0.0.0.0:9420".parse().unwrap();
         let guard = Guard::new(bound, Some(file.path().to_owned()), false).unwrap();
-        let check = |pairs: &[_], query: &str| guard.check(&headers(pairs), query, PEER.into(), bound);
+        let check = |pairs: &[_], query: &str| guard.check(&headers(pairs), query, None);
         assert_eq!(check(&[(AUTHORIZATION, "Bearer 0123456789abcdef+/")], ""), Ok(()));
         assert_eq!(check(&[], "a=b&token=0123456789abcdef%2B%2F"), Ok(()));
         for wrong in ["Bearer 0123456789abcdef+", "Bearer ", "0123456789abcdef+/", "Basic 0123456789abcdef+/"]
@@ -184,16 +178,18 @@ mod tests {
     fn names_that_are_not_ours_are_refused() {
         let bound: SocketAddr = "127.0.0.2:9420".parse().unwrap();
         let guard = Guard::new(bound, None, true).unwrap();
-        let check = |host: &'static str| guard.check(&headers(&[(HOST, host)]), "", PEER.into(), bound);
+        let check = |host: &'static str| guard.check(&headers(&[(HOST, host)]), "", None);
         for ours in ["localhost:9420", "LOCALHOST", "127.0.0.1:80", "[::1]:9420", "[::1]", "127.0.0.2"] {
             assert_eq!(check(ours), Ok(()), "{ours}");
         }
         for theirs in ["evil.example", "127.0.0.1.evil.example:9420", "localhost.evil", "", "127.0.0.3"] {
             assert_eq!(check(theirs), Err(OTHER_HOST), "{theirs}");
         }
-        assert_eq!(guard.check(&HeaderMap::new(), "", PEER.into(), bound), Err(OTHER_HOST));
+        assert_eq!(guard.check(&HeaderMap::new(), "", None), Err(OTHER_HOST));
         let closed = Guard::new(bound, None, false).unwrap();
-        let nobody = closed.check(&headers(&[(HOST, "localhost")]), "", PEER.into(), bound);
-        assert_eq!(nobody, Err(OTHER_USER), "nobody is at the other end");
+        let user = |user| closed.check(&headers(&[(HOST, "localhost")]), "", user);
+        assert_eq!(user(None), Err(OTHER_USER), "nobody is at the other end");
+        assert_eq!((user(Some(0)), user(Some(geteuid().as_raw()))), (Ok(()), Ok(())));
+        assert_eq!(user(Some(geteuid().as_raw() + 1)), Err(OTHER_USER));
     }
 }

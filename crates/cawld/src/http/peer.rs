@@ -1,28 +1,40 @@
-//! The user at the other end of a loopback connection, from /proc/net/tcp.
+//! The users at the other ends of loopback connections, from /proc/net/tcp.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// The owner of the socket that is bound to `peer` and connected to `own`. None if there is no such socket on
-/// this machine, or no process holds it.
-pub fn owner(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .find_map(|path| owner_in(&std::fs::read_to_string(path).ok()?, peer, own))
+/// The other end of a connection, and ours.
+pub type Ends = (SocketAddr, SocketAddr);
+
+/// The owner of each socket that is bound to the first address and connected to the second one; nothing of
+/// one that is not on this machine, or that no process holds. The kernel's table is read once for all.
+pub fn owners(connections: &[Ends]) -> BTreeMap<Ends, u32> {
+    let mut owners = BTreeMap::new();
+    for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        if let Ok(text) = std::fs::read_to_string(path) {
+            find(&text, connections, &mut owners);
+        }
+    }
+    owners
 }
 
-fn owner_in(text: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    let (peer, own) = (shown(peer), shown(own));
-    text.lines().skip(1).find_map(|line| {
+fn find(text: &str, connections: &[Ends], owners: &mut BTreeMap<Ends, u32>) {
+    let mut wanted = BTreeMap::new();
+    for ends in connections.iter().filter(|ends| !owners.contains_key(*ends)) {
+        for (peer, own) in shown(ends.0).into_iter().zip(shown(ends.1)) {
+            wanted.insert((peer, own), *ends);
+        }
+    }
+    for line in text.lines().skip(1) {
         // sl local remote state queues timer retransmits uid timeout inode
         let mut words = line.split_ascii_whitespace();
-        let (local, remote) = (words.nth(1)?, words.next()?);
-        if !peer.iter().any(|peer| peer == local) || !own.iter().any(|own| own == remote) {
-            return None;
-        }
-        let uid = words.nth(4)?.parse().ok()?;
+        let (Some(local), Some(remote)) = (words.nth(1), words.next()) else { continue };
+        let Some(ends) = wanted.get(&(local.to_owned(), remote.to_owned())) else { continue };
+        let uid = words.nth(4).and_then(|uid| uid.parse().ok());
         // A socket closed by its process has no inode, and is shown as root's.
-        (words.nth(1)? != "0").then_some(uid)
-    })
+        let has_inode = words.nth(1).is_some_and(|inode| inode != "0");
+        owners.extend(uid.filter(|_| has_inode).map(|uid| (*ends, uid)));
+    }
 }
 
 /// `0100007F:1F90`: words of 32 bits as the processor keeps them, then the port; an IPv4 address also as that
@@ -44,17 +56,20 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn our_own_connection_is_ours() {
+    fn our_own_connections_are_ours() {
         for loopback in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(loopback) else {
-                eprintln!("SKIPPED: our_own_connection_is_ours: no {loopback} here");
+                eprintln!("SKIPPED: our_own_connections_are_ours: no {loopback} here");
                 continue;
             };
             let own = listener.local_addr().unwrap();
-            let client = TcpStream::connect(own).unwrap();
-            let peer = client.local_addr().unwrap();
-            assert_eq!(owner(peer, own), Some(nix::unistd::geteuid().as_raw()), "{loopback}");
-            assert_eq!(owner(own, own), None);
+            let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(own).unwrap()).collect();
+            let mut ends: Vec<Ends> = clients.iter().map(|c| (c.local_addr().unwrap(), own)).collect();
+            ends.push((own, own));
+            let owners = owners(&ends);
+            let me = Some(nix::unistd::geteuid().as_raw());
+            let found: Vec<_> = ends.iter().map(|ends| owners.get(ends).copied()).collect();
+            assert_eq!(found, [me, me, me, None], "{loopback}");
         }
     }
 
@@ -70,10 +85,15 @@ mod tests {
              nonsense\n";
         let own: SocketAddr = "127.0.0.1:9420".parse().unwrap();
         let peer = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        assert_eq!(owner_in(text, peer(40000), own), Some(1000));
-        assert_eq!(owner_in(text, peer(40001), own), None, "closed sockets are shown as root's");
-        assert_eq!(owner_in(text, peer(40002), own), Some(65534), "an IPv4 address in an IPv6 socket");
-        assert_eq!(owner_in(text, peer(40003), own), None);
-        assert_eq!(owner_in(text, own, peer(40000)), None);
+        let owner = |peer, own| {
+            let mut owners = BTreeMap::new();
+            find(text, &[(peer, own)], &mut owners);
+            owners.values().next().copied()
+        };
+        assert_eq!(owner(peer(40000), own), Some(1000));
+        assert_eq!(owner(peer(40001), own), None, "closed sockets are shown as root's");
+        assert_eq!(owner(peer(40002), own), Some(65534), "an IPv4 address in an IPv6 socket");
+        assert_eq!(owner(peer(40003), own), None);
+        assert_eq!(owner(own, peer(40000)), None);
     }
 }

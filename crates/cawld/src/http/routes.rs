@@ -1,6 +1,5 @@
 //! Routes from paths to answers.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,9 +29,8 @@ type Answer = Response<Either<Full<Bytes>, Events>>;
 pub struct Caller {
     pub asker: Asker,
     pub guard: Arc<Guard>,
-    /// The other end, and ours.
-    pub peer: SocketAddr,
-    pub own: SocketAddr,
+    /// The user at the other end, if it is on this machine.
+    pub user: Option<u32>,
     /// Notified when a subscriber does not keep up: the connection is closed then.
     pub too_slow: Arc<Notify>,
 }
@@ -53,7 +51,7 @@ impl From<AskError> for Fault {
     fn from(error: AskError) -> Fault {
         let status = match error {
             AskError::Refused(_) => StatusCode::BAD_REQUEST,
-            AskError::Ending | AskError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            AskError::Ending | AskError::Busy | AskError::Late => StatusCode::SERVICE_UNAVAILABLE,
         };
         Fault::new(status, error.to_string())
     }
@@ -99,7 +97,7 @@ impl Caller {
             _ => {}
         }
         let query = request.uri().query().unwrap_or("");
-        self.check(request.headers(), query).await?;
+        self.check(request.headers(), query)?;
         if path == "/metrics" {
             return self.metrics(request.headers()).await;
         }
@@ -122,12 +120,8 @@ impl Caller {
         Ok(full(JSON, self.asker.answer(question).await? + "\n"))
     }
 
-    async fn check(&self, headers: &HeaderMap, query: &str) -> Result<(), Fault> {
-        let (guard, peer, own) = (Arc::clone(&self.guard), self.peer, self.own);
-        let (headers, query) = (headers.clone(), query.to_owned());
-        // The check may read a long table of the kernel.
-        let checked = tokio::task::spawn_blocking(move || guard.check(&headers, &query, peer, own)).await;
-        let checked = checked.map_err(|_| AskError::Ending)?;
+    fn check(&self, headers: &HeaderMap, query: &str) -> Result<(), Fault> {
+        let checked = self.guard.check(headers, query, self.user);
         checked.map_err(|(status, error)| Fault::new(status, error))
     }
 

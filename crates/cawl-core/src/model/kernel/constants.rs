@@ -5,6 +5,8 @@ use crate::profile::{HostProfile, Measured};
 
 /// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
 pub(super) const MOST_RESIDENT: u64 = 1 << 27;
+/// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
+pub(super) const MOST_LIMIT: u64 = 1 << 28;
 
 /// Constants of the machine in the model's own units: pages and seconds.
 #[derive(Clone, Debug)]

@@ -31,6 +31,8 @@ const PIECE: u64 = 16;
 const FILL: f64 = 0.5;
 /// Pieces of a synchronous copy that are waited for one by one, at most: no trace may take for ever.
 const MOST_WAITS: u64 = 1024;
+/// Most bytes that a call copies (`MAX_RW_COUNT`).
+const MOST_COPIED: u64 = 0x7fff_f000;
 /// A call this many times faster than memory is no copy.
 const TOO_FAST: f64 = 8.0;
 /// Pages from which on a copy says something.
@@ -53,7 +55,9 @@ impl Kernel {
         if bytes == 0 {
             return call.spend_empty_call(self.constants.empty_call);
         }
-        if is_clone(event) || event.op == Op::CopyRange && self.copies.sharing.contains(&event.dev) {
+        // A copy moves no more at a time (`splice_copy_file_range`).
+        let shares = bytes > MOST_COPIED || self.copies.sharing.contains(&event.dev);
+        if is_clone(event) || event.op == Op::CopyRange && shares {
             call.spend_call(self.constants.call);
             return self.share(call.file, offset, bytes);
         }

@@ -367,6 +367,13 @@ impl Kernel {
     /// Dirties pages in no time: for what has no law, or was done before it was told.
     pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) -> Found {
         let page = self.constants.page;
+        // The writer was held back at the limit: what is beyond that, by far, has been written out since.
+        let most = 2 * self.machine.global.hard as u64;
+        let room = most.min(MOST_RESIDENT).saturating_sub(self.machine.level_now());
+        let bytes = bytes.min(room.saturating_mul(page));
+        if bytes == 0 {
+            return Found::default();
+        }
         let last = offset.saturating_add(bytes);
         self.grow(file, offset, last);
         let now = self.machine.now;
