@@ -21,7 +21,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::http::{Guard, Http};
-use crate::{Allowed, Asker, Daemon, EngineOptions, Node, WatchOptions, metrics, socket};
+use crate::socket::{self, SocketFile};
+use crate::{Allowed, Asker, Daemon, EngineOptions, Node, WatchOptions, metrics};
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -35,7 +36,7 @@ const LABELS: usize = 16;
 #[derive(Parser)]
 #[command(name = "cawld", version)]
 struct Args {
-    /// The socket to listen at (default:
+    /// The socket to listen at [default: cawld.sock in the user's folder of sockets]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// As root, record programs of these users too, by name, uid or range of uids; their questions are
@@ -168,7 +169,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         Some(address) => Some(Http::listen(address, args.http_token_file, args.http_open).await?),
         None => None,
     };
-    let (listener, path) = listen(args.socket, !allowed.is_empty())?;
+    let (listener, _socket) = listen(args.socket, !allowed.is_empty())?;
     let watch = args.trace_on.map(|condition| {
         let folder = args.trace_dir.map_or_else(excerpts_folder, Ok)?;
         let (keep, room) = (args.keep, args.trace_room);
@@ -203,15 +204,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tracing::info!("draining");
     service::stopping();
     daemon.stop().await;
-    // Removes the socket; it may be gone already.
-    if let Some(path) = path {
-        drop(std::fs::remove_file(path));
-    }
     Ok(())
 }
 
-/// The socket that systemd passed, else a new one with its path. `to_all`: every user may connect.
-fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, Option<PathBuf>)> {
+/// The socket that systemd passed, else a new one with its file. `to_all`: every user may connect.
+fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, Option<SocketFile>)> {
     let mut passed = listenfd::ListenFd::from_env();
     if passed.len() > 0 {
         let listener = passed.take_unix_listener(0).context("the socket that was passed is of no use")?;
@@ -231,7 +228,7 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
     };
     let listener = if to_all { socket::listen_to_all(&path)? } else { socket::listen(&path)? };
     tracing::info!("listening at {}", path.display());
-    Ok((listener, Some(path)))
+    Ok((listener, Some(SocketFile(path))))
 }
 
 /// The profile, and its keeper; a named file is never written.
