@@ -96,6 +96,25 @@ fn files_pages_and_threads_of_ones_own_are_safe() {
     assert_eq!((&threads["verdict"], &threads["processes"]), (&"one process".into(), &1.into()));
 }
 
+/// What is missing may be what is not safe.
+#[test]
+fn a_trace_without_its_end_is_not_judged() {
+    let (dir, answer) = planted("files");
+    assert_eq!(answer["verdict"], "one process", "{answer:#}");
+    let bytes = fs::read(dir.trace()).expect("a trace");
+    fs::write(dir.trace(), &bytes[..bytes.len() - 1]).expect("it is ours");
+    let trace = dir.trace();
+    let finished = check(&dir, &[trace.to_str().expect("UTF-8")]).code(1);
+    assert!(
+        finished.stdout.contains("not judged: not all of the calls could be read"),
+        "{}",
+        finished.stdout
+    );
+    let told = check(&dir, &["--json", trace.to_str().expect("UTF-8")]).code(1);
+    let answer: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    assert_eq!(answer["verdict"], "not judged");
+}
+
 #[test]
 fn the_same_bytes_and_appended_lines_are_told_as_such() {
     let (_, same) = planted("same");

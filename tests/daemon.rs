@@ -16,6 +16,21 @@ fn start(dir: &Dir, report: &Path, program: &[&str]) -> Running {
     Running::start(command)
 }
 
+/// As one whose trace cannot be written.
+#[test]
+fn a_daemon_that_fails_to_start_leaves_no_socket() {
+    let dir = Dir::new();
+    let notes = dir.work().join("notes.txt");
+    fs::write(&notes, "dear diary").expect("a file");
+    for trace in ["/nowhere/trace", notes.to_str().expect("UTF-8")] {
+        let mut command = dir.command(cawl_kit::built("cawld"));
+        command.arg("--socket").arg(dir.socket()).args(["--trace", trace]);
+        Running::start(command).finish().code(1).says(trace);
+        assert!(!dir.socket().exists(), "{trace}");
+    }
+    assert_eq!(fs::read(&notes).expect("it is there"), b"dear diary");
+}
+
 #[test]
 fn many_programs_at_once_are_kept_apart() {
     let dir = Dir::new();

@@ -202,6 +202,37 @@ fn the_report_does_not_overwrite_the_trace() {
     }
 }
 
+/// Before the program starts, not at its end.
+#[test]
+fn an_output_that_cannot_be_written_is_told_first() {
+    let dir = Dir::new();
+    for name in ["notes.txt", "notes.html", "notes.json"] {
+        fs::write(dir.work().join(name), "dear diary").expect("a file");
+    }
+    for (options, says) in [
+        (["--report", "none/a.html"], "there is no folder none"),
+        (["--report", "notes.txt"], "notes.txt exists and is no report"),
+        (["--report", "notes.html"], "notes.html exists and is no report"),
+        (["--report", "notes.json"], "notes.json exists and is no report"),
+        (["--trace", "notes.txt"], "it exists and is no trace"),
+    ] {
+        let command = dir.cawl(&[&["run"][..], &options, &["--", "touch", "file"]].concat());
+        Running::start(command).finish().code(1).says(says);
+        assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+    }
+    assert_eq!(fs::read(dir.work().join("notes.txt")).expect("a file"), b"dear diary");
+    // What is of the same kind is replaced.
+    for _ in 0..2 {
+        for report in ["r.txt", "r.html", "r.json"] {
+            let command =
+                dir.cawl(&["run", "--trace", "t", "--report", report, "--", "sh", "-c", "echo x > f"]);
+            assert_eq!(Running::start(command).finish().success().stderr, "");
+        }
+    }
+    let page = fs::read_to_string(dir.work().join("r.html")).expect("a page");
+    assert!(page.contains("<title>cawl: sh -c echo x &gt; f</title>"), "the title is what was typed");
+}
+
 #[test]
 fn children_can_be_left_out() {
     let dir = Dir::new();

@@ -156,6 +156,26 @@ fn writes_to_dev_null_are_discards() {
     }
 }
 
+/// It is found long before the end of the trace, of which nothing is known then.
+#[test]
+fn a_call_of_a_long_trace_is_told_without_a_warning() {
+    let dir = Dir::new();
+    let row =
+        |at: u32| format!("{}e-6,write,{},100,0.000002,7,7,/data/file\n", 1_000_000 + at * 10, at * 100);
+    let table: String = (0..50_000).map(row).collect();
+    let table = format!("start_s,op,offset,size,duration_s,pid,tid,path\n{table}");
+    fs::write(dir.work().join("calls.csv"), table).expect("a file");
+    let mut import = dir.cawl(&["import", "--from", "csv", "calls.csv", "-o"]);
+    import.arg(dir.trace());
+    Running::start(import)
+        .finish()
+        .success()
+        .says("50000 calls, 4.768 MiB to 1 file by 1 process image, from");
+    let found = explain(&dir, &["--call", "3"]).success();
+    assert!(found.stdout.contains("began      0.000020 s after the first call"), "{}", found.stdout);
+    assert_eq!(found.stderr, "");
+}
+
 #[test]
 fn calls_are_selected() {
     let dir = Dir::new();
@@ -188,7 +208,26 @@ fn calls_are_selected() {
     explain(&dir, &["--classes", "-1ms"]).code(2).says("`-1ms` is no span of time");
     explain(&dir, &["--classes", "0ms"]).code(2).says("give a time above zero");
     explain(&dir, &["--json", "--report", "a.html"]).code(2);
-    explain(&dir, &["--report", "none/a.html"]).code(1).says("name another file with --report");
+    explain(&dir, &["--report", "none/a.html"]).code(1).says("there is no folder none");
+    // A report in a file is what stdout has.
+    let shown = explain(&dir, &[]).success().stdout;
+    explain(&dir, &["--report", "shown.txt"]).success();
+    assert_eq!(fs::read_to_string(dir.work().join("shown.txt")).expect("a report"), shown);
+    // Times count from the first call of the trace, those of dd from those of sh before it too.
+    let all = explained(&dir, &[]);
+    let of_log = explained(&dir, &["--file", "*/two.log"]);
+    let at = |told: &Value| {
+        let worst = told["worst"].as_array().expect("calls").iter();
+        let last = worst.filter(|call| call["path"].as_str().is_some_and(|path| path.ends_with("two.log")));
+        last.map(|call| (call["call"].as_u64(), call["at_s"].as_f64())).max_by_key(|(number, _)| *number)
+    };
+    let latest = at(&of_log).expect("a call");
+    assert!(latest.1 > Some(0.0), "{of_log:#}");
+    let same = all["worst"].as_array().expect("calls").iter().find(|call| call["call"].as_u64() == latest.0);
+    assert!(same.is_none_or(|call| call["at_s"].as_f64() == latest.1), "{all:#}");
+    fs::write(dir.work().join("run.gz"), [0x1f, 0x8b, 8, 0]).expect("a file");
+    let packed = Running::start(dir.cawl(&["explain", "run.gz"])).finish();
+    packed.code(1).says("is packed by gzip; unpack it first: gunzip -k run.gz");
     fs::write(dir.work().join("empty.trace"), "").expect("a file");
     let empty = Running::start(dir.cawl(&["explain", "empty.trace"])).finish();
     empty.code(1).says("the trace empty.trace is empty");
@@ -196,11 +235,11 @@ fn calls_are_selected() {
     let unwritten = Running::start(unwritten).finish().code(1).says("name another file with --trace");
     assert!(!unwritten.stderr.contains("ReadWritePaths"), "{unwritten:#?}");
     for (option, why) in
-        [("--from", "not a number of seconds"), ("--to", "not a number"), ("--call", "invalid value")]
+        [("--from", "no span of time"), ("--to", "no span of time"), ("--call", "invalid value")]
     {
         explain(&dir, &[option, "-1"]).code(2).says(why);
     }
-    explain(&dir, &["--from", "soon"]).code(2).says("not a number of seconds");
+    explain(&dir, &["--from", "soon"]).code(2).says("no span of time");
     let text = explain(&dir, &["--process", "dd"]).success().stdout;
     assert!(text.contains("selected   calls of process dd;"), "{text}");
     assert!(text.starts_with("cawl ") && text.contains("/one.db\n") && !text.contains("two.log"), "{text}");

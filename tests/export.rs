@@ -418,12 +418,17 @@ fn what_cannot_be_written_leaves_nothing() {
         (trace, "would overwrite the trace"),
     ] {
         for format in FORMATS {
-            export(&dir, Path::new(trace), format, &["-o", output]).code(1).says(says);
+            let code = if output == trace { 2 } else { 1 };
+            export(&dir, Path::new(trace), format, &["-o", output]).code(code).says(says);
         }
     }
     export(&dir, Path::new(trace), "parquet", &["-o", "/dev/null"]).success();
     symlink("target", dir.work().join("link")).expect("a new link");
+    // What is no export stays, an earlier one is replaced.
     fs::write(dir.work().join("target"), "before").expect("a new file");
+    export(&dir, Path::new(trace), "csv", &["-o", "link"]).code(1).says("link exists and is no export");
+    assert_eq!(fs::read_to_string(dir.work().join("target")).expect("a file"), "before");
+    fs::write(dir.work().join("target"), "call,before").expect("it is ours");
     export(&dir, Path::new(trace), "csv", &["-o", "link"]).success();
     assert!(dir.work().join("link").is_symlink());
     assert!(fs::read_to_string(dir.work().join("target")).expect("a file").starts_with("call,start_ns,"));
@@ -434,12 +439,12 @@ fn what_cannot_be_written_leaves_nothing() {
     let (cawl, out) = (cawl.display(), small.join("out"));
     for format in FORMATS {
         let command = format!(
-            "echo before > {0} && {{ {cawl} export {trace} --to {format} -o {0}; echo code $?; cat {0}; ls -A $(dirname {0}); }}",
+            "echo call, before > {0} && {{ {cawl} export {trace} --to {format} -o {0}; echo code $?; cat {0}; ls -A $(dirname {0}); }}",
             out.display()
         );
         let finished =
             small.start(&command).finish().success().says("No space left").says("another file with -o");
-        assert_eq!(finished.stdout, "code 1\nbefore\nout\n", "{format}");
+        assert_eq!(finished.stdout, "code 1\ncall, before\nout\n", "{format}");
     }
 }
 

@@ -58,7 +58,7 @@ fn a_bad_input_is_told_and_leaves_no_trace() {
         assert!(!dir.work().join("out").exists(), "half a trace was left");
     }
     import(&dir, &["csv"], "missing.csv", "out").code(1).says("missing.csv");
-    import(&dir, &["strace", "--flags", "O_SYNC"], "bad.csv", "out").code(1).says("--flags is for csv");
+    import(&dir, &["strace", "--flags", "O_SYNC"], "bad.csv", "out").code(2).says("--flags is for csv");
     import(&dir, &["csv"], "bad.csv", "no/such/folder/out").code(1).says("cannot write the trace");
 }
 
@@ -69,7 +69,7 @@ fn what_was_there_before_is_not_destroyed() {
     fs::write(&input, CSV).expect("a new file");
     symlink("calls.csv", dir.work().join("link")).expect("a new link");
     for output in ["calls.csv", "./calls.csv", "link"] {
-        import(&dir, &["csv"], "calls.csv", output).code(1).says("overwrite its own input");
+        import(&dir, &["csv"], "calls.csv", output).code(2).says("overwrite its own input");
         assert_eq!(fs::read_to_string(&input).expect("it is there"), CSV);
     }
     // A failed import removes its trace, but not a device named as output.

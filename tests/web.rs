@@ -118,7 +118,7 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     has(&found["plan"], "for 2 GiB in 2\u{202f}048 calls, between 16 s and 25 s");
     has(&found["plan"], "15 s (75 %)");
     has(&found["refused"], "A size");
-    assert_eq!(texts(&found["constants"]), ["220 MiB/s"]);
+    assert_eq!(texts(&found["constants"]), ["231 MB/s"]);
     assert_eq!(found["spans"], serde_json::json!([300, 3600, 21600, 86400]));
 
     assert_eq!(texts(&found["themes"]), ["light", "dark"]);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
+use cawl_core::HostProfile;
 use cawl_kit::{Dir, Finished, Running};
 use serde_json::Value;
 
@@ -61,6 +62,10 @@ fn a_changed_trace_is_written_where_that_is_asked_for() {
     let rows = Running::start(csv).finish().success().stdout;
     assert!(rows.contains("/data/app.db") && rows.contains("/var/app.log"), "{rows}");
     whatif(&dir, &["--fsync", "none", "-o", dir.trace().to_str().unwrap()]).code(2).says("overwrite");
+    let notes = dir.path().join("notes.txt");
+    fs::write(&notes, "dear diary").unwrap();
+    whatif(&dir, &["--fsync", "none", "-o", notes.to_str().unwrap()]).code(1).says("exists and is no trace");
+    assert_eq!(fs::read(&notes).unwrap(), b"dear diary");
     whatif(&dir, &["--fsync", "none", "-o", "/nowhere/x"]).code(1).says("/nowhere/x");
     whatif(&dir, &["--fsync", "none", "--each", "-o", to]).code(2).says("cannot be used with");
     assert_eq!(fs::read(dir.trace()).unwrap(), bytes);
@@ -74,7 +79,7 @@ fn the_gain_of_a_change_is_told_with_what_becomes_less_safe() {
     let answer = asked(&dir, &["--fsync", "every=16"]);
     assert_eq!(answer["schema"], 1);
     let (before, after) = (&answer["before"], &answer["after"]);
-    assert_eq!((calls(before, "fsync"), calls(after, "fsync")), (200, 12));
+    assert_eq!((calls(before, "fsync"), calls(after, "fsync")), (200, 13));
     let ratio = number(&answer["ratio"]);
     assert!(
         (ratio * number(&before["total_s"]) / number(&after["total_s"]) - 1.0).abs() < 1e-9,
@@ -93,7 +98,7 @@ fn the_gain_of_a_change_is_told_with_what_becomes_less_safe() {
     assert_eq!(fs::read(dir.trace()).unwrap(), bytes, "the trace stays as it is");
 
     let text = whatif(&dir, &["--fsync", "every=16", "--merge", "64K"]).success().stdout;
-    for part in ["--merge 64K: ", "BEFORE", "less safe", "fsync", "time in calls"] {
+    for part in ["--merge 64K: ", "BEFORE", "less safe", "fsync", "time in calls", "\nothers "] {
         assert!(text.contains(part), "`{part}` is not in {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -133,6 +138,20 @@ fn another_machine_and_its_constants() {
     let constants = answer["sensitivity"].as_array().expect("constants");
     let first = constants[0]["constant"].as_str().expect("a name");
     assert!(first.starts_with("device.") && number(&constants[0]["effect"]) > 0.01, "{answer:#}");
+    // Changes of the machine are told, and start from another machine wherever that stands.
+    let profile = dir.path().join("machine.toml");
+    fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();
+    let (limits, profile) = (["--limits", "64K,128K"], ["--profile", profile.to_str().unwrap()]);
+    let asked_text = whatif(&dir, &limits).success().stdout;
+    assert!(asked_text.contains("--limits 64K,128K: of the machine"), "{asked_text}");
+    let small = ["--fsync", "none", "--no-think"];
+    let [before, after] = [[limits, profile], [profile, limits]].map(|order| {
+        let answer = asked(&dir, &[&small[..], &order.concat()].concat());
+        assert_eq!(answer["changes"][2]["calls"], Value::Null, "{answer:#}");
+        number(&answer["after"]["total_s"])
+    });
+    assert_eq!(before, after);
+    assert!(before > 1.1 * total(&[&small[..], &profile].concat()), "the limits count");
     // A factor that cannot grow.
     let answer = asked(&dir, &["--set", "memory.flush_factor=1", "--sensitivity"]);
     let constants = answer["sensitivity"].as_array().expect("constants");
@@ -163,6 +182,12 @@ fn wrong_changes_are_refused_with_a_remedy() {
         (&["--think", "-1"], "0 or more"),
         (&["--writers", "1000"], "1 to 256"),
         (&["--sync", "maybe"], "on or off"),
+        (&["--no-think", "--on", "*.db"], "of whole programs"),
+        (&["--think", "2", "--on", "*.db"], "of whole programs"),
+        (&["--writers", "2", "--on", "*.db"], "of whole programs"),
+        (&["--set", "device.write=5ms"], "a rate, as 2G"),
+        (&["--ram", "1K"], "64M or more"),
+        (&["--limits", "1G,2G", "--ram", "8G"], "the one or the other"),
     ] {
         whatif(&dir, changes).code(2).says(says);
     }

@@ -48,7 +48,7 @@ impl Stop {
 }
 
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; settings and files are as before")]
+#[error("interrupted; whatever it changed is as before")]
 pub struct Interrupted(i32);
 
 impl Interrupted {

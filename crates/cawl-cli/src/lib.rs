@@ -13,6 +13,7 @@ mod group;
 mod interrupt;
 mod meet;
 mod offline;
+mod outputs;
 mod progress;
 mod regress;
 mod render;
@@ -83,4 +84,9 @@ mod exit {
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
     pub struct Usage(pub String);
+
+    /// That error, unless something holds.
+    pub fn usage(holds: bool, why: impl FnOnce() -> String) -> anyhow::Result<()> {
+        if holds { Ok(()) } else { Err(Usage(why()).into()) }
+    }
 }

@@ -23,6 +23,13 @@ impl Progress {
         Progress(bar.with_style(style))
     }
 
+    /// Work of one part.
+    pub fn of(what: &'static str, expected: Nanos) -> Progress {
+        let mut progress = Progress::new(expected);
+        progress.begin(what);
+        progress
+    }
+
     pub fn begin(&mut self, what: impl Into<Cow<'static, str>>) {
         self.0.set_message(what);
         self.show();

@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use shown::{BOLD, PLAIN, YELLOW};
 pub use shown::{page, shown};
-use wrap::{WIDTH, room, wrapped};
+use wrap::{WIDTH, columns, room, wrapped};
 
 /// Prints a line to stderr. A closed or full stderr must not change the exit code; `eprintln!` would panic.
 pub fn tell(text: impl Display) {
@@ -144,7 +144,7 @@ pub fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
 
 /// A number of things: `1 cause`, `2 causes`.
 pub fn counted(count: u64, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+    format!("{} {one}{}", compact::count(count), if count == 1 { "" } else { "s" })
 }
 
 pub fn time(seconds: f64) -> String {
@@ -181,12 +181,19 @@ pub fn warn_if(text: &str, condition: bool, terminal: bool) -> String {
     warn(text, terminal && condition)
 }
 
-/// The end of a path, at most `width` characters.
+/// The end of a path, at most `width` columns.
 pub fn short(path: &str, width: usize) -> String {
-    let length = path.chars().count();
-    if length <= width {
-        path.to_owned()
-    } else {
-        format!("…{}", path.chars().skip(length - width + 1).collect::<String>())
+    if columns(path) <= width {
+        return path.to_owned();
     }
+    // The dots take one.
+    let mut left = width.saturating_sub(1);
+    let fits = |c: &char| {
+        let wide = wrap::width(*c);
+        let fits = wide <= left;
+        left = left.saturating_sub(wide);
+        fits
+    };
+    let end = path.chars().rev().take_while(fits).map(char::len_utf8).sum::<usize>();
+    format!("…{}", &path[path.len() - end..])
 }

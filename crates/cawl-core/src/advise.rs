@@ -12,7 +12,8 @@ mod words;
 use serde::Serialize;
 
 use crate::limits::DirtyLimits;
-use crate::whatif::{Change, Ledger, Machine, Rewrite};
+use crate::profile::HostProfile;
+use crate::whatif::{Change, Ledger, Machine};
 
 pub use rank::{Advice, Alternative, Sure, rank};
 pub use select::Case;
@@ -121,19 +122,13 @@ pub struct Tried {
 }
 
 impl Candidate {
-    /// The machine that it is tried on: with other limits, if it changes them. A synchronous write commits as
-    /// an fsync does (`ext4_sync_file` for both), so that one in the place of the other costs no less here.
-    pub fn machine(&self, machine: &Machine) -> Machine {
-        let mut machine = machine.clone();
+    /// The machine that it is tried on, as `whatif` has it: with other limits, if it changes them. `measured`:
+    /// its profile without what the trace taught.
+    pub fn machine(&self, machine: &Machine, measured: &HostProfile) -> Machine {
+        let adds_flags = self.changes.iter().any(|change| change.rewrite.adds_flags());
+        let mut machine = if adds_flags { machine.for_new_flags(measured) } else { machine.clone() };
         if let Some(limits) = self.limits {
             (machine.limits, machine.profile.kernel.limits) = (Some(limits), limits);
-        }
-        if self.changes.iter().any(|change| matches!(change.rewrite, Rewrite::Flags(_, true))) {
-            let profile = &mut machine.profile;
-            let others = profile.others.iter_mut().map(|other| &mut other.constants);
-            for device in std::iter::once(&mut profile.device).chain(others) {
-                device.sync_call.value = device.sync_call.value.max(device.fsync.value);
-            }
         }
         machine
     }

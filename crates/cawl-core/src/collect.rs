@@ -45,6 +45,8 @@ const NOTES: usize = 100;
 pub struct Collector {
     profile: ProfileUsed,
     created: Option<u64>,
+    /// The first program with its arguments.
+    command: Option<String>,
     models: Vec<ModelTotals>,
     sessions: Sessions,
     files: FileTable<Vec<FileOpTotals>, FILES>,
@@ -112,7 +114,12 @@ impl Collector {
                 self.profile.age_s = self.created.map(|created| host.wall_clock.saturating_sub(created));
                 self.host = Some((**host).clone());
             }
-            Record::Session(session) => self.sessions.begin(session),
+            Record::Session(session) => {
+                if self.command.is_none() && !session.arguments.is_empty() {
+                    self.command = Some(session.arguments.join(" "));
+                }
+                self.sessions.begin(session);
+            }
             // A process that renames a file need not write to it.
             Record::File(file) if file.renamed && self.files.get(file.file()).is_none() => {}
             Record::File(file) => {
@@ -390,6 +397,7 @@ impl Collector {
             coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced)),
             untraced_bytes: untraced,
             profile: self.profile.clone(),
+            command: self.command.clone(),
             outcome: self.outcome,
             span_s: self.first.map_or(0.0, |first| self.last.since(first).as_seconds()),
             unmodelled: self.unmodelled.clone(),

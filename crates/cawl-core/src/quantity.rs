@@ -47,7 +47,8 @@ pub fn size_above_zero(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A span of time in seconds: `10`, `10s`, `+10s`, `250ms`, `50us`, `1.5m`, `2h`.
+/// A span of time in seconds, where a plain number is known to be that: `10`, `10s`, `+10s`, `250ms`, `50us`,
+/// `1.5m`, `2h`.
 pub fn span(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is no span of time; write it as 10s, 250ms, 5m or 1h");
     let (number, unit) = split(text.strip_prefix('+').unwrap_or(text));
@@ -82,7 +83,7 @@ pub fn duration(text: &str) -> Result<Nanos, String> {
 
 /// An interval in seconds, within the daemon's range.
 pub fn interval(text: &str) -> Result<f64, String> {
-    let seconds = span(text)?;
+    let seconds = span_with_unit(text)?;
     if (0.05..=86_400.0).contains(&seconds) {
         Ok(seconds)
     } else {
@@ -177,11 +178,15 @@ mod tests {
         for text in ["", "s", "-1s", "++1", "1e3", "10 years", "1w", "NaN"] {
             assert!(span(text).is_err(), "{text}");
         }
-        assert_eq!(interval("0.5"), Ok(0.5));
+        assert_eq!((interval("0.5s"), span_with_unit("+10s")), (Ok(0.5), Ok(10.0)));
         assert_eq!(duration("0.2ms"), Ok(Nanos::new(200_000.0)));
         assert_eq!(duration("20µs"), Ok(Nanos::new(20_000.0)));
         for text in ["0s", "7", "-5ms", ""] {
             assert!(duration(text).is_err(), "{text}");
+        }
+        // Seconds, where most would think of milliseconds.
+        for text in ["1", "0.5", "+10"] {
+            assert!(interval(text).unwrap_err().contains("with its unit") && span_with_unit(text).is_err());
         }
         assert!(interval("0").is_err() && interval("10ms").is_err() && interval("2d").is_err());
     }

@@ -48,6 +48,9 @@ pub struct Report {
     pub untraced_bytes: u64,
     /// The profile the models used.
     pub profile: ProfileUsed,
+    /// What was run, as it was typed; of a saved trace, the first program with its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// How the program ended, if this was a run of one.
     pub outcome: Option<Outcome>,
     /// Seconds from the first call's start to the last one's end.

@@ -37,6 +37,26 @@ pub struct Machine {
     pub warm: bool,
 }
 
+impl Machine {
+    /// The machine for calls that get O_DIRECT, O_SYNC or O_DSYNC. A synchronous write commits as an fsync does
+    /// (`ext4_sync_file` for both), so that one in the place of the other costs no less here. And what
+    /// buffered writes taught of the device's rate has the flusher's help in it: without that they go no faster
+    /// than was `measured`.
+    pub fn for_new_flags(&self, measured: &HostProfile) -> Machine {
+        let mut machine = self.clone();
+        let profile = &mut machine.profile;
+        let others = profile.others.iter_mut();
+        let others = others.map(|other| (measured.device_of(other.dev), &mut other.constants));
+        for (measured, device) in std::iter::once((&measured.device, &mut profile.device)).chain(others) {
+            device.sync_call.value = device.sync_call.value.max(device.fsync.value);
+            if device.write.value > measured.write.value {
+                device.write = measured.write;
+            }
+        }
+        machine
+    }
+}
+
 /// A trace that is run through on paper.
 pub struct WhatIf {
     steps: Steps,

@@ -146,7 +146,7 @@ pub enum SkipReason {
     #[error("calls that only read")]
     ReadOnly,
     /// A call that has nothing to do with files.
-    #[error("{0}: not about files")]
+    #[error("{0}: no call that opens, reads, writes or syncs a file")]
     Other(String),
 }
 

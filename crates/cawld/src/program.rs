@@ -24,7 +24,8 @@ use tokio::sync::mpsc;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::http::{Guard, Http};
-use crate::{Allowed, Asker, Daemon, EngineOptions, Node, WatchOptions, metrics, socket};
+use crate::socket::{self, SocketFile};
+use crate::{Allowed, Asker, Daemon, EngineOptions, Node, WatchOptions, metrics};
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -38,7 +39,7 @@ const LABELS: usize = 16;
 #[derive(Parser)]
 #[command(name = "cawld", version)]
 struct Args {
-    /// The socket to listen at (default:
+    /// The socket to listen at [default: cawld.sock in the user's folder of sockets]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// As root, record programs of these users too, by name, uid or range of uids; their questions are
@@ -206,7 +207,7 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
         Some(address) => Some(Http::listen(address, args.http_token_file, args.http_open).await?),
         None => None,
     };
-    let (listener, path) = listen(args.socket, !allowed.is_empty())?;
+    let (listener, socket) = listen(args.socket, !allowed.is_empty())?;
     let watch = args.trace_on.map(|condition| {
         let folder = args.trace_dir.map_or_else(excerpts_folder, Ok)?;
         let (keep, room) = (args.keep, args.trace_room);
@@ -234,16 +235,14 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     }
     tracing::info!("draining");
     service::stopping();
-    // Before all else, whose end may be late. It may be gone already.
-    if let Some(path) = path {
-        drop(std::fs::remove_file(path));
-    }
+    // Before all else, whose end may be late.
+    drop(socket);
     daemon.stop().await;
     Ok(())
 }
 
-/// The socket that systemd passed, else a new one with its path. `to_all`: every user may connect.
-fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, Option<PathBuf>)> {
+/// The socket that systemd passed, else a new one with its file. `to_all`: every user may connect.
+fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, Option<SocketFile>)> {
     let mut passed = listenfd::ListenFd::from_env();
     if passed.len() > 0 {
         let listener = passed.take_unix_listener(0).context("the socket that was passed is of no use")?;
@@ -263,7 +262,7 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
     };
     let listener = if to_all { socket::listen_to_all(&path)? } else { socket::listen(&path)? };
     tracing::info!("listening at {}", path.display());
-    Ok((listener, Some(path)))
+    Ok((listener, Some(SocketFile(path))))
 }
 
 /// The profile, and its keeper; a named file is never written.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream as Blocking;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
@@ -51,6 +51,32 @@ fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
     listener.map_err(|error| Error::new(error.kind(), format!("cannot listen at {name}: {error}")))
 }
 
+/// The file of a socket, removed when dropped: also of a program that failed to start.
+#[derive(Debug)]
+pub struct SocketFile(pub PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // It may be gone already.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+/// Removes the sockets of runs in a folder that were killed, named `cawl-run-PID.sock`: there is no such
+/// process, and nobody listens.
+pub fn sweep(folder: &Path) {
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let pid = name.strip_prefix("cawl-run-").and_then(|rest| rest.strip_suffix(".sock"));
+        let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        let is_dead = !Path::new("/proc").join(pid.to_string()).exists();
+        let is_refused = || Blocking::connect(&path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+        if is_dead && is_refused() {
+            drop(fs::remove_file(&path));
+        }
+    }
+}
+
 /// The process at the other end, as of its connect.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
@@ -88,6 +114,18 @@ mod tests {
         assert_eq!(listen(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(first);
         listen(&path).unwrap();
+        // Those of runs that were killed go, others stay.
+        let of = |name: &str| dir.path().join(name);
+        let own = format!("cawl-run-{}.sock", std::process::id());
+        for name in ["cawl-run-4194999.sock", "cawl-run-x.sock", &own] {
+            drop(listen(&of(name)).unwrap());
+        }
+        let served = listen(&of("cawl-run-4194998.sock")).unwrap();
+        sweep(dir.path());
+        let left = ["cawl-run-4194999.sock", "cawl-run-x.sock", &own, "cawl-run-4194998.sock"];
+        assert_eq!(left.map(|name| of(name).exists()), [false, true, true, true]);
+        drop((served, SocketFile(of("cawl-run-4194998.sock"))));
+        assert!(!of("cawl-run-4194998.sock").exists());
         let plain = dir.path().join("plain");
         fs::write(&plain, "precious").unwrap();
         assert!(listen(&plain).is_err());

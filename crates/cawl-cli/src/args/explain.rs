@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cawl_core::quantity::span;
 use cawl_core::{Glob, ProcessName};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -48,10 +49,4 @@ pub struct ExplainArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
-}
-
-/// Seconds, not negative.
-fn span(text: &str) -> Result<f64, String> {
-    let seconds = text.strip_suffix('s').unwrap_or(text).parse::<f64>();
-    seconds.ok().filter(|s| s.is_finite() && *s >= 0.0).ok_or_else(|| "not a number of seconds".to_owned())
 }

@@ -7,8 +7,8 @@ use cawl_core::Mode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 
-use super::quantity::{interval, size_above_zero, span};
-use super::whatif::ratios;
+use super::quantity::{interval, size_above_zero, span_with_unit};
+use super::whatif::{ram, ratios};
 use crate::render::rows::SORTS;
 
 /// Which daemon to ask.
@@ -128,7 +128,7 @@ pub struct PredictArgs {
     #[arg(long)]
     pub fsync: bool,
     /// Start of the write, from now: +10s; until then the present rates continue
-    #[arg(long, value_name = "+SPAN", default_value = "0s", value_parser = span)]
+    #[arg(long, value_name = "+SPAN", default_value = "0s", value_parser = span_with_unit)]
     pub at: f64,
     /// Device to write to, "major:minor" (default: the one most written to)
     #[arg(long, value_name = "M:N", value_parser = device, conflicts_with = "path")]
@@ -146,7 +146,7 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE", requires = "offline")]
     pub profile: Option<PathBuf>,
     /// Predict for an idle machine with so much memory: the dirty limits are those that the kernel derives
-    #[arg(long, value_name = "SIZE", value_parser = size_above_zero, requires = "offline")]
+    #[arg(long, value_name = "SIZE", value_parser = ram, requires = "offline")]
     pub ram: Option<u64>,
     /// With --ram: dirty_background_ratio and dirty_ratio of that machine, in percent (default: 10,20)
     #[arg(long, value_name = "BACKGROUND,HARD", value_parser = ratios, requires = "ram")]

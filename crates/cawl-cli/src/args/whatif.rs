@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::{Bytes, Change, DirtyLimits, Glob, Nanos, Owner, Rewrite, SyncsKept, quantity};
+use cawl_core::{Bytes, Change, DirtyLimits, Glob, Nanos, Owner, Rewrite, SyncsKept, dirtyable, quantity};
 use cawl_wire::flag;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
@@ -52,6 +52,12 @@ pub struct Given {
 impl Given {
     pub fn changes_calls(&self) -> bool {
         matches!(self.word, Word::Calls(_) | Word::Move(..))
+    }
+
+    /// Threads think and programs are multiplied whatever their files are.
+    fn is_of_files(&self) -> bool {
+        let Word::Calls(Change { rewrite, .. }) = &self.word else { return false };
+        !matches!(rewrite, Rewrite::Think(_) | Rewrite::Writers(..))
     }
 }
 
@@ -153,7 +159,7 @@ const MACHINE: &[Known] = &[
         ratios(text).map(Word::Ratios)
     }),
     Known("ram", Some("SIZE"), "So much memory: with --dirty-ratio, or the trace's ratios", |text| {
-        Ok(Word::Ram(size_above_zero(text)?))
+        ram(text).map(Word::Ram)
     }),
     Known("expire", Some("TIME"), "Age at which dirty data are written back", |text| {
         set_time("expire", text)
@@ -225,6 +231,15 @@ pub fn limits(text: &str) -> Result<DirtyLimits, String> {
     is_ordered.then_some(limits).ok_or_else(|| "the background limit must be below the hard limit".to_owned())
 }
 
+/// Memory of a machine, in bytes: so much that some of it can be dirty.
+pub fn ram(text: &str) -> Result<u64, String> {
+    let bytes = size_above_zero(text)?;
+    let DirtyLimits { background, hard } =
+        DirtyLimits::of(DirtyLimits::DEFAULT_RATIOS, dirtyable(Bytes(bytes)));
+    let has_room = background < hard;
+    has_room.then_some(bytes).ok_or_else(|| "no Linux runs in so little memory; give 64M or more".to_owned())
+}
+
 /// Two percentages, of the background limit and the hard one, as fractions.
 pub fn ratios(text: &str) -> Result<[f64; 2], String> {
     let (background, hard) = pair(text)?;
@@ -284,13 +299,15 @@ impl FromArgMatches for Changes {
                 changes.push(given);
                 continue;
             };
-            match changes.last_mut() {
+            let last = changes.last_mut().filter(|last| last.is_of_files());
+            match last {
                 Some(Given { text, word: Word::Calls(Change { on: on @ None, .. }) }) => {
                     *on = Some(glob.clone());
                     text.extend([" ", &given.text]);
                 }
                 _ => {
-                    let why = "--on limits the change of the program before it: --fsync none --on '*.log'";
+                    let why = "--on limits the change of files' calls before it, as in --fsync none --on '*.log'; \
+                               --think, --no-think and --writers are of whole programs\n";
                     return Err(clap::Error::raw(ErrorKind::ArgumentConflict, why));
                 }
             }

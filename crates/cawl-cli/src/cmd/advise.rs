@@ -1,6 +1,5 @@
 //! `advise`: the changes that are worth it, of a trace or of what a daemon records.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -15,21 +14,17 @@ use cawl_core::{
     Analysis, AnalysisOptions, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts,
 };
 
-use super::on_paper::{Scenario, learning, run_all};
+use super::on_paper::{Scenario, a_run, learning, run_all, watched};
 use super::saved::SavedTrace;
 use crate::args::{AdviseArgs, ModelArgs};
 use crate::progress::Progress;
 use crate::render::advise::Answer;
 use crate::{exit, render};
 
-/// Time to read a byte of a trace: for the progress only, until it was read once.
-const A_BYTE: Nanos = Nanos::new(100.0);
 /// The state folder of cawld's service.
 const SERVICE: &str = "/var/lib/cawl";
 /// Interval of the progress while a daemon records.
 const TICK: Duration = Duration::from_millis(100);
-/// Records between two looks at the progress.
-const SHOWN: u64 = 1 << 16;
 
 pub fn advise(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let Some(trace) = &args.trace else { return of_daemon(args) };
@@ -75,24 +70,25 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let open = || SavedTrace::open(path, &ModelArgs::default());
     let mut trace = open()?;
     let begun = Instant::now();
-    let expected = A_BYTE * fs::metadata(path).map_or(0, |meta| meta.len()) as f64;
-    let seen = look(&mut trace, args, expected)?;
+    let seen = look(&mut trace, args, a_run(path))?;
     let Seen { report, profile, warm, facts, left_out } = &seen;
     if !left_out {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
     }
     let machine = Machine { profile: profile.clone(), limits: None, warm: *warm };
-    let a_run = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
+    let once = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
-        let expected = a_run * scenarios.len() as f64;
+        let expected = once * scenarios.len() as f64;
         let mut trace = open()?;
         let whatifs = scenarios.iter().map(|one| one.begin(facts)).collect();
         run_all(watched(expected, "trying changes", first(trace.records(), args.calls)), whatifs)
     };
     let case = Case::new(report, profile);
     let mut candidates = case.candidates();
-    let scenario =
-        |one: &Candidate| Scenario { machine: one.machine(&machine), changes: one.changes.clone() };
+    let scenario = |one: &Candidate| Scenario {
+        machine: one.machine(&machine, &trace.profile),
+        changes: one.changes.clone(),
+    };
     let unchanged = Scenario { machine: machine.clone(), changes: Vec::new() };
     let scenarios = std::iter::once(unchanged).chain(candidates.iter().map(scenario));
     let (ledgers, observed) = run(scenarios.collect())?;
@@ -117,7 +113,8 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let explain = report.explain.as_ref().context("the report has no causes")?;
     let observed = Nanos::seconds(observed);
     let advice = rank(&before, observed, profile, &tried);
-    let mut answer = Answer::new(explain, &before, observed, advice, tried.len() as u64);
+    let least = tried.iter().map(|one| one.after.total).fold(before.total, Nanos::min);
+    let mut answer = Answer::new(explain, &before, observed, advice, (tried.len() as u64, least));
     answer.first_calls = args.calls.filter(|_| *left_out);
     answer.recorded_s = recorded;
     answer.notes.extend(stragglers(explain));
@@ -166,23 +163,6 @@ fn first(
     records.take_while(move |record| {
         calls += u64::from(matches!(record, Ok(Record::Event(_))));
         most.is_none_or(|most| calls <= most)
-    })
-}
-
-/// The same records, while a line tells of the pass through them.
-fn watched<R>(
-    expected: Nanos,
-    what: &'static str,
-    records: impl Iterator<Item = R> + Send,
-) -> impl Iterator<Item = R> + Send {
-    let mut progress = Progress::new(expected);
-    progress.begin(what);
-    let mut count: u64 = 0;
-    records.inspect(move |_| {
-        count += 1;
-        if count.is_multiple_of(SHOWN) {
-            progress.show();
-        }
     })
 }
 

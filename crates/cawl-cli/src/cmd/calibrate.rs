@@ -17,7 +17,7 @@ use nix::unistd::getppid;
 use super::{read_profile, save, stored_profile};
 use crate::args::CalibrateArgs;
 use crate::calibrate::{self, Effort, Options};
-use crate::{exit, interrupt, render};
+use crate::{exit, interrupt, outputs, render};
 
 /// Calibrates, or checks a profile.
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
@@ -56,6 +56,9 @@ fn profile_file(args: &CalibrateArgs) -> anyhow::Result<PathBuf> {
 fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
     let mut options = options(args);
     let file = profile_file(args)?;
+    if args.output.is_some() {
+        outputs::check(&file, &outputs::PROFILE)?;
+    }
     if args.brief {
         options.known = read_profile(&file).ok();
     }

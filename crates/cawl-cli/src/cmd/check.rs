@@ -39,9 +39,14 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut sharing = Sharing::new(by_path);
     merge(&mut sources, |trace, record| sharing.take(trace, record))?;
     let report = sharing.report();
-    let is_safe = report.verdict != Verdict::NotSafe;
     let traces = sources.into_iter().map(Source::told).collect();
-    let answer = Answer { report, files_by: if by_path { "path" } else { "identity" }, traces };
+    let mut answer = Answer { report, files_by: if by_path { "path" } else { "identity" }, traces };
+    let is_whole = answer.is_whole();
+    // What is missing may be what is not safe.
+    if !is_whole && answer.report.verdict != Verdict::NotSafe {
+        answer.report.verdict = Verdict::NotJudged;
+    }
+    let is_safe = is_whole && answer.report.verdict != Verdict::NotSafe;
     let printed = render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))?;
     Ok(if is_safe { printed } else { ExitCode::from(exit::FAILED) })
 }

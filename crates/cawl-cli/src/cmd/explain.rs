@@ -13,13 +13,14 @@ use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ExplainArgs;
 use crate::render::one_call::{CallRow, OneCall, Part};
-use crate::{exit, render};
+use crate::{exit, outputs, render};
 
 /// Calls of the same thread that are shown before one and after it.
 const BESIDE: usize = 3;
 
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.trace), args.report.as_deref())?;
+    args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
     let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
     let mut options = trace.options(&args.model, &args.mode, default)?;
@@ -40,7 +41,10 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         },
     )?;
     if let Some(wanted) = wanted {
-        trace.reader.damage().describe().into_iter().for_each(render::tell);
+        // Of a trace that was not read to its end it is not known.
+        if wanted.is_open() {
+            trace.reader.damage().describe().into_iter().for_each(render::tell);
+        }
         let call = wanted.found()?;
         return render::answer(args.json, &call, |terminal| Ok(call.text(terminal)));
     }
@@ -55,7 +59,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         bail!("no call was selected; `cawl-cli replay --calls` lists the trace's calls, files and processes");
     }
     if let Some(path) = &args.report {
-        render::file::write(&report, args.long, path)?;
+        render::file::write(&report, path, |terminal| {
+            render::explain::explained(&report, args.long, terminal)
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     let answer = Answer { explain, selection: report.selection.as_ref(), damage: damage.as_deref() };
@@ -130,7 +136,7 @@ impl Wanted {
             if (found.pid, found.tid) == thread {
                 found.after.push(row);
             }
-            return found.after.len() < BESIDE;
+            return self.is_open();
         }
         if self.calls == self.number {
             let before = self.latest.remove(&thread).unwrap_or_default().into();
@@ -168,6 +174,11 @@ impl Wanted {
         true
     }
 
+    /// There is more to look for.
+    fn is_open(&self) -> bool {
+        self.found.as_ref().is_none_or(|found| found.after.len() < BESIDE)
+    }
+
     fn row(&self, event: &Event, shown: Shown<'_>) -> CallRow {
         let predicted = shown.predictions.first().copied().flatten();
         CallRow {
@@ -183,9 +194,9 @@ impl Wanted {
     }
 
     fn found(self) -> anyhow::Result<OneCall> {
-        let calls = self.calls;
+        let calls = render::counted(self.calls, "call");
         self.found.with_context(|| {
-            format!("there is no call {}: the trace has {calls} calls, counted from 1", self.number)
+            format!("there is no call {}: the trace has {calls}, counted from 1", self.number)
         })
     }
 }

@@ -7,19 +7,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use cawl_core::{Analysis, Bytes, Mode, Record, Report, Shown};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 use tempfile::NamedTempFile;
 
 use super::are_same;
+use super::on_paper::{SHOWN, a_run};
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::{ExportFormat, TraceExportArgs};
 use crate::export::{About, Call, Exporter, exporter};
 use crate::interrupt::{Interrupted, guard};
-use crate::{exit, render};
+use crate::progress::Progress;
+use crate::{exit, outputs, render};
+
+/// What an export takes of the time of a run on paper, for the progress: it also predicts and writes.
+const PART: f64 = 1.5;
 
 pub fn export(args: &TraceExportArgs) -> anyhow::Result<ExitCode> {
     guard(|signal| run(args, &signal))
@@ -38,7 +43,9 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         let about = About { models: analysis.models(), options: &options, profile, host };
         let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), ..Names::default() };
-        let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, signal)?;
+        // Lines of the output and of the progress would mix.
+        let progress = (!names.shown).then(|| Progress::of("exporting", a_run(&args.file) * PART));
+        let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, progress, signal)?;
         let report = analysis.report();
         let damage = trace.reader.damage().describe();
         let notes = notes(&report, damage.as_ref());
@@ -55,7 +62,11 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     let name = target.keep()?;
     if let Some(name) = name {
         let Report { calls, bytes, .. } = report;
-        render::tell(format_args!("{calls} calls, {} written, are now in {name}", Bytes(bytes)));
+        render::tell(format_args!(
+            "{}, {} written, are now in {name}",
+            render::counted(calls, "call"),
+            Bytes(bytes)
+        ));
     }
     let colour = io::stderr().is_terminal();
     for note in notes {
@@ -75,9 +86,10 @@ fn calls(
     analysis: &mut Analysis,
     exporter: &mut dyn Exporter,
     mut names: Names,
+    mut progress: Option<Progress>,
     signal: &AtomicUsize,
 ) -> io::Result<anyhow::Result<()>> {
-    let mut result = Ok(());
+    let (mut result, mut count) = (Ok(()), 0_u64);
     let taken = take_all(
         analysis,
         |records, most| trace.read(records, most),
@@ -97,6 +109,10 @@ fn calls(
                 Record::Event(event) => exporter.call(&names.call(event, shown)),
                 _ => Ok(()),
             };
+            count += 1;
+            if count.is_multiple_of(SHOWN) {
+                progress.iter_mut().for_each(Progress::show);
+            }
             result.is_ok() && signal.load(Ordering::Relaxed) == 0
         },
     );
@@ -155,17 +171,15 @@ impl Target {
     fn open(args: &TraceExportArgs) -> anyhow::Result<Target> {
         let Some(path) = &args.output else {
             let is_binary = matches!(args.to, ExportFormat::Perfetto | ExportFormat::Parquet);
-            ensure!(
-                !is_binary || !io::stdout().is_terminal(),
-                "this format is not for terminals; name a file with -o, or a pipe"
-            );
+            exit::usage(!is_binary || !io::stdout().is_terminal(), || {
+                "this format is not for terminals; name a file with -o, or a pipe".to_owned()
+            })?;
             return Ok(Target::Stdout);
         };
-        ensure!(
-            !are_same(&args.file, path),
-            "the export would overwrite the trace {}; name another file with -o",
-            path.display()
-        );
+        exit::usage(!are_same(&args.file, path), || {
+            format!("the export would overwrite the trace {}; name another file with -o", path.display())
+        })?;
+        outputs::check(path, &outputs::EXPORT)?;
         // The file that a link leads to is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.clone());
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {

@@ -6,9 +6,11 @@ use anyhow::Context;
 
 use super::recordings;
 use crate::args::FitArgs;
+use crate::outputs;
 use crate::render::{shown, tell};
 
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
+    outputs::check(&args.output, &outputs::PROFILE)?;
     let runs = recordings::traced(&args.dir, recordings::read(&args.dir, &args.runs, &[])?)?;
     let mut profile =
         cawl_core::fit(&runs).with_context(|| format!("cannot fit a profile to {}", args.dir.display()))?;

@@ -13,19 +13,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{are_same, unpacked};
 use crate::args::{Format, ImportArgs};
-use crate::render;
+use crate::{exit, render};
 
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let about = || format!("cannot import {}", args.input.display());
-    anyhow::ensure!(
-        args.flags.is_none() || matches!(args.from, Format::Csv),
-        "--flags is for csv only: strace output tells the flags of each file; leave it out"
-    );
-    anyhow::ensure!(
-        !are_same(&args.input, &args.output),
-        "the trace would overwrite its own input {}; name another file with -o",
-        args.input.display()
-    );
+    exit::usage(args.flags.is_none() || matches!(args.from, Format::Csv), || {
+        "--flags is for csv only: strace output tells the flags of each file; leave it out".to_owned()
+    })?;
+    exit::usage(!are_same(&args.input, &args.output), || {
+        let input = args.input.display();
+        format!("the trace would overwrite its own input {input}; name another file with -o")
+    })?;
     let mut input = open(&args.input).with_context(about)?;
     let mut importer: Box<dyn Importer> = match args.from {
         Format::Csv => {
@@ -85,10 +83,15 @@ fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
 }
 
 fn tell(summary: &ImportSummary, output: &Path) {
+    let counted = render::counted;
     let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
     render::tell(format_args!(
-        "{calls} calls, {} to {files} files by {sessions} process images, from {lines} lines, are now in {}",
+        "{}, {} to {} by {}, from {}, are now in {}",
+        counted(*calls, "call"),
         Bytes(*bytes),
+        counted(*files, "file"),
+        counted(*sessions, "process image"),
+        counted(*lines, "line"),
         output.display()
     ));
     if summary.out_of_order > 0 {
@@ -98,7 +101,8 @@ fn tell(summary: &ImportSummary, output: &Path) {
     for skipped in &summary.skipped {
         let what =
             if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
-        let text = format!("{what}: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
+        let lines = counted(skipped.lines, "line");
+        let text = format!("{what}: {lines} (first: {}): {}", skipped.first, skipped.reason);
         render::tell(render::warn_if(&text, skipped.reason.is_loss(), colour));
     }
 }

@@ -1,15 +1,23 @@
 //! Scenarios on paper: the calls of a trace, changed, on a machine, changed.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use cawl_core::{
-    AnalysisOptions, Change, Class, Ledger, Machine, Mode, Record, TraceFacts, WhatIf, build, classify,
+    AnalysisOptions, Change, Class, Ledger, Machine, Mode, Nanos, Record, TraceFacts, WhatIf, build, classify,
 };
+
+use crate::progress::Progress;
 
 /// The model that calls are run through on paper.
 const MODEL: &str = "kernel";
+/// Time to read a byte of a trace: for the progress only.
+const A_BYTE: Nanos = Nanos::new(100.0);
+/// Records between two looks at the progress.
+pub const SHOWN: u64 = 1 << 16;
 /// Records of a batch.
 const BATCH: usize = 2048;
 /// Most batches in a channel.
@@ -48,6 +56,27 @@ fn observed_s(record: &Record) -> f64 {
         Record::Event(event) if classify(event) == Class::Cost => event.duration as f64 / 1e9,
         _ => 0.0,
     }
+}
+
+/// How long a run of a trace takes, by the bytes of its file: for the progress only.
+pub fn a_run(trace: &Path) -> Nanos {
+    A_BYTE * fs::metadata(trace).map_or(0, |meta| meta.len()) as f64
+}
+
+/// The same records, while a line tells of the pass through them.
+pub fn watched<R>(
+    expected: Nanos,
+    what: &'static str,
+    records: impl Iterator<Item = R> + Send,
+) -> impl Iterator<Item = R> + Send {
+    let mut progress = Progress::of(what, expected);
+    let mut count: u64 = 0;
+    records.inspect(move |_| {
+        count += 1;
+        if count.is_multiple_of(SHOWN) {
+            progress.show();
+        }
+    })
 }
 
 /// Runs all of them through records, on as many threads as there are processors; also what the calls took in

@@ -5,21 +5,22 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cawl_core::RecordedRun;
 use cawl_import::{Suite, recorded_run, with_tracepoints};
 
 use super::unpacked;
+use crate::exit;
 
 /// Reads the named runs of a folder (all if none are named) except those to leave out.
 pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result<Vec<RecordedRun>> {
     let suite = Suite::parse(&text(&dir.join("suite.json"))?)
         .with_context(|| format!("cannot use {}", dir.join("suite.json").display()))?;
     for name in named.iter().chain(left_out) {
-        if !suite.runs.contains_key(name) {
+        exit::usage(suite.runs.contains_key(name), || {
             let known: Vec<&str> = suite.runs.keys().map(String::as_str).collect();
-            bail!("{} has no run `{name}`; its runs are {}", dir.display(), known.join(", "));
-        }
+            format!("{} has no run `{name}`; its runs are {}", dir.display(), known.join(", "))
+        })?;
     }
     let wanted = |name: &String| (named.is_empty() || named.contains(name)) && !left_out.contains(name);
     let mut runs = Vec::new();
@@ -29,9 +30,7 @@ pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result
         let run = recorded_run(&name, args, &csv, &dirty);
         runs.push(run.with_context(|| format!("cannot use the recordings in {}", dir.display()))?);
     }
-    if runs.is_empty() {
-        bail!("--runs and --exclude leave no run of {}", dir.display());
-    }
+    exit::usage(!runs.is_empty(), || format!("--runs and --exclude leave no run of {}", dir.display()))?;
     Ok(runs)
 }
 

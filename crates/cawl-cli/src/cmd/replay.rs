@@ -10,11 +10,12 @@ use super::apart;
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ReplayArgs;
-use crate::render;
 use crate::render::calls::CallPrinter;
+use crate::{outputs, render};
 
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.file), args.report.as_deref())?;
+    args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.file, &args.model)?;
     let default = Unspecified { live: false, mode: Mode::OpenLoop, models: Vec::new() };
     let mut options = trace.options(&args.model, &args.mode, default)?;
@@ -48,7 +49,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     let report = analysis.report();
     if let Some(path) = &args.report {
-        render::file::write(&report, args.long, path)?;
+        render::file::write(&report, path, |terminal| render::explain::report(&report, args.long, terminal))?;
         return render::printed(result.and_then(|()| out.flush()));
     }
     result = result.and_then(|()| match (args.json, args.calls) {

@@ -15,7 +15,8 @@ use cawl_core::{GroupBounds, HostProfile, MODELS, Outcome, Report};
 use cawl_host::inspect::{self, Verdict};
 use cawl_host::place::Place;
 use cawl_host::profiles::{Chosen, Keeper};
-use cawld::{Daemon, EngineOptions, socket};
+use cawld::socket::{self, SocketFile};
+use cawld::{Daemon, EngineOptions};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, geteuid};
@@ -29,7 +30,7 @@ use crate::descendants::Family;
 use crate::interrupt::Stop;
 use crate::meet::Devices;
 use crate::start::Filters;
-use crate::{exit, group, render, start, tracer};
+use crate::{exit, group, outputs, render, start, tracer};
 
 /// Time limit for the report: the daemon first reads all calls that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
@@ -56,6 +57,7 @@ enum Ended {
 
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     apart(args.trace.as_deref(), args.report.as_deref())?;
+    args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let library = tracer::install()?;
     let mut spec = spec(args)?;
     let path = inspect::find(&args.command[0]);
@@ -121,7 +123,9 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has ended, so this does not block. An error means that it was already reaped.
     let _ = waitpid(pid, None);
     // The program has run, so its exit code is returned even when the report fails.
-    let delivered = report.and_then(|report| {
+    let delivered = report.and_then(|mut report| {
+        let typed: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+        report.command = Some(typed.join(" "));
         // A report that cannot be written to its file goes to stderr.
         deliver(&report, args.report.as_deref(), args.long)
             .inspect_err(|_| drop(deliver(&report, None, args.long)))
@@ -199,8 +203,8 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
 }
 
 struct Backend {
-    /// The daemon inside this process; None if one was named by --socket.
-    inside: Option<Daemon>,
+    /// The daemon inside this process with its socket; None if one was named by --socket.
+    inside: Option<(Daemon, SocketFile)>,
     path: PathBuf,
     run: u64,
 }
@@ -220,15 +224,16 @@ impl Backend {
             return Ok(Backend { inside: None, path, run });
         }
         let (path, listener) = listen(notes)?;
+        let socket = SocketFile(path.clone());
         let daemon = Daemon::start(listener, EngineOptions { keeper, ..EngineOptions::new(profile) })?;
-        let run = daemon.begin_run(spec).await.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
-        Ok(Backend { inside: Some(daemon), path, run })
+        let run = daemon.begin_run(spec).await?;
+        Ok(Backend { inside: Some((daemon, socket)), path, run })
     }
 
     /// The run's processes that are still running, as far as the daemon knows, after it has read all
     /// messages.
     async fn running(&self) -> anyhow::Result<Vec<RunProcess>> {
-        if let Some(daemon) = &self.inside {
+        if let Some((daemon, _)) = &self.inside {
             return daemon.running(self.run).await;
         }
         let (path, request) = (self.path.clone(), Request::Running { run: self.run });
@@ -244,13 +249,11 @@ impl Backend {
             given_up.asked().await;
         };
         let Backend { inside, path, run } = self;
-        if let Some(daemon) = inside {
-            let report = tokio::select! {
+        if let Some((daemon, _socket)) = inside {
+            return tokio::select! {
                 report = daemon.end_run(run, end, stop.asked()) => report,
                 () = given_up => Err(anyhow!(GIVEN_UP)),
             };
-            drop(std::fs::remove_file(&path));
-            return report;
         }
         let ask = |now: bool| {
             let (path, request) = (path.clone(), Request::EndRun { run, now, end: end.clone() });
@@ -274,8 +277,8 @@ impl Backend {
 
     /// Ends the run of a program that did not start; there is no report.
     async fn abandon(self) {
-        if let Some(daemon) = self.inside {
-            drop(std::fs::remove_file(&self.path));
+        if let Some((daemon, socket)) = self.inside {
+            drop(socket);
             return daemon.stop().await;
         }
         let request = Request::EndRun { run: self.run, now: false, end: RunEnd::default() };
@@ -291,6 +294,7 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
         let shared = Path::new(address::SHARED);
         match address::shared_directory(shared) {
             Ok(()) => {
+                socket::sweep(shared);
                 let path = shared.join(name);
                 let listener = socket::listen_to_all(&path)?;
                 return Ok((path, listener));
@@ -301,8 +305,9 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
         }
     }
     let path = address::private_directory()
-        .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
-        .join(name);
+        .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?;
+    socket::sweep(&path);
+    let path = path.join(name);
     let listener = socket::listen(&path)?;
     Ok((path, listener))
 }
@@ -435,12 +440,13 @@ fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
 }
 
 fn deliver(report: &Report, file: Option<&Path>, long: bool) -> anyhow::Result<()> {
+    let text = |terminal| render::explain::report(report, long, terminal);
     let Some(path) = file else {
         let terminal = std::io::stderr().is_terminal();
-        render::draw(&render::page(&render::explain::report(report, long, terminal), terminal));
+        render::draw(&render::page(&text(terminal), terminal));
         return Ok(());
     };
-    render::file::write(report, long, path)
+    render::file::write(report, path, text)
 }
 
 /// Ends this process by the signal that ended the program, so that the parent sees the same status.

@@ -1,7 +1,7 @@
 //! A saved trace, and the analysis that a command does of it.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -33,6 +33,10 @@ impl SavedTrace {
                 "the trace {} is empty: what was to write it has not begun, or had no room",
                 path.display()
             );
+        }
+        if let Some((tool, unpack)) = packed(path) {
+            let path = path.display();
+            bail!("the trace {path} is packed by {tool}; unpack it first: {unpack} {path}");
         }
         let mut reader = TraceReader::open(path).with_context(about)?;
         // The profile comes before the first call; earlier records are kept in `head`.
@@ -125,6 +129,19 @@ pub struct Unspecified {
     pub mode: Mode,
     /// And these models; all, if empty.
     pub models: Vec<String>,
+}
+
+/// What packed a file, and how to unpack it.
+fn packed(path: &Path) -> Option<(&'static str, &'static str)> {
+    const PACKERS: [(&[u8], &str, &str); 3] = [
+        (&[0x1f, 0x8b], "gzip", "gunzip -k"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "unzstd"),
+        (&[0xfd, b'7', b'z', b'X', b'Z'], "xz", "unxz -k"),
+    ];
+    let mut head = Vec::new();
+    File::open(path).and_then(|file| file.take(8).read_to_end(&mut head)).ok()?;
+    let found = PACKERS.iter().find(|(magic, ..)| head.starts_with(magic));
+    found.map(|(_, tool, unpack)| (*tool, *unpack))
 }
 
 /// What to say when it cannot be read.

@@ -13,7 +13,7 @@ use cawl_host::inspect;
 use serde::Serialize;
 
 use crate::args::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
-use crate::{render, tracer};
+use crate::{exit, render, tracer};
 
 mod unit;
 use unit::Unit;
@@ -36,7 +36,9 @@ pub fn service(args: &ServiceArgs) -> anyhow::Result<ExitCode> {
 
 fn enable(args: &EnableArgs) -> anyhow::Result<ExitCode> {
     let (root, name) = (&args.root.root, unit::name(&args.unit)?);
-    ensure!(args.socket.is_absolute(), "the socket's path must be absolute, since services start elsewhere");
+    exit::usage(args.socket.is_absolute(), || {
+        "the socket's path must be absolute, since services start elsewhere".to_owned()
+    })?;
     let unit = Unit::read(root, &name, is_booted(root))?;
     let library = if args.print { tracer::lasting_path(root)? } else { tracer::install_lasting(root)? };
     let text = drop_in(&unit, &library, &args.socket)?;

@@ -19,7 +19,7 @@ use super::{profile_of, read_profile};
 use crate::args::TuneArgs;
 use crate::progress::Progress;
 use crate::render::tune::{Answer, csv, picture};
-use crate::{exit, interrupt, render};
+use crate::{exit, interrupt, outputs, render};
 
 /// About what a call takes on paper, by which the time that is left is told.
 const CALL: Nanos = Nanos::new(1500.0);
@@ -28,6 +28,8 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let machines = machines(args)?;
     let grid = Grid::new(&args.choices());
     refuse(args, &grid, &machines)?;
+    args.svg.iter().try_for_each(|file| outputs::check(file, &outputs::PICTURE))?;
+    args.csv.iter().try_for_each(|file| outputs::check(file, &outputs::COSTS))?;
     let costs = computed(&grid, &machines);
     let wanted = |pattern: &Pattern| is_wanted(&args.patterns, pattern);
     let study = Study::new(&grid, &machines, &costs, wanted);

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, Bytes, Change, DirtyLimits, GroupCache, HostFacts, HostProfile, Ledger, Machine, OtherDevice,
-    Ratio, Record, Rewrite, TraceFacts, WhatIf, dirtyable,
+    Analysis, Bytes, Change, DirtyLimits, GroupCache, HostFacts, HostProfile, Ledger, Machine, Nanos,
+    OtherDevice, Ratio, Record, Rewrite, TraceFacts, WhatIf, dirtyable, kernel_bytes,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
 use super::are_same;
-use super::on_paper::{Scenario, learning, run_all};
+use super::on_paper::{Scenario, a_run, learning, run_all, watched};
 use super::read_profile;
 use super::saved::SavedTrace;
 use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
@@ -22,6 +23,9 @@ use crate::{exit, render};
 const LEARNED_FROM: u64 = 500_000;
 /// Numbers of devices that files are moved to: no device of a Linux has them.
 const MOVED_TO: u64 = 0xffff_ff00;
+/// What a piece of --split takes on paper, and pieces from which on this is told.
+const A_PIECE: Nanos = Nanos::new(1200.0);
+const MANY: u64 = 5_000_000;
 /// By how much a constant is another one for `--sensitivity`.
 const STEP: f64 = 1.1;
 
@@ -29,6 +33,14 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0;
     if given.is_empty() && !args.sensitivity {
         let why = "name a change, as --fsync none or --set device.writeback=2G; `cawl-cli whatif --help` lists them";
+        return Err(exit::Usage(why.to_owned()).into());
+    }
+    let sets = |of: fn(&Word) -> bool| given.iter().any(|one| of(&one.word));
+    if !args.each
+        && sets(|word| matches!(word, Word::Limits(_)))
+        && sets(|word| matches!(word, Word::Ratios(_) | Word::Ram(_)))
+    {
+        let why = "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
         return Err(exit::Usage(why.to_owned()).into());
     }
     if let Some(path) = &args.output
@@ -43,7 +55,8 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let (profile, warm) = if args.no_learn { (trace.profile.clone(), false) } else { learned(&mut trace)? };
     let facts = facts(given, open)?;
     let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
-    let after = |given: &[Given]| with(&base, given, host.as_ref());
+    let measured = trace.profile.clone();
+    let after = |given: &[Given]| with(&base, given, &measured, host.as_ref());
     let mut scenarios = vec![base.clone()];
     let mut names = Vec::new();
     if args.sensitivity {
@@ -56,7 +69,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
                 let profile = changed.machine.profile.with(&name, &(value * factor).to_string());
                 profile.map(|profile| (factor, profile))
             };
-            let (factor, profile) = with(STEP).or_else(|_| with(1.0 / STEP)).map_err(anyhow::Error::msg)?;
+            let Ok((factor, profile)) = with(STEP).or_else(|_| with(1.0 / STEP)) else { continue };
             scenarios.push(Scenario {
                 machine: Machine { profile, ..changed.machine.clone() },
                 ..changed.clone()
@@ -75,7 +88,9 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     if args.output.is_some() {
         whatifs.iter_mut().skip(1).for_each(WhatIf::keep);
     }
-    let (mut ledgers, observed) = run_all(trace.records(), whatifs)?;
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len());
+    let expected = a_run(&args.trace) * (whatifs.len() as f64 / threads as f64) + pieces(given, open)?;
+    let (mut ledgers, observed) = run_all(watched(expected, "trying changes", trace.records()), whatifs)?;
     trace.reader.damage().describe().into_iter().for_each(render::tell);
     if let (Some(path), Some(changed), Some(ledger)) = (&args.output, scenarios.get(1), ledgers.get_mut(1)) {
         write(path, host, &changed.machine.profile, std::mem::take(&mut ledger.records))?;
@@ -91,8 +106,10 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         answer.each = given.iter().zip(after).map(|(one, after)| compared(one.text.clone(), after)).collect();
     } else if let Some((changed, others)) = after.split_first() {
         answer.after = Some(compared(text(given), changed));
-        let of_calls = given.iter().filter(|one| one.changes_calls());
-        of_calls.zip(&changed.changed).for_each(|(one, calls)| answer.changed(&one.text, *calls));
+        let mut calls = changed.changed.iter().copied();
+        for one in given {
+            answer.changed(&one.text, one.changes_calls().then(|| calls.next()).flatten());
+        }
         let effect = |((name, factor), other): ((String, f64), &Ledger)| {
             Sensitivity::new(name, factor, changed, other)
         };
@@ -132,6 +149,30 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<(HostProfile, bool)> {
     Ok((analysis.learned().0, analysis.came_warm()))
 }
 
+/// How long it takes to make the pieces of --split; many are told before.
+fn pieces(given: &[Given], open: impl Fn() -> anyhow::Result<SavedTrace>) -> anyhow::Result<Nanos> {
+    let mut most = Nanos::ZERO;
+    for one in given {
+        let Word::Calls(Change { rewrite: Rewrite::Split(size), .. }) = one.word else { continue };
+        let mut pieces = 0;
+        for record in open()?.records() {
+            if let Record::Event(event) = record? {
+                pieces += kernel_bytes(&event).div_ceil(size);
+            }
+        }
+        let time = A_PIECE * pieces as f64;
+        if pieces >= MANY {
+            let count = render::compact::count(pieces);
+            render::tell(format_args!(
+                "cawl-cli: {} makes {count} calls, which takes about {time}",
+                one.text
+            ));
+        }
+        most = most.max(time);
+    }
+    Ok(most)
+}
+
 /// What these changes need to know of the trace.
 pub(super) fn facts(
     given: &[Given],
@@ -147,12 +188,24 @@ pub(super) fn facts(
     Ok(facts)
 }
 
-/// A scenario with these changes. `host`: the machine that was traced, if that is known.
-fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::Result<Scenario> {
+/// A scenario with these changes. `measured`: the profile without what the trace taught. `host`: the machine that
+/// was traced, if that is known.
+fn with(
+    base: &Scenario,
+    given: &[Given],
+    measured: &HostProfile,
+    host: Option<&HostFacts>,
+) -> anyhow::Result<Scenario> {
     let Scenario { mut machine, mut changes } = base.clone();
+    if given.iter().any(|one| matches!(&one.word, Word::Calls(change) if change.rewrite.adds_flags())) {
+        machine = machine.for_new_flags(measured);
+    }
     let wrong = |why: String| anyhow::Error::from(exit::Usage(why));
     let (mut ratios, mut ram, mut cgroup) = (None, None, None);
-    for one in given {
+    // Another machine is what the changes of a machine are changes of.
+    let (machines, others): (Vec<&Given>, Vec<&Given>) =
+        given.iter().partition(|one| matches!(one.word, Word::Profile(_)));
+    for one in machines.into_iter().chain(others) {
         match &one.word {
             Word::Calls(change) => changes.push(change.clone()),
             Word::Move(glob, path) => {

@@ -1,7 +1,7 @@
 //! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/EXPORT.md explains
 //! them.
 
-use cawl_core::{Cause, Nanos, moved_bytes};
+use cawl_core::{Cause, Nanos, kernel_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::Call;
@@ -56,8 +56,8 @@ const FIRST: [(&str, Kind, bool, bool, Read); 21] = [
     ("offset", Kind::Int, true, true, |_, call| {
         optional(Some(call.event.offset).filter(|offset| *offset != UNKNOWN_OFFSET))
     }),
-    ("size", Kind::Int, true, false, |_, call| optional(size(call.event))),
-    ("bytes", Kind::Int, false, true, |_, call| int(moved_bytes(call.event))),
+    ("size", Kind::Int, true, true, |_, call| optional(size(call.event))),
+    ("bytes", Kind::Int, false, true, |_, call| int(kernel_bytes(call.event))),
     ("errno", Kind::Int, true, true, |_, call| {
         optional(Some(call.event.errno.into()).filter(|errno| *errno != 0))
     }),
@@ -199,6 +199,17 @@ mod tests {
             let at = rest.find(&name).unwrap_or_else(|| panic!("{name} is not explained, or too early"));
             rest = &rest[at + name.len()..];
         }
+    }
+
+    #[test]
+    fn a_read_hands_over_no_bytes() {
+        let mut event = Event::new(Op::Read);
+        (event.kind, event.requested, event.returned) = (FileKind::Regular, 4096, 4096);
+        let call =
+            Call { number: 1, event: &event, path: None, program: None, predictions: &[], causes: None };
+        let columns = Columns::new(&[]);
+        let value = |name| columns.row(&call).find(|(column, _)| column.name == name).map(|(_, value)| value);
+        assert!(matches!([value("size"), value("bytes")], [Some(Value::Int(4096)), Some(Value::Int(0))]));
     }
 
     #[test]

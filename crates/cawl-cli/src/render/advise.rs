@@ -1,11 +1,11 @@
 //! Advice, as text and as JSON.
 
 use cawl_core::advise::Advice;
-use cawl_core::{BestTimes, Bytes, Explain, Ledger, Nanos};
+use cawl_core::{BestTimes, Bytes, Cause, Explain, Ledger, Nanos};
 use serde::Serialize;
 
 use super::beside::on_paper;
-use super::{bold, compact, counted, difference, line, time};
+use super::{bold, counted, difference, line, time};
 
 const SCHEMA: u32 = 1;
 /// Files named in the text.
@@ -54,16 +54,25 @@ struct Bound {
 }
 
 impl Answer {
-    /// The answer to a trace that is explained so.
+    /// The answer to a trace that is explained so. `tried`: the number of changes, and the least time on paper
+    /// with one of them or without. What is explained goes by the calls of the trace, the paper by the
+    /// constants that these taught: a bound is no larger than what either says. Writes to /dev/null are in the
+    /// one only.
     pub fn new(
         explain: &Explain,
         before: &Ledger,
         observed: Nanos,
         advice: Vec<Advice>,
-        tried: u64,
+        (tried, least): (u64, Nanos),
     ) -> Answer {
+        let discard = Cause::Discard.name();
+        let of_null =
+            explain.causes.iter().find(|cause| cause.name == discard).map_or(0.0, |c| c.undisturbed_s);
+        let undisturbed_s = (explain.best.undisturbed_s - of_null).clamp(0.0, before.total.as_seconds());
+        let best_s = explain.best.best_s.min(undisturbed_s).min(least.as_seconds());
+        let best = BestTimes { undisturbed_s, best_s };
         let outside = explain.causes.iter().filter(|cause| OUTSIDE.contains(&cause.name.as_str()));
-        let (seen, best) = (explain.observed_s, explain.best);
+        let seen = observed.as_seconds();
         Answer {
             schema: SCHEMA,
             calls: before.calls,
@@ -87,11 +96,12 @@ impl Answer {
 
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
-        let (calls, bytes, end) = (compact::count(self.calls), Bytes(self.bytes), time(self.end_s));
-        let trace = format!("{calls} calls, {bytes} in {end}; {}", on_paper(self.observed_s, self.paper_s));
+        let (calls, bytes, end) = (counted(self.calls, "call"), Bytes(self.bytes), time(self.end_s));
+        let trace = format!("{calls}, {bytes} in {end}; {}", on_paper(self.observed_s, self.paper_s));
         line(&mut out, "trace", &trace, terminal);
         if let Some(calls) = self.first_calls {
-            let only = format!("the first {calls} calls only; what comes after them was not looked at");
+            let only =
+                format!("the first {} only; what comes after was not looked at", counted(calls, "call"));
             line(&mut out, "part", &only, terminal);
         }
         if let Some(seconds) = self.recorded_s {

@@ -2,13 +2,24 @@
 
 use serde::Serialize;
 
-use super::{compact, line, time};
+use super::{compact, counted, line, time};
 
-/// A change, and the calls that it changed.
+/// A change, and the calls that it changed; None: it is one of the machine.
 #[derive(Serialize)]
 pub struct Changed {
     pub change: String,
-    pub calls: u64,
+    pub calls: Option<u64>,
+}
+
+impl Changed {
+    pub fn told(&self) -> String {
+        let calls = match self.calls {
+            None => "of the machine".to_owned(),
+            Some(0) => "changes no call".to_owned(),
+            Some(calls) => counted(calls, "call"),
+        };
+        format!("{}: {calls}", self.change)
+    }
 }
 
 #[derive(Serialize)]

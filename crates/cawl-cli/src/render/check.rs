@@ -40,14 +40,14 @@ impl Answer {
         let report = &self.report;
         let files = report.verdicts.values().sum();
         let checked = format!(
-            "{} writes, {}, of {} to {}",
-            compact::count(report.calls),
+            "{}, {}, of {} to {}",
+            counted(report.calls, "write"),
             Bytes(report.bytes),
             processes(report.processes),
             counted(files, "file")
         );
         line(&mut out, "checked", &checked, terminal);
-        let is_unsafe = report.verdict == Verdict::NotSafe;
+        let is_unsafe = !self.is_whole() || report.verdict == Verdict::NotSafe;
         let verdict = bold(&warn_if(&self.verdict(), is_unsafe, terminal), terminal);
         line(&mut out, "verdict", &verdict, terminal);
         let of = report.verdicts.iter().rev().map(|(verdict, files)| format!("{files} {}", verdict.name()));
@@ -69,10 +69,18 @@ impl Answer {
         out
     }
 
+    /// All traces could be read to their ends.
+    pub fn is_whole(&self) -> bool {
+        self.traces.iter().all(|trace| trace.damage.is_none())
+    }
+
     fn verdict(&self) -> String {
         let report = &self.report;
         let count = |verdict| report.verdicts.get(&verdict).copied().unwrap_or(0);
         let text = match report.verdict {
+            Verdict::NotJudged if !self.is_whole() => {
+                "not judged: not all of the calls could be read".to_owned()
+            }
             _ if report.calls == 0 => "safe: no file was written".to_owned(),
             Verdict::OneProcess if report.processes == 1 => "safe: one process writes".to_owned(),
             Verdict::OneProcess => "file per process: safe".to_owned(),

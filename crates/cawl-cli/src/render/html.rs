@@ -7,7 +7,7 @@ use cawl_core::{Bytes, Explain, FileReport, Origin, Report, WorstCall, renamed_p
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::json;
 
-use super::{percent, shown, time};
+use super::{counted, percent, shown, time};
 
 mod tables;
 
@@ -19,6 +19,9 @@ const STYLE: &str = include_str!("html/report.css");
 const SCRIPT: &str = include_str!("html/report.js");
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' height='32' rx='7' fill='%230b6bcb'/%3E%3Cpath d='M5 21c4 0 4-9 8-9s4 6 8 6 3-9 6-9' fill='none' stroke='%23fff' stroke-width='3' stroke-linecap='round'/%3E%3C/svg%3E";
+
+/// Characters of a title.
+const TITLE: usize = 80;
 
 pub fn page(told: &Report) -> String {
     let title = title(told);
@@ -66,17 +69,18 @@ pub fn page(told: &Report) -> String {
     page.into_string()
 }
 
-/// The program that the report is about.
+/// What was run, as it was typed.
 fn title(told: &Report) -> String {
-    let name =
-        told.sessions.first().map_or("report".to_owned(), |session| shown(&session.program).into_owned());
-    match told.sessions.len() as u64 + told.sessions_omitted.images {
-        0 | 1 => name,
-        more => format!("{name} and {} more", more - 1),
+    let first = told.sessions.first().map(|session| session.program.as_str());
+    let name = shown(told.command.as_deref().or(first).unwrap_or("report"));
+    match name.char_indices().nth(TITLE) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.into_owned(),
     }
 }
 
 fn brand(told: &Report, title: &str) -> Markup {
+    let images = told.sessions.len() as u64 + told.sessions_omitted.images;
     let machine =
         told.host.as_ref().map(|host| format!("{}, Linux {}", shown(&host.host), shown(&host.kernel)));
     html! {
@@ -88,7 +92,9 @@ fn brand(told: &Report, title: &str) -> Markup {
             div {
                 h1 { (title) }
                 p.sub {
-                    (told.calls) " calls, " (Bytes(told.bytes)) " to files; " (seconds(told.span_s)) " elapsed"
+                    (counted(told.calls, "call"))
+                    @if images > 1 { " of " (images) " process images" }
+                    ", " (Bytes(told.bytes)) " to files; " (seconds(told.span_s)) " elapsed"
                     @if let Some(machine) = machine { "; " (machine) }
                 }
             }
@@ -118,7 +124,7 @@ fn summary(told: &Report) -> Markup {
 fn warnings(told: &Report) -> Vec<String> {
     let mut warnings = Vec::new();
     if told.drops.max(told.unseen) > 0 {
-        warnings.push(format!("{} calls dropped, {} unseen", told.drops, told.unseen));
+        warnings.push(format!("{} dropped, {} unseen", counted(told.drops, "call"), told.unseen));
     }
     if let Some(coverage) = told.coverage.filter(|coverage| !(0.99..=1.01).contains(coverage)) {
         warnings.push(format!("{} of the written bytes seen", percent(Some(coverage))));

@@ -136,7 +136,10 @@ impl Answer {
             ratio: (recorded.total > 0.0).then(|| made.total / recorded.total),
             late,
             left_out: left_out.collect(),
-            changes: changes.into_iter().map(|(change, calls)| Changed { change, calls }).collect(),
+            changes: changes
+                .into_iter()
+                .map(|(change, calls)| Changed { change, calls: Some(calls) })
+                .collect(),
             safety,
         }
     }
@@ -144,9 +147,7 @@ impl Answer {
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let (was, is) = (&self.recorded, &self.rerun);
-        for Changed { change, calls } in &self.changes {
-            line(&mut out, "change", &format!("{change}: {}", counted(*calls, "call")), terminal);
-        }
+        self.changes.iter().for_each(|change| line(&mut out, "change", &change.told(), terminal));
         let late = &self.late;
         let (calls, all) = (compact::count(late.calls), counted(late.of, "call"));
         let [over, mean, p99, most] = [late.over_s, late.mean_s, late.p99_s, late.max_s].map(time);

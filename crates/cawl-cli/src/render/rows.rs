@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use cawl_client::protocol::{CauseSeconds, Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
 
-use super::{GAP, causes, compact, counted, short, shown, table};
+use super::{GAP, causes, columns, compact, counted, short, shown, table};
 
 /// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -72,7 +72,7 @@ impl From<&FileStatus> for Row {
 /// A program's name for a table: without its folder, and shortened at the start if needed.
 pub fn short_program(name: &str, width: usize) -> String {
     let base = name.rsplit('/').next().filter(|base| !base.is_empty()).unwrap_or(name);
-    if name.chars().count() <= width { name.to_owned() } else { short(base, width) }
+    if columns(name) <= width { name.to_owned() } else { short(base, width) }
 }
 
 /// Compares by a sort key, largest first, then by name.
@@ -170,11 +170,11 @@ const FILES: Kind = Kind {
 
 const CAUSES: &str = "CAUSES";
 
-/// Names are not shortened below this for further figures.
+/// Names are not shortened below this, and a third of a wide terminal, for further figures.
 const NAME: usize = 16;
 
 fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
-    texts.map(|text| text.chars().count()).max().unwrap_or(0)
+    texts.map(columns).max().unwrap_or(0)
 }
 
 /// `omitted`: rows left out, and those of them that a larger --limit shows.
@@ -189,7 +189,8 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, sort: Sort, width: Option<
         let others = longest(causes.iter().map(String::as_str).chain([CAUSES]))
             + longest(rows.iter().map(|row| row.of.as_str()).chain([kind.columns[0]]))
             + 2 * GAP;
-        let least = longest(rows.iter().map(|row| row.name.as_str()).chain([kind.columns[1]])).min(NAME);
+        let least = longest(rows.iter().map(|row| row.name.as_str()).chain([kind.columns[1]]))
+            .min(NAME.max(width / 3));
         figures = fitting(sort, width.saturating_sub(others + least), GAP);
         let taken = figures.iter().map(|at| width_of(*at) + GAP).sum::<usize>() + others;
         name = width.saturating_sub(taken).max(8);
@@ -244,6 +245,9 @@ mod tests {
         let narrow = files(&answer, Sort::Lost, Some(110));
         assert!(narrow.lines().all(|line| line.chars().count() <= 110), "{narrow}");
         assert!(narrow.contains("x/end") && narrow.contains("and 2 more files"), "{narrow}");
+        // A third of a wide terminal is for names.
+        let wide = files(&answer, Sort::Lost, Some(120));
+        assert!(wide.contains(&format!("{}/end", "x".repeat(30))), "{wide}");
     }
 
     #[test]

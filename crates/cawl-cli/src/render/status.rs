@@ -61,7 +61,7 @@ pub fn text(status: &Status, terminal: bool) -> String {
     let programs = counted(status.clients, "program");
     let written = Bytes(status.bytes);
     let up = compact::seconds(status.uptime_s);
-    line("clients", &format!("{programs}; {} calls, {written} in {up}", status.calls));
+    line("clients", &format!("{programs}; {}, {written} in {up}", counted(status.calls, "call")));
     for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
         line(if at == 0 { "anomalies" } else { "" }, &text);
     }

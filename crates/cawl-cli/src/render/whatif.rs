@@ -4,7 +4,7 @@ use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
 use serde::Serialize;
 
 use super::beside::{Changed, OpTimes, less_safe, on_paper, row, rows_of_ops};
-use super::{compact, difference, headed, line, table, time};
+use super::{counted, difference, headed, line, table, time};
 
 const SCHEMA: u32 = 1;
 
@@ -20,7 +20,7 @@ pub struct Answer {
     /// With all changes.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub after: Option<Compared>,
-    /// The calls that each change changed.
+    /// The changes, with the calls that each changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     changes: Vec<Changed>,
     /// With each change alone.
@@ -132,24 +132,17 @@ impl Answer {
         Answer { schema: SCHEMA, observed_s, before: Costs::from(before), ..Answer::default() }
     }
 
-    pub fn changed(&mut self, change: &str, calls: u64) {
+    pub fn changed(&mut self, change: &str, calls: Option<u64>) {
         self.changes.push(Changed { change: change.to_owned(), calls });
     }
 
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let before = &self.before;
-        let (calls, end) = (compact::count(before.calls), time(before.end_s));
-        let as_it_was = format!("{calls} calls in {end}; {}", on_paper(self.observed_s, before.total_s));
+        let (calls, end) = (counted(before.calls, "call"), time(before.end_s));
+        let as_it_was = format!("{calls} in {end}; {}", on_paper(self.observed_s, before.total_s));
         line(&mut out, "trace", &as_it_was, terminal);
-        for Changed { change, calls } in &self.changes {
-            let calls = match calls {
-                0 => "changes no call".to_owned(),
-                1 => "1 call".to_owned(),
-                calls => format!("{} calls", compact::count(*calls)),
-            };
-            line(&mut out, "change", &format!("{change}: {calls}"), terminal);
-        }
+        self.changes.iter().for_each(|change| line(&mut out, "change", &change.told(), terminal));
         if let Some(after) = self.after.as_ref().filter(|after| !after.change.is_empty()) {
             self.compare(&mut out, after, terminal);
         }
@@ -185,8 +178,15 @@ impl Answer {
             let (was, is) = (was.by_cause[*cause], is.by_cause[*cause]);
             [cause.name().to_owned(), time(was), time(is), difference(is - was)]
         };
+        let rest = |costs: &Costs| {
+            let rest = costs.by_cause.iter().filter(|(cause, _)| !causes.contains(cause));
+            rest.map(|(_, seconds)| seconds).sum::<f64>()
+        };
+        let (rest_was, rest_is) = (rest(was), rest(is));
+        let others = ["others".to_owned(), time(rest_was), time(rest_is), difference(rest_is - rest_was)];
+        let others = (rest_was > 0.0 || rest_is > 0.0).then_some(others);
         let header = ["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"];
-        headed(out, &table(&header, [0], causes.iter().map(of)), terminal);
+        headed(out, &table(&header, [0], causes.iter().map(of).chain(others)), terminal);
         let rows = rows_of_ops(&was.ops, &is.ops, |op| [op.p50_s, op.p99_s]);
         headed(out, &table(&["OP", "CALLS", "P50", "P99", "CALLS AFTER", "P50", "P99"], [0], rows), terminal);
         less_safe(out, after.safety.iter(), terminal);

@@ -1,5 +1,7 @@
 //! Texts and tables in 80 columns.
 
+use unicode_width::UnicodeWidthChar;
+
 /// Columns of a text for people.
 pub const WIDTH: usize = 80;
 
@@ -40,9 +42,14 @@ pub fn room(header: &[&str], rows: &[impl AsRef<[String]>], column: usize) -> us
     WIDTH.saturating_sub((0..header.len()).filter(|at| *at != column).map(|at| width(at) + super::GAP).sum())
 }
 
-/// Columns that a text takes; emphasis takes none.
-fn columns(text: &str) -> usize {
-    visible(text).filter(|(_, is_visible)| *is_visible).count()
+/// Columns that a text takes: emphasis none, and a wide character two.
+pub fn columns(text: &str) -> usize {
+    visible(text).filter(|(_, is_visible)| *is_visible).map(|(c, _)| width(c)).sum()
+}
+
+/// Columns that a character takes.
+pub fn width(c: char) -> usize {
+    c.width().unwrap_or(0)
 }
 
 /// Each character, and whether it is seen.
@@ -67,11 +74,12 @@ fn is_unit(word: &str) -> bool {
 fn pieces(word: &str, room: usize) -> Vec<String> {
     let (mut pieces, mut used) = (vec![String::new()], 0);
     for (c, is_visible) in visible(word) {
-        if is_visible && used == room {
+        let wide = if is_visible { width(c) } else { 0 };
+        if wide > 0 && used > 0 && used + wide > room {
             pieces.push(String::new());
             used = 0;
         }
-        used += usize::from(is_visible);
+        used += wide;
         if let Some(piece) = pieces.last_mut() {
             piece.push(c);
         }
@@ -100,6 +108,16 @@ mod tests {
         let close = wrapped(&format!("{} 12.5 ms", "a".repeat(64)), 11);
         assert!(close.ends_with("\n           12.5 ms"), "{close}");
         assert_eq!(wrapped("two  blanks", 11), "two  blanks");
+    }
+
+    #[test]
+    fn a_wide_character_takes_two_columns() {
+        let text = wrapped(&"文".repeat(100), 11);
+        assert!(text.lines().all(|line| columns(line) <= WIDTH), "{text}");
+        assert_eq!(text.lines().next().map(columns), Some(68));
+        assert_eq!(columns("e\u{301}文a"), 4);
+        let path = super::super::short(&format!("/data/{}/x", "文".repeat(50)), WIDTH);
+        assert!(path.ends_with("文/x") && (WIDTH - 1..=WIDTH).contains(&columns(&path)), "{path}");
     }
 
     #[test]

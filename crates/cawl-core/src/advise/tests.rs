@@ -71,7 +71,7 @@ impl Program {
         assert!(candidates.len() <= 12);
         for _ in 0..2 {
             tried.extend(candidates.into_iter().map(|candidate| {
-                let after = run(&candidate.changes, candidate.machine(&machine));
+                let after = run(&candidate.changes, candidate.machine(&machine, &self.profile));
                 Tried { candidate, after }
             }));
             candidates = case.combinations(&before, &tried);

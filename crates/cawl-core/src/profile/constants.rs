@@ -147,7 +147,8 @@ fn unknown(name: &str, whole: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Nanos, Rate};
+    use crate::profile::{CachePolicy, Measured, NetworkConstants, QueueConstants};
+    use crate::units::{Bytes, Nanos, Rate};
 
     #[test]
     fn a_value_is_set_by_its_name() {
@@ -184,6 +185,42 @@ mod tests {
             let why = profile.with(name, text).expect_err("it cannot be set");
             assert!(why.contains(says), "{name}={text}: {why}");
         }
+    }
+
+    #[test]
+    fn those_of_a_network_and_a_queue_are_among_them() {
+        let mut profile = HostProfile::uncalibrated();
+        let mut network = NetworkConstants::new(CachePolicy::WriteBack, Bytes::mib(1));
+        network.open = Some(Measured::assumed(Nanos::millis(1.0)));
+        profile.device.network = Some(network);
+        let reads_wait = Measured::assumed(0.5);
+        profile.device.shared_queue = Some(QueueConstants {
+            reads_wait,
+            reads_wait_for_reads: None,
+            wbt_latency: Nanos::millis(2.0),
+            requests: 64,
+            write_cache: true,
+        });
+        profile.memory.block_cache = Some(Bytes::mib(3));
+        let all = profile.constants();
+        for (name, value) in [
+            ("device.network.open", 1e6),
+            ("device.network.request", 1_048_576.0),
+            ("device.network.in_flight", 12.0),
+            ("device.shared_queue.reads_wait", 0.5),
+            ("device.shared_queue.requests", 64.0),
+            ("memory.block_cache", 3_145_728.0),
+            ("device.write", profile.device.write.value.get()),
+        ] {
+            assert_eq!(
+                all.iter().find(|(known, _)| known == name).map(|(_, value)| *value),
+                Some(value),
+                "{name}"
+            );
+            profile.with(name, &(value * 1.1).to_string()).expect("it can be another one");
+        }
+        // Neither settings of the kernel nor names.
+        assert!(all.iter().all(|(name, _)| name != "device.queue" && name != "device.network.policy"));
     }
 
     /// A constant that is added to the profile must be named here too: what a table of the file can have says

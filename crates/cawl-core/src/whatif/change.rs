@@ -52,6 +52,11 @@ pub enum Rewrite {
 }
 
 impl Rewrite {
+    /// True if it gives files O_SYNC, O_DSYNC or O_DIRECT ([`Machine::for_new_flags`](super::Machine)).
+    pub fn adds_flags(&self) -> bool {
+        matches!(self, Rewrite::Flags(_, true))
+    }
+
     /// True if it needs [`TraceFacts`](super::TraceFacts).
     pub fn needs_facts(&self) -> bool {
         matches!(

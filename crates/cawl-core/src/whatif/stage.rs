@@ -469,7 +469,7 @@ impl Stage {
             let calls = if self.refused == 1 { "1 call is".to_owned() } else { format!("{} calls are", self.refused) };
             format!("{calls} not in whole sectors of {SECTOR} B: with O_DIRECT the kernel refuses them (EINVAL); here they stay as they were")
         });
-        if self.changed == 0 || refused.is_some() {
+        if self.changed == 0 {
             return refused;
         }
         Some(match self.rewrite {
@@ -489,7 +489,8 @@ impl Stage {
                 self.durable
             ),
             Rewrite::Flags(flag::DIRECT, true) => {
-                "O_DIRECT makes nothing durable: a sync is needed as before".to_owned()
+                let refused = refused.map_or(String::new(), |refused| format!("; {refused}"));
+                format!("O_DIRECT makes nothing durable: a sync is needed as before{refused}")
             }
             Rewrite::Preallocate => {
                 "files have their final size from the first write on: readers and O_APPEND find zeros, after a crash too"

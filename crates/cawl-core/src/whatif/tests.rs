@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::model::build;
 use crate::record::{EndKind, FileFacts, Session, SessionEnd};
 use crate::units::Bytes;
-use crate::units::{Nanos, Time};
+use crate::units::{Nanos, Rate, Time};
 
 const MS: u64 = 1_000_000;
 const KIB: u64 = 1024;
@@ -313,11 +313,25 @@ fn what_the_kernel_refuses_stays_as_it_was_and_is_told() {
     );
     let ledger = trace.with(&[direct]);
     assert_eq!(ledger.changed, [2]);
-    assert!(ledger.safety[0].starts_with("2 calls are not in whole sectors"), "{:?}", ledger.safety);
+    assert!(ledger.safety[0].contains("as before; 2 calls are not in whole sectors"), "{:?}", ledger.safety);
     // They go behind what was allocated.
     let mut log = Trace::default();
     log.call(Op::Write, 1, 1, |event| (event.returned, event.flags) = (100, flag::APPEND));
     assert_eq!(log.with(&[Rewrite::Preallocate]).changed, [0]);
+}
+
+/// Buffered writes that the flusher has mostly cleaned before their fsync teach a rate that no device has.
+#[test]
+fn direct_writes_go_no_faster_than_the_device_was_measured() {
+    let mut trace = Trace::default();
+    (0..100).for_each(|at| trace.write(1, at << 20, 1 << 20));
+    let measured = HostProfile::uncalibrated();
+    let mut profile = measured.clone();
+    profile.device.write.value = Rate::per_second(100e9);
+    let learned = Machine { profile, limits: None, warm: false };
+    let direct = [Change { rewrite: Rewrite::Flags(flag::DIRECT, true), on: None }];
+    let transfer = trace.on(&learned.for_new_flags(&measured), &direct).causes[Cause::Transfer];
+    assert!(Bytes::mib(100) / measured.device.write.value <= transfer, "{transfer}");
 }
 
 /// A program that makes no fsync makes none of directories.

@@ -1,7 +1,7 @@
 //! Writing: records gather in memory, blocks go to the file whole.
 
-use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,16 @@ use super::{
     TRACE_VERSION, codec,
 };
 use crate::output::{FOR_ITS_OWNER, Output};
+
+/// A plain file with content that does not begin as a trace does.
+fn is_something_else(path: &Path) -> io::Result<bool> {
+    if !fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
+        return Ok(false);
+    }
+    let mut head = Vec::new();
+    File::open(path)?.take(TRACE_MAGIC.len() as u64).read_to_end(&mut head)?;
+    Ok(head != TRACE_MAGIC)
+}
 
 pub(super) fn file_header() -> [u8; FILE_HEADER_LEN] {
     let mut header = [0; FILE_HEADER_LEN];
@@ -85,8 +95,12 @@ const KEPT: usize = BLOCK_MAX / 2;
 
 impl TraceFile {
     /// Creates (or empties) the file at `path`. A new one is for its owner alone: it names the files of
-    /// programs.
+    /// programs. What exists and is no trace is not overwritten.
     pub fn create(path: &Path, when_full: WhenFull) -> io::Result<TraceFile> {
+        if is_something_else(path)? {
+            let why = "it exists and is no trace; name another file, or remove it first";
+            return Err(io::Error::new(ErrorKind::AlreadyExists, why));
+        }
         let whole = when_full == WhenFull::Wait;
         let output = whole.then(|| Output::create(path, FOR_ITS_OWNER)).transpose()?;
         let mut file = match &output {

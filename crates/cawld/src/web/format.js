@@ -1,6 +1,7 @@
 // Figures and names for people: units, times, hostile text.
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const RATE_UNITS = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"];
 const NOTHING = "–";
 
 /** Three significant digits, without zeros at the end. */
@@ -9,21 +10,25 @@ function digits(value) {
   return String(Number(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2)));
 }
 
-/** 1536 → "1.5 KiB". */
-function bytes(value) {
+function scaled(value, base, units) {
   if (value == null || !Number.isFinite(value)) return NOTHING;
   let unit = 0;
   let size = Math.abs(value);
-  while (size >= 1023.5 && unit < BYTE_UNITS.length - 1) {
-    size /= 1024;
+  while (size >= base - 0.5 && unit < units.length - 1) {
+    size /= base;
     unit += 1;
   }
-  return `${value < 0 ? "−" : ""}${unit === 0 ? Math.round(size) : digits(size)} ${BYTE_UNITS[unit]}`;
+  return `${value < 0 ? "−" : ""}${unit === 0 ? Math.round(size) : digits(size)} ${units[unit]}`;
 }
 
-/** Bytes per second. */
+/** 1536 → "1.5 KiB". */
+function bytes(value) {
+  return scaled(value, 1024, BYTE_UNITS);
+}
+
+/** Bytes per second, as on the command line: 1500000 → "1.5 MB/s". */
 function rate(value) {
-  return value == null || !Number.isFinite(value) ? NOTHING : `${bytes(value)}/s`;
+  return scaled(value, 1000, RATE_UNITS);
 }
 
 /** 0.00031 → "310 µs"; 4000 → "1 h 7 min". */
