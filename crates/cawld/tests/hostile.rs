@@ -341,6 +341,7 @@ impl Liar {
             usage: Usage { user: number(0), first_ran: number(0), ..Usage::default() },
             pending: number(0),
             unseen: number(0),
+            past: 0,
         };
         let mut payload = vec![0; 256];
         let length = goodbye.encode(&mut payload).unwrap();
