@@ -97,6 +97,10 @@ class Root:
         who = ["--userspec", f"{user}:{user}"] if user else []
         return run(["chroot", *who, self.folder, *command], **options)
 
+    def has(self, packages):
+        """True if all are installed; of names with commas between, one is enough."""
+        return all(self.have & set(package.split(",")) for package in packages)
+
     def install(self, packages):
         """Installs what is not there; what the release does not have is noted."""
         new = sorted(set(packages) - self.have - self.lack)
@@ -211,13 +215,13 @@ def main():
             print(f"SKIPPED: {release}: {error}", file=sys.stderr)
             continue
         try:
-            root.install([package for one in chosen for package in one[2]])
+            root.install([name for one in chosen for package in one[2] for name in package.split(",")])
             tracing = Tracing(root, cli)
             for user, uid in USERS.items():
                 for group in dict.fromkeys(one[0] for one in chosen):
                     same, seen, different, lacking = 0, 0, [], []
                     for _, name, packages, comparison, script in (one for one in chosen if one[0] == group):
-                        if not set(packages) <= root.have:
+                        if not root.has(packages):
                             lacking.append(name)
                             continue
                         plain = tracing.outcome(script, False, uid)
