@@ -64,7 +64,7 @@ mod life {
     use crate::base::{guard, real, settings};
     use crate::hooks::emit::{mapping, stream};
     use crate::hooks::process;
-    use crate::session::{self, environment};
+    use crate::session::{self, environment, target};
     use crate::transport::table;
     use crate::tries;
     use cawl_wire::Ended;
@@ -91,6 +91,7 @@ mod life {
             if !wanted || !table::prepare() {
                 return;
             }
+            target::begin();
             tries::begin();
             session::prepare_threads();
             libc::pthread_atfork(Some(process::before_fork), None, Some(process::in_child));

@@ -59,6 +59,16 @@ pub unsafe fn value<T>(at: *const T) -> Option<T> {
     }
 }
 
+/// True if a byte can be written.
+pub fn is_writable(at: *mut u8) -> bool {
+    // SAFETY: any byte is a valid one.
+    let Some(byte) = (unsafe { value(at) }) else { return false };
+    let [from, to] = [(&raw const byte).cast_mut(), at].map(|at| iovec { iov_base: at.cast(), iov_len: 1 });
+    let (from, to) = (&raw const from as usize, &raw const to as usize);
+    // SAFETY: valid lists of one place each. What is there is written there again, if the kernel can.
+    unsafe { sys::call(libc::SYS_process_vm_writev, [sys::getpid() as usize, from, 1, to, 1]) == 1 }
+}
+
 /// The pages of two places that were found readable last: of a list and of its strings, which lie close
 /// together.
 struct Pages {

@@ -1,19 +1,20 @@
-//! Starting programs. The tracer and its settings are carried into the new program's environment,
-//! whatever the caller made of it; other preloads and their order are kept.
+//! Starting programs. The tracer and its settings are carried into the new program's environment, whatever the
+//! caller made of it; other preloads and their order are kept. Where the new program cannot load the tracer,
+//! it is taken out of the environment, also by a process that is not traced itself.
 
 use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
-use crate::base::settings::{Settings, settings, strings};
+use crate::base::settings::{library, settings, strings};
 use crate::base::{clock, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
 use crate::hooks::emit::{closed, happened, mapping, record};
-use crate::session::environment::{parts, take_room};
+use crate::session::environment::{self, Completed, parts, take_room};
 use crate::session::{self, target};
 use crate::state::creation::Creation;
 use crate::state::glibc_file::Stream;
 use crate::state::names::{self, Source};
 use crate::state::{birth, stream_table};
-use cawl_wire::{Ended, Event, FileId, FileKind, Op};
+use cawl_wire::{Ended, Event, FileId, FileKind, Obstacle, Op};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
@@ -42,6 +43,8 @@ struct Start {
     program: *const c_char,
     /// Where both may lie. To be given back.
     room: *mut Room,
+    /// Why the program will not be traced.
+    obstacle: Option<Obstacle>,
 }
 
 /// Does all that comes before a start. `replaces`: the program takes this process's place. Not part of the
@@ -52,74 +55,83 @@ struct Start {
 #[inline(never)]
 unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, replaces: bool) -> Start {
     let null = core::ptr::null();
-    if let Some(_inside) = guard::enter()
+    let active = session::active();
+    if active
+        && let Some(_inside) = guard::enter()
         && session::is_ours()
     {
         session::prepare();
     }
+    let mut start = Start { envp, program: null, room: core::ptr::null_mut(), obstacle: None };
     // SAFETY: the caller's promise; the room is this start's alone.
     unsafe {
         // What the kernel could not read, it is to refuse.
         let is_list = memory::is_list(envp);
-        let room = if is_list { take_room(strings(envp).count()) } else { None };
-        let Some(room) = room else {
+        let Some(library) =
+            library().filter(|library| active || is_list && environment::names(envp, library))
+        else {
+            return start;
+        };
+        match is_list.then(|| take_room(strings(envp).count())).flatten() {
+            Some(room) => {
+                start.room = room;
+                start.program = match by {
+                    By::Path => name,
+                    By::Name => target::search(name, environ, &mut parts(room).0.found),
+                    By::Descriptor => null,
+                };
+                hand_on(&mut start, directory, by, library, replaces);
+            }
             // The program is started as the caller wants it: traced, if its environment says so.
-            if is_list {
-                guard::count_unseen();
+            None => {
+                if active && is_list {
+                    guard::count_unseen();
+                }
+                start.program = if by == By::Path { name } else { null };
             }
-            let program = if by == By::Path { name } else { null };
-            share_all();
-            if replaces {
-                replacing(directory, program);
-            }
-            return Start { envp, program, room: core::ptr::null_mut() };
-        };
-        let program = match by {
-            By::Path => name,
-            By::Name => target::search(name, environ, &mut parts(room).0.found),
-            By::Descriptor => null,
-        };
+        }
+    }
+    if active {
         share_all();
         if replaces {
-            replacing(directory, program);
+            replacing(directory, start.program, start.obstacle);
         }
-        let Some(settings) = settings() else { return Start { envp, program, room } };
-        // With children off, only the traced process's own successor is traced too.
-        if settings.only_child_of != 0 && !(replaces && sys::getpid() == pid()) {
-            return Start { envp, program, room };
-        }
-        let envp = complete(settings, directory, program, by, envp, room);
-        Start { envp, program, room }
     }
+    start
 }
 
-/// The environment for a program, in a room that was taken for it.
+/// Completes the environment for a program, in the start's room.
 ///
 /// # Safety
-/// As [`prepare`]; `program` is what it found.
+/// As [`prepare`], which has found the program.
 #[inline(never)]
-unsafe fn complete(
-    settings: &Settings,
-    directory: c_int,
-    program: *const c_char,
-    by: By,
-    envp: Strings,
-    room: *mut Room,
-) -> Strings {
+unsafe fn hand_on(start: &mut Start, directory: c_int, by: By, library: &CStr, replaces: bool) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (parts, list) = parts(room);
+        let (parts, list) = parts(start.room);
         let target = match by {
             By::Descriptor => target::of(directory, &mut parts.look),
-            _ => target::at(directory, program, &mut parts.look),
+            _ => target::at(directory, start.program, &mut parts.look),
         };
-        settings.complete(envp, &target, list, &mut parts.preload)
+        let mut completed = Completed { library, list, preload: &mut parts.preload };
+        start.obstacle = environment::obstacle(&target, library);
+        if start.obstacle.is_some() {
+            start.envp = completed.without_tracer(start.envp);
+        } else if let Some(settings) = settings().filter(|_| session::active()) {
+            // With children off, only the traced process's own successor is traced too.
+            let goes_on = settings.only_child_of == 0 || replaces && sys::getpid() == pid();
+            start.envp = if goes_on {
+                completed.with_tracer(start.envp, settings, &target)
+            } else {
+                completed.without_tracer(start.envp)
+            };
+        }
     }
 }
 
 /// Before an exec: a vfork child leaves its parent's session alone, any other process ends its own.
-fn replacing(directory: c_int, path: *const c_char) {
-    let program = Program::behind(directory, path);
+fn replacing(directory: c_int, path: *const c_char, obstacle: Option<Obstacle>) {
+    let program = Program { obstacle, ..Program::behind(directory, path) };
     if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
@@ -140,6 +152,8 @@ fn replacing(directory: c_int, path: *const c_char) {
 struct Program {
     file: FileId,
     mode: libc::mode_t,
+    /// Why it will not be traced.
+    obstacle: Option<Obstacle>,
 }
 
 impl Program {
@@ -162,10 +176,11 @@ impl Program {
             session::prepare_name();
             names::tell(file, &stat, Source::Named(directory, path));
         }
-        Program { file, mode: stat.st_mode }
+        Program { file, mode: stat.st_mode, obstacle: None }
     }
 
     fn describe(&self, event: &mut Event) {
+        event.aux = self.obstacle.map_or(0, |obstacle| obstacle as u32);
         if self.file.ino != 0 {
             event.set_file(self.file);
             event.kind = FileKind::from_mode(self.mode);
@@ -174,8 +189,8 @@ impl Program {
 }
 
 #[inline(never)]
-fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
-    let program = Program::behind(libc::AT_FDCWD, path);
+fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int, obstacle: Option<Obstacle>) {
+    let program = Program { obstacle, ..Program::behind(libc::AT_FDCWD, path) };
     happened(Op::Spawn, start, child, |event| {
         program.describe(event);
         event.errno = failure as u16;
@@ -187,9 +202,6 @@ fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
 unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !session::active() {
-            return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
-        }
         let by = if search { By::Name } else { By::Path };
         let Start { envp, room, .. } = prepare(libc::AT_FDCWD, path, by, envp, true);
         let returned = if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
@@ -212,17 +224,41 @@ unsafe fn spawn(
     // SAFETY: the caller's promise.
     unsafe {
         let real = if search { real::posix_spawnp } else { real::posix_spawn };
-        if !session::active() {
-            return real(pid, path, actions, attributes, argv, envp);
-        }
         let by = if search { By::Name } else { By::Path };
-        let Start { envp, program, room } = prepare(libc::AT_FDCWD, path, by, envp, false);
+        let Start { envp, program, room, obstacle } = prepare(libc::AT_FDCWD, path, by, envp, false);
         let start = clock::now();
         let failure = real(pid, path, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, program, child, failure);
+        if session::active() {
+            spawned(start, program, child, failure, obstacle);
+        }
         room::give_back(room);
         failure
+    }
+}
+
+/// A shell that the C library starts with the process's own environment.
+struct Shell {
+    obstacle: Option<Obstacle>,
+}
+
+impl Shell {
+    #[inline(never)]
+    fn starting() -> Shell {
+        if session::active() {
+            share_all();
+        }
+        // SAFETY: the C library's variable, which POSIX allows no other thread to change meanwhile.
+        Shell {
+            obstacle: library().and_then(|library| unsafe { environment::before_shell(environ, library) }),
+        }
+    }
+
+    #[inline(never)]
+    fn started(self, start: u64, succeeded: bool) {
+        // Its name matters only if it is not traced.
+        let path = if self.obstacle.is_some() { c"/bin/sh".as_ptr() } else { core::ptr::null() };
+        spawned(start, path, if succeeded { 0 } else { -1 }, 0, self.obstacle);
     }
 }
 
@@ -234,7 +270,7 @@ hooks! {
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
-        if !session::active() || argv.is_null() || envp.is_null() {
+        if argv.is_null() || envp.is_null() {
             return real::fexecve(fd, argv, envp);
         }
         let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
@@ -246,9 +282,6 @@ hooks! {
     fn execveat(
         directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int,
     ) -> c_int {
-        if !session::active() {
-            return real::execveat(directory, path, argv, envp, flags);
-        }
         let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);
         let by = if is_descriptor { By::Descriptor } else { By::Path };
         let Start { envp, room, .. } = prepare(directory, path, by, envp, true);
@@ -268,26 +301,23 @@ hooks! {
     ) -> c_int = spawn(pid, file, actions, attributes, argv, envp, true);
 
     fn system(command: *const c_char) -> c_int {
-        if !session::active() {
-            return real::system(command);
-        }
-        share_all();
+        let shell = Shell::starting();
         let start = clock::now();
         let returned = real::system(command);
-        if !command.is_null() {
-            spawned(start, core::ptr::null(), if returned == -1 { -1 } else { 0 }, 0);
+        if session::active() && !command.is_null() {
+            shell.started(start, returned != -1);
         }
         returned
     }
 
     fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-        if !session::active() {
-            return real::popen(command, mode);
-        }
-        share_all();
+        let shell = Shell::starting();
         let start = clock::now();
         let stream = real::popen(command, mode);
-        spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
+        if !session::active() {
+            return stream;
+        }
+        shell.started(start, !stream.is_null());
         if let Some(stream) = Stream::if_any(stream) {
             opened(start, stream, true, core::ptr::null(), (Creation::Never, 0));
         }

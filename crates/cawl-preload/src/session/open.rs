@@ -116,7 +116,7 @@ fn open_alone() -> Sent {
     if HOT.state.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
         return if HOT.state.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
     }
-    match settings().map(|settings| link::connect(settings.socket())) {
+    match settings().map(|settings| link::connect(settings.socket().to_bytes())) {
         Some(Ok(())) => {}
         Some(Err(errno)) if errno == -(libc::EAGAIN as isize) => {
             HOT.state.store(WANTED, Release);
