@@ -270,9 +270,9 @@ impl Elf {
                 // The dynamic linker is started itself.
                 Some(own) if is_glibc(own) => match too_old(path) {
                     Some(why) => self.is_foreign(format!("{name} {why}"), verdict),
-                    None => verdict
-                        .remarks
-                        .push(format!("{name} is a dynamic linker: the program that it loads is not looked at")),
+                    None => verdict.remarks.push(format!(
+                        "{name} is a dynamic linker: the program that it loads is not looked at"
+                    )),
                 },
                 Some(own) => self.is_foreign(format!("{name} is the library {own}, not a program"), verdict),
             }
@@ -285,7 +285,8 @@ impl Elf {
         let linker = Path::new(interpreter);
         let inside = read(linker).ok().and_then(|bytes| Elf::read(&bytes)).map(|linker| linker.name);
         // Where its file tells nothing, its name does.
-        let is_glibcs = inside.map_or_else(|| is_glibc(interpreter), |name| name.is_some_and(|name| is_glibc(&name)));
+        let is_glibcs =
+            inside.map_or_else(|| is_glibc(interpreter), |name| name.is_some_and(|name| is_glibc(&name)));
         let file = linker.file_name().unwrap_or_default().to_string_lossy();
         if file.starts_with("ld-musl") {
             let why = format!("{name} uses musl ({interpreter}); the tracer is for glibc");
@@ -491,7 +492,10 @@ mod tests {
         let bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
         let own = Elf::read(&bytes).unwrap().interpreter.unwrap();
         let verdict = program(Path::new(&own));
-        assert!(verdict.obstacles.is_empty() && verdict.remarks[0].contains("is a dynamic linker"), "{verdict:?}");
+        assert!(
+            verdict.obstacles.is_empty() && verdict.remarks[0].contains("is a dynamic linker"),
+            "{verdict:?}"
+        );
         // A program whose dynamic linker has a path of the same length.
         let at = bytes.windows(own.len()).position(|text| text == own.as_bytes()).unwrap();
         let place = dir.path().join("program");
