@@ -23,7 +23,7 @@ use crate::mounts::Filesystems;
 use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
-use crate::record::{HostFacts, Outcome, Record};
+use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
@@ -72,6 +72,8 @@ pub struct Collector {
     outcome: Option<Outcome>,
     notes: Vec<String>,
     notes_omitted: u64,
+    /// A process was noted to use io_uring.
+    io_uring: bool,
     pub(crate) timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
     pub(crate) explaining: Explaining,
@@ -118,8 +120,14 @@ impl Collector {
             Record::End(end) => self.sessions.end(end),
             Record::RunDelay(delay) => self.sessions.delayed(delay),
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
-            Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
-            Record::Note(note) => self.notes.push(note.clone()),
+            Record::Note(note) => {
+                self.io_uring |= note.ends_with(USES_IO_URING);
+                if self.notes.len() >= NOTES {
+                    self.notes_omitted += 1;
+                } else {
+                    self.notes.push(note.clone());
+                }
+            }
             Record::Event(_)
             | Record::Sample(_)
             | Record::Device(_)
@@ -341,7 +349,8 @@ impl Collector {
         // What the program and its children wrote in all tells of children that were not traced.
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
-        let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced));
+        // Of a child that the program did not wait for, that one's own parent may know.
+        let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced)).max(self.sessions.untraced());
         let mut notes = self.notes.clone();
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
@@ -363,7 +372,9 @@ impl Collector {
             bytes: self.bytes,
             drops: all.dropped,
             unseen: all.unseen,
-            coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced)),
+            coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced))
+                .filter(|_| !self.io_uring),
+            io_uring: self.io_uring,
             untraced_bytes: untraced,
             profile: self.profile.clone(),
             outcome: self.outcome,

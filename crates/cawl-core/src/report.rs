@@ -38,8 +38,12 @@ pub struct Report {
     pub drops: u64,
     /// Calls that passed through unrecorded, as far as the tracer knows.
     pub unseen: u64,
-    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, and
+    /// with `io_uring`.
     pub coverage: Option<f64>,
+    /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
+    #[serde(default)]
+    pub io_uring: bool,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
     pub untraced_bytes: u64,
     /// The profile the models used.
