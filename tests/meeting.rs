@@ -135,16 +135,30 @@ fn an_interrupt_meanwhile_leaves_nothing() {
 }
 
 #[test]
-fn a_device_that_does_not_answer_delays_the_program_once() {
+fn a_device_that_does_not_answer_delays_the_program_twice() {
     let dir = Dir::new();
-    let running = Running::start(command(&dir, &["--", "touch", "started"]));
-    kill(helper(running.pid()), Signal::SIGSTOP).expect("it is there");
-    running.finish().success();
-    assert!(dir.work().join("started").exists());
-    let notes = report(&dir)["notes"].to_string();
-    assert!(notes.contains("was not calibrated") && notes.contains(LATE), "{notes}");
-    let second = run(&dir, &["--", "true"]).finish().success();
-    assert!(!second.stderr.contains(SAYS), "{second:#?}");
+    for _ in 0..2 {
+        let running = Running::start(command(&dir, &["--", "touch", "started"]));
+        kill(helper(running.pid()), Signal::SIGSTOP).expect("it is there");
+        running.finish().success();
+        assert!(dir.work().join("started").exists());
+        let notes = report(&dir)["notes"].to_string();
+        assert!(notes.contains("was not calibrated") && notes.contains(LATE), "{notes}");
+    }
+    let third = run(&dir, &["--", "true"]).finish().success();
+    assert!(!third.stderr.contains(SAYS), "{third:#?}");
+}
+
+#[test]
+fn a_measurement_that_failed_is_tried_again() {
+    let _alone = alone();
+    let dir = Dir::new();
+    let mut failed = command(&dir, &["--", "true"]);
+    // No process for the measurement.
+    failed.env("CAWL_TEST_PATIENCE", "0");
+    Running::start(failed).finish().success().says(SAYS);
+    run(&dir, &["--", "true"]).finish().success().says(SAYS);
+    assert_eq!((profiles(&dir).len(), in_folder(&dir, "lock").len()), (1, 0));
 }
 
 #[test]

@@ -2,25 +2,32 @@
 //! which stable Rust can define.
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/variadic.c");
-    println!("cargo::rerun-if-changed=src/thread.c");
-    println!("cargo::rerun-if-changed=src/freestanding.c");
-    println!("cargo::rerun-if-changed=src/unwind.c");
+    const SOURCES: [&str; 4] = ["variadic", "thread", "freestanding", "unwind"];
+    for name in SOURCES.iter().chain(&["reports"]) {
+        println!("cargo::rerun-if-changed=src/{name}.c");
+    }
     println!("cargo::rerun-if-changed=build.rs");
     // Calls inside the library stay inside, whatever else in the process has a function of that name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
-    cc::Build::new()
-        .file("src/variadic.c")
-        .file("src/thread.c")
-        .file("src/freestanding.c")
-        .file("src/unwind.c")
-        .opt_level(2)
-        .flag("-fvisibility=hidden")
-        .flag("-fexceptions")
-        .flag("-fno-stack-protector")
-        .flag("-fno-builtin")
-        .define("_GNU_SOURCE", None)
-        .flag("-U_FORTIFY_SOURCE")
-        .warnings(true)
-        .compile("cawl_variadic");
+    // The C library understands these only since version 2.36.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nopack-relative-relocs");
+    let compiler = |files: &[&str]| {
+        let mut build = cc::Build::new();
+        build
+            .files(files.iter().map(|name| format!("src/{name}.c")))
+            .opt_level(2)
+            .flag("-fvisibility=hidden")
+            .flag("-fexceptions")
+            .flag("-fno-stack-protector")
+            .flag("-fno-builtin")
+            .define("_GNU_SOURCE", None)
+            .flag("-U_FORTIFY_SOURCE")
+            .warnings(true);
+        build
+    };
+    compiler(&SOURCES).compile("cawl_variadic");
+    // The tests of the crate itself use the C library's.
+    for object in compiler(&["reports"]).compile_intermediates() {
+        println!("cargo::rustc-cdylib-link-arg={}", object.display());
+    }
 }

@@ -344,6 +344,12 @@ static int descriptors(void *function) {
         check(got == 11 && close(fd) == 0);
     } else if (is("prctl")) {
         check(V(int, int)(PR_SET_NAME, "every", 0, 0, 0) == 0);
+    } else if (is("dlopen")) {
+        check(F(void *, const char *, int)("libc.so.6", RTLD_NOW) != NULL);
+    } else if (is("dlmopen")) {
+        check(F(void *, Lmid_t, const char *, int)(LM_ID_BASE, "libc.so.6", RTLD_NOW) != NULL);
+    } else if (is("dlsym")) {
+        check(F(void *, void *, const char *)(dlopen("libc.so.6", RTLD_NOW), "write") != NULL);
     } else if (is("sendmsg")) {
         check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};

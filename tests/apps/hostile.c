@@ -283,6 +283,9 @@ static const struct row {
     {"sendmsg", 'l', "sY0"},
     {"prctl", 'i', "#S", {15 /* PR_SET_NAME */}},
     {"prctl", 'i', "#2X", {22 /* PR_SET_SECCOMP */}},
+    {"dlopen", 'l', "S1"},
+    {"dlmopen", 'l', "0S1"},
+    {"dlsym", 'l', "0S"},
     {"__assert_fail", 'v', "SS3S"},
     {"__assert_perror_fail", 'v', "2S3S"},
 };

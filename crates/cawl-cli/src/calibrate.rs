@@ -124,7 +124,9 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     if bench.place.backing == Backing::Network {
         return elsewhere(options, bench, started, watch);
     }
-    let has_device = bench.place.backing != Backing::Memory;
+    let on_device = bench.place.backing != Backing::Memory;
+    let has_device = on_device && bench.device_is_free()?;
+    let begun = cawl_host::now();
     // With few bytes, most go to the writeback rate, since a short burst tells little of it.
     let bytes = if bench.brief { [0.2, 0.25, 0.36] } else { [0.3, 0.35, 0.6] };
     // Cumulative shares of the time and of the bytes.
@@ -134,7 +136,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         by_then += time;
         // A brief calibration passes unused time on to the next measurement.
         bench.deadline = match bench.brief {
-            true => started + options.effort.time * (by_then / SHARES),
+            true => begun + options.effort.time * (by_then / SHARES),
             false => after(options.effort.time * time),
         };
         let most = (options.effort.bytes.as_f64() * bytes) as u64;
@@ -177,9 +179,11 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     } else {
         share(&mut bench, "calls after other work", 0.1, 0.0);
         durable = unless_over(durable::away(&mut bench))?;
-        bench.note(
-            "this filesystem keeps its files in memory: there is no device, its constants are defaults",
-        );
+        if !on_device {
+            bench.note(
+                "this filesystem keeps its files in memory: there is no device, its constants are defaults",
+            );
+        }
     }
     share(&mut bench, "streams", 0.02, 0.0);
     let stream = streams(&mut bench);
@@ -190,6 +194,10 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         &mut profile.device.shared_queue,
         shared_queue(&bench.place, reads_wait, reads_wait_for_reads).map(Some),
     );
+    if on_device && !has_device {
+        // Runs follow the device; the next one measures it.
+        profile.origin = Origin::Learned;
+    }
     let extra = Extra {
         transfer: rate(device.transfer),
         latency: time(device.latency),

@@ -1,12 +1,13 @@
 //! First meetings: `run` calibrates each device without a profile that the program may write to, once.
 //!
 //! The law: **the program starts, and soon.** Another process measures (`calibrate --brief`) and ends within
-//! two seconds. `run` waits for it at most 4 s, since a device that does not answer cannot be interrupted. A
-//! failure becomes a note in the report.
+//! two seconds, or four where the device writes back other programs' data. `run` waits no longer, since a
+//! device that does not answer cannot be interrupted. A failure becomes a note in the report, and the next
+//! run tries again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -15,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use cawl_core::Bytes;
+use anyhow::{Context, bail, ensure};
+use cawl_core::{Bytes, HostProfile, Origin};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles::{self, Chosen};
 use nix::fcntl::{Flock, FlockArg};
@@ -32,10 +33,13 @@ const DEVICES: usize = 3;
 const ARGUMENTS: usize = 256;
 /// Least free space on a filesystem to be measured.
 const LEAST: Bytes = Bytes::mib(1 << 10);
-/// Time limit for a measurement, which takes two seconds, or for that of another run; in seconds.
+/// Time limit for a measurement, or for that of another run; in seconds.
 const PATIENCE: u64 = 4;
-/// Time without another attempt after a measurement failed.
-const LEFT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Failures in a row after which there is no other attempt for a time.
+const FAILURES: usize = 2;
+const LEFT_ALONE: Duration = Duration::from_secs(60 * 60);
+/// What the lock file says of a device that was too busy to be measured.
+const BUSY: &str = "it was writing back data of other programs; the next run measures it";
 
 /// The devices that a program may write to; that of the current folder comes first.
 pub struct Devices {
@@ -89,7 +93,11 @@ impl Devices {
             let Some(folder) = self.folders[at].iter().find(|folder| may_be_filled(folder)) else { continue };
             match profiles::file_of(device).and_then(|file| once(device, folder, &file)) {
                 Ok(is_new) => found |= is_new,
-                Err(error) => notes.push(format!("{device} was not calibrated: {error:#}")),
+                Err(error) => {
+                    // What was measured of memory is kept.
+                    found = true;
+                    notes.push(format!("{device} was not calibrated: {error:#}"));
+                }
             }
         }
         found
@@ -153,25 +161,35 @@ fn may_be_filled(folder: &Path) -> bool {
 fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     let about = || format!("no profile can be kept at {}", file.display());
     fs::create_dir_all(file.parent().unwrap_or(file)).with_context(about)?;
-    // The lock file also holds the error of a failed measurement.
+    // The lock file also holds the errors of failed measurements, one a line.
     let mark = file.with_extension("lock");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&mark);
     let mut lock = match Flock::lock(opened.with_context(about)?, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => lock,
         Err((opened, _)) => return Ok(wait_for(opened)),
     };
-    let meta = lock.metadata()?;
-    let age = meta.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
-    if meta.len() > 0 && age < LEFT_ALONE {
+    let mut failures = String::new();
+    lock.read_to_string(&mut failures)?;
+    let age = lock.metadata()?.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+    let was_busy = failures.ends_with(&format!("{BUSY}\n"));
+    if failures.lines().count() >= FAILURES && !was_busy && age < LEFT_ALONE
+        || was_busy && cawl_host::writes_back()
+    {
         return Ok(false);
     }
     render::tell(format_args!("calibrating {device}, once: 2 s; --no-calibrate skips it"));
-    let measured = measure_apart(folder);
+    let measured = measure_apart(folder).and_then(|()| {
+        let profile = HostProfile::from_toml(&fs::read_to_string(file)?)?;
+        ensure!(profile.origin != Origin::Learned, BUSY);
+        Ok(())
+    });
     match &measured {
         Ok(()) => drop(fs::remove_file(&mark)),
         Err(error) => {
-            lock.set_len(0)?;
-            lock.rewind()?;
+            if age >= LEFT_ALONE {
+                lock.set_len(0)?;
+            }
+            lock.seek(SeekFrom::End(0))?;
             writeln!(lock, "{error:#}")?;
         }
     }
@@ -179,7 +197,7 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
 }
 
 /// The time limit; tests set a longer one, since their machine may be busy.
-fn patience() -> Duration {
+pub fn patience() -> Duration {
     let set = std::env::var("CAWL_TEST_PATIENCE").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(set.unwrap_or(PATIENCE))
 }

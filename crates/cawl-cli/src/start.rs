@@ -15,10 +15,41 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
-#[expect(unsafe_code, reason = "start.c's functions take nothing and return what its constructor found")]
+#[expect(unsafe_code, reason = "start.c's functions take nothing and return numbers")]
 unsafe extern "C" {
     safe fn cawl_start_usual() -> SigSet;
     safe fn cawl_start_closed() -> i32;
+    safe fn cawl_start_outlives_calls() -> i32;
+}
+
+/// The filters of system calls (seccomp) that this process is under, as will be what it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filters {
+    None,
+    /// So many, which end no process for the tracer's calls.
+    Harmless(u32),
+    /// They do, or the kernel does not count them (before Linux 5.9).
+    Deadly,
+}
+
+impl Filters {
+    pub fn look() -> Filters {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        match Filters::count(&status) {
+            Some(0) => Filters::None,
+            Some(count) if cawl_start_outlives_calls() == 1 => Filters::Harmless(count),
+            _ => Filters::Deadly,
+        }
+    }
+
+    /// Their number, by /proc/PID/status; None if it is not told.
+    fn count(status: &str) -> Option<u32> {
+        let figure = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        match figure("Seccomp:") {
+            None | Some("0") => Some(0),
+            Some(_) => figure("Seccomp_filters:")?.parse().ok(),
+        }
+    }
 }
 
 /// Starts a program, found in PATH, with these variables added to the environment or replaced in it.
@@ -71,6 +102,18 @@ fn text(word: OsString) -> io::Result<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filters_are_counted() {
+        for (status, count) in [
+            ("Seccomp:\t0\nSeccomp_filters:\t0\n", Some(0)),
+            ("Seccomp:\t2\nSeccomp_filters:\t3\n", Some(3)),
+            ("Seccomp:\t2\n", None),
+            ("", Some(0)),
+        ] {
+            assert_eq!(Filters::count(status), count, "{status}");
+        }
+    }
 
     #[test]
     fn the_environment_keeps_its_order() {

@@ -57,7 +57,7 @@ fn classify_other(event: &Event) -> Class {
         Advise if event.kind == FileKind::Regular && event.aux == ADVICE_DONTNEED => Class::Cost,
         Read | Pread | StreamRead | Open | StreamOpen | Close if has_cost(event) => Class::Cost,
         Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen
-        | Read | Pread | StreamRead | Resident | Fork | Spawn | Exec => Class::Effect,
+        | Read | Pread | StreamRead | Resident | Uncertain | Fork | Spawn | Exec => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,
         StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,
@@ -143,6 +143,11 @@ pub fn is_clone(event: &Event) -> bool {
 /// True of an open for which an overlay copied the file up.
 pub fn is_copied_up(event: &Event) -> bool {
     matches!(event.op, Op::Open | Op::StreamOpen) && event.has(flag::COPIED_UP)
+}
+
+/// True of what the tracer tells of a file, which is no call of the program.
+pub fn is_no_call(event: &Event) -> bool {
+    event.op == Op::Resident
 }
 
 /// True when the data must be on the device before the call returns.

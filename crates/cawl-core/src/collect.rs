@@ -10,7 +10,7 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, coalesced_bytes, is_copied_up, kernel_bytes, moved_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, is_copied_up, is_no_call, kernel_bytes, moved_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
@@ -27,6 +27,7 @@ use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
+use crate::uncertain::{Doubts, Uncertain};
 use crate::units::{Bytes, Nanos, Time};
 use crate::worst_call::{NearCall, WorstCall};
 use sessions::{Sessions, ratio};
@@ -66,10 +67,14 @@ pub struct Collector {
     /// The calls that the first model was most wrong about, and those that lost most time.
     worst: Worst,
     lost: Worst,
+    /// When the first call of all began; when the first one that the report is about, and when the last of
+    /// these ended.
+    began: Time,
     first: Option<Time>,
     last: Time,
     host: Option<HostFacts>,
     outcome: Option<Outcome>,
+    doubts: Doubts,
     notes: Vec<String>,
     notes_omitted: u64,
     /// A process was noted to use io_uring.
@@ -95,6 +100,7 @@ impl Collector {
             created: profile.created,
             ideal: Ideal::new(profile),
             models: models.into_iter().map(ModelTotals::new).collect(),
+            began: Time(u64::MAX),
             timeline: timeline.then(Timeline::default),
             neighbours: timeline.then(Neighbours::default),
             ..Collector::default()
@@ -122,12 +128,15 @@ impl Collector {
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(note) => {
                 self.io_uring |= note.ends_with(USES_IO_URING);
-                if self.notes.len() >= NOTES {
+                // Of many processes the same.
+                if self.notes.contains(note) {
+                } else if self.notes.len() >= NOTES {
                     self.notes_omitted += 1;
                 } else {
                     self.notes.push(note.clone());
                 }
             }
+            Record::Doubt(doubt) => self.doubts.add(doubt),
             Record::Event(_)
             | Record::Sample(_)
             | Record::Device(_)
@@ -145,6 +154,9 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
+        if is_no_call(event) {
+            return;
+        }
         self.taken += 1;
         self.calls += 1;
         self.span(event.start, event.end());
@@ -193,7 +205,11 @@ impl Collector {
 
     /// Takes a call that the report is not about: its bytes were seen all the same.
     pub fn unselected(&mut self, event: &Event) {
+        if is_no_call(event) {
+            return;
+        }
         self.taken += 1;
+        self.begins(Time(event.start));
         self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, false);
     }
 
@@ -229,8 +245,13 @@ impl Collector {
         totals.time.add_calls(Cause::Discard, ns);
     }
 
+    fn begins(&mut self, at: Time) {
+        self.began = self.began.min(at);
+    }
+
     /// Something went on from `start` to `end`.
     fn span(&mut self, start: u64, end: u64) {
+        self.begins(Time(start));
         let first = self.first.get_or_insert(Time(start));
         *first = (*first).min(Time(start));
         self.last = self.last.max(Time(end));
@@ -351,7 +372,9 @@ impl Collector {
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
         // Of a child that the program did not wait for, that one's own parent may know.
         let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced)).max(self.sessions.untraced());
-        let mut notes = self.notes.clone();
+        let uncertain = self.doubts.report(|file| self.path(file).0);
+        let mut notes: Vec<String> = uncertain.iter().map(Uncertain::text).collect();
+        notes.extend_from_slice(&self.notes);
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
         }
@@ -372,6 +395,7 @@ impl Collector {
             bytes: self.bytes,
             drops: all.dropped,
             unseen: all.unseen,
+            uncertain,
             coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced))
                 .filter(|_| !self.io_uring),
             io_uring: self.io_uring,
@@ -406,7 +430,7 @@ impl Collector {
             host: self.host.clone(),
             timeline: self.timeline.as_ref().and_then(|timeline| {
                 let path = |file| self.path(file).0;
-                timeline.report(self.first.unwrap_or_default(), path)
+                timeline.report(self.began, path)
             }),
         }
     }
@@ -479,7 +503,7 @@ impl Collector {
         let (path, first_path) = self.path(event.file());
         WorstCall {
             call: *number,
-            at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
+            at_s: Time(event.start).since(self.began).as_seconds(),
             pid: event.pid,
             op: event.op.name().to_owned(),
             path,
@@ -499,7 +523,7 @@ impl Collector {
 
     fn near_call(&self, Near { event, predicted }: &Near) -> NearCall {
         NearCall {
-            at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
+            at_s: Time(event.start).since(self.began).as_seconds(),
             op: event.op.name().to_owned(),
             path: self.path(event.file()).0,
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),

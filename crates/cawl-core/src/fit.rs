@@ -15,15 +15,14 @@
 //! | `calls.write`, `calls.stream`, `cold` | small writes through a stream or plain |
 //! | `seek` | no run; what the recording says of its disk |
 
-use cawl_wire::{Event, FileKind, Op};
+use cawl_wire::{Event, Op};
 
 use crate::limits::DirtyLimits;
-use crate::model::CostModel;
-use crate::model::kernel::Kernel;
+use crate::model::kernel::settled;
 use crate::profile::{HostProfile, Measured, Origin};
 use crate::recorded::RecordedRun;
 use crate::statistics;
-use crate::units::{Bytes, Nanos, Rate, Time};
+use crate::units::{Bytes, Nanos, Rate};
 
 /// Why no profile could be derived.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -274,24 +273,6 @@ pub fn settled_base_rate(profile: &HostProfile) -> Measured<Rate> {
     }
 }
 
-/// The base rate after ten minutes of sequential writing, undisturbed by commits.
-fn settled(profile: &HostProfile, from: Rate) -> Rate {
-    const SECONDS: f64 = 600.0;
-    const CHUNK: u64 = 16 << 20;
-    let mut profile = profile.clone();
-    profile.device.commit = Nanos::ZERO;
-    profile.device.base_rate = Some(Measured::assumed(from));
-    let mut model = Kernel::new(&profile);
-    let mut write = Event::new(Op::Write);
-    (write.kind, write.returned, write.offset) = (FileKind::Regular, CHUNK as i64, 0);
-    while (write.start as f64) < SECONDS * 1e9 {
-        let cost = model.step(&write).map_or(Nanos::ZERO, |prediction| prediction.cost);
-        write.start = (Time(write.start) + cost.max(Nanos::new(1.0))).0;
-        write.offset += CHUNK;
-    }
-    model.ratelimit(write.dev).unwrap_or(from)
-}
-
 /// `device.write`: the slope between the fastest tenths of direct writes of different sizes, because
 /// what disturbs a device adds time and never takes any.
 fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
@@ -464,6 +445,8 @@ mod tests {
     use super::*;
     use crate::record::Sample;
     use crate::recorded::RunArgs;
+    use crate::units::Time;
+    use cawl_wire::FileKind;
 
     const PAGES: u64 = 25_600;
 
@@ -559,5 +542,37 @@ mod tests {
         let args = RunArgs { seek: 4_000_000, ..RunArgs::default() };
         let run = RecordedRun { samples: samples(2.0), ..run(args, 4 << 20, 4, 2e9) };
         assert_eq!(fit(&[run]).unwrap().device.seek.value, Nanos::millis(4.0));
+    }
+
+    /// Against ten minutes of the whole model, page by page: the base rate as a part of the device's.
+    #[test]
+    fn the_control_settles_where_the_whole_model_does() {
+        for (mib_per_s, hz, below, above) in [
+            (50.0, 250, 0.906, 0.999),
+            (200.0, 250, 0.827, 0.918),
+            (500.0, 250, 0.667, 0.738),
+            (900.0, 250, 0.836, 0.895),
+            (1400.0, 250, 0.894, 0.956),
+            (50.0, 1000, 0.939, 1.031),
+            (500.0, 1000, 0.93, 1.008),
+            (900.0, 1000, 0.897, 1.015),
+        ] {
+            let mut profile = HostProfile::uncalibrated();
+            profile.kernel.limits = DirtyLimits { background: Bytes::mib(2400), hard: Bytes::mib(4800) };
+            profile.kernel.hz = hz;
+            profile.memory.fresh.value = Rate::per_second(4e9);
+            let rate = mib_per_s * 1e6;
+            profile.device.writeback.value = Rate::per_second(rate);
+            let settled = settled_base_rate(&profile);
+            let found = [settled.value, settled.p90.unwrap()].map(|found| found.get() / rate);
+            let is_near =
+                found.iter().zip([below, above]).all(|(found, wanted)| (found - wanted).abs() < 0.015);
+            assert!(is_near, "{rate} at {hz}: {found:?}, not {below} and {above}");
+        }
+        // A writer that is no faster than the device is never held back.
+        let mut profile = HostProfile::uncalibrated();
+        profile.device.writeback.value = profile.memory.fresh.value * 2.0;
+        let (rate, settled) = (profile.device.writeback.value, settled_base_rate(&profile));
+        assert_eq!((settled.value, settled.p90), (rate * 0.5, Some(rate * 2.0)));
     }
 }

@@ -97,6 +97,7 @@ pub mod sharing;
 mod statistics;
 mod timeline;
 pub mod tune;
+mod uncertain;
 mod units;
 mod whatif;
 mod worst_call;
@@ -142,7 +143,7 @@ pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
     CachePolicy, CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured,
     MemoryConstants, NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants,
-    Thoroughness, block_cache, blocks_out,
+    Thoroughness, Unit, block_cache, blocks_out, constants_of,
 };
 pub use record::{
     DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome,
@@ -158,6 +159,7 @@ pub use run_delay::{Bounds, RunDelays};
 pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
+pub use uncertain::{Doubt, Uncertain, UncertainFile};
 pub use units::{Bytes, Nanos, Rate, Time};
 pub use whatif::{
     Base, Change, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread, TraceFacts,

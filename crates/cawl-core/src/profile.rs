@@ -4,12 +4,12 @@
 //! known, and the number of samples behind it. Units are in the documentation of each field and are the
 //! same everywhere: bytes per second, nanoseconds, bytes.
 
+mod constants;
 mod error;
 mod growth;
 mod learned;
 mod network;
 mod queue;
-mod set;
 
 use std::sync::LazyLock;
 
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::filesystem::FilesystemKind;
 use crate::limits::{DirtyLimits, GroupCache};
 use crate::units::{Bytes, Nanos, Rate, is_zero};
+pub use constants::{Unit, constants_of};
 pub use error::ProfileError;
 pub use growth::{block_cache, blocks_out};
 pub(crate) use growth::{grown, growth};

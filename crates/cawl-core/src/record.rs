@@ -8,6 +8,7 @@ use crate::buffers::Language;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
+use crate::uncertain::Doubt;
 use crate::units::{Bytes, Nanos, Time, is_zero};
 
 /// One entry of a trace, in the order in which the analysis takes them.
@@ -39,6 +40,8 @@ pub enum Record {
     Outcome(Outcome),
     /// Something the reader of a report must know.
     Note(String),
+    /// Something that was told of calls may not be true.
+    Doubt(Doubt),
 }
 
 /// How a live analysis worked, so that a replay can repeat its predictions.
@@ -165,6 +168,8 @@ pub enum EndKind {
     Abort,
     /// The connection ended without a word: killed, crashed, or left by a raw system call.
     Vanished,
+    /// The same after it confined itself by a filter of system calls, so that it could not say how.
+    Confined,
     /// Still running when the report was made.
     Running,
 }

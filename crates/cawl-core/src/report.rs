@@ -14,6 +14,7 @@ use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
 use crate::selection::Selection;
 use crate::timeline::TimelineReport;
+use crate::uncertain::Uncertain;
 use crate::units::Bytes;
 use crate::worst_call::WorstCall;
 
@@ -38,6 +39,9 @@ pub struct Report {
     pub drops: u64,
     /// Calls that passed through unrecorded, as far as the tracer knows.
     pub unseen: u64,
+    /// Calls of which something was told that may not be true; None if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncertain: Option<Uncertain>,
     /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, and
     /// with `io_uring`.
     pub coverage: Option<f64>,

@@ -90,6 +90,13 @@ impl Group {
         named.into_iter().flatten().min_by_key(|(_, bytes)| *bytes)
     }
 
+    /// Memory that a tracer may take of the group's, see [`room`]; None where there is no limit.
+    fn room(&self) -> Option<Bytes> {
+        let memory = self.memory?;
+        let left = memory.headroom? + memory.file.saturating_sub(memory.dirty);
+        self.limit().map(|(_, limit)| part(limit, left))
+    }
+
     /// The group's dirty limits now; None if they are not below the machine's (`machine`), or if there are
     /// none.
     pub fn dirty_limits(&self, machine: DirtyLimits) -> Option<DirtyLimits> {
@@ -98,6 +105,21 @@ impl Group {
         let limits = memory.limits(settings, &machine_memory());
         (limits.hard < machine.hard && limits.background < limits.hard).then_some(limits)
     }
+}
+
+/// Memory that a tracer may take of a process's group and of the machine: a 16th of the least limit, and a
+/// quarter of what is left, pages of files that need not be written out among it.
+pub fn room(pid: u32) -> Bytes {
+    let text = machine::read("/proc/meminfo");
+    let [all, left] =
+        ["MemTotal", "MemAvailable"].map(|name| host_text::meminfo(&text, name).unwrap_or_default());
+    Group::of(Some(pid))
+        .and_then(|group| group.room())
+        .map_or(part(all, left), |room| room.min(part(all, left)))
+}
+
+fn part(limit: Bytes, left: Bytes) -> Bytes {
+    Bytes(limit.0 / 16).min(Bytes(left.0 / 4))
 }
 
 /// The machine's memory now. The kernel also leaves out what it keeps free (`totalreserve_pages`): below a
@@ -247,6 +269,10 @@ mod tests {
         let group = files.look().unwrap();
         assert_eq!((group.path.as_str(), group.version, group.knows_writeback), ("/p/q", Version::Two, true));
         assert_eq!(group.limit(), Some(("memory.max", Bytes::mib(128))));
+        // The group above has nearly nothing left but pages of files.
+        assert_eq!(group.room(), Some(Bytes::mib(8)));
+        files.put("sys/fs/cgroup/p/q/memory.stat", "anon 129568768\ninactive_file 8192\n");
+        assert_eq!(files.look().unwrap().room(), Some(Bytes((134_217_728 - 133_730_304 + 8192) / 4)));
         let memory = GroupMemory {
             file: Bytes(129_568_768),
             active: Bytes(8192),
@@ -280,6 +306,7 @@ mod tests {
         let machine = DirtyLimits { background: Bytes(1 << 50), hard: Bytes(1 << 51) };
         let root = Files::unified("/").look().unwrap();
         assert_eq!((root.memory, root.limit(), root.dirty_limits(machine)), (None, None, None));
+        assert_eq!(root.room(), None);
         let files = Files::unified("/a");
         files.group("a", "max", "max", 5, "nonsense\nfile_dirty many\ninactive_file -1");
         let group = files.look().unwrap();
@@ -333,5 +360,6 @@ mod tests {
         // Of this machine, whatever it has; and of no process.
         drop(Group::of(None));
         assert_eq!(Group::of(Some(u32::MAX)), None);
+        assert!(room(u32::MAX) > Bytes::ZERO);
     }
 }

@@ -24,5 +24,5 @@ pub mod tracefs;
 pub use device::DeviceStat;
 pub use machine::{
     apply_settings, facts, is_ignored, is_running, is_stopped, now, open_regular, page, page_cache_drops,
-    parent, processor, sample, schedstat, uncalibrated_profile, usage, wall_clock, wchar,
+    parent, processor, sample, schedstat, uncalibrated_profile, usage, wall_clock, wchar, writes_back,
 };

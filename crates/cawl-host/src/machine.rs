@@ -30,6 +30,11 @@ pub fn sample() -> Option<Sample> {
     host_text::vmstat(&text, now())
 }
 
+/// True while a flusher is at work on this machine: at least 8 MiB are under writeback.
+pub fn writes_back() -> bool {
+    sample().is_some_and(|sample| sample.writeback >= 2048)
+}
+
 /// How often the page cache has been dropped since boot.
 pub fn page_cache_drops() -> u64 {
     host_text::counter(&read("/proc/vmstat"), "drop_pagecache").unwrap_or(0)

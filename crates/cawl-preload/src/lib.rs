@@ -43,7 +43,8 @@
 //! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.
 //!
 //! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record,
-//! `freestanding.c` what the compiler calls to copy and compare, `unwind.c` what it calls to unwind.
+//! `freestanding.c` what the compiler calls to copy and compare, `unwind.c` what it calls to unwind, and
+//! `reports.c` what Rust's report of a panic would ask of a later C library than a program may have.
 #![warn(missing_docs)]
 
 mod base;
@@ -61,8 +62,8 @@ mod tries;
 mod life {
     //! Begin and end of the library in a process.
 
-    use crate::base::{guard, real, settings};
-    use crate::hooks::emit::{mapping, stream};
+    use crate::base::{gate, guard, real, settings};
+    use crate::hooks::emit::{doubts, mapping, stream};
     use crate::hooks::process;
     use crate::session::{self, environment, target};
     use crate::transport::table;
@@ -88,7 +89,7 @@ mod life {
         unsafe {
             let wanted = settings::read(argv, envp);
             environment::hide_sanitizers(envp);
-            if !wanted || !table::prepare() {
+            if !wanted || !gate::look() || !table::prepare() {
                 return;
             }
             target::begin();
@@ -107,6 +108,7 @@ mod life {
         let inside = guard::enter_at_end();
         tries::ending();
         let pending = stream::last_look(&inside);
+        doubts::at_end(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, Ended::Exit, pending);
     }

@@ -1,7 +1,7 @@
 //! Every exported hook: its group, what the call means to the models, and the test that covers the group.
 //!
-//! `table.rs` compares it with the symbols of the built library and with what the programs of the machine
-//! import; docs/HOOKS.md tells how to add one.
+//! `table.rs` compares it with the symbols of the built library and with what programs import; docs/HOOKS.md
+//! tells how to add one.
 
 /// Hooks that share a body or a purpose.
 pub struct Group {
@@ -261,6 +261,12 @@ pub const HOOKS: &[Group] = &[
         "processes::a_confined_program_is_left_alone",
     ),
     hooks(
+        "loading",
+        &["dlopen", "dlmopen", "dlsym"],
+        "none; a function found through a handle is the hook, and ways past the hooks are named",
+        "image::functions_looked_up_through_a_handle_are_followed",
+    ),
+    hooks(
         "processes: end",
         &["_exit", "_Exit", "abort", "__assert_fail", "__assert_perror_fail", "__stack_chk_fail"],
         "the session ends",
@@ -419,10 +425,9 @@ pub const LEFT: &[Left] = &[
             "gtty", "stty", "tcflush", "readdir*", "readlink*", "__readlink*", "seekdir", "isprint*",
             "iswprint*", "__isprint_l", "__iswprint_l", "strdup", "strndup", "__strdup", "__strndup",
             "wcsdup", "duplocale", "__duplocale", "putenv", "removexattr", "lremovexattr", "fremovexattr",
-            "envz_remove", "argz_create_sep", "fts_*", "fts64_*", "regexec", "re_exec", "rexec*", "dlopen",
-            "dlmopen", "dlclose", "dlinfo", "getaddrinfo", "getnameinfo", "freeaddrinfo", "inet6_option_*",
+            "envz_remove", "argz_create_sep", "fts_*", "fts64_*", "regexec", "re_exec", "rexec*", "dlclose", "dlinfo", "getaddrinfo", "getnameinfo", "freeaddrinfo", "inet6_option_*",
             "pkey_alloc", "siginterrupt", "sigwaitinfo", "signalfd", "sysinfo", "getttynam", "bdflush",
-            "tcdrain",
+            "tcdrain", "hcreate*",
         ],
         "not what its name suggests: no data of a file is changed",
     ),

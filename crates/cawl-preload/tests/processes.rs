@@ -2,7 +2,7 @@
 //! and its threads, and whatever becomes of the daemon.
 
 use cawl_kit::app;
-use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir, ended};
+use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir};
 use cawl_wire::Op;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,6 +28,16 @@ fn every_way_of_starting_a_program_is_followed() {
         let sessions = compare(&app, &[way], |_| {});
         assert_eq!(sessions.len(), sessions_expected, "{way}: {sessions:#?}");
         assert_complete(&sessions);
+    }
+}
+
+/// The tracer opens and closes a program before it is started, but none that the process has open: that would
+/// release its record locks.
+#[test]
+fn locks_on_a_program_outlast_its_start() {
+    for way in ["", "over"] {
+        let sessions = compare(&app("self_locked"), &[way], |_| {});
+        assert!(sessions.len() >= 3, "{way}: {sessions:#?}");
     }
 }
 
@@ -240,12 +250,22 @@ fn a_daemon_that_dies_or_is_absent_or_silent_does_no_harm() {
     }
 }
 
+/// A program that forbids itself the processor's counter would be killed by the tracer's reading it.
+#[cfg(target_arch = "x86_64")]
 #[test]
-fn a_confined_program_is_left_alone() {
-    for way in ["seccomp", "seccomp-raw"] {
-        let sessions = compare(&app("rough"), &[way], |_| {});
-        assert_eq!(sessions.len(), 1, "{way}");
-        assert_eq!(ended(&sessions[0]), Some(cawl_wire::Ended::QuickExit), "{way}");
-        sessions[0].assert_intact();
+fn a_forbidden_counter_is_not_read() {
+    let app = cawl_kit::app_with("no_counter", &["-O2", "-pthread"]);
+    for arguments in [&["prctl"][..], &["syscall"], &["prctl", "early"], &["syscall", "early"]] {
+        let sessions = compare(&app, arguments, |_| {});
+        assert_eq!(sessions.len(), 2, "{arguments:?}");
+        assert_complete(&sessions);
+        for session in &sessions {
+            assert!(session.in_order(), "{arguments:?}");
+            let times = session.events.iter().map(|event| (event.start, event.end()));
+            let (first, last) =
+                times.fold((u64::MAX, 0), |(first, last), (start, end)| (first.min(start), last.max(end)));
+            // Ticks or ns.
+            assert!(last > first && last - first < 30_000_000_000, "{arguments:?}: {first} to {last}");
+        }
     }
 }

@@ -71,17 +71,69 @@ fn each_unsafe_block_says_why() {
     }
 }
 
-/// What else is to be loaded costs each traced program its time.
+/// What the tracer asks of the libraries around it, it would ask in every image: one symbol version that is not
+/// there, and no program starts.
 #[test]
-fn nothing_but_the_c_library_is_needed() {
-    let Ok(out) = Command::new("ldd").arg(cawl_kit::library()).output() else {
-        eprintln!("SKIPPED: ldd is not installed");
-        return;
-    };
-    let text = String::from_utf8(out.stdout).expect("text");
-    let of_the_c_library = ["linux-vdso.so", "libc.so", "ld-linux"];
-    for line in text.lines() {
-        assert!(of_the_c_library.iter().any(|name| line.contains(name)), "{line}");
+fn a_c_library_of_2012_is_enough() {
+    use object::elf::{DT_NEEDED, DT_RELR, SHN_UNDEF, STB_WEAK};
+    use object::read::elf::{ElfFile64, Sym};
+    /// All in libc.so.6 of version 2.17, except those of the dynamic linker: `_r_debug`, `__tls_get_addr`.
+    const THERE: [&str; 24] = [
+        "__cxa_at_quick_exit",
+        "__errno_location",
+        "__register_atfork",
+        "__tls_get_addr",
+        "_r_debug",
+        "calloc",
+        "clock_gettime",
+        "dl_iterate_phdr",
+        "environ",
+        "exit",
+        "free",
+        "getauxval",
+        "getcwd",
+        "getenv",
+        "malloc",
+        "opterr",
+        "posix_memalign",
+        "readlink",
+        "realloc",
+        "realpath",
+        "stderr",
+        "stdin",
+        "stdout",
+        "strlen",
+    ];
+    let bytes = std::fs::read(cawl_kit::library()).expect("the library");
+    let file = ElfFile64::<object::Endianness>::parse(&*bytes).expect("an ELF file");
+    let (endian, sections) = (file.endian(), file.elf_section_table());
+    let versions = sections.versions(endian, &*bytes).expect("versions").expect("some");
+    let symbols = file.elf_dynamic_symbol_table();
+    let mut strong = 0;
+    for (index, symbol) in symbols.enumerate().filter(|(_, symbol)| symbol.st_shndx(endian) == SHN_UNDEF) {
+        let name = std::str::from_utf8(symbols.symbol_name(endian, symbol).expect("a name")).expect("text");
+        if symbol.st_bind() != STB_WEAK && !name.is_empty() {
+            assert!(THERE.contains(&name), "{name} may not be in an older C library");
+            strong += 1;
+        }
+        if let Some(version) =
+            versions.version(versions.version_index(endian, index).into()).expect("a version")
+        {
+            let version = std::str::from_utf8(version.name()).expect("text");
+            let numbers = version.strip_prefix("GLIBC_2.").unwrap_or_else(|| panic!("{name}: {version}"));
+            let number: u32 = numbers.split('.').next().expect("one").parse().expect("a number");
+            assert!(number <= 17, "{name}: {version}");
+        }
+    }
+    assert!(strong >= 10, "{strong} symbols");
+    let dynamic = sections.dynamic_table(endian, &*bytes).expect("a dynamic section");
+    for entry in dynamic.iter() {
+        assert_ne!(entry.tag, DT_RELR, "packed relocations need version 2.36");
+        if entry.tag == DT_NEEDED {
+            // What else is to be loaded costs each traced program its time.
+            let name = std::str::from_utf8(dynamic.string(entry).expect("a name")).expect("text");
+            assert!(name == "libc.so.6" || name.starts_with("ld-linux"), "{name}");
+        }
     }
 }
 
@@ -117,5 +169,19 @@ fn only_hooks_are_exported() {
     assert!(strange.len() <= 12, "{strange:?}");
     for name in ["write", "open64", "__fprintf_chk", "printf", "execl", "__overflow", "_exit", "fork"] {
         assert!(exported.contains(name), "{name}");
+    }
+}
+
+/// One way into the kernel, which is closed under a filter; past it go only calls that the program asked for.
+#[test]
+fn every_system_call_goes_through_the_gate() {
+    for (path, text) in sources().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "rs")) {
+        let is = |name: &str| path.ends_with(name);
+        let enters =
+            ["\"syscall\"", "\"svc 0\"", "libc::syscall("].iter().any(|word| code(text).contains(word));
+        assert!(!enters || is("base/gate.rs"), "{}", path.display());
+        let passes = code(text).contains("call_for_program(");
+        let may = is("base/gate.rs") || is("hooks/map.rs") || is("hooks/process.rs");
+        assert!(!passes || may, "{}", path.display());
     }
 }

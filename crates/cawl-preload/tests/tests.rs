@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod complete;
+mod confined;
 mod every;
 mod files;
 mod frames;
 mod hooks;
 mod hostile;
+mod image;
 mod memory;
 mod processes;
 mod reads;

@@ -29,6 +29,16 @@ pub mod lock {
     pub const FLOCK: u32 = 1 << 3;
 }
 
+/// [`Event::aux`] of [`Op::Uncertain`]: what may not be true.
+pub mod uncertain {
+    /// The file: the descriptor leads to another one, or nowhere, past every hook.
+    pub const OTHER_FILE: u32 = 1;
+    /// The places: the descriptor was moved past every hook.
+    pub const MOVED: u32 = 2;
+    /// The places: threads used the descriptor at the same moment, in an order that only the kernel knows.
+    pub const ORDER: u32 = 3;
+}
+
 /// An enum whose numbers are part of the protocol and of the trace format.
 macro_rules! codes {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal,)* }) => {
@@ -157,6 +167,10 @@ named_codes! {
     /// lowest first, set if more than half of it was cached; `offset`: length of a range in bytes, whole pages;
     /// `returned`: bytes cached. Sent before the first read of the file.
     Resident = 53, "resident";
+    /// What was told of calls on a descriptor may not be true; no call of the program, and in no trace.
+    /// Identity: of the file that they were told of; `returned`: calls; `requested`: their bytes; `aux`: see
+    /// [`uncertain`]; `offset`: where the descriptor was found.
+    Uncertain = 54, "uncertain";
     /// fork as seen by the parent. `returned`: the child's pid.
     Fork = 60, "fork";
     /// posix_spawn, system, popen. `returned`: the child's pid where known. `aux`: as of `Exec`.

@@ -10,7 +10,7 @@ use crate::{Anchor, EVENT_LEN, FileId};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -400,6 +400,11 @@ codes! {
         Exec = 3,
         /// abort.
         Abort = 4,
+        /// About to confine itself by a filter of system calls, after which no message can be sent. Records in
+        /// shared memory may follow; a message says that there is no filter.
+        Confined = 5,
+        /// Not traced, because its address space is limited (RLIMIT_AS) to little more than it has.
+        Crowded = 6,
     }
 }
 
@@ -418,6 +423,19 @@ pub struct Goodbye {
     pub pending: u64,
     /// Calls that passed through without being recorded: signal handlers inside a hook, for instance.
     pub unseen: u64,
+    /// Why there is more to it than was recorded: bits of [`past`].
+    pub past: u32,
+}
+
+/// Bits of [`Goodbye::past`].
+pub mod past {
+    /// A library was loaded with RTLD_DEEPBIND, which binds it past the hooks.
+    pub const DEEP_BINDING: u32 = 1;
+    /// One was loaded into a namespace of its own (dlmopen), with a C library of its own.
+    pub const NAMESPACE: u32 = 2;
+    /// The time that the program sees is not the machine's: another library tells it, or it is in a time
+    /// namespace.
+    pub const CLOCK: u32 = 4;
 }
 
 impl Goodbye {
@@ -430,6 +448,7 @@ impl Goodbye {
         self.usage.encode(&mut writer)?;
         writer.u64(self.pending)?;
         writer.u64(self.unseen)?;
+        writer.u32(self.past)?;
         Some(writer.at)
     }
 
@@ -444,6 +463,7 @@ impl Goodbye {
                 usage: Usage::decode(&mut r)?,
                 pending: r.u64()?,
                 unseen: r.u64()?,
+                past: r.u32()?,
             })
         };
         read().ok_or(WireError::Length(payload.len() as u32))

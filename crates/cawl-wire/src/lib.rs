@@ -26,9 +26,10 @@ pub mod ring;
 
 pub use clock::Anchor;
 pub use event::{
-    ADVICE_DONTNEED, EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Obstacle, Op, UNKNOWN_OFFSET, flag, lock,
+    ADVICE_DONTNEED, EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Obstacle, Op, UNKNOWN_OFFSET, flag,
+    lock, uncertain,
 };
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, Rank, RankVariable,
-    Usage, VERSION, Wchar, WireError,
+    Usage, VERSION, Wchar, WireError, past,
 };

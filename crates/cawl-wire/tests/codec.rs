@@ -94,7 +94,7 @@ fn a_call_of_more_bytes_than_any_moves_is_damage() {
 #[test]
 fn goodbye_round_trip() {
     let mut out = [0u8; 128];
-    for ended in [Ended::Exit, Ended::QuickExit, Ended::Exec, Ended::Abort] {
+    for ended in [Ended::Exit, Ended::QuickExit, Ended::Exec, Ended::Abort, Ended::Crowded] {
         let goodbye = Goodbye {
             ended,
             at: 1,
@@ -110,6 +110,7 @@ fn goodbye_round_trip() {
             },
             pending: 3,
             unseen: 4,
+            past: 5,
         };
         let len = goodbye.encode(&mut out).unwrap();
         assert_eq!(Goodbye::decode(&out[..len]), Ok(goodbye));
@@ -121,7 +122,8 @@ fn goodbye_round_trip() {
             wchar: Wchar::default(),
             usage: Usage::default(),
             pending: 0,
-            unseen: 0
+            unseen: 0,
+            past: 0
         }
         .encode(&mut out[..8])
         .is_none()

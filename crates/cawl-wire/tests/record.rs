@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, CoalescedCalls, Expected, Follower, HEAD_AT, Memory,
-    NAME_CELLS, NAME_HEAD, ORDER_AT, Position, RingError, RingHeader, SHAPE, SHORT, Taker, WHOLE_CELLS, end,
+    Begun, CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, CoalescedCalls, Expected, Follower, HEAD_AT, Memory,
+    NAME_CELLS, NAME_HEAD, Position, RingError, RingHeader, SHAPE, SHORT, Taker, WHOLE_CELLS, end,
     name_cells, name_head, whole,
 };
 use cawl_wire::{Anchor, Event, FileId, FileKind, FileRecord, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 /// A file whose calls are coalescible.
 const SUMMED: u64 = 4;
 
-const HEADER: RingHeader = RingHeader { slots: 1 };
+const HEADER: RingHeader = RingHeader { slots: 1, chunks: 16 };
 
 /// The shared memory, in the process's own.
 struct Shared(RefCell<Vec<u8>>);
@@ -31,7 +31,7 @@ impl Memory for Shared {
 
 impl Shared {
     fn new() -> Shared {
-        Shared(RefCell::new(vec![0; HEADER.chunk(0, 3) as usize + CHUNK_LEN]))
+        Shared(RefCell::new(vec![0; HEADER.total() as usize]))
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
@@ -43,39 +43,41 @@ impl Shared {
 struct Thread<'a> {
     memory: &'a Shared,
     position: Position,
-    chunks: Chunks,
-    index: u8,
+    begun: Begun,
+    free: Vec<u16>,
+    index: u16,
     before: Option<(Event, Expected)>,
 }
 
 impl Thread<'_> {
     fn new(memory: &Shared) -> Thread<'_> {
         let position = Position { chunk: 0, cell: CHUNK_CELLS };
-        Thread { memory, position, chunks: Chunks::new(SHAPE), index: 0, before: None }
+        let free = (0..HEADER.chunks as u16).rev().collect();
+        Thread { memory, position, begun: Begun::START, free, index: 0, before: None }
     }
 
     fn make_room(&mut self) {
         if !SHAPE.ends_at(self.position.cell) {
             return;
         }
-        let control = HEADER.control(0);
         let mut head = [0; 8];
-        self.memory.read(control + HEAD_AT as u64, &mut head);
-        let next = self.position.chunk + 1;
-        let order_at = |chunk: u32| control + ORDER_AT as u64 + u64::from(chunk % SHAPE.chunks);
-        let order = |chunk: u32| {
-            let mut index = [0];
-            self.memory.read(order_at(chunk), &mut index);
-            index[0]
-        };
+        self.memory.read(HEADER.control(0) + HEAD_AT as u64, &mut head);
         let head = Position::unpack(u64::from_le_bytes(head));
-        self.index = self.chunks.take(next, head, order).expect("room");
-        self.memory.put(order_at(next), &[self.index]);
+        while self.begun.is_oldest_read(head) {
+            let mut index = [0; 2];
+            self.memory.read(HEADER.order(0, self.begun.oldest), &mut index);
+            self.free.push(u16::from_le_bytes(index));
+            self.begun.oldest += 1;
+        }
+        let next = self.begun.next;
+        self.index = self.free.pop().filter(|_| self.begun.may_begin(SHAPE)).expect("room");
+        self.memory.put(HEADER.order(0, next), &self.index.to_le_bytes());
         self.position = Position { chunk: next, cell: 0 };
+        self.begun.next += 1;
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) {
-        let at = HEADER.chunk(0, self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
+        let at = HEADER.chunk(self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
         self.memory.put(at, bytes);
         self.position.cell += (bytes.len() / CELL_LEN) as u32;
     }
@@ -374,7 +376,7 @@ proptest! {
         for (place, (kind, word)) in words.iter().enumerate() {
             let head = u64::from_le_bytes(name_head(1, *word as u16));
             let word = match kind { 0 => 1, 1 => SHORT | 1, 2 => (head >> 32) as u32, 3 => end(1)[4].into(), _ => *word };
-            memory.put(HEADER.chunk(0, 0) + 4 * place as u64, &word.to_le_bytes());
+            memory.put(HEADER.chunk(0) + 4 * place as u64, &word.to_le_bytes());
         }
         let mut follower = Follower::new(0);
         let mut cells = [[0; CELL_LEN]; 300];
@@ -418,7 +420,7 @@ fn a_damaged_record_is_told_and_nothing_continues_it() {
     let mut damaged = Event::new(Op::Write).encode();
     damaged[88] = 254;
     let records = [whole(1, &Event::new(Op::Write).encode()), whole(1, &damaged)].concat();
-    memory.put(HEADER.chunk(0, 0), &records);
+    memory.put(HEADER.chunk(0), &records);
     let mut follower = Follower::new(0);
     let mut found = Found { most: 50, ..Found::default() };
     let mut read = |cell| {
@@ -426,7 +428,7 @@ fn a_damaged_record_is_told_and_nothing_continues_it() {
         follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found)
     };
     assert_eq!(read(2 * WHOLE_CELLS), Ok(2 * WHOLE_CELLS));
-    memory.put(HEADER.chunk(0, 0) + records.len() as u64, &(SHORT | 1).to_le_bytes());
+    memory.put(HEADER.chunk(0) + records.len() as u64, &(SHORT | 1).to_le_bytes());
     assert_eq!(read(2 * WHOLE_CELLS + 1), Err(RingError::Stamp));
     assert_eq!((found.events.len(), found.damaged), (1, 1));
 }
@@ -439,12 +441,12 @@ fn what_goes_on_from_nothing_or_breaks_off_is_refused() {
         let mut found = Found { most: 50, ..Found::default() };
         Follower::new(0).read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found)
     };
-    memory.put(HEADER.chunk(0, 0), &(SHORT | 1).to_le_bytes());
+    memory.put(HEADER.chunk(0), &(SHORT | 1).to_le_bytes());
     assert_eq!(read(1), Err(RingError::Stamp), "short, and the first");
-    memory.put(HEADER.chunk(0, 0), &whole(1, &Event::new(Op::Write).encode()));
+    memory.put(HEADER.chunk(0), &whole(1, &Event::new(Op::Write).encode()));
     assert_eq!(read(WHOLE_CELLS - 1), Err(RingError::Stamp), "longer than the tail says");
     assert_eq!(read(WHOLE_CELLS), Ok(WHOLE_CELLS));
-    memory.put(HEADER.chunk(0, 0), &whole(2, &Event::new(Op::Write).encode()));
+    memory.put(HEADER.chunk(0), &whole(2, &Event::new(Op::Write).encode()));
     assert_eq!(read(WHOLE_CELLS), Err(RingError::Stamp), "of another chunk");
 }
 
@@ -464,7 +466,7 @@ fn hostile_names_are_refused_or_damaged() {
         record.extend([0; 40]);
         record.extend(path.to_le_bytes());
         record.extend(text);
-        memory.put(HEADER.chunk(0, 0), &record);
+        memory.put(HEADER.chunk(0), &record);
     };
     put(1, 44, 2, b"\xff\xfe");
     assert_eq!(read(4), Ok((4, vec![(0, b"\xff\xfe".to_vec(), 0)], 0)), "not UTF-8");
@@ -477,7 +479,7 @@ fn hostile_names_are_refused_or_damaged() {
     assert_eq!(read(400), Err(RingError::Stamp), "longer than any name");
     put(2, 44, 2, b"ab");
     assert_eq!(read(4), Err(RingError::Stamp), "of another chunk");
-    memory.put(HEADER.chunk(0, 0), &end(1));
+    memory.put(HEADER.chunk(0), &end(1));
     let mut follower = Follower::new(0);
     let mut read = |cell| {
         let mut cells = [[0; CELL_LEN]; 300];

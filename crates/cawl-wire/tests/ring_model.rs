@@ -1,10 +1,10 @@
 //! The ring's protocol under every order in which two processors may see each other's stores.
 //!
 //! The ring here has two chunks of three cells, and records of one cell and of two, some of which, like
-//! names, go on in another chunk although this one has room; what decides (`unread`, `Chunks`) is the code in
+//! names, go on in another chunk although this one has room; what decides (`unread`, `Begun`) is the code in
 //! use.
 
-use cawl_wire::ring::{Chunks, Position, Shape, unread};
+use cawl_wire::ring::{Begun, Position, Shape, unread};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ fn length(number: u32) -> u32 {
 /// The thread: writes `count` numbers, and returns those that found no room.
 fn produce(memory: &Memory, count: u32) -> Vec<u32> {
     let mut position = Position { chunk: 0, cell: SMALL.cells };
-    let mut chunks = Chunks::new(SMALL);
+    let (mut begun, mut free) = (Begun::START, vec![1, 0]);
     let mut index = 0;
     let mut dropped = Vec::new();
     for number in 0..count {
@@ -64,15 +64,18 @@ fn produce(memory: &Memory, count: u32) -> Vec<u32> {
         }
         if SMALL.ends_at(position.cell) {
             let head = Position::unpack(memory.head.load(Ordering::Acquire));
-            let next = position.chunk + 1;
-            let order = |chunk: u32| memory.order[chunk as usize % 2].load(Ordering::Relaxed);
-            let Some(taken) = chunks.take(next, head, order) else {
+            while begun.is_oldest_read(head) {
+                free.push(memory.order[begun.oldest as usize % 2].load(Ordering::Relaxed));
+                begun.oldest += 1;
+            }
+            let Some(taken) = begun.may_begin(SMALL).then(|| free.pop()).flatten() else {
                 dropped.push(number);
                 continue;
             };
-            memory.order[next as usize % 2].store(taken, Ordering::Relaxed);
+            memory.order[begun.next as usize % 2].store(taken, Ordering::Relaxed);
             index = usize::from(taken);
-            position = Position { chunk: next, cell: 0 };
+            position = Position { chunk: begun.next, cell: 0 };
+            begun.next += 1;
         }
         for _ in 0..length(number) {
             put(&mut position, index, number);
@@ -136,7 +139,7 @@ fn what_is_written_is_read_once_and_in_order() {
 /// Whatever a tail says, what is read lies inside the ring, and reading comes to an end.
 #[test]
 fn no_tail_leads_astray() {
-    let some = [0, 1, 2, 3, 126, 127, 128, 129, 1 << 31, u32::MAX - 1, u32::MAX];
+    let some = [0, 1, 2, 3, 510, 511, 512, 513, 1 << 31, u32::MAX - 1, u32::MAX];
     let shape = cawl_wire::ring::SHAPE;
     for chunk in some {
         for cell in some.into_iter().chain([shape.cells - 1, shape.cells, shape.cells + 1]) {

@@ -14,6 +14,7 @@ use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
 use crate::lock;
 use crate::mappings::Levels;
+use crate::rooms::Rooms;
 use crate::run_delays::Budget;
 
 /// Programs count as writing this long after their latest batch.
@@ -53,6 +54,8 @@ pub struct Connections {
     pub aside: Aside,
     /// What looks at run delays may cost.
     pub run_delays: Budget,
+    /// Memory for the rings of processes.
+    pub rooms: Rooms,
     /// Other users.
     pub guests: Guests,
     /// Processes whose mappings could not be sampled.

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 
 use cawl_client::protocol::{RunEnd, RunSpec};
 use cawl_core::{
-    AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
-    Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
+    AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos,
+    Record, Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
 use cawl_host::trace::TraceFile;
-use cawl_wire::{Ended, FileKind, Goodbye};
+use cawl_wire::{Ended, FileKind, Goodbye, Op};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
@@ -398,11 +398,18 @@ impl Engine {
     fn events(&mut self, session: u32, batch: Batch, dropped: u64) {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         open.dropped = dropped;
-        let calls = Arc::new(batch.events);
+        let mut events = batch.events;
+        let doubts: Vec<Doubt> =
+            events.iter().filter(|event| event.op == Op::Uncertain).map(Doubt::of).collect();
+        if !doubts.is_empty() {
+            events.retain(|event| event.op != Op::Uncertain);
+        }
+        let calls = Arc::new(events);
         self.each_lane(session, |lane| {
             lane.dropped(session, dropped);
             lane.hold_calls(session, &calls);
             batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
+            doubts.iter().for_each(|doubt| lane.analyse(Record::Doubt(*doubt)));
         });
     }
 
@@ -414,13 +421,17 @@ impl Engine {
     }
 
     fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
-        if let Some(goodbye) = goodbye {
+        if let Some(goodbye) = goodbye.filter(|goodbye| goodbye.ended == Ended::Confined) {
+            // It went on.
+            (end.how, end.unseen) = (EndKind::Confined, goodbye.unseen);
+        } else if let Some(goodbye) = goodbye {
             end.at = Time(goodbye.at);
             end.how = match goodbye.ended {
                 Ended::Exit => EndKind::Exit,
-                Ended::QuickExit => EndKind::QuickExit,
+                Ended::QuickExit | Ended::Crowded => EndKind::QuickExit,
                 Ended::Exec => EndKind::Exec,
                 Ended::Abort => EndKind::Abort,
+                Ended::Confined => EndKind::Confined,
             };
             (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
             (end.pending, end.unseen) = (goodbye.pending, goodbye.unseen);

@@ -178,6 +178,9 @@ impl Lane {
             && let Some(session) = session
         {
             self.silent.end(session.pid);
+            if end.how == EndKind::Confined {
+                self.silent.confined(session.program);
+            }
         }
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }

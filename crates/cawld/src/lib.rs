@@ -27,6 +27,7 @@ pub mod program;
 mod query_tables;
 mod questions;
 mod ring;
+mod rooms;
 mod run_delays;
 mod sampler;
 mod server;

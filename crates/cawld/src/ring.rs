@@ -9,9 +9,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
+use cawl_core::Bytes;
 use cawl_wire::ring::{
-    CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, Memory, Position, RingError, RingHeader,
-    TAIL_AT, Taker, USED_AT,
+    CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, Memory, Position, ROOM_AT, RingError,
+    RingHeader, TAIL_AT, Taker, USED_AT,
 };
 use cawl_wire::{Anchor, Event, FileRecord};
 use rustix::fs::SealFlags;
@@ -115,6 +116,16 @@ impl Ring {
             cells: Vec::new(),
             each,
         })
+    }
+
+    /// Tells the process how much memory its chunks may have.
+    pub fn tell_room(&self, room: Bytes) {
+        self.memory.write(ROOM_AT as u64, room.0.max(1));
+    }
+
+    /// Chunks that are filled and not read, by the last look.
+    pub fn backlog(&self) -> u64 {
+        self.followers.iter().zip(&self.tails).map(|(follower, tail)| u64::from(follower.behind(*tail))).sum()
     }
 
     /// Reads the threads' tails; returns the number of events the process has dropped.

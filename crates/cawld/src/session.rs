@@ -10,7 +10,7 @@ use std::time::Duration;
 use cawl_client::protocol::Failure;
 use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
 use cawl_host::inspect;
-use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError, past};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -35,6 +35,22 @@ const IDLE: u64 = 50;
 /// The same for a ring in use: each read takes the processor from a program that may need it. A program that
 /// fills a chunk faster rings the bell.
 const BUSY: u64 = 8;
+
+/// Unread chunks of a ring that takes more memory.
+const BACKLOG: u64 = 8;
+
+/// What a program did that its report must say, by bits of [`Goodbye::past`].
+const PAST: [(u32, &str); 3] = [
+    (past::DEEP_BINDING, "loaded a library with RTLD_DEEPBIND: what that writes by itself was not seen"),
+    (
+        past::NAMESPACE,
+        "loaded a library into a namespace of its own (dlmopen): what that writes was not seen",
+    ),
+    (
+        past::CLOCK,
+        "sees another time than the machine's (libfaketime, a time namespace): the times here are the machine's",
+    ),
+];
 
 /// Batches read from a ring before the socket is read again.
 const ROUND: usize = 64;
@@ -144,6 +160,9 @@ async fn tracer(
         (true, Some(descriptor)) => Ring::new(descriptor, each).map(Some),
         (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
     };
+    if let Ok(Some(ring)) = &ring {
+        ring.tell_room(connections.rooms.of(pid));
+    }
     connections.settle_role(id, Role::Tracer(pid));
     messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     let mut tracer = Tracer {
@@ -153,6 +172,7 @@ async fn tracer(
         id,
         pid,
         run,
+        program: session.program.clone(),
         ring: None,
         uring,
         run_delays: RunDelays::new(pid, session.started, &hello.usage, &connections.run_delays),
@@ -223,6 +243,7 @@ struct Tracer<'a> {
     id: u32,
     pid: u32,
     run: u64,
+    program: String,
     ring: Option<Ring>,
     uring: Uring<'a>,
     mappings: Mappings<'a>,
@@ -302,6 +323,9 @@ impl Tracer<'_> {
 
     async fn message(&mut self, header: Header, payload: &[u8]) -> anyhow::Result<()> {
         self.dropped = self.dropped.max(header.dropped);
+        if header.kind != Kind::Goodbye && self.is_confined() {
+            self.goodbye = None;
+        }
         match header.kind {
             Kind::Events => self.events(Batch::decode(payload)).await?,
             Kind::File => {
@@ -322,6 +346,19 @@ impl Tracer<'_> {
                 self.send_run_delays(delays).await?;
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
+                if goodbye.ended == Ended::Crowded {
+                    self.note(format!(
+                        "not traced: {} (process {}): its address space is limited to less than 64 MiB more than it \
+                         has; raise the limit (ulimit -v, RLIMIT_AS)",
+                        self.program, self.pid
+                    ))
+                    .await?;
+                }
+                for (bit, what) in PAST {
+                    if goodbye.past & bit != 0 {
+                        self.note(format!("{} {what}", self.program)).await?;
+                    }
+                }
                 self.goodbye = Some(goodbye);
             }
             Kind::Bell => {}
@@ -347,7 +384,9 @@ impl Tracer<'_> {
             self.file(file).await?;
         }
         // An exec that failed, or a daemon() that forked: the session continues.
-        self.goodbye = None;
+        if !self.is_confined() {
+            self.goodbye = None;
+        }
         self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
         self.numbers.translate(&mut batch);
         if let Some(ticks) = &mut self.ticks {
@@ -368,8 +407,7 @@ impl Tracer<'_> {
     /// Reads up to `most` batches from the ring up to its present tails; returns their number. An invalid
     /// ring is not read again.
     async fn take_from_ring(&mut self, most: usize) -> anyhow::Result<usize> {
-        let mut taken = 0;
-        let mut looked = false;
+        let (mut taken, mut looked) = (0, false);
         while taken < most {
             let Some(ring) = &mut self.ring else { break };
             let found = if looked {
@@ -377,6 +415,9 @@ impl Tracer<'_> {
             } else {
                 ring.look().map(|dropped| self.dropped = self.dropped.max(dropped))
             };
+            if !looked && ring.backlog() >= BACKLOG {
+                ring.tell_room(self.connections.rooms.of(self.pid));
+            }
             looked = true;
             match found.and_then(|()| ring.batch()) {
                 Ok(Some(batch)) => self.events(batch).await?,
@@ -420,6 +461,11 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    /// True if the process said that it can say nothing more.
+    fn is_confined(&self) -> bool {
+        self.goodbye.is_some_and(|goodbye| goodbye.ended == Ended::Confined)
+    }
+
     /// Events lost so far, bounded so that a false number cannot overflow a sum.
     fn lost(&self) -> u64 {
         self.dropped.min(1 << 48) + self.damaged
@@ -452,7 +498,7 @@ impl Tracer<'_> {
         }
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
-        if goodbye.is_none() {
+        if goodbye.is_none() || self.is_confined() {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.usage = cawl_host::usage(self.pid).or(self.usage);
         }

@@ -1,5 +1,5 @@
 //! Processes that were started by traced programs and have no session: untraced programs, or ones not
-//! connected yet.
+//! connected yet. Also those whose sessions fell silent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -45,6 +45,8 @@ pub struct SilentProcesses {
     programs: BTreeMap<FileId, String>,
     /// Programs with fork children that cannot reach the daemon, and their number.
     unreachable: BTreeMap<String, usize>,
+    /// How many processes of these names confined themselves.
+    confined: BTreeMap<String, usize>,
 }
 
 impl SilentProcesses {
@@ -93,6 +95,13 @@ impl SilentProcesses {
         self.silent.retain(|start| start.pid != pid);
     }
 
+    /// A process of this name confined itself by a filter of system calls.
+    pub fn confined(&mut self, program: String) {
+        if self.confined.len() < PROGRAMS || self.confined.contains_key(&program) {
+            *self.confined.entry(program).or_default() += 1;
+        }
+    }
+
     /// The programs without a connected tracer, with their processes.
     pub fn silent(&self) -> impl Iterator<Item = (u32, &str)> {
         self.silent.iter().filter_map(|start| Some((start.pid, self.programs.get(&start.program)?.as_str())))
@@ -116,6 +125,14 @@ impl SilentProcesses {
             )
         });
         let mut notes: Vec<String> = unreachable.chain(counts.iter().filter_map(note)).collect();
+        notes.extend(self.confined.iter().map(|(program, count)| {
+            let times = if *count == 1 { String::new() } else { format!(", {count} times") };
+            format!(
+                "not traced from then on: {program} confined itself by a filter of system calls (seccomp){times}, or \
+                 gave up new privileges as before one: the tracer makes no call under a filter, so files opened and \
+                 programs started later are not seen"
+            )
+        }));
         if notes.len() > NAMED {
             let more = notes.len() - NAMED;
             notes.truncate(NAMED);
@@ -150,9 +167,10 @@ impl SilentProcesses {
                 "{name}: it is for another processor or C library, or its glibc is older than 2.17: the tracer \
                  cannot be loaded into it"
             ),
-            (None, None) if times.sure => {
-                format!("{name}: no tracer spoke up in it (the daemon's socket may be out of its reach)")
-            }
+            (None, None) if times.sure => format!(
+                "{name}: no tracer spoke up in it, as in a program that begins under a filter of system calls \
+                 (seccomp), or where the daemon's socket is not visible"
+            ),
             // Its exec may have failed.
             (None, None) => return None,
         };

@@ -13,7 +13,7 @@ use cawl_client::protocol::RunSpec;
 use cawl_core::{EndKind, Record, Report};
 use cawl_host::trace::TraceReader;
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, Call, Chunks, DROPPED_AT, Expected, HEAD_AT, NAME_CELLS, NAME_HEAD, ORDER_AT,
+    Begun, CELL_LEN, CHUNK_CELLS, CHUNKS, Call, DROPPED_AT, Expected, HEAD_AT, NAME_CELLS, NAME_HEAD,
     Position, RingHeader, SHAPE, TAIL_AT, USED_AT, name_cells, name_head, whole,
 };
 use cawl_wire::{
@@ -23,7 +23,7 @@ use cawld::{Daemon, EngineOptions, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-const HEADER: RingHeader = RingHeader { slots: 8 };
+const HEADER: RingHeader = RingHeader { slots: 8, chunks: 8 * CHUNKS as u32 };
 
 fn memory(seals: SealFlags) -> File {
     let fd = rustix::fs::memfd_create("ring", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
@@ -87,6 +87,7 @@ impl Program {
             usage: Usage::default(),
             pending: 0,
             unseen: 0,
+            past: 0,
         };
         let mut payload = [0; 128];
         let length = goodbye.encode(&mut payload).unwrap();
@@ -102,8 +103,10 @@ struct Thread<'a> {
     slot: u32,
     pid: u32,
     position: Position,
-    chunks: Chunks,
-    index: u8,
+    begun: Begun,
+    /// Those of this slot.
+    free: Vec<u16>,
+    index: u16,
     expected: Expected,
     kind: FileKind,
 }
@@ -117,7 +120,8 @@ impl Thread<'_> {
             slot,
             pid,
             position,
-            chunks: Chunks::new(SHAPE),
+            begun: Begun::START,
+            free: (0..CHUNKS).rev().map(|index| (slot as usize * CHUNKS + index) as u16).collect(),
             index: 0,
             expected: Expected::default(),
             kind: FileKind::Unknown,
@@ -130,17 +134,20 @@ impl Thread<'_> {
             let mut head = [0; 8];
             self.memory.read_exact_at(&mut head, control + HEAD_AT as u64).unwrap();
             let head = Position::unpack(u64::from_le_bytes(head));
-            let next = self.position.chunk + 1;
-            let order_at = |chunk: u32| control + ORDER_AT as u64 + u64::from(chunk % SHAPE.chunks);
-            let order = |chunk: u32| {
-                let mut index = [0];
-                self.memory.read_exact_at(&mut index, order_at(chunk)).unwrap();
-                index[0]
+            while self.begun.is_oldest_read(head) {
+                let mut index = [0; 2];
+                self.memory.read_exact_at(&mut index, HEADER.order(self.slot, self.begun.oldest)).unwrap();
+                self.free.push(u16::from_le_bytes(index));
+                self.begun.oldest += 1;
+            }
+            let next = self.begun.next;
+            let Some(taken) = self.begun.may_begin(SHAPE).then(|| self.free.pop()).flatten() else {
+                return false;
             };
-            let Some(taken) = self.chunks.take(next, head, order) else { return false };
-            self.memory.write_all_at(&[taken], order_at(next)).unwrap();
+            self.memory.write_all_at(&taken.to_le_bytes(), HEADER.order(self.slot, next)).unwrap();
             self.index = taken;
             self.position = Position { chunk: next, cell: 0 };
+            self.begun.next += 1;
         }
         let mut event = Event::new(Op::Write);
         // No two threads at the same time: whose call comes first would be anybody's guess.
@@ -158,7 +165,7 @@ impl Thread<'_> {
             None => whole(chunk, &event.encode()).to_vec(),
         };
         self.expected = Expected::after(&event);
-        let at = HEADER.chunk(self.slot, self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
+        let at = HEADER.chunk(self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
         self.memory.write_all_at(&record, at).unwrap();
         self.position.cell += (record.len() / CELL_LEN) as u32;
         self.memory.write_all_at(&self.position.pack().to_le_bytes(), control + TAIL_AT as u64).unwrap();
@@ -172,7 +179,7 @@ impl Thread<'_> {
         let mut record = vec![0; NAME_CELLS as usize * CELL_LEN];
         let length = file.encode(&mut record[NAME_HEAD..]).unwrap() as u16;
         record[..NAME_HEAD].copy_from_slice(&name_head(self.position.chunk, length));
-        let at = HEADER.chunk(self.slot, self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
+        let at = HEADER.chunk(self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
         self.memory.write_all_at(&record, at).unwrap();
         self.position.cell += name_cells(length);
         let tail = HEADER.control(self.slot) + TAIL_AT as u64;
@@ -345,15 +352,15 @@ async fn nonsense_in_memory_hurts_only_its_own_session() {
                 let control = HEADER.control(slot);
                 let word = match random() % 4 {
                     0 => random(),
-                    1 => Position { chunk: (random() % 130) as u32, cell: (random() % 20_000) as u32 }.pack(),
+                    1 => Position { chunk: (random() % 514) as u32, cell: (random() % 5000) as u32 }.pack(),
                     2 => [0, 1, 1 << 32, u64::MAX, u64::from(CHUNK_CELLS), 1 << 63][random() as usize % 6],
-                    _ => (1 << 32) | (random() % 16_385),
+                    _ => (1 << 32) | (random() % 4097),
                 };
                 let at = match random() % 6 {
                     0 => USED_AT as u64,
-                    1 => control + ORDER_AT as u64 + random() % 56,
+                    1 => HEADER.order(slot, random() as u32),
                     2 => control + HEAD_AT as u64,
-                    3 => HEADER.chunk(slot, (random() % 64) as u32) + random() % (1 << 18),
+                    3 => HEADER.chunk((random() % 64) as u32) + random() % (1 << 16),
                     _ => control + TAIL_AT as u64,
                 };
                 let word = if at == USED_AT as u64 { random() % 10 } else { word };

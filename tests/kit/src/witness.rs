@@ -298,6 +298,7 @@ impl Rings {
         let mut bytes = [0; RingHeader::LEN];
         assert!(memory.read(0, &mut bytes));
         let header = RingHeader::decode(&bytes, length).expect("header");
+        memory.write(ring::ROOM_AT as u64, u64::MAX);
         Rings { memory, header, followers: Vec::new(), found: Found::default() }
     }
 

@@ -91,7 +91,8 @@ enum Task {
 
 #[derive(Parser)]
 struct VerifyArgs {
-    /// Checks whose names begin like this; all if none is given
+    /// Checks whose names begin like this; all if none is given; or `strangers`, then programs, groups or
+    /// roots of its table
     names: Vec<String>,
     /// How often each is made; its median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -143,6 +144,11 @@ fn main() -> ExitCode {
 
 /// False if a check is broken.
 fn verify(args: &VerifyArgs) -> anyhow::Result<bool> {
+    if let [first, names @ ..] = &args.names[..]
+        && first == "strangers"
+    {
+        return verify::strangers::verify(&verify::command_line(&std::env::current_exe()?)?, names);
+    }
     let names = verify::chosen(&args.names, args.brief)?;
     if let Some(lacks) = cawl_lab::missing() {
         eprintln!("SKIPPED: cawl-lab verify: {lacks}");

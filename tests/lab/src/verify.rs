@@ -12,6 +12,7 @@ mod disk;
 pub mod memory;
 mod net;
 pub mod readers;
+pub mod strangers;
 mod tune;
 pub mod writers;
 

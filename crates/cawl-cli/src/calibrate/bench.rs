@@ -12,6 +12,7 @@ use cawl_host::place::Place;
 
 use super::others::Stopwatch;
 use crate::interrupt::Interrupted;
+use crate::meet::patience;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 
@@ -141,15 +142,37 @@ impl Bench {
         Ok(watch.elapsed())
     }
 
+    /// True if the device can be measured. A brief calibration waits for the data of other programs to be
+    /// written back, for half of the time that `run` waits; a longer one measures several times.
+    pub fn device_is_free(&mut self) -> anyhow::Result<bool> {
+        let deadline = after(Nanos::seconds(patience().as_secs_f64() / 2.0));
+        while self.brief && cawl_host::writes_back() {
+            if cawl_host::now() >= deadline {
+                let left = cawl_host::sample().map_or(0, |sample| dirty(&sample));
+                self.note(&format!(
+                    "the device was not measured: it wrote back data of other programs, of which {} were left; the \
+                     next run measures it",
+                    Bytes(left)
+                ));
+                return Ok(false);
+            }
+            Interrupted::by(&self.signal)?;
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Ok(true)
+    }
+
     /// Waits until little is dirty, so that a measurement does not wait for older data. Gives up at the
     /// deadline.
     pub fn settle(&mut self, room: u64) -> anyhow::Result<()> {
         loop {
             let Some(sample) = cawl_host::sample() else { return Ok(()) };
-            if dirty(&sample) + room < sample.background * PAGE {
+            // A brief calibration does not wait, since the data of other programs may take any time; it is not
+            // throttled either below the middle of the limits.
+            let most = if self.brief { (sample.background + sample.hard) / 2 } else { sample.background };
+            if dirty(&sample) + room < most * PAGE {
                 return Ok(());
             }
-            // The data of other programs may take any time.
             anyhow::ensure!(!self.brief, OutOfTime);
             if cawl_host::now() >= self.deadline {
                 self.note(

@@ -28,6 +28,7 @@ use crate::args::{RunArgs, Try};
 use crate::descendants::Family;
 use crate::interrupt::Stop;
 use crate::meet::Devices;
+use crate::start::Filters;
 use crate::{exit, group, render, start, tracer};
 
 /// Time limit for the report: the daemon first reads all calls that the program and its children sent.
@@ -59,7 +60,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let mut spec = spec(args)?;
     let path = inspect::find(&args.command[0]);
     let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
-    let mut notes = notes(args, &verdict);
+    let filters = Filters::look();
+    let mut notes = notes(args, &verdict, filters);
     for note in tried(&args.tries) {
         render::tell(format_args!("cawl-cli: {note}"));
         notes.push(note);
@@ -81,7 +83,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     for kind in signals.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, listen_for(kind)?));
     }
-    let pid = match start::start(&args.command, &variables(args, &library, &backend, &verdict)) {
+    let pid = match start::start(&args.command, &variables(args, &library, &backend, &verdict, filters)) {
         Ok(pid) => pid,
         Err(error) => {
             let program = Path::new(&args.command[0]);
@@ -310,6 +312,7 @@ fn variables(
     library: &Path,
     backend: &Backend,
     verdict: &Verdict,
+    filters: Filters,
 ) -> BTreeMap<&'static str, OsString> {
     let mut variables = BTreeMap::from([
         ("CAWL_SOCKET", backend.path.as_path().into()),
@@ -319,6 +322,9 @@ fn variables(
     let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     if std::env::var_os("CAWL_CLOCK").is_none() && std::fs::read(source).is_ok_and(|name| name == b"tsc\n") {
         variables.insert("CAWL_CLOCK", "tsc".into());
+    }
+    if let Filters::Harmless(count) = filters {
+        variables.insert("CAWL_FILTERS", count.to_string().into());
     }
     // musl's linker ends a program whose preloaded library it cannot load; glibc's 32-bit one prints an
     // error.
@@ -409,8 +415,13 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
 }
 
 /// Remarks for the report that only this process knows.
-fn notes(args: &RunArgs, verdict: &Verdict) -> Vec<String> {
+fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
     let mut notes = Vec::new();
+    if filters == Filters::Deadly {
+        let why = "not traced: `cawl-cli run` is under a filter of system calls (seccomp) that would end the program \
+                   for the tracer's; allow those that docs/HOOKS.md lists, or run it outside";
+        notes.push(why.to_owned());
+    }
     if args.no_children {
         notes.push("only the program itself was traced, not the processes it started (--no-children)".into());
     }

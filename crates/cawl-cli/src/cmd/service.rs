@@ -149,11 +149,11 @@ fn user(unit: &Unit) -> Option<String> {
 }
 
 /// The tracer's own system calls. A unit's filter may lack some, and would kill the service at them.
-const CALLS: &str = "cachestat close connect fcntl fstat fstatfs ftruncate getcwd geteuid getpid getppid \
-                     getrusage getsockopt gettid getuid lseek madvise memfd_create mincore mmap mprotect \
-                     mremap munmap name_to_handle_at newfstatat openat ppoll prctl pread64 prlimit64 \
-                     process_vm_readv read readlinkat recvfrom rt_sigprocmask sendmsg setsockopt \
-                     sigaltstack socket statx tgkill write";
+const CALLS: &str = "cachestat close connect faccessat fcntl fstat fstatfs ftruncate getcwd getdents64 \
+                     geteuid getpid getppid getrusage getsockopt gettid getuid lseek madvise memfd_create mincore mmap \
+                     mprotect mremap munmap name_to_handle_at nanosleep newfstatat openat ppoll prctl \
+                     pread64 prlimit64 process_vm_readv process_vm_writev read readlinkat recvfrom \
+                     rt_sigprocmask sendmsg setsockopt sigaltstack socket statx tgkill write";
 
 fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String> {
     let text = |path: &Path| -> anyhow::Result<String> {
@@ -174,6 +174,8 @@ fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String>
     let others = others.map_or(String::new(), |others| format!(":{others}"));
     out += &format!("Environment=\"LD_PRELOAD={}{others}\"\n", text(library)?);
     out += &format!("Environment=CAWL_SOCKET={}\n", text(socket)?);
+    // Many settings make systemd install filters, which refuse and do not kill, or allow the tracer's calls.
+    out += "Environment=CAWL_FILTERS=any\n";
     // Bound only where the unit hides them: a bind costs the service a mount namespace.
     if unit.has_any(&["RootDirectory", "RootImage", "TemporaryFileSystem"]) {
         out += "# The unit has another root, or replaces folders by empty ones.\n";
@@ -250,6 +252,10 @@ mod tests {
             }
         }
         assert!(found > 30, "{found}");
+        let tried = include_str!("../start.c");
+        for call in CALLS.split(' ').filter(|call| *call != "cachestat") {
+            assert!(tried.contains(&format!("SYS_{call},")), "{call} is not tried");
+        }
     }
 
     #[test]
@@ -259,7 +265,12 @@ mod tests {
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             lines,
-            ["[Service]", "Environment=\"LD_PRELOAD=/lib/cawl/l.so\"", "Environment=CAWL_SOCKET=/run/cawl/s"]
+            [
+                "[Service]",
+                "Environment=\"LD_PRELOAD=/lib/cawl/l.so\"",
+                "Environment=CAWL_SOCKET=/run/cawl/s",
+                "Environment=CAWL_FILTERS=any"
+            ]
         );
     }
 

@@ -1,23 +1,32 @@
 //! The differences of two profiles.
 
 use cawl_client::protocol::ConstantStatus;
-use cawl_core::{Bytes, HostProfile, Measured, Nanos, Rate};
+use cawl_core::{Bytes, HostProfile, Measured, Nanos, Rate, constants_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{compact, shown, table};
+
+/// A value of a constant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Figure {
+    Number(f64),
+    /// One of several names, as a filesystem's.
+    Name(String),
+}
 
 /// A constant in two profiles. Rates in bytes per second, times in ns, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Its name, as in the profile: `device.writeback`.
     name: String,
-    /// Unit of the values: `B/s`, `ns`, `B` or `1`.
+    /// Unit of the values: `B/s`, `ns`, `B` or `1`; `name`: they are names.
     unit: String,
     /// Value in the first profile; None if it has none.
-    before: Option<f64>,
+    before: Option<Figure>,
     /// Value in the second profile; None if it has none.
-    after: Option<f64>,
+    after: Option<Figure>,
     /// 10th percentile in the second profile.
     p10: Option<f64>,
     /// 90th percentile in the second profile.
@@ -31,8 +40,8 @@ impl From<&ConstantStatus> for Difference {
         Difference {
             name: constant.name.clone(),
             unit: constant.unit.clone(),
-            before: Some(constant.configured),
-            after: Some(constant.learned),
+            before: Some(Figure::Number(constant.configured)),
+            after: Some(Figure::Number(constant.learned)),
             p10: constant.p10,
             p90: constant.p90,
             samples: constant.samples,
@@ -59,55 +68,51 @@ pub fn differences(before: &HostProfile, after: &HostProfile) -> Vec<Difference>
     let mut rows: Vec<Difference> = constants(before).into_iter().map(only_before).collect();
     for row in constants(after) {
         match rows.iter_mut().find(|known| known.name == row.name) {
-            Some(known) => *known = Difference { before: known.before, ..row },
+            Some(known) => *known = Difference { before: known.before.take(), ..row },
             None => rows.push(row),
         }
     }
     rows
 }
 
-/// The constants of each table of a profile with their units, in the order of the file.
-const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, \
-                      near B/s, read B/s, read_hot B/s, read_fresh B/s, flush_factor 1, \
-                      cached_flush_factor 1, folio B/s, hot_size B";
-const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s, cached_read B/s, \
-                      cached_read_latency ns, readahead B, completes_together 1, writeback B/s, \
-                      latency ns, direct ns, allocation ns, partial ns, delayed_allocation ns, \
-                      sync_call ns, fsync ns, flush ns, idle ns, request ns, folio ns, seek ns, block B, \
-                      queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, strict_limit 1, \
-                      syncs_stamps 1, shared_queue.reads_wait 1, shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, \
-                      shared_queue.requests 1, shared_queue.write_cache 1";
-const CALLS: &str = "write ns, empty ns, odd ns, folio ns, inode ns, clean ns, away ns, jump ns, read ns, \
-                     empty_read ns, read_folio ns, read_folio_far ns, read_apart ns, read_away ns, fault ns, buffer ns, open ns, create ns, close ns, stream ns";
-const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
-                      fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B";
-
 /// The constants of a profile, as the second of two.
 fn constants(profile: &HostProfile) -> Vec<Difference> {
     let fields = json!(profile);
     let mut found = Vec::new();
-    for (table, names) in [("memory", MEMORY), ("device", DEVICE), ("calls", CALLS), ("kernel", KERNEL)] {
-        found.extend(constants_of(table, &fields[table], names));
+    for table in ["memory", "device", "calls", "kernel"] {
+        found.extend(those_of(table, table, &fields[table]));
     }
     for other in &profile.others {
         let (major, minor) = (nix::sys::stat::major(other.dev), nix::sys::stat::minor(other.dev));
-        found.extend(constants_of(&format!("others.{major}:{minor}"), &json!(other.constants), DEVICE));
+        found.extend(those_of("device", &format!("others.{major}:{minor}"), &json!(other.constants)));
     }
     found
 }
 
-/// The named constants that these fields of a profile have.
-fn constants_of(table: &str, fields: &Value, names: &str) -> impl Iterator<Item = Difference> {
-    names.split(", ").filter_map(|constant| constant.split_once(' ')).filter_map(move |(name, unit)| {
+/// The constants of a kind of table that these fields of a profile have, named as in `table`.
+fn those_of(kind: &str, table: &str, fields: &Value) -> impl Iterator<Item = Difference> {
+    constants_of(kind).filter_map(move |(name, unit)| {
         let field =
             fields.pointer(&format!("/{}", name.replace('.', "/"))).filter(|field| !field.is_null())?;
-        let Measured { value, p10, p90, samples } = match field {
-            Value::Object(_) => Measured::deserialize(field).ok()?,
-            Value::Bool(flag) => Measured::assumed(f64::from(*flag)),
-            plain => Measured::assumed(plain.as_f64()?),
-        };
-        let (name, unit) = (format!("{table}.{name}"), unit.to_owned());
-        Some(Difference { name, unit, before: None, after: Some(value), p10, p90, samples: samples.into() })
+        let (mut after, mut spread) = (Figure::Name(field.as_str().unwrap_or_default().to_owned()), None);
+        match field {
+            Value::String(_) => {}
+            Value::Object(_) => {
+                let measured = Measured::<f64>::deserialize(field).ok()?;
+                (after, spread) = (Figure::Number(measured.value), Some(measured));
+            }
+            Value::Bool(flag) => after = Figure::Number(f64::from(*flag)),
+            plain => after = Figure::Number(plain.as_f64()?),
+        }
+        Some(Difference {
+            name: format!("{table}.{name}"),
+            unit: unit.name().to_owned(),
+            before: None,
+            after: Some(after),
+            p10: spread.and_then(|measured| measured.p10),
+            p90: spread.and_then(|measured| measured.p90),
+            samples: spread.map_or(0, |measured| measured.samples.into()),
+        })
     })
 }
 
@@ -117,15 +122,26 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
         return "no constant differs\n".to_owned();
     }
     let cells = |row: &Difference| {
-        let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| with_unit(value, &row.unit));
-        let change = row.before.zip(row.after).filter(|(before, _)| *before != 0.0);
+        let number = |value: f64| with_unit(value, &row.unit);
+        let show = |value: &Option<Figure>| match value {
+            None => "-".to_owned(),
+            Some(Figure::Name(name)) => shown(name).into_owned(),
+            Some(Figure::Number(value)) => number(*value),
+        };
+        let spread = |value: Option<f64>| value.map_or("-".to_owned(), number);
+        let change = match (&row.before, &row.after) {
+            (Some(Figure::Number(before)), Some(Figure::Number(after))) if *before != 0.0 => {
+                signed((after - before) / before)
+            }
+            _ => "-".to_owned(),
+        };
         [
             shown(&row.name).into_owned(),
-            show(row.before),
-            show(row.after),
-            change.map_or("-".to_owned(), |(before, after)| signed((after - before) / before)),
-            show(row.p10),
-            show(row.p90),
+            show(&row.before),
+            show(&row.after),
+            change,
+            spread(row.p10),
+            spread(row.p90),
             if row.samples == 0 { "-".to_owned() } else { compact::count(row.samples) },
         ]
     };
@@ -152,6 +168,7 @@ fn with_unit(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cawl_core::{CachePolicy, FilesystemKind, NetworkConstants};
 
     #[test]
     fn what_two_profiles_differ_in() {
@@ -165,9 +182,18 @@ mod tests {
         };
         after.memory.cold = Some(Measured::assumed(Rate::mb_per_second(700.0)));
         after.kernel.hz = 1000;
+        after.memory.block_cache = Some(Bytes::mib(3));
+        after.calls.over = Some(Measured::assumed(Nanos::new(40.0)));
+        after.device.filesystem = Some(FilesystemKind::Xfs);
+        after.device.network = Some(NetworkConstants::new(CachePolicy::WriteBack, Bytes::mib(1)));
         let rows = changed(differences(&before, &after));
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["device.writeback", "kernel.hz", "memory.cold"]);
+        let network = ["policy", "request", "in_flight", "close_flushes", "open_keeps", "reads_partial"];
+        let network = network.map(|name| format!("device.network.{name}"));
+        let expected =
+            ["device.writeback", "kernel.hz", "memory.cold", "memory.block_cache", "device.filesystem"];
+        let expected = expected.into_iter().chain(network.iter().map(String::as_str)).chain(["calls.over"]);
+        assert_eq!(names, expected.collect::<Vec<_>>());
         let text = text(&rows, ["A", "B"]);
         let line = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -176,27 +202,7 @@ mod tests {
         assert_eq!(line("device.writeback"), "device.writeback|400 MB/s|100 MB/s|-75 %|90 MB/s|110 MB/s|17");
         assert_eq!(line("kernel.hz"), "kernel.hz|250|1000|+300 %|-|-|-");
         assert_eq!(line("memory.cold"), "memory.cold|-|700 MB/s|-|-|-|-");
+        assert_eq!(line("device.network.policy"), "device.network.policy|-|write-back|-|-|-|-");
         assert_eq!(super::text(&changed(differences(&before, &before)), ["A", "B"]), "no constant differs\n");
-    }
-
-    /// A constant that is added to the profile must be compared too.
-    #[test]
-    fn no_constant_is_forgotten() {
-        let mut profile = HostProfile::uncalibrated();
-        profile.memory.cold = Some(profile.memory.fresh);
-        profile.device.base_rate = Some(profile.device.write);
-        profile.kernel.cgroup = Some(profile.kernel.limits);
-        fn count(value: &serde_json::Value) -> usize {
-            match value {
-                serde_json::Value::Object(map) if map.contains_key("value") => 1,
-                serde_json::Value::Object(map) => map.values().map(count).sum(),
-                serde_json::Value::Number(_) | serde_json::Value::Bool(_) => 1,
-                _ => 0,
-            }
-        }
-        let tables = serde_json::to_value(&profile).unwrap();
-        let expected: usize =
-            ["memory", "device", "calls", "kernel"].iter().map(|name| count(&tables[name])).sum();
-        assert_eq!(constants(&profile).len(), expected);
     }
 }

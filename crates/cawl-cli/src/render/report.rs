@@ -139,6 +139,7 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
             EndKind::Exec => "exec",
             EndKind::Abort => "abort",
             EndKind::Vanished => "killed",
+            EndKind::Confined => "filter",
             EndKind::Running => "running",
         };
         [

@@ -143,7 +143,9 @@ impl<'a> Case<'a> {
         let is_one = *most >= ALMOST_ALL * all && !path.is_empty() && first_path.is_none();
         let named = files.iter().take(if is_one { 1 } else { FILES }).map(|(_, used)| &used.file.path);
         let pid = first.patterns.writers.first().map(|writer| writer.pid);
-        let program = self.report.sessions.iter().find(|session| Some(session.pid) == pid);
+        // Of the programs that the process ran one after another, the one that wrote.
+        let images = self.report.sessions.iter().filter(|session| Some(session.pid) == pid);
+        let program = images.max_by_key(|session| session.seen_bytes);
         let bytes = first.patterns.ops.iter().map(|op| op.bytes).sum();
         let named: Vec<String> = named.filter(|path| !path.is_empty()).cloned().collect();
         Some(Scope {

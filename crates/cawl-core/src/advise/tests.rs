@@ -7,7 +7,7 @@ use crate::mode::Mode;
 use crate::model::{CostModel, build};
 use crate::profile::{HostProfile, Origin};
 use crate::record::{FileFacts, Record, Session};
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Time};
 use crate::whatif::{Machine, TraceFacts, WhatIf};
 
 const KIB: u64 = 1024;
@@ -129,6 +129,26 @@ fn appends_of_a_byte_with_a_sync_each_get_fewer_syncs() {
     }
     assert!(first.alternatives.iter().any(|other| other.change.starts_with("--fsync end")), "{first:#?}");
     assert!(advice.len() <= 7);
+}
+
+/// As `env python3` does it: one process, two programs. And space before the first write is nothing to a log
+/// that is opened with O_APPEND.
+#[test]
+fn the_program_that_wrote_is_named() {
+    let mut program = Program::new(measured(), "/var/log/app.log");
+    let started = Time(program.now);
+    let session = Session { id: 2, pid: 7, program: "python3".to_owned(), started, ..Session::default() };
+    program.records.push(Record::Session(session));
+    for at in 0..300 {
+        program.write(at, 1, flag::APPEND);
+        program.call(Op::Fsync, |_| {});
+    }
+    let (advice, tried) = program.advised();
+    assert_eq!(advice[0].program.as_deref(), Some("python3"), "{advice:#?}");
+    let others = advice.iter().flat_map(|one| one.alternatives.iter().map(|other| &other.change));
+    let mut told = advice.iter().map(|one| &one.change).chain(others);
+    assert!(tried.iter().any(|one| one.candidate.kind == Kind::Preallocate), "it is tried");
+    assert!(told.all(|change| !change.contains("--preallocate")), "{advice:#?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::Analysis;
 use super::findings::{Findings, Shown};
 use super::learning::Learning;
 use super::track::{Level, Track};
+use crate::call::is_no_call;
 use crate::descriptors::Descriptors;
 use crate::divide::Widths;
 use crate::model::Prediction;
@@ -63,7 +64,7 @@ pub struct FindingsPart<'a> {
 
 impl FindingsPart<'_> {
     /// Takes the next records with the answers of each part, in the order of [`Analysis::split`]. `each` is
-    /// shown every record with what is said of it, as [`Analysis::take`] returns them, until it returns
+    /// shown every record but what is [no call](is_no_call) with what is said of it, as [`Analysis::take`] returns them, until it returns
     /// false; then so does this.
     pub fn take(
         &mut self,
@@ -89,7 +90,9 @@ impl FindingsPart<'_> {
             if let Some((_, widths)) = learned.next_if(|(from, _)| *from == at) {
                 self.findings.divider.widths = *widths;
             }
-            each(record, self.findings.shown(record))
+            // What is no call is shown to nobody.
+            matches!(record, Record::Event(event) if is_no_call(event))
+                || each(record, self.findings.shown(record))
         })
     }
 }

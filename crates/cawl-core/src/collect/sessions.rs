@@ -199,8 +199,8 @@ impl Sessions {
         let counted = end.wchar.process.map(|written| written.saturating_add(end.pending));
         let child = Child {
             born: self.list[images[0]].image.started,
-            // When a process was killed is known only by when the daemon saw it.
-            ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
+            // When a process ended without a word is known only by when the daemon saw it.
+            ended: if matches!(end.how, EndKind::Vanished | EndKind::Confined) { None } else { Some(end.at) },
             // Where nobody could count it, it is at least what was seen.
             written: counted.unwrap_or_else(|| images.iter().map(|image| self.list[*image].seen).sum()),
         };

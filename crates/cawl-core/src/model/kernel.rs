@@ -25,6 +25,7 @@ mod memory;
 mod nearby;
 mod netfs;
 mod read;
+mod settled;
 mod sync;
 mod tasks;
 mod write;
@@ -58,6 +59,7 @@ use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
 use nearby::Nearby;
 use netfs::Far;
+pub(crate) use settled::settled;
 use sync::waits;
 use tasks::Tasks;
 

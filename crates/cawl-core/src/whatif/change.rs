@@ -54,14 +54,20 @@ pub enum Rewrite {
 impl Rewrite {
     /// True if it needs [`TraceFacts`](super::TraceFacts).
     pub fn needs_facts(&self) -> bool {
-        matches!(self, Rewrite::Preallocate | Rewrite::Buffer(_) | Rewrite::Writers(_, Owner::All))
+        matches!(
+            self,
+            Rewrite::Preallocate
+                | Rewrite::Buffer(_)
+                | Rewrite::Writers(_, Owner::All)
+                | Rewrite::Syncs(SyncsKept::OneIn(_))
+        )
     }
 }
 
 /// The fsyncs and fdatasyncs of a file that remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncsKept {
-    /// One of so many.
+    /// One of so many, and one when the file is closed for the last time, for those since.
     OneIn(u32),
     /// The last one, when the file is closed.
     Last,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cawl_wire::FileId;
+use cawl_wire::{Event, FileId, FileKind, Op};
 
 use crate::buffers::{Fill, Language, ProgramBuffer, Seen};
 use crate::call::kernel_bytes;
@@ -28,6 +28,7 @@ struct File {
     fill: Option<Box<Fill>>,
     /// Calls that wrote to it.
     calls: u64,
+    closes: u64,
 }
 
 impl TraceFacts {
@@ -43,10 +44,15 @@ impl TraceFacts {
             Record::File(facts) => self.files.entry(facts.file()).or_default().block = facts.block,
             Record::Event(event) => {
                 let bytes = kernel_bytes(event);
-                if bytes == 0 {
+                let closes = is_close(event);
+                if bytes == 0 && !closes {
                     return;
                 }
                 let file = self.files.entry(event.file()).or_default();
+                file.closes += u64::from(closes);
+                if bytes == 0 {
+                    return;
+                }
                 if let Some(end) = event.offset.checked_add(bytes) {
                     file.size = end.max(file.size);
                 }
@@ -64,6 +70,11 @@ impl TraceFacts {
         self.files.get(&file).map_or(0, |file| file.size)
     }
 
+    /// How often a file is closed.
+    pub(super) fn closes_of(&self, file: FileId) -> u64 {
+        self.files.get(&file).map_or(0, |file| file.closes)
+    }
+
     /// The files that are written through a buffer of the program, with its process.
     pub(super) fn buffers(&self) -> HashMap<FileId, (u32, ProgramBuffer)> {
         let buffer = |file: &File| {
@@ -73,4 +84,10 @@ impl TraceFacts {
         };
         self.files.iter().filter_map(|(id, file)| Some((*id, buffer(file)?))).collect()
     }
+}
+
+/// The end of a descriptor of something that can be synced.
+pub(super) fn is_close(event: &Event) -> bool {
+    matches!(event.op, Op::Close | Op::StreamClose)
+        && matches!(event.kind, FileKind::Regular | FileKind::Directory)
 }

@@ -8,10 +8,10 @@ use std::mem;
 use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::change::{Change, Owner, Rewrite, SyncsKept};
-use super::facts::TraceFacts;
+use super::facts::{TraceFacts, is_close};
 use super::threads::{Base, Step, Thread};
 use crate::buffers::ProgramBuffer;
-use crate::call::{RANGE_WRITE, kernel_bytes};
+use crate::call::{RANGE_WRITE, is_file_read, kernel_bytes};
 use crate::glob::Glob;
 use crate::record::FileFacts;
 use crate::units::Bytes;
@@ -40,6 +40,8 @@ pub(super) struct Stage {
     pub(super) changed: u64,
     /// Changed writes that were durable when they returned.
     durable: u64,
+    /// Calls that the kernel would refuse with the change, and that are left as they were.
+    refused: u64,
     /// The most syncs that were left out one after another, and the most bytes written to a file since its
     /// latest sync.
     at_risk: (u64, u64),
@@ -53,6 +55,7 @@ struct File {
     /// Syncs since the one that was kept, and bytes.
     syncs: u64,
     bytes: u64,
+    closes: u64,
     begun: bool,
     /// What was written before the last part, from and to.
     behind: (u64, u64),
@@ -72,6 +75,7 @@ impl Stage {
             streams: HashMap::new(),
             changed: 0,
             durable: 0,
+            refused: 0,
             at_risk: (0, 0),
         }
     }
@@ -123,6 +127,14 @@ impl Stage {
                 self.changed += 1;
                 next(Step::at_once((event.pid, event.tid), sync_of(&event)));
             }
+        }
+        let moved = |file: &mut File| {
+            let is_moved = !file.held.is_empty();
+            file.syncs -= u64::from(is_moved);
+            u64::from(is_moved)
+        };
+        if matches!(self.rewrite, Rewrite::Syncs(_)) {
+            self.changed -= self.files.values_mut().map(moved).sum::<u64>();
         }
         self.release_all(next);
         for file in mem::take(&mut self.files).into_values() {
@@ -262,14 +274,15 @@ impl Stage {
         let file = self.files.entry(event.file()).or_default();
         match event.op {
             Op::Fsync | Op::Fdatasync => {}
-            Op::Close | Op::StreamClose => {
-                let held = mem::take(&mut file.held);
+            _ if is_close(event) => {
+                file.closes += 1;
+                let is_last = kept == SyncsKept::Last || file.closes >= self.facts.closes_of(event.file());
                 let (syncs, bytes) = (file.syncs, file.bytes);
-                if let Some(sync) = held.last() {
+                if let Some(sync) = file.held.pop_if(|_| is_last) {
                     (file.syncs, file.bytes) = (0, 0);
                     self.note_risk(syncs.saturating_sub(1), bytes);
                     self.changed = self.changed.saturating_sub(1);
-                    next(Step { call: Some(Event { pid: event.pid, tid: event.tid, ..*sync }), ..step });
+                    next(Step { call: Some(Event { pid: event.pid, tid: event.tid, ..sync }), ..step });
                     return next(Step::at_once(step.thread, *event));
                 }
                 return next(step);
@@ -288,10 +301,11 @@ impl Stage {
         if stays {
             let (syncs, bytes) = (file.syncs, file.bytes);
             (file.syncs, file.bytes) = (0, 0);
+            file.held.clear();
             self.note_risk(syncs - 1, bytes);
             return next(step);
         }
-        if kept == SyncsKept::Last {
+        if kept != SyncsKept::None {
             file.held = vec![*event];
         }
         self.leave_out(step, next);
@@ -334,6 +348,10 @@ impl Stage {
         if changed == event.flags {
             return next(step);
         }
+        if on && flags == flag::DIRECT && !is_in_sectors(&event) {
+            self.refused += 1;
+            return next(step);
+        }
         self.durable += u64::from(!on && flags & DURABLE != 0 && kernel_bytes(&event) > 0);
         let spared = if on { 0 } else { wait_of(&event) };
         let step = Step { spared: step.spared + spared, ..step };
@@ -343,7 +361,9 @@ impl Stage {
     fn preallocate(&mut self, step: Step, event: &Event, next: &mut Next<'_>) {
         let size = self.facts.size_of(event.file());
         let file = self.files.entry(event.file()).or_default();
-        if kernel_bytes(event) == 0 || mem::replace(&mut file.begun, true) || size == 0 {
+        // Writes with O_APPEND would go behind that space.
+        let is_first = kernel_bytes(event) > 0 && !mem::replace(&mut file.begun, true);
+        if !is_first || size == 0 || event.has(flag::APPEND) {
             return next(step);
         }
         self.changed += 1;
@@ -445,8 +465,12 @@ impl Stage {
                 format!("{lost}, {} writes of it durable before", self.durable)
             }
         };
-        if self.changed == 0 {
-            return None;
+        let refused = (self.refused > 0).then(|| {
+            let calls = if self.refused == 1 { "1 call is".to_owned() } else { format!("{} calls are", self.refused) };
+            format!("{calls} not in whole sectors of {SECTOR} B: with O_DIRECT the kernel refuses them (EINVAL); here they stay as they were")
+        });
+        if self.changed == 0 || refused.is_some() {
+            return refused;
         }
         Some(match self.rewrite {
             Rewrite::Merge(most) => buffered(most),
@@ -478,6 +502,9 @@ impl Stage {
     }
 }
 
+/// The least that a device reads or writes, in bytes.
+const SECTOR: u64 = 512;
+
 /// Bits of a process's number (PID_MAX_LIMIT).
 const PIDS: u32 = 22;
 
@@ -495,6 +522,14 @@ fn wait_of(event: &Event) -> u64 {
 /// A write that may be put together with others.
 fn is_plain_write(event: &Event) -> bool {
     matches!(event.op, Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev) && event.returned > 0
+}
+
+/// What it moves begins and ends where O_DIRECT can, on a device with the smallest sectors. A read may end
+/// earlier, with its file.
+fn is_in_sectors(event: &Event) -> bool {
+    let bytes = if is_file_read(event) { event.requested } else { kernel_bytes(event) };
+    let begins = event.offset == UNKNOWN_OFFSET || event.offset.is_multiple_of(SECTOR);
+    bytes == 0 || begins && bytes.is_multiple_of(SECTOR)
 }
 
 /// An fsync of the file of a call, by the same thread.

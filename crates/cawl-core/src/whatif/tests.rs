@@ -255,8 +255,9 @@ fn some_syncs_remain_and_what_is_at_risk_is_told() {
         let ledger = trace.with(&[Rewrite::Syncs(kept)]);
         (calls(&ledger, Op::Fsync), ledger.safety.first().cloned().unwrap_or_default())
     };
+    // The last eight have one at the close.
     let (count, safety) = syncs(SyncsKept::OneIn(16));
-    assert_eq!(count, 2);
+    assert_eq!(count, 3);
     assert!(safety.contains("up to 15 syncs made durable: up to 64 KiB"), "{safety}");
     let (count, safety) = syncs(SyncsKept::Last);
     assert_eq!(count, 1);
@@ -265,6 +266,58 @@ fn some_syncs_remain_and_what_is_at_risk_is_told() {
     assert_eq!(count, 0);
     assert!(safety.contains("up to 40 syncs"), "{safety}");
     assert_eq!(syncs(SyncsKept::OneIn(1)), (40, String::new()));
+}
+
+/// What is synced in the trace is synced at the end, however few syncs there are.
+#[test]
+fn one_sync_of_some_is_the_last() {
+    let mut unclosed = Trace::default();
+    (0..5).for_each(|at| {
+        unclosed.write(1, at * 4 * KIB, 4 * KIB);
+        unclosed.sync(1);
+    });
+    // Opened and closed for each record.
+    let mut reopened = Trace::default();
+    (0..6).for_each(|at| {
+        reopened.write(1, at * 4 * KIB, 4 * KIB);
+        reopened.sync(1);
+        reopened.close(1);
+    });
+    for (trace, every, syncs, changed) in [
+        (&Trace::commits(5), 16, 1, 4),
+        (&unclosed, 16, 1, 4),
+        (&reopened, 16, 1, 5),
+        (&reopened, 4, 2, 4),
+        (&reopened, 3, 2, 4),
+        (&Trace::commits(32), 16, 2, 30),
+    ] {
+        let ledger = trace.with(&[Rewrite::Syncs(SyncsKept::OneIn(every))]);
+        assert_eq!((calls(&ledger, Op::Fsync), ledger.changed[0]), (syncs, changed), "one of {every}");
+        let made = trace.rewritten(Rewrite::Syncs(SyncsKept::OneIn(every)));
+        let last = made.iter().rev().find(|event| event.op != Op::Close).map(|event| event.op);
+        assert_eq!(last, Some(Op::Fsync), "one of {every}");
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_stays_as_it_was_and_is_told() {
+    let mut trace = Trace::default();
+    for (offset, bytes) in [(0, 4096), (4096, 100), (4196, 4096), (8192, 512)] {
+        trace.write(1, offset, bytes);
+    }
+    let direct = Rewrite::Flags(flag::DIRECT, true);
+    let made = trace.rewritten(direct.clone());
+    assert_eq!(
+        made.iter().map(|event| event.has(flag::DIRECT)).collect::<Vec<_>>(),
+        [true, false, false, true]
+    );
+    let ledger = trace.with(&[direct]);
+    assert_eq!(ledger.changed, [2]);
+    assert!(ledger.safety[0].starts_with("2 calls are not in whole sectors"), "{:?}", ledger.safety);
+    // They go behind what was allocated.
+    let mut log = Trace::default();
+    log.call(Op::Write, 1, 1, |event| (event.returned, event.flags) = (100, flag::APPEND));
+    assert_eq!(log.with(&[Rewrite::Preallocate]).changed, [0]);
 }
 
 /// A program that makes no fsync makes none of directories.

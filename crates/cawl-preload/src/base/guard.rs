@@ -10,10 +10,12 @@ use crate::base::thread::{Thread, height, thread};
 use crate::base::{hot, sys};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
 /// Calls that passed through unrecorded because the guard was held.
 pub static UNSEEN: AtomicU64 = AtomicU64::new(0);
+/// Ways past the hooks that the program went: bits of [`cawl_wire::past`].
+pub static PAST: AtomicU32 = AtomicU32::new(0);
 /// Slots whose threads left the tracer by a jump while they used them.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// At most so many: a process has few (`transport::slot::SLOTS`).

@@ -77,8 +77,7 @@ struct Pages {
 
 impl Pages {
     /// True if the page of an address can be read: the kernel looks there before it finds that there is no
-    /// such way to change the signal mask. No filter forbids that, and no thread that behaves takes away what
-    /// it has just given to exec.
+    /// such way to change the signal mask. No thread that behaves takes away what it has just given to exec.
     fn readable(&mut self, which: usize, at: usize) -> bool {
         let (page, mask) = (at & !(PAGE - 1), at & !(MASK - 1));
         if self.known[which] == page {
@@ -86,7 +85,7 @@ impl Pages {
         }
         // SAFETY: the kernel checks the address, and changes nothing. No mask at all, it would not look for.
         let answer = unsafe { sys::call(libc::SYS_rt_sigprocmask, [usize::MAX, mask, 0, MASK]) };
-        if mask == 0 || answer == -(libc::EFAULT as isize) {
+        if mask == 0 || answer != -(libc::EINVAL as isize) {
             return false;
         }
         self.known[which] = page;

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod counters;
+pub mod gate;
 pub mod guard;
 pub mod hot;
 pub mod interrupted;
@@ -17,3 +18,6 @@ pub mod settings;
 pub mod symbols;
 pub mod sys;
 pub mod thread;
+pub mod time;
+#[cfg_attr(test, allow(dead_code))]
+pub mod words;

@@ -1,15 +1,16 @@
 //! The functions that the hooks stand in front of.
 //!
-//! The constructor looks all of them up, once, by [`symbols`], and by dlsym what that does not find. A hook
-//! that runs earlier (another library's constructor, an allocator that initialises itself) looks up the one
-//! it needs; a function that this C library does not have fails with ENOSYS, and no program is linked against
-//! it.
+//! The constructor looks all of them up, once, by [`symbols`]. A hook that runs earlier (another library's
+//! constructor, an allocator that initialises itself) looks up the one it needs, and so does one whose function
+//! was not there yet; a function that this C library does not have fails with ENOSYS, and no program is linked
+//! against it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
-use crate::base::symbols::{self, Behind};
+use crate::base::symbols;
+use crate::base::words::{self, Level, Seen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
@@ -42,6 +43,16 @@ macro_rules! reals {
             hashes
         };
 
+        static LEVELS: [Level; NAMES.len()] = {
+            let mut levels = [Level::Any; NAMES.len()];
+            let mut at = 0;
+            while at < levels.len() {
+                levels[at] = words::level(symbols::hash(NAMES[at]));
+                at += 1;
+            }
+            levels
+        };
+
         static TABLE: [AtomicPtr<c_void>; NAMES.len()] =
             [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
 
@@ -61,7 +72,7 @@ macro_rules! reals {
                         return $missing;
                     }
                 }
-                // SAFETY: dlsym gave this address for this name, and the signature is that of the C
+                // SAFETY: a library behind this one has this name at this address, and the signature is that of the C
                 // library. "C-unwind" lets a cancelled thread unwind through the hook.
                 unsafe {
                     let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = core::mem::transmute(found);
@@ -74,8 +85,7 @@ macro_rules! reals {
 
 #[cold]
 fn look_up(index: usize) -> *mut c_void {
-    // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
+    let found = symbols::find(NAMES[index], HASHES[index], LEVELS[index]);
     TABLE[index].store(found, Relaxed);
     found
 }
@@ -89,6 +99,21 @@ fn address(index: Index) -> *mut c_void {
 /// syscall()
 pub fn address_of_syscall() -> *const c_void {
     address(Index::syscall)
+}
+
+/// dlopen()
+pub fn address_of_dlopen() -> *const c_void {
+    address(Index::dlopen)
+}
+
+/// dlmopen()
+pub fn address_of_dlmopen() -> *const c_void {
+    address(Index::dlmopen)
+}
+
+/// dlsym()
+pub fn address_of_dlsym() -> *const c_void {
+    address(Index::dlsym)
 }
 
 /// error()
@@ -115,27 +140,28 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
-/// Of libaio, which few programs have, or of a later C library: to find nothing costs dlsym as much as to
-/// find all the others.
-fn is_rare(index: usize) -> bool {
-    [Index::io_submit, Index::__isoc23_vfscanf, Index::__isoc23_vfwscanf]
-        .iter()
-        .any(|rare| *rare as usize == index)
-}
-
-/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym
-/// allocate.
+/// Finds every function that is there. Only the constructor calls this.
 pub fn look_up_all() {
-    let behind = Behind::look();
-    let find = |name, hash| behind.as_ref().map_or(core::ptr::null_mut(), |behind| behind.find(name, hash));
-    for (index, name) in NAMES.iter().enumerate() {
-        TABLE[index].store(find(name, HASHES[index]), Relaxed);
-        if TABLE[index].load(Relaxed).is_null() && !is_rare(index) {
-            look_up(index);
+    const SINGLE: &CStr = c"__libc_single_threaded";
+    const HASH: u32 = symbols::hash(SINGLE);
+    let mut words = Seen::new();
+    for library in symbols::behind() {
+        for (index, place) in TABLE.iter().enumerate() {
+            if place.load(Relaxed).is_null()
+                && let Some(found) = library.find(NAMES[index], HASHES[index])
+                && library.may_be(LEVELS[index])
+            {
+                place.store(found, Relaxed);
+            }
+        }
+        words.look_into(&library);
+        if library.is_of_the_c_library()
+            && let Some(found) = library.find(SINGLE, HASH)
+        {
+            HOT.single_threaded.store(found.cast(), Relaxed);
         }
     }
-    const SINGLE: &CStr = c"__libc_single_threaded";
-    HOT.single_threaded.store(find(SINGLE, symbols::hash(SINGLE)).cast(), Relaxed);
+    words.end();
 }
 
 reals! {
@@ -211,6 +237,10 @@ reals! {
         main: *mut c_int, name: *mut c_char, attributes: *const c_void, size: *const c_void
     ) -> libc::pid_t = -1;
 
+    fn dlopen() -> () = ();
+    fn dlmopen() -> () = ();
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void = core::ptr::null_mut();
+
     fn mmap(
         at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void = libc::MAP_FAILED;
@@ -282,6 +312,7 @@ reals! {
         text: *mut wchar_t, size: size_t, room: c_int, stream: *mut FILE
     ) -> *mut wchar_t = core::ptr::null_mut();
 
+    fn exit(status: c_int) -> () = ();
     fn error() -> () = ();
     fn error_at_line() -> () = ();
     fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
@@ -414,13 +445,19 @@ mod tests {
 
     #[test]
     fn functions_are_found_as_dlsym_finds_them() {
-        let behind = Behind::look().expect("libraries of today");
-        let find = |name| behind.find(name, symbols::hash(name));
-        for (_, name) in NAMES.iter().enumerate().filter(|(index, _)| !is_rare(*index)) {
-            // SAFETY: as in `look_up`.
+        let find = |name| symbols::find(name, symbols::hash(name), Level::Any);
+        for name in NAMES {
+            // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
             let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-            assert!(find(name) == wanted && !wanted.is_null(), "{name:?}");
+            assert_eq!(find(name), wanted, "{name:?}");
+            // Of libaio, or of a later C library.
+            let is_rare = *name == c"io_submit" || name.to_bytes().starts_with(b"__isoc23");
+            assert!(is_rare || !wanted.is_null(), "{name:?}");
         }
-        assert!(find(c"no such function").is_null() && find(c"memcpy").is_null(), "not a plain one");
+        assert!(find(c"no such function").is_null());
+        // One that chooses among several, by the processor.
+        // SAFETY: as above.
+        assert_eq!(find(c"memcpy"), unsafe { libc::dlsym(libc::RTLD_NEXT, c"memcpy".as_ptr()) });
+        assert_eq!(symbols::find(c"write", symbols::hash(c"write"), Level::Own), find(c"write"));
     }
 }

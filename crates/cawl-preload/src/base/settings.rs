@@ -3,7 +3,7 @@
 //! The law of this module: everything is copied once, by the constructor, into memory of the tracer's
 //! own, because a program may later change or overwrite its environment.
 
-use crate::base::{hot, symbols, sys};
+use crate::base::{gate, hot, symbols, sys};
 use cawl_wire::Rank;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -68,9 +68,9 @@ pub fn all_reads() -> bool {
     settings().is_some_and(|settings| settings.all_reads)
 }
 
-/// True if the user would rather wait than lose an event.
+/// True if the user would rather wait than lose an event, and it can be waited.
 pub fn lossless() -> bool {
-    settings().is_some_and(|settings| settings.lossless)
+    gate::is_open() && settings().is_some_and(|settings| settings.lossless)
 }
 
 static SETTINGS: Shared = Shared(UnsafeCell::new(Settings::new()));
@@ -106,6 +106,8 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     let settings = unsafe { &mut *SETTINGS.0.get() };
     (settings.share, settings.ticks, settings.reads) = (true, true, true);
     // SAFETY: the caller's promise.
+    unsafe { name_filters(envp) };
+    // SAFETY: the same.
     for variable in unsafe { strings(envp) } {
         settings.learn(variable);
     }
@@ -121,6 +123,30 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     READS.store(settings.reads, Release);
     READY.store(true, Release);
     true
+}
+
+/// Puts the number of filters that this image begins under in the place of `any`, so that its successors know
+/// which ones were meant.
+///
+/// # Safety
+/// `envp` must be the process's environment, of which nobody holds a reference.
+unsafe fn name_filters(envp: *const *const c_char) {
+    const ANY: &[u8] = b"CAWL_FILTERS=any\0";
+    let mut at = envp;
+    // SAFETY: the caller's promise: up to a null there are strings, which may be changed; a comparison ends where
+    // a string does.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            let text = (*at).cast_mut().cast::<u8>();
+            if ANY.iter().enumerate().all(|(place, byte)| *text.add(place) == *byte) {
+                let filters = gate::filters().unwrap_or(0).min(gate::UNCOUNTED);
+                for (place, unit) in (ANY.len() - 4..).zip([100, 10, 1]) {
+                    *text.add(place) = b'0' + (filters / unit % 10) as u8;
+                }
+            }
+            at = at.add(1);
+        }
+    }
 }
 
 /// The strings of an array that ends with null (or is null).
@@ -200,6 +226,8 @@ impl Settings {
             self.lossless = lossless == b"1";
         } else if let Some(clock) = bytes.strip_prefix(b"CAWL_CLOCK=") {
             (self.ticks, self.tsc) = (clock != b"ns", clock == b"tsc");
+        } else if let Some(filters) = bytes.strip_prefix(b"CAWL_FILTERS=") {
+            gate::expect(sys::decimal(filters).and_then(|number| u32::try_from(number).ok()).unwrap_or(0));
         }
         if bytes.starts_with(b"CAWL_") {
             self.carry(variable.to_bytes_with_nul());

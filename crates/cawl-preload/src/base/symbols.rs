@@ -1,25 +1,28 @@
-//! Functions of the libraries behind this one, by name. dlsym takes ten times as long.
+//! Functions of the libraries behind this one, by name.
 //!
-//! The law of this module: it finds what `dlsym(RTLD_NEXT, …)` finds, or nothing. It reads the dynamic
-//! linker's list of libraries (`link_map` of <link.h>), which is in the order in which that searches, and
-//! their hash tables (DT_GNU_HASH). Of a name's versions the default one counts, which is not hidden.
+//! The law of this module: it finds what `dlsym(RTLD_NEXT, …)` finds, in a tenth of the time, without
+//! allocation, and in every version of the C library (dlsym was in a library of its own before 2.34, which not
+//! every program has). It reads the dynamic linker's list of libraries (`link_map` of <link.h>), which is in
+//! the order in which that searches, and their hash tables (DT_GNU_HASH, else DT_HASH). Of a name's versions
+//! the default one counts, which is not hidden.
 
+use crate::base::words::Level;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// `struct link_map`, as far as it is public.
 #[repr(C)]
-struct Library {
+struct Link {
     address: usize,
     path: *const c_char,
     dynamic: *const [usize; 2],
-    next: *const Library,
+    next: *const Link,
 }
 
 /// `struct r_debug`, as far as it is used.
 #[repr(C)]
 struct Debug {
     version: c_int,
-    libraries: *const Library,
+    libraries: *const Link,
     brk: usize,
     state: c_int,
     /// Where the dynamic linker itself was loaded.
@@ -44,36 +47,51 @@ unsafe extern "C" {
 }
 
 const DT_NULL: usize = 0;
+const DT_NEEDED: usize = 1;
+const DT_HASH: usize = 4;
 const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
+const DT_SONAME: usize = 14;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
 const DT_VERSYM: usize = 0x6fff_fff0;
-/// Types of a symbol that are an address: none, variable, function. Not one that is to be asked for the
-/// address.
+/// Types of a symbol that are an address: none, variable, function.
 const PLAIN: u8 = 2;
+/// The type of one that is to be asked for the address.
+const INDIRECT: u8 = 10;
 /// In a symbol's version: not the default one.
 const HIDDEN: u16 = 0x8000;
 
-/// What a dynamic section leads to.
-struct Tables {
+/// The libraries that the C library is, or was before version 2.34.
+const C_LIBRARY: [&CStr; 5] =
+    [c"libc.so.6", c"libpthread.so.0", c"librt.so.1", c"libutil.so.1", c"libdl.so.2"];
+
+/// The library that the kernel gives each process.
+const KERNEL: &CStr = c"linux-vdso.so.1";
+
+/// A loaded library: what its dynamic section leads to.
+pub struct Library {
     address: usize,
-    names: *const u8,
+    names: *const c_char,
     symbols: *const Symbol,
     versions: *const u16,
     hash: *const u32,
+    old_hash: *const u32,
+    name: *const c_char,
+    path: *const c_char,
+    preloaded: bool,
 }
 
 /// The library's own entry in the list.
-fn own() -> Option<&'static Library> {
+fn own() -> Option<&'static Link> {
     // SAFETY: the list of libraries, which does not change while the constructor runs.
     unsafe {
-        let mut library = _r_debug.libraries.as_ref();
-        while let Some(one) = library
+        let mut link = _r_debug.libraries.as_ref();
+        while let Some(one) = link
             && !core::ptr::eq(one.dynamic, &raw const _DYNAMIC)
         {
-            library = one.next.as_ref();
+            link = one.next.as_ref();
         }
-        library
+        link
     }
 }
 
@@ -108,72 +126,235 @@ pub const fn hash(name: &CStr) -> u32 {
     sum
 }
 
-/// Most libraries that are looked into.
-const MOST: usize = 32;
+/// The libraries from here on, as long as none of them is closed: in the constructor, or before `main`.
+fn from(first: Option<&'static Link>) -> impl Iterator<Item = &'static Link> {
+    // SAFETY: as in `own`.
+    core::iter::successors(first, |link| unsafe { link.next.as_ref() })
+}
 
-/// The libraries behind this one, as long as none of them is closed: in the constructor.
-pub struct Behind([Option<Tables>; MOST]);
+/// The first one behind this one.
+fn next() -> Option<&'static Link> {
+    // SAFETY: null or the next entry.
+    own().and_then(|own| unsafe { own.next.as_ref() })
+}
 
-impl Behind {
-    /// None if not all of them are understood.
-    pub fn look() -> Option<Behind> {
-        let mut places = [const { None }; MOST];
-        let mut library = own()?.next;
-        let mut free = places.iter_mut();
-        // SAFETY: as in `own`.
-        while let Some(one) = unsafe { library.as_ref() } {
-            // SAFETY: as in `own`.
-            *free.next()? = Some(unsafe { tables(one) }?);
-            library = one.next;
-        }
-        Some(Behind(places))
-    }
+/// Those behind this one.
+pub fn behind() -> impl Iterator<Item = Library> {
+    let mut before = true;
+    from(next()).filter_map(move |link| open(link, &mut before))
+}
 
-    /// The address of a name with its [`hash`]; null if dlsym is to be asked.
-    pub fn find(&self, name: &CStr, hash: u32) -> *mut c_void {
-        // SAFETY: the tables are those of loaded libraries.
-        let found =
-            unsafe { self.0.iter().map_while(Option::as_ref).find_map(|tables| tables.find(name, hash)) };
-        found.unwrap_or(core::ptr::null_mut())
+/// A library; `before`: none of those before it is one that the program itself asks for. What was preloaded
+/// comes before all these.
+#[inline(always)]
+fn open(link: &'static Link, before: &mut bool) -> Option<Library> {
+    let mut library = open_plain(link)?;
+    // SAFETY: as in `own`.
+    *before =
+        *before && !unsafe { _r_debug.libraries.as_ref() }.is_some_and(|program| needs(program, &library));
+    library.preloaded = *before;
+    Some(library)
+}
+
+#[inline(always)]
+fn open_plain(link: &'static Link) -> Option<Library> {
+    let mut library = Library {
+        address: link.address,
+        names: core::ptr::null(),
+        symbols: core::ptr::null(),
+        versions: core::ptr::null(),
+        hash: core::ptr::null(),
+        old_hash: core::ptr::null(),
+        name: core::ptr::null(),
+        path: link.path,
+        preloaded: false,
+    };
+    read(link, &mut library).then_some(library)
+}
+
+/// All of them, in the order in which the program looks for a name; the first is the program.
+fn all() -> impl Iterator<Item = Library> {
+    // SAFETY: as in `own`.
+    from(unsafe { _r_debug.libraries.as_ref() }).filter_map(open_plain)
+}
+
+/// True if a program asks for a library itself.
+#[inline(never)]
+fn needs(program: &Link, library: &Library) -> bool {
+    // SAFETY: the program is loaded.
+    let Some((_, names)) = (unsafe { section(program) }).find(|(tag, _)| *tag == DT_STRTAB) else {
+        return false;
+    };
+    let names = at::<c_char>(program, names);
+    let path = file(string(library.path));
+    // SAFETY: as above; the offsets of strings.
+    unsafe {
+        section(program).filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
+            let name = CStr::from_ptr(names.add(name));
+            name == library.name() || file(name) == path
+        })
     }
 }
 
+/// The last part of a path.
+fn file(path: &CStr) -> &[u8] {
+    let bytes = path.to_bytes();
+    bytes.iter().rposition(|byte| *byte == b'/').and_then(|at| bytes.get(at + 1..)).unwrap_or(bytes)
+}
+
+/// A string of the dynamic linker, if there is one.
+fn string(at: *const c_char) -> &'static CStr {
+    // SAFETY: null, or a string of a loaded library.
+    if at.is_null() { c"" } else { unsafe { CStr::from_ptr(at) } }
+}
+
+/// The address of a name in the library that the kernel gives each process, or null.
+pub fn find_in_kernel(name: &CStr) -> *mut c_void {
+    let kernel = all().find(|library| library.name() == KERNEL);
+    kernel.and_then(|library| library.find(name, hash(name))).unwrap_or(core::ptr::null_mut())
+}
+
+/// The address of a name in the first library behind this one that is trusted with it, or null. The stack may
+/// be a small one.
+#[cold]
+#[inline(never)]
+pub fn find(name: &CStr, hash: u32, level: Level) -> *mut c_void {
+    let (mut before, mut link) = (true, next());
+    while let Some(one) = link {
+        if let Some(library) = open(one, &mut before)
+            && let Some(found) = library.find(name, hash)
+            && library.may_be(level)
+        {
+            return found;
+        }
+        // SAFETY: null or the next entry.
+        link = unsafe { one.next.as_ref() };
+    }
+    core::ptr::null_mut()
+}
+
+/// The same for the C half.
+///
+/// # Safety
+/// `name` must be a string.
+#[cfg_attr(test, unsafe(export_name = "cawl_find"))]
+pub unsafe extern "C" fn find_for_c(name: *const c_char) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) };
+    find(name, hash(name), Level::Any)
+}
+
+/// The hook in front of a function of the C library; `found` itself where it is none, or where another library
+/// stands between.
+pub fn hook_of(found: *mut c_void, name: &CStr) -> *mut c_void {
+    let hash = hash(name);
+    let hook = own().and_then(open_plain).and_then(|own| own.find(name, hash));
+    // What comes before the C library was there when the program began, and is not closed either.
+    let is_next = || {
+        let last = |library: &Library| library.is_of_the_c_library() && library.find(name, hash).is_some();
+        let next = behind().find(|library| last(library) || library.find(name, hash).is_some());
+        next.is_some_and(|next| last(&next) && next.find(name, hash) == Some(found))
+    };
+    hook.filter(|_| is_next()).unwrap_or(found)
+}
+
+/// True if the first library that tells the time is neither the kernel's nor the C library.
+pub fn has_other_clock() -> bool {
+    let (name, hash) = (c"clock_gettime", hash(c"clock_gettime"));
+    let mut libraries = all().filter(|library| library.name() != KERNEL);
+    libraries
+        .find(|library| library.is_of_the_c_library() || library.find(name, hash).is_some())
+        .is_some_and(|library| !library.is_of_the_c_library())
+}
+
+/// Where an entry of a dynamic section leads.
+fn at<T>(link: &Link, place: usize) -> *const T {
+    // The dynamic linker has added the address, unless the section cannot be written.
+    let moved = if place != 0 && place < link.address { place + link.address } else { place };
+    core::ptr::with_exposed_provenance(moved)
+}
+
+/// The entries of a dynamic section.
+///
 /// # Safety
 /// The library must be loaded.
-unsafe fn tables(library: &Library) -> Option<Tables> {
-    let mut places = [0; 4];
-    let mut entry = library.dynamic;
+unsafe fn section(link: &Link) -> impl Iterator<Item = (usize, usize)> {
     // SAFETY: a dynamic section ends with DT_NULL.
-    unsafe {
-        while let [tag, value] = *entry
-            && tag != DT_NULL
-        {
-            let which =
-                [DT_STRTAB, DT_SYMTAB, DT_VERSYM, DT_GNU_HASH].iter().position(|wanted| *wanted == tag);
-            if let Some(place) = which.and_then(|which| places.get_mut(which)) {
-                // The dynamic linker has added the address, unless the section cannot be written.
-                *place = if value < library.address { value + library.address } else { value };
-            }
-            entry = entry.add(1);
-        }
-    }
-    let [names, symbols, versions, hash] = places;
-    let at = |place: usize| core::ptr::with_exposed_provenance::<u8>(place);
-    (names != 0 && symbols != 0 && hash != 0).then(|| Tables {
-        address: library.address,
-        names: at(names),
-        symbols: at(symbols).cast(),
-        versions: at(versions).cast(),
-        hash: at(hash).cast(),
-    })
+    let entries = (0..).map(|index| unsafe { *link.dynamic.add(index) });
+    entries.take_while(|entry| entry[0] != DT_NULL).map(|[tag, value]| (tag, value))
 }
 
-impl Tables {
-    /// The address of a name; null for one that is to be asked for its address.
-    ///
+/// Reads what the dynamic section says; false if that is not understood.
+#[inline(never)]
+fn read(link: &Link, library: &mut Library) -> bool {
+    let mut name = 0;
+    // SAFETY: the library is loaded.
+    for (tag, value) in unsafe { section(link) } {
+        match tag {
+            DT_STRTAB => library.names = at(link, value),
+            DT_SYMTAB => library.symbols = at(link, value),
+            DT_VERSYM => library.versions = at(link, value),
+            DT_GNU_HASH => library.hash = at(link, value),
+            DT_HASH => library.old_hash = at(link, value),
+            DT_SONAME => name = value,
+            _ => {}
+        }
+    }
+    if name != 0 {
+        library.name = library.names.wrapping_add(name);
+    }
+    let has_table = !library.hash.is_null() || !library.old_hash.is_null();
+    has_table && !library.names.is_null() && !library.symbols.is_null()
+}
+
+impl Library {
+    /// What others need it by (DT_SONAME).
+    fn name(&self) -> &'static CStr {
+        string(self.name)
+    }
+
+    /// True if it is the C library, or a part of it.
+    pub fn is_of_the_c_library(&self) -> bool {
+        self.is_the_c_library() || C_LIBRARY[1..].contains(&self.name())
+    }
+
+    /// True if it is the C library itself, in which nearly all is.
+    pub fn is_the_c_library(&self) -> bool {
+        self.name() == C_LIBRARY[0]
+    }
+
+    /// True if what it defines is trusted with a name of this level.
+    #[inline(never)]
+    pub fn may_be(&self, level: Level) -> bool {
+        level == Level::Any
+            || self.is_of_the_c_library()
+            || level <= Level::Preloaded && self.preloaded
+            || level == Level::Passing && (self.asks_for(c"dlsym") || self.asks_for(c"dlvsym"))
+    }
+
+    /// True if it uses a function of another library.
+    fn asks_for(&self, name: &CStr) -> bool {
+        // SAFETY: the tables of a loaded library: DT_GNU_HASH says where the defined symbols begin, DT_HASH how
+        // many there are in all.
+        unsafe {
+            let end = if self.hash.is_null() { self.old_hash } else { self.hash }.add(1).read();
+            (1..end).any(|index| {
+                let symbol = &*self.symbols.add(index as usize);
+                symbol.section == 0 && CStr::from_ptr(self.names.add(symbol.name as usize)) == name
+            })
+        }
+    }
+
+    /// The address of a name with its [`hash`].
+    #[inline(never)]
+    pub fn find(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
+        // SAFETY: the tables are those of a loaded library.
+        unsafe { if self.hash.is_null() { self.find_slowly(name) } else { self.find_hashed(name, hash) } }
+    }
+
     /// # Safety
-    /// The tables must be those of a loaded library.
-    unsafe fn find(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
+    /// It must be loaded, and have DT_GNU_HASH.
+    unsafe fn find_hashed(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
         // SAFETY: the layout of DT_GNU_HASH: four words, a filter, the first symbol of each bucket, and the
         // hashes of the symbols, of which the last of a bucket is odd.
         unsafe {
@@ -205,6 +386,14 @@ impl Tables {
     }
 
     /// # Safety
+    /// It must be loaded, and have DT_HASH.
+    #[cold]
+    unsafe fn find_slowly(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the second word of DT_HASH is the number of symbols.
+        unsafe { (1..*self.old_hash.add(1)).find_map(|index| self.address_of(index as usize, name)) }
+    }
+
+    /// # Safety
     /// The library must have so many symbols.
     unsafe fn address_of(&self, index: usize, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the caller's promise.
@@ -214,9 +403,38 @@ impl Tables {
             let fits = symbol.section != 0
                 && symbol.value != 0
                 && version & HIDDEN == 0
-                && CStr::from_ptr(self.names.add(symbol.name as usize).cast()) == name;
-            let address = if symbol.info & 0xF <= PLAIN { self.address + symbol.value } else { 0 };
-            fits.then_some(core::ptr::with_exposed_provenance_mut(address))
+                && CStr::from_ptr(self.names.add(symbol.name as usize)) == name;
+            if !fits {
+                return None;
+            }
+            match symbol.info & 0xF {
+                ..=PLAIN => Some(core::ptr::with_exposed_provenance_mut(self.address + symbol.value)),
+                INDIRECT => Some(resolved(self.address + symbol.value)),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// What a function that chooses among several has chosen.
+///
+/// # Safety
+/// `at` must be the address of such a function, in a library that is relocated.
+#[cold]
+unsafe fn resolved(at: usize) -> *mut c_void {
+    let at = core::ptr::with_exposed_provenance::<c_void>(at);
+    // SAFETY: the caller's promise; the arguments are those that the dynamic linker gives.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let choose: unsafe extern "C" fn() -> *mut c_void = core::mem::transmute(at);
+            choose()
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let choose: unsafe extern "C" fn(u64, *const [u64; 3]) -> *mut c_void = core::mem::transmute(at);
+            let features = [libc::AT_HWCAP, libc::AT_HWCAP2].map(|which| libc::getauxval(which));
+            choose(features[0] | 1 << 62, &[24, features[0], features[1]])
         }
     }
 }

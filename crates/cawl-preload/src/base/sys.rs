@@ -1,80 +1,14 @@
-//! Raw system calls, for the tracer's own use only.
+//! Raw system calls, for the tracer's own use only. All go through the [`gate`](crate::base::gate), which is
+//! closed where the program may be under a filter: they fail then.
 //!
 //! The law of this module: nothing here goes through a symbol that another library could interpose, sets
 //! `errno`, or is a cancellation point. The program's own calls never come this way. A path may be any
 //! address: only the kernel follows it, and answers EFAULT where there is nothing.
 
+pub use crate::base::gate::call;
+pub use crate::base::time::{coarse_time, nanoseconds};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
-
-/// One system call; arguments that are left out are 0. The result is the kernel's: a small negative number is
-/// `-errno`.
-///
-/// # Safety
-/// The arguments must be what the system call `number` asks for.
-#[inline]
-pub unsafe fn call<const N: usize>(number: libc::c_long, args: [usize; N]) -> isize {
-    let all = core::array::from_fn(|at| args.get(at).copied().unwrap_or(0));
-    // SAFETY: the caller's promise.
-    unsafe { call_with(number, all) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-unsafe fn call_with(number: libc::c_long, args: [usize; 6]) -> isize {
-    let result: isize;
-    // SAFETY: the kernel's calling convention: it clobbers rcx and r11 and nothing else that is not
-    // declared; what the call does with its arguments is the caller's promise.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
-            in("r10") args[3], in("r8") args[4], in("r9") args[5],
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-#[cfg(target_arch = "aarch64")]
-#[inline]
-unsafe fn call_with(number: libc::c_long, args: [usize; 6]) -> isize {
-    let result: isize;
-    // SAFETY: the kernel's calling convention: only x0 changes; what the call does with its arguments
-    // is the caller's promise.
-    unsafe {
-        core::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") args[0] as isize => result,
-            in("x1") args[1], in("x2") args[2], in("x3") args[3], in("x4") args[4], in("x5") args[5],
-            options(nostack),
-        );
-    }
-    result
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("the tracer knows the system call convention of x86-64 and AArch64 only");
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-#[inline]
-pub fn nanoseconds() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result; the vDSO answers without touching errno.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// The time of day by the clock from which filesystems take a file's time of birth, in s and ns.
-pub fn coarse_time() -> (i64, u32) {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result; the vDSO answers without touching errno.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut time) };
-    (time.tv_sec, time.tv_nsec as u32)
-}
 
 /// What statfs calls overlayfs.
 const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
@@ -411,6 +345,13 @@ pub fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
     // SAFETY: the kernel checks `path` itself.
     let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize]) };
     (fd >= 0).then_some(fd as c_int)
+}
+
+/// Entries of a directory (getdents64) into `out`; their length, 0 at the end and on any failure.
+pub fn entries(fd: c_int, out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let length = unsafe { call(libc::SYS_getdents64, [fd as usize, out.as_mut_ptr() as usize, out.len()]) };
+    usize::try_from(length).unwrap_or(0)
 }
 
 /// pread; the number of bytes, 0 on any failure.

@@ -1,9 +1,10 @@
 //! The thread's own record.
 
 use crate::base::notes::Notes;
-use crate::base::{hot, sys};
-use core::ffi::c_void;
-use core::sync::atomic::Ordering::Relaxed;
+use crate::base::words::Level;
+use crate::base::{hot, symbols, sys};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// What a thread has to itself. Lives in the initial-exec TLS block of the C half, all zero at first.
@@ -108,23 +109,58 @@ pub fn height() -> usize {
     height
 }
 
+/// The function that is called at the end of each thread that asks for it.
+static ENDS: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// The key by which the C library tells of the end of a thread.
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// pthread_setspecific
+static SET: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+type Set = unsafe extern "C" fn(u32, *const c_void) -> c_int;
 
 /// Has `ends` called at the end of each thread that asks for it. Constructor only.
 pub fn on_end(ends: unsafe extern "C" fn(*mut c_void)) {
-    let mut key: libc::pthread_key_t = 0;
-    // SAFETY: `key` is a valid place; the destructor has the signature asked for.
-    if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
-        KEY.store(key, Relaxed);
+    ENDS.store(ends as *mut c_void, Relaxed);
+    make_key();
+}
+
+/// A library was loaded: before version 2.34 of the C library, threads were in one of their own.
+pub fn may_come() {
+    if SET.load(Relaxed).is_null() && !ENDS.load(Relaxed).is_null() {
+        make_key();
     }
+}
+
+#[cold]
+fn make_key() {
+    type Create = unsafe extern "C" fn(*mut u32, *const c_void) -> c_int;
+    let find = |name| symbols::find(name, symbols::hash(name), Level::Own);
+    let (create, set) = (find(c"pthread_key_create"), find(c"pthread_setspecific"));
+    if create.is_null() || set.is_null() {
+        return;
+    }
+    SET.store(set, Relaxed);
+    let mut key = u32::MAX;
+    // SAFETY: the C library's function of this name; `key` is a valid place; the destructor has the signature
+    // asked for.
+    unsafe {
+        let create: Create = core::mem::transmute(create);
+        create(&mut key, ENDS.load(Relaxed));
+    }
+    // Two threads may have come here; each one's key serves.
+    KEY.store(key, Release);
 }
 
 /// Asks for that at the end of the calling thread; false if there can be no such thing.
 pub fn tell_end() -> bool {
-    let key = KEY.load(Relaxed);
+    let key = KEY.load(Acquire);
+    if key >= 32 {
+        return false;
+    }
+    // SAFETY: the C library's function of this name.
+    let set: Set = unsafe { core::mem::transmute(SET.load(Relaxed)) };
     // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it would
     // allocate.
-    // SAFETY: the key was created by `on_end`; its value is not null and otherwise unused.
-    key < 32 && unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(thread()).cast()) } == 0
+    // SAFETY: the key was created by `make_key`; its value is not null and otherwise unused.
+    unsafe { set(key, core::ptr::from_ref(thread()).cast()) == 0 }
 }

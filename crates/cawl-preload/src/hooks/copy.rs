@@ -63,7 +63,7 @@ const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940D;
 
 hooks! {
-    fn copy_file_range(
+    word fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
     ) -> ssize_t = around_moving(
         to,
@@ -74,7 +74,7 @@ hooks! {
         },
     );
 
-    fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t {
+    word fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t {
         around_moving(
             to,
             || real::sendfile(to, from, at, length),
@@ -85,7 +85,7 @@ hooks! {
         )
     }
 
-    fn splice(
+    word fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
     ) -> ssize_t = around_moving(
         to,
@@ -97,12 +97,12 @@ hooks! {
     );
 
     // These only ever fill pipes.
-    fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t = around(
+    word fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t = around(
         || real::tee(from, to, length, flags),
         |start, returned| wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0),
     );
 
-    fn vmsplice(fd: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t {
+    word fn vmsplice(fd: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t {
         around(|| real::vmsplice(fd, parts, count, flags), |start, returned| {
             let requested = asked(parts, count as c_int, returned);
             wrote(Op::Splice, start, fd, Place::Nowhere, requested, returned as i64, 0);
@@ -132,7 +132,7 @@ hooks! {
         },
     );
 
-    fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int = around(
+    word fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int = around(
         || real::truncate(path, length),
         |start, returned| truncated(start, path, length, i64::from(returned)),
     );

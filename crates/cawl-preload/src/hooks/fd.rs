@@ -3,7 +3,7 @@
 use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
-use crate::hooks::emit::{about, around_moving, closed, did, event, mapping, record};
+use crate::hooks::emit::{about, around_moving, closed, did, doubts, event, mapping, record};
 use crate::hooks::lock;
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
@@ -35,7 +35,8 @@ fn closing(fd: c_int) -> Option<Event> {
     if !session::is_ours() {
         return None;
     }
-    let Some(file) = session::learn(fd) else {
+    let known = session::learn(fd).and_then(|file| doubts::before_close(&inside, fd, file));
+    let Some(file) = known else {
         descriptors::forget(fd);
         return None;
     };
@@ -81,7 +82,7 @@ fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
         let now = clock::now();
         for (fd, file) in descriptors::told(first, last) {
-            if is_told(file) {
+            if let Some(file) = doubts::before_close(&inside, fd, file).filter(|file| is_told(file)) {
                 record(&inside, Op::Close, (now, now), Some((fd, file)), 0, |_| {});
             }
         }
@@ -240,7 +241,7 @@ hooks! {
         real::closedir(directory)
     }
 
-    fn dup(fd: c_int) -> c_int {
+    word fn dup(fd: c_int) -> c_int {
         if !session::active() {
             return real::dup(fd);
         }
@@ -253,9 +254,9 @@ hooks! {
         returned
     }
 
-    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
+    word fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
 
-    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
+    word fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
         replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags));
 
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {

@@ -65,10 +65,10 @@ fn covered(fd: c_int, from: c_int, at: off_t, length: off_t) -> (u64, u64) {
 }
 
 hooks! {
-    fn flock(fd: c_int, operation: c_int) -> c_int =
+    word fn flock(fd: c_int, operation: c_int) -> c_int =
         around(|| real::flock(fd, operation), |start, returned| of_file(start, fd, operation, returned));
 
-    fn lockf, lockf64(fd: c_int, command: c_int, length: off_t) -> c_int = around(
+    word fn lockf, lockf64(fd: c_int, command: c_int, length: off_t) -> c_int = around(
         || real::lockf(fd, command, length),
         |start, returned| {
             let action = match command {

@@ -17,13 +17,13 @@ fn standard_ones_changed() {
 }
 
 hooks! {
-    fn login_tty(fd: c_int) -> c_int {
+    word fn login_tty(fd: c_int) -> c_int {
         let returned = real::login_tty(fd);
         standard_ones_changed();
         returned
     }
 
-    fn forkpty(
+    word fn forkpty(
         main: *mut c_int, name: *mut c_char, attributes: *const c_void, size: *const c_void,
     ) -> libc::pid_t {
         if !session::active() {

@@ -1,6 +1,6 @@
 //! Mappings. Only shared ones of files that can be written through are followed; see `maps`.
 
-use crate::base::{clock, guard, real, sys};
+use crate::base::{clock, gate, guard, real};
 use crate::hooks::emit::{happened, mapping};
 use crate::session;
 use crate::state::mappings;
@@ -51,7 +51,7 @@ hooks! {
         if !real::ready() {
             let arguments =
                 [at as usize, length, protection as usize, flags as usize, fd as usize, offset as usize];
-            return answer(sys::call(libc::SYS_mmap, arguments));
+            return answer(gate::call_for_program(libc::SYS_mmap, arguments));
         }
         let mapped = real::mmap(at, length, protection, flags, fd, offset);
         // A read-only one too: mprotect may make it writable.
@@ -72,7 +72,7 @@ hooks! {
 
     fn munmap(at: *mut c_void, length: size_t) -> c_int {
         if !real::ready() {
-            return done(sys::call(libc::SYS_munmap, [at as usize, length]));
+            return done(gate::call_for_program(libc::SYS_munmap, [at as usize, length]));
         }
         if !mappings::any() {
             return real::munmap(at, length);
@@ -90,7 +90,7 @@ hooks! {
     ) -> *mut c_void {
         if !real::ready() {
             let arguments = [at as usize, length, wanted, flags as usize, place as usize];
-            return answer(sys::call(libc::SYS_mremap, arguments));
+            return answer(gate::call_for_program(libc::SYS_mremap, arguments));
         }
         if !mappings::any() {
             return real::mremap(at, length, wanted, flags, place);
@@ -105,7 +105,7 @@ hooks! {
 
     fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int {
         if !real::ready() {
-            return done(sys::call(libc::SYS_mprotect, [at as usize, length, protection as usize]));
+            return done(gate::call_for_program(libc::SYS_mprotect, [at as usize, length, protection as usize]));
         }
         let returned = real::mprotect(at, length, protection);
         protected(at, length, protection, returned);
@@ -115,7 +115,7 @@ hooks! {
     fn pkey_mprotect(at: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int {
         if !real::ready() {
             let arguments = [at as usize, length, protection as usize, key as usize];
-            return done(sys::call(libc::SYS_pkey_mprotect, arguments));
+            return done(gate::call_for_program(libc::SYS_pkey_mprotect, arguments));
         }
         let returned = real::pkey_mprotect(at, length, protection, key);
         protected(at, length, protection, returned);

@@ -127,6 +127,15 @@ unsafe extern "C" fn after_error(moment: *const Moment) {
     }
 }
 
+/// exit, the C library's.
+unsafe extern "C" fn leave(status: c_int) -> ! {
+    // SAFETY: the caller's call of err() or error() asks for this.
+    unsafe { real::exit(status) };
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
 /// error() and error_at_line() have no form that takes a list. So all argument registers and the words
 /// above the frame are handed on as they came, except that a status is held back: the exit that it asks
 /// for follows after the message was counted.
@@ -134,7 +143,9 @@ macro_rules! around {
     ($($name:ident => $real:path;)*) => {
         $(
             #[cfg(all(target_arch = "x86_64", not(test)))]
-            #[unsafe(no_mangle)]
+            word!($name => $name);
+
+            #[cfg(all(target_arch = "x86_64", not(test)))]
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {
                 core::arch::naked_asm!(
@@ -204,7 +215,7 @@ macro_rules! around {
                     real = sym $real,
                     before = sym before_error,
                     after = sym after_error,
-                    exit = sym libc::exit,
+                    exit = sym leave,
                 );
             }
         )*
@@ -239,66 +250,66 @@ unsafe extern "C" {
 }
 
 hooks! {
-    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
+    word fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
         options!(real::getopt(count, arguments, options));
 
-    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
+    word fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int =
         options!(real::__posix_getopt(count, arguments, options));
 
-    fn getopt_long(
+    word fn getopt_long(
         count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
     ) -> c_int = options!(real::getopt_long(count, arguments, options, long, at));
 
-    fn getopt_long_only(
+    word fn getopt_long_only(
         count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
     ) -> c_int = options!(real::getopt_long_only(count, arguments, options, long, at));
 
-    fn vwarn(format: *const c_char, list: Arguments) -> () =
+    word fn vwarn(format: *const c_char, list: Arguments) -> () =
         to_stream!(standard_error(), real::vwarn(format, list));
 
-    fn vwarnx(format: *const c_char, list: Arguments) -> () =
+    word fn vwarnx(format: *const c_char, list: Arguments) -> () =
         to_stream!(standard_error(), real::vwarnx(format, list));
 
     // By their definition a warning and then exit.
-    fn verr(status: c_int, format: *const c_char, list: Arguments) -> ! {
+    word fn verr(status: c_int, format: *const c_char, list: Arguments) -> ! {
         vwarn(format, list);
-        libc::exit(status)
+        leave(status)
     }
 
-    fn verrx(status: c_int, format: *const c_char, list: Arguments) -> ! {
+    word fn verrx(status: c_int, format: *const c_char, list: Arguments) -> ! {
         vwarnx(format, list);
-        libc::exit(status)
+        leave(status)
     }
 
-    fn psignal(number: c_int, text: *const c_char) -> () =
+    word fn psignal(number: c_int, text: *const c_char) -> () =
         to_stream!(standard_error(), real::psignal(number, text));
 
-    fn psiginfo(info: *const c_void, text: *const c_char) -> () =
+    word fn psiginfo(info: *const c_void, text: *const c_char) -> () =
         to_stream!(standard_error(), real::psiginfo(info, text));
 
-    fn malloc_stats() -> () = to_stream!(standard_error(), real::malloc_stats());
+    word fn malloc_stats() -> () = to_stream!(standard_error(), real::malloc_stats());
 
-    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int =
+    word fn malloc_info(options: c_int, stream: *mut FILE) -> c_int =
         to_stream!(stream, real::malloc_info(options, stream));
 
-    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int =
+    word fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int =
         to_stream!(stream, real::putpwent(entry, stream));
 
-    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int =
+    word fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int =
         to_stream!(stream, real::putspent(entry, stream));
 
-    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int =
+    word fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int =
         to_stream!(stream, real::putgrent(entry, stream));
 
-    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int =
+    word fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int =
         to_stream!(stream, real::putsgent(entry, stream));
 
-    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int =
+    word fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int =
         to_stream!(stream, real::addmntent(stream, entry));
 
-    fn herror(text: *const c_char) -> () = to_fd!(libc::STDERR_FILENO, real::herror(text));
+    word fn herror(text: *const c_char) -> () = to_fd!(libc::STDERR_FILENO, real::herror(text));
 
-    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () =
+    word fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () =
         to_fd!(fd, real::backtrace_symbols_fd(list, count, fd));
 
     // A new semaphore is a small file that the C library writes, in memory.
@@ -327,9 +338,15 @@ inlets! {
     "cawl_verrx" => super::verrx;
 }
 
-jumps! {
-    warn => cawl_c_warn;
-    warnx => cawl_c_warnx;
-    err => cawl_c_err;
-    errx => cawl_c_errx;
+#[cfg(not(test))]
+unsafe extern "C" {
+    fn cawl_c_warn();
+    fn cawl_c_warnx();
+    fn cawl_c_err();
+    fn cawl_c_errx();
 }
+
+word!(warn => cawl_c_warn);
+word!(warnx => cawl_c_warnx);
+word!(err => cawl_c_err);
+word!(errx => cawl_c_errx);

@@ -2,10 +2,25 @@
 //!
 //! Each is declared through `hooks!`, which says only what a definition by hand would say a hundred
 //! times over: the exported names (several for one body), the calling convention, and that the name is
-//! not exported while the crate tests itself. A body that is one expression follows an equals sign.
+//! not exported while the crate tests itself. A body that is one expression follows an equals sign. `word fn`
+//! is one of `base::words`, whose name may mean something else.
 
 macro_rules! hooks {
     () => {};
+    (
+        word fn $first:ident $(, $alias:ident)* ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty = $body:expr;
+        $($rest:tt)*
+    ) => {
+        hooks!(@words [$first $($alias)*] ($($arg : $ty),*) $ret, { $body });
+        hooks! { $($rest)* }
+    };
+    (
+        word fn $first:ident $(, $alias:ident)* ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty $body:block
+        $($rest:tt)*
+    ) => {
+        hooks!(@words [$first $($alias)*] ($($arg : $ty),*) $ret, $body);
+        hooks! { $($rest)* }
+    };
     (
         fn $first:ident $(, $alias:ident)* ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty = $body:expr;
         $($rest:tt)*
@@ -20,17 +35,73 @@ macro_rules! hooks {
         hooks!(@each [$first $($alias)*] ($($arg : $ty),*) $ret, $body);
         hooks! { $($rest)* }
     };
-    (@each [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
-        $( hooks!(@one $name $args $ret, $body); )*
+    (@words [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
+        $(
+            hooks!(@body [] $name $args $ret, $body);
+            word!($name => $name);
+        )*
     };
-    (@one $name:ident ($($arg:ident : $ty:ty),*) $ret:ty, $body:block) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+    (@each [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
+        $( hooks!(@body [cfg_attr(not(test), unsafe(no_mangle))] $name $args $ret, $body); )*
+    };
+    (@body [$($exported:meta)?] $name:ident ($($arg:ident : $ty:ty),*) $ret:ty, $body:block) => {
+        $( #[$exported] )?
         #[allow(non_snake_case, clippy::too_many_arguments, dead_code)]
         pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the caller keeps the contract of the C library's function of this name, and the
             // arguments go on to it unchanged; what else the body does with them is said there.
             unsafe { $body }
         }
+    };
+}
+
+/// Exports a name of `base::words`, with its body if no other library's function is meant.
+macro_rules! word {
+    ($name:ident => $body:ident) => {
+        #[cfg(not(test))]
+        const _: () = {
+            use crate::base::words::{TARGETS, Word, first_call};
+
+            #[unsafe(export_name = stringify!($name))]
+            #[unsafe(naked)]
+            unsafe extern "C" fn chosen() {
+                #[cfg(target_arch = "x86_64")]
+                core::arch::naked_asm!(
+                    "endbr64",
+                    "mov r11, [rip + {targets} + {at}]",
+                    "test r11, r11",
+                    "je 2f",
+                    "jmp r11",
+                    "2:",
+                    "mov r11d, {word}",
+                    "lea r10, [rip + {body}]",
+                    "jmp {first}",
+                    targets = sym TARGETS,
+                    at = const Word::$name as usize * 8,
+                    word = const Word::$name as usize,
+                    body = sym $body,
+                    first = sym first_call,
+                );
+                #[cfg(target_arch = "aarch64")]
+                core::arch::naked_asm!(
+                    "adrp x16, {targets}",
+                    "add x16, x16, :lo12:{targets}",
+                    "ldr x16, [x16, #{at}]",
+                    "cbz x16, 2f",
+                    "br x16",
+                    "2:",
+                    "mov x16, #{word}",
+                    "adrp x17, {body}",
+                    "add x17, x17, :lo12:{body}",
+                    "b {first}",
+                    targets = sym TARGETS,
+                    at = const Word::$name as usize * 8,
+                    word = const Word::$name as usize,
+                    body = sym $body,
+                    first = sym first_call,
+                );
+            }
+        };
     };
 }
 
@@ -80,11 +151,65 @@ macro_rules! jumps {
     };
 }
 
+/// Exports names whose functions are jumped to: the one that `choose` tells by the first arguments. Nothing is
+/// between the caller and that function, and all arguments are as they came.
+macro_rules! chooses {
+    ($($name:ident => $choose:ident;)*) => {
+        $(
+            #[cfg(not(test))]
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() {
+                #[cfg(target_arch = "x86_64")]
+                core::arch::naked_asm!(
+                    "endbr64",
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "sub rsp, 8",
+                    "call {choose}",
+                    "add rsp, 8",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp rax",
+                    choose = sym $choose,
+                );
+                #[cfg(target_arch = "aarch64")]
+                core::arch::naked_asm!(
+                    "stp x29, x30, [sp, #-80]!",
+                    "mov x29, sp",
+                    "stp x0, x1, [sp, #16]",
+                    "stp x2, x3, [sp, #32]",
+                    "stp x4, x5, [sp, #48]",
+                    "stp x6, x7, [sp, #64]",
+                    "bl {choose}",
+                    "mov x16, x0",
+                    "ldp x0, x1, [sp, #16]",
+                    "ldp x2, x3, [sp, #32]",
+                    "ldp x4, x5, [sp, #48]",
+                    "ldp x6, x7, [sp, #64]",
+                    "ldp x29, x30, [sp], #80",
+                    "br x16",
+                    choose = sym $choose,
+                );
+            }
+        )*
+    };
+}
+
 mod aio;
-mod confine;
+pub mod confine;
 mod copy;
 pub mod emit;
 mod fd;
+mod load;
 mod lock;
 mod login;
 mod map;
@@ -103,3 +228,7 @@ mod sync;
 mod take;
 mod wide;
 mod write;
+
+inlets! {
+    "cawl_find" => crate::base::symbols::find_for_c;
+}

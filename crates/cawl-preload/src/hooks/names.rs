@@ -118,37 +118,37 @@ fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -
 }
 
 hooks! {
-    fn chdir(path: *const c_char) -> c_int {
+    word fn chdir(path: *const c_char) -> c_int {
         let returned = real::chdir(path);
         directory::changed();
         returned
     }
 
-    fn fchdir(fd: c_int) -> c_int {
+    word fn fchdir(fd: c_int) -> c_int {
         let returned = real::fchdir(fd);
         directory::changed();
         returned
     }
 
-    fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::unlink(path));
+    word fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::unlink(path));
 
-    fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    word fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
         if flags & libc::AT_REMOVEDIR != 0 {
             return real::unlinkat(directory, path, flags);
         }
         removing(directory, path, || real::unlinkat(directory, path, flags))
     }
 
-    fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::remove(path));
+    word fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::remove(path));
 
-    fn rename(from: *const c_char, to: *const c_char) -> c_int =
+    word fn rename(from: *const c_char, to: *const c_char) -> c_int =
         renaming(libc::AT_FDCWD, to, || real::rename(from, to));
 
-    fn renameat(
+    word fn renameat(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char,
     ) -> c_int = renaming(to_directory, to, || real::renameat(from_directory, from, to_directory, to));
 
-    fn renameat2(
+    word fn renameat2(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int {
         if session::active() && flags != 0 && flags != libc::RENAME_NOREPLACE {

@@ -4,7 +4,7 @@
 
 use crate::base::settings::reads;
 use crate::base::{clock, guard, real};
-use crate::hooks::emit::record;
+use crate::hooks::emit::{doubts, record};
 use crate::session;
 use crate::state::creation::Creation;
 use crate::state::descriptors::{self, Opening};
@@ -68,6 +68,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
     if !session::is_ours() {
         return;
     }
+    doubts::replaced(&inside, fd);
     let Some(found) = session::opened(fd, worth_it.then_some(&opening)) else { return };
     if found.size() == 0 {
         tries::opened_empty(fd);
@@ -101,7 +102,7 @@ hooks! {
         opening(flags, directory, path, || Creation::of(flags), call)
     }
 
-    fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
+    word fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
         let creation = || Creation::of(libc::O_CREAT);
         opening(libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path, creation, || real::creat(path, mode))
     }

@@ -1,8 +1,8 @@
 //! fork and other ways to share descriptors, and the ways in which a process ends.
 
 use crate::base::hot::share_all;
-use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{around, happened, mapping};
+use crate::base::{clock, gate, guard, real};
+use crate::hooks::emit::{around, doubts, happened, mapping};
 use crate::session;
 use crate::state::mappings;
 use crate::tries;
@@ -16,6 +16,7 @@ pub unsafe extern "C" fn before_fork() {
         return;
     }
     share_all();
+    clock::forking();
     if let Some(inside) = guard::enter() {
         session::flush(&inside);
     }
@@ -35,6 +36,7 @@ pub fn ending(ended: Ended) {
     if session::is_ours() {
         let inside = guard::enter_at_end();
         tries::ending();
+        doubts::at_end(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, ended, 0);
     }
@@ -52,7 +54,7 @@ macro_rules! dying {
         }
         $call;
         loop {
-            sys::call(libc::SYS_exit_group, [127]);
+            gate::call_for_program(libc::SYS_exit_group, [127]);
         }
     }};
 }
@@ -81,7 +83,7 @@ hooks! {
     }
 
     // Inside, the C library forks and ends the parent.
-    fn daemon(no_chdir: c_int, no_close: c_int) -> c_int {
+    word fn daemon(no_chdir: c_int, no_close: c_int) -> c_int {
         if session::active() {
             ending(Ended::Exec);
         }
@@ -103,7 +105,7 @@ hooks! {
         }
         real::_exit(status);
         loop {
-            sys::call(libc::SYS_exit_group, [status as usize]);
+            gate::call_for_program(libc::SYS_exit_group, [status as usize]);
         }
     }
 

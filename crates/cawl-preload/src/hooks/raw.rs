@@ -3,8 +3,9 @@
 
 use crate::base::settings::reads;
 use crate::base::thread::thread;
-use crate::base::{guard, interrupted, real};
+use crate::base::{clock, gate, guard, interrupted, real};
 use crate::hooks::aio::Requests;
+use crate::hooks::confine::{Effect, around};
 use crate::hooks::copy::{left_moved, place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote};
 use crate::hooks::lock;
@@ -66,6 +67,7 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_lseek
         | libc::SYS_memfd_create
         | libc::SYS_seccomp
+        | libc::SYS_landlock_restrict_self
         | libc::SYS_readahead
         | libc::SYS_execve
         | libc::SYS_execveat
@@ -100,9 +102,15 @@ unsafe extern "C-unwind" fn understood(
         let fd = a as c_int;
         match number {
             libc::SYS_exit_group => ending(Ended::QuickExit),
-            // Strict, or with a filter.
-            libc::SYS_seccomp if a <= 1 => super::confine::confined(),
-            libc::SYS_prctl if super::confine::is_filter(fd) => super::confine::confined(),
+            libc::SYS_seccomp => {
+                return around(Effect::of_seccomp(a, b), || real::syscall(number, a, b, c, d, e, f));
+            }
+            libc::SYS_prctl => {
+                if super::confine::forbids_counter(fd, b) {
+                    clock::forbid();
+                }
+                return around(Effect::of_prctl(fd, b), || real::syscall(number, a, b, c, d, e, f));
+            }
             libc::SYS_fsync | libc::SYS_fdatasync if tries::leaves_out_sync(fd) => return 0,
             // The hooks of these know how to keep out of the way.
             libc::SYS_close => return c_long::from(super::fd::close(fd)),
@@ -245,6 +253,8 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_openat2 => {
                 super::open::opened_unnamed(start, returned as c_int, libc::O_RDWR);
             }
+            // Privileges were given up for this.
+            libc::SYS_landlock_restrict_self if returned == 0 => gate::gave_up_privileges(false),
             // Sent as a file, by whose name the daemon knows that there are unseen calls.
             libc::SYS_io_uring_setup if returned >= 0 => {
                 if let Some(_inside) = guard::enter()
@@ -258,53 +268,6 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
     }
 }
 
-/// The exported name.
-#[cfg(all(target_arch = "x86_64", not(test)))]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "sub rsp, 8",
-        "call {choose}",
-        "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        choose = sym choose,
-    );
-}
-
-/// The exported name.
-#[cfg(all(target_arch = "aarch64", not(test)))]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, #-80]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "stp x2, x3, [sp, #32]",
-        "stp x4, x5, [sp, #48]",
-        "stp x6, x7, [sp, #64]",
-        "bl {choose}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x2, x3, [sp, #32]",
-        "ldp x4, x5, [sp, #48]",
-        "ldp x6, x7, [sp, #64]",
-        "ldp x29, x30, [sp], #80",
-        "br x16",
-        choose = sym choose,
-    );
+chooses! {
+    syscall => choose;
 }

@@ -5,10 +5,10 @@
 use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
 use crate::base::settings::{library, settings, strings};
-use crate::base::{clock, guard, memory, real, sys};
+use crate::base::{clock, gate, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
-use crate::hooks::emit::{closed, happened, mapping, record};
-use crate::session::environment::{self, Completed, parts, take_room};
+use crate::hooks::emit::{closed, doubts, happened, mapping, record};
+use crate::session::environment::{self, Completed, names as names_tracer, parts, take_room};
 use crate::session::{self, target};
 use crate::state::creation::Creation;
 use crate::state::glibc_file::Stream;
@@ -47,6 +47,28 @@ struct Start {
     obstacle: Option<Obstacle>,
 }
 
+impl Start {
+    /// With the caller's environment as it is.
+    fn of(envp: Strings) -> Start {
+        Start { envp, program: core::ptr::null(), room: core::ptr::null_mut(), obstacle: None }
+    }
+}
+
+/// True if a start is to be followed. A filter may have come past every hook: that is looked for before anything
+/// else, by what the new program's dynamic linker will do as well.
+fn is_followed() -> bool {
+    if !session::active() && !session::is_dormant() {
+        return false;
+    }
+    if !gate::look_again() {
+        session::silence(true);
+        environment::withdraw();
+        return false;
+    }
+    session::wake();
+    session::active()
+}
+
 /// Does all that comes before a start. `replaces`: the program takes this process's place. Not part of the
 /// hooks, whose frames stay while the real function works.
 ///
@@ -54,47 +76,67 @@ struct Start {
 /// `name` and `envp` must be as the function was given them.
 #[inline(never)]
 unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, replaces: bool) -> Start {
-    let null = core::ptr::null();
-    let active = session::active();
-    if active
-        && let Some(_inside) = guard::enter()
+    if !is_followed() {
+        // SAFETY: the caller's promise.
+        return unsafe { withdrawn(envp) };
+    }
+    if let Some(_inside) = guard::enter()
         && session::is_ours()
     {
         session::prepare();
     }
-    let mut start = Start { envp, program: null, room: core::ptr::null_mut(), obstacle: None };
+    if !session::active() {
+        // SAFETY: the caller's promise.
+        return unsafe { withdrawn(envp) };
+    }
+    let mut start = Start::of(envp);
     // SAFETY: the caller's promise; the room is this start's alone.
     unsafe {
         // What the kernel could not read, it is to refuse.
         let is_list = memory::is_list(envp);
-        let Some(library) =
-            library().filter(|library| active || is_list && environment::names(envp, library))
-        else {
-            return start;
-        };
-        match is_list.then(|| take_room(strings(envp).count())).flatten() {
-            Some(room) => {
+        match library().filter(|_| is_list).zip(is_list.then(|| take_room(strings(envp).count())).flatten()) {
+            Some((library, room)) => {
                 start.room = room;
                 start.program = match by {
                     By::Path => name,
                     By::Name => target::search(name, environ, &mut parts(room).0.found),
-                    By::Descriptor => null,
+                    By::Descriptor => core::ptr::null(),
                 };
                 hand_on(&mut start, directory, by, library, replaces);
             }
             // The program is started as the caller wants it: traced, if its environment says so.
             None => {
-                if active && is_list {
+                if is_list {
                     guard::count_unseen();
                 }
-                start.program = if by == By::Path { name } else { null };
+                start.program = if by == By::Path { name } else { core::ptr::null() };
             }
         }
     }
-    if active {
-        share_all();
-        if replaces {
-            replacing(directory, start.program, start.obstacle);
+    share_all();
+    if replaces {
+        replacing(directory, start.program, start.obstacle);
+    }
+    start
+}
+
+/// A start by a process that is not traced any more. No system call is made: it may be under a filter.
+///
+/// # Safety
+/// As [`prepare`].
+#[inline(never)]
+unsafe fn withdrawn(envp: Strings) -> Start {
+    let mut start = Start::of(envp);
+    // SAFETY: the caller's promise; the room is this start's alone.
+    unsafe {
+        if let Some(library) =
+            library().filter(|library| environment::is_withdrawn() && names_tracer(envp, library))
+            && let Some(room) = take_room(strings(envp).count())
+        {
+            start.room = room;
+            let (parts, list) = parts(room);
+            let mut completed = Completed { library, list, preload: &mut parts.preload };
+            start.envp = completed.without_tracer(envp);
         }
     }
     start
@@ -117,7 +159,7 @@ unsafe fn hand_on(start: &mut Start, directory: c_int, by: By, library: &CStr, r
         start.obstacle = environment::obstacle(&target, library);
         if start.obstacle.is_some() {
             start.envp = completed.without_tracer(start.envp);
-        } else if let Some(settings) = settings().filter(|_| session::active()) {
+        } else if let Some(settings) = settings() {
             // With children off, only the traced process's own successor is traced too.
             let goes_on = settings.only_child_of == 0 || replaces && sys::getpid() == pid();
             start.envp = if goes_on {
@@ -142,6 +184,7 @@ fn replacing(directory: c_int, path: *const c_char, obstacle: Option<Obstacle>) 
     }
     happened(Op::Exec, clock::now(), 0, |event| program.describe(event));
     if let Some(inside) = guard::enter() {
+        doubts::at_end(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, Ended::Exec, 0);
     }
@@ -245,13 +288,15 @@ struct Shell {
 impl Shell {
     #[inline(never)]
     fn starting() -> Shell {
-        if session::active() {
-            share_all();
+        if !session::active() {
+            return Shell { obstacle: None };
         }
-        // SAFETY: the C library's variable, which POSIX allows no other thread to change meanwhile.
-        Shell {
-            obstacle: library().and_then(|library| unsafe { environment::before_shell(environ, library) }),
-        }
+        share_all();
+        let obstacle = library().and_then(|library| {
+            // SAFETY: the C library's variable, which POSIX allows no other thread to change meanwhile.
+            unsafe { environment::before_shell(environ, library) }
+        });
+        Shell { obstacle }
     }
 
     #[inline(never)]
@@ -300,7 +345,7 @@ hooks! {
         argv: Strings, envp: Strings,
     ) -> c_int = spawn(pid, file, actions, attributes, argv, envp, true);
 
-    fn system(command: *const c_char) -> c_int {
+    word fn system(command: *const c_char) -> c_int {
         let shell = Shell::starting();
         let start = clock::now();
         let returned = real::system(command);
@@ -310,7 +355,7 @@ hooks! {
         returned
     }
 
-    fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    word fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
         let shell = Shell::starting();
         let start = clock::now();
         let stream = real::popen(command, mode);
@@ -324,7 +369,7 @@ hooks! {
         stream
     }
 
-    fn pclose(stream: *mut FILE) -> c_int {
+    word fn pclose(stream: *mut FILE) -> c_int {
         if !session::active() || stream.is_null() {
             stream_table::forget(stream);
             return real::pclose(stream);

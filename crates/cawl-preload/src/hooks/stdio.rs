@@ -89,10 +89,10 @@ hooks! {
     fn puts, _IO_puts(text: *const c_char) -> c_int =
         giving(Stream::open(standard_output()), || string(text, 1), 0, || real::puts(text), all_or_failed);
 
-    fn putw(word: c_int, stream: Stream) -> c_int =
+    word fn putw(word: c_int, stream: Stream) -> c_int =
         giving(stream, || size_of::<c_int>() as u64, 0, || real::putw(word, stream.file()), all_or_failed);
 
-    fn perror(text: *const c_char) -> () {
+    word fn perror(text: *const c_char) -> () {
         if !session::active() {
             return real::perror(text);
         }

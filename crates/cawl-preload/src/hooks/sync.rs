@@ -33,9 +33,9 @@ hooks! {
         )
     }
 
-    fn sync() -> () = around(|| real::sync(), |start, ()| happened(Op::Sync, start, 0, |_| {}));
+    word fn sync() -> () = around(|| real::sync(), |start, ()| happened(Op::Sync, start, 0, |_| {}));
 
-    fn syncfs(fd: c_int) -> c_int = around(
+    word fn syncfs(fd: c_int) -> c_int = around(
         || real::syncfs(fd),
         |start, returned| did(Op::Syncfs, start, fd, i64::from(returned), |_| {}),
     );
@@ -49,7 +49,7 @@ hooks! {
         }),
     );
 
-    fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = around(
+    word fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = around(
         || real::readahead(fd, offset, count),
         |start, returned| advised_to_read(start, fd, offset, count, returned as i64),
     );

@@ -90,7 +90,7 @@ hooks! {
     fn __underflow(stream: Stream) -> c_int =
         taking(stream, 1, || real::__underflow(stream.file()), |_| Some(0));
 
-    fn getw(stream: Stream) -> c_int =
+    word fn getw(stream: Stream) -> c_int =
         taking(stream, size_of::<c_int>() as u64, || real::getw(stream.file()), |_| None);
 
     fn fgets, _IO_fgets(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char =
@@ -106,10 +106,10 @@ hooks! {
         text: *mut c_char, size: size_t, room: c_int, stream: *mut FILE,
     ) -> *mut c_char = line(stream, room, || real::__fgets_unlocked_chk(text, size, room, stream));
 
-    fn getline(place: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t =
+    word fn getline(place: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t =
         record(stream, !place.is_null() && !size.is_null(), || real::getline(place, size, stream));
 
-    fn getdelim, __getdelim(
+    word fn getdelim, __getdelim(
         place: *mut *mut c_char, size: *mut size_t, end: c_int, stream: *mut FILE,
     ) -> ssize_t =
         record(stream, !place.is_null() && !size.is_null(), || real::getdelim(place, size, end, stream));

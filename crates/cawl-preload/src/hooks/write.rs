@@ -75,7 +75,7 @@ hooks! {
         wrote(Op::Pwritev, start, fd, place, requested, returned as i64, write_flags(flags));
     });
 
-    fn eventfd_write(fd: c_int, value: u64) -> c_int = around(
+    word fn eventfd_write(fd: c_int, value: u64) -> c_int = around(
         || real::eventfd_write(fd, value),
         |start, returned| {
             wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);

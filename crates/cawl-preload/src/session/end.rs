@@ -1,12 +1,12 @@
 //! The end of a thread, of the process, and of the image before an exec.
 
-use crate::base::guard::{self, Inside, UNSEEN};
+use crate::base::guard::{self, Inside, PAST, UNSEEN};
 use crate::base::hot::{HOT, OFF, active, is_open};
-use crate::base::settings::lossless;
-use crate::base::{counters, room, sys, thread};
+use crate::base::{counters, gate, room, sys, thread};
 use crate::session::{fork, open};
-use crate::transport::link::{self, PATIENCE, Sent};
-use crate::transport::{pending_messages, slot, table};
+use crate::transport::link::{self, Sent};
+use crate::transport::patience::{self, lossless};
+use crate::transport::{pending_messages, ring, slot, table};
 use cawl_wire::{Ended, Goodbye, Kind};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -48,11 +48,13 @@ pub fn flush(inside: &Inside) {
 /// `wait`: an answer that has not come yet may be waited for.
 #[cold]
 pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
-    if !active() || !fork::is_ours() || !active() {
+    if !active() || !gate::is_open() || !fork::is_ours() || !active() {
         return;
     }
     let began = sys::nanoseconds();
-    let most = if lossless() { PATIENCE } else { LAST_WAIT };
+    // What lies in shared memory is safe there.
+    let at_risk = table::has_unsent() || pending_messages::any();
+    let most = if lossless() && at_risk { patience::left().max(LAST_WAIT) } else { LAST_WAIT };
     let left = || most.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
     if table::any() {
         open::prepare();
@@ -69,13 +71,43 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     last_words(ended, pending, left);
     if ended != Ended::Exec {
         HOT.state.store(OFF, Release);
+        gate::shut();
+    }
+}
+
+/// Before a call after which the tracer may make no system call: says all that it has to say.
+#[cold]
+pub fn before_silence(_inside: &Inside) {
+    open::prepare();
+    table::drain(LAST_WAIT);
+    if is_open() {
+        let began = sys::nanoseconds();
+        let left = || LAST_WAIT.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
+        last_words(Ended::Confined, 0, left);
+    }
+}
+
+/// That call changed nothing.
+#[cold]
+pub fn no_silence(_inside: &Inside) {
+    if is_open() {
+        link::send(Kind::Bell, &[]);
+    }
+}
+
+/// The tracer can make no system call any more. What needs none goes on: events in shared memory, if the clock
+/// (`time_too`) can be read. The daemon finds out why there is no goodbye.
+#[cold]
+pub fn silence(time_too: bool) {
+    if !time_too || !is_open() || !ring::exists() || !HOT.ticking.load(Relaxed) {
+        fork::end_silently();
     }
 }
 
 /// Says goodbye, for which `left` tells how many ms there are.
 #[inline(never)]
 fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
-    let mut payload = [0u8; 104];
+    let mut payload = [0u8; 112];
     if let Some(length) = encode(ended, pending, &mut payload) {
         // The names of files come first.
         let last_words = || match pending_messages::send_waiting() {
@@ -98,5 +130,6 @@ fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
 #[inline(always)]
 fn encode(ended: Ended, pending: u64, payload: &mut [u8]) -> Option<usize> {
     let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
-    Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen }.encode(payload)
+    let past = PAST.load(Relaxed);
+    Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen, past }.encode(payload)
 }

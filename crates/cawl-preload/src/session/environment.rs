@@ -3,11 +3,17 @@
 //! because a dynamic linker tells of what it cannot load on the program's stderr.
 
 use crate::base::room::{self, Room};
-use crate::base::settings::{CARRIED, Settings, Text};
+use crate::base::settings::{CARRIED, Settings, Text, library};
 use crate::base::{memory, sys};
 use crate::session::target::{self, Found, Look, Target, is_sanitizer};
 use cawl_wire::Obstacle;
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
 
 /// Strings that are added to an environment at most, and the null at its end.
 const ADDED: usize = CARRIED + 2;
@@ -297,6 +303,46 @@ impl Completed<'_> {
     }
 }
 
+/// What this process starts is not to be told of the tracer: it is under a filter of system calls, the daemon
+/// cannot be reached from its root directory or mounts, or its children are left alone.
+static WITHDRAWN: AtomicBool = AtomicBool::new(false);
+
+/// True if what is started from now on is not to be told of the tracer.
+pub fn is_withdrawn() -> bool {
+    WITHDRAWN.load(Relaxed)
+}
+
+/// What is started from now on is not to be told of the tracer.
+pub fn withdraw() {
+    WITHDRAWN.store(true, Relaxed);
+}
+
+/// True if [`clear`] can write all that it has to.
+pub fn is_clearable() -> bool {
+    // SAFETY: the C library's variable, read as any program reads it.
+    let mut named = unsafe { preloads(environ) };
+    named.all(|(place, value)| {
+        memory::is_writable(place.cast_mut().cast()) && memory::is_writable(value.as_ptr().cast_mut())
+    })
+}
+
+/// Takes the tracer out of the process's own environment, which the C library gives the shells that it starts,
+/// if that [can be](is_clearable).
+#[cold]
+#[inline(never)]
+pub fn clear() {
+    let Some(library) = library() else { return };
+    // SAFETY: the C library's variable; the room is this call's alone.
+    unsafe {
+        if names(environ, library)
+            && let Some(room) = take_room(0)
+        {
+            remove(environ, library, &mut parts(room).0.preload);
+            room::give_back(room);
+        }
+    }
+}
+
 /// Before the C library starts a shell with this process's own environment: if its dynamic linker could not
 /// load the tracer, the environment no longer names it.
 ///
@@ -313,26 +359,26 @@ pub unsafe fn before_shell(envp: *const *const c_char, library: &CStr) -> Option
         let parts = parts(room).0;
         let target = target::at(libc::AT_FDCWD, c"/bin/sh".as_ptr(), &mut parts.look);
         let obstacle = obstacle(&target, library);
-        if obstacle.is_some() {
-            withdraw(envp, library, &mut parts.preload);
+        if obstacle.is_some() && is_clearable() {
+            remove(envp, library, &mut parts.preload);
         }
         room::give_back(room);
         obstacle
     }
 }
 
-/// Takes the tracer out of an environment in its place, where that can be written.
+/// Takes the tracer out of an environment in its place.
 ///
 /// # Safety
-/// As [`before_shell`].
-unsafe fn withdraw(envp: *const *const c_char, library: &CStr, text: &mut [u8; MAX_PRELOAD]) {
+/// As [`before_shell`], and the array and the strings that name the tracer must be writable.
+unsafe fn remove(envp: *const *const c_char, library: &CStr, text: &mut [u8; MAX_PRELOAD]) {
     let mut at = envp.cast_mut();
-    // SAFETY: the caller's promise; what is changed was found to be writable, and the text becomes shorter.
+    // SAFETY: the caller's promise; a text becomes shorter.
     unsafe {
         while !(*at).is_null() {
             let value = after(*at, PRELOAD).map(|value| CStr::from_ptr(value).to_bytes());
             match value.filter(|value| has(value, library)).and_then(|value| rest(value, library, text)) {
-                Some(0) if memory::is_writable(at.cast()) => {
+                Some(0) => {
                     let mut next = at;
                     while !(*next).is_null() {
                         next.write(*next.add(1));
@@ -340,10 +386,10 @@ unsafe fn withdraw(envp: *const *const c_char, library: &CStr, text: &mut [u8; M
                     }
                     continue;
                 }
-                Some(length) if length > 0 && memory::is_writable((*at).cast_mut().cast()) => {
+                Some(length) => {
                     core::ptr::copy_nonoverlapping(text.as_ptr().cast(), (*at).cast_mut(), length);
                 }
-                _ => {}
+                None => {}
             }
             at = at.add(1);
         }
@@ -489,7 +535,7 @@ mod tests {
             // SAFETY: strings that end with NUL, in a list that ends with null, of the test's own.
             unsafe {
                 assert_eq!(names(list.as_ptr(), OURS), variables.concat().contains("our"));
-                withdraw(list.as_ptr(), OURS, &mut [0; MAX_PRELOAD]);
+                remove(list.as_ptr(), OURS, &mut [0; MAX_PRELOAD]);
                 let left: Vec<_> = strings(list.as_ptr()).map(|text| text.to_str().unwrap()).collect();
                 assert_eq!(left, wanted);
             }

@@ -1,19 +1,23 @@
 //! Which process this is: a fork child has a session of its own, a vfork child none.
 
-use crate::base::hot::{HOT, is_open, share_all};
+use crate::base::hot::{HOT, OFF, WANTED, active, share_all};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
-use crate::base::{clock, sys};
+use crate::base::{clock, gate, sys};
 use crate::session::open;
 use crate::state::descriptors;
 use crate::transport::{link, pending_messages, table};
 use cawl_wire::{Event, Kind, Obstacle, Op};
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 /// True if the caller is the process that the session belongs to, or a copy that gets one of its own.
 /// False in a vfork child, whose memory is its parent's and must not be touched.
 #[cold]
 pub fn is_ours() -> bool {
+    if !gate::is_open() {
+        return active() && !ended_in_copy();
+    }
     let pid = sys::getpid();
     if pid == HOT.pid.load(Relaxed) {
         return true;
@@ -25,25 +29,70 @@ pub fn is_ours() -> bool {
     copied
 }
 
+/// Where the kernel cannot be asked: true in a copy of the process, where tracing then has ended. A vfork child is
+/// taken for its parent, which waits.
+fn ended_in_copy() -> bool {
+    let copied = table::is_wiped();
+    if copied {
+        end_in_copy();
+    }
+    copied
+}
+
+/// Set in a copy of a process that has given up new privileges: nothing is traced until it is known that this was
+/// not for a filter.
+static DORMANT: AtomicBool = AtomicBool::new(false);
+
+/// True in such a copy.
+pub fn is_dormant() -> bool {
+    DORMANT.load(Relaxed)
+}
+
+/// It is known: the copy gets a session of its own.
+pub fn wake() {
+    if DORMANT.swap(false, Relaxed) {
+        HOT.state.store(WANTED, Release);
+        forked();
+    }
+}
+
+#[cold]
+fn end_in_copy() {
+    if gate::is_quiet() {
+        DORMANT.store(true, Relaxed);
+        HOT.state.store(OFF, Release);
+    } else {
+        end_silently();
+    }
+}
+
+/// Ends all tracing without a word to anybody.
+pub fn end_silently() {
+    HOT.state.store(OFF, Release);
+    gate::shut();
+}
+
 /// In a copy of the process whose root directory or mounts are without the daemon's socket, as in a sandbox:
 /// says so in the parent's session, before that is forgotten. A message is sent whole, or not at all.
 #[inline(never)]
 fn tell_if_unreachable(parent: u32) {
-    let Some(settings) = settings().filter(|settings| is_open() && settings.only_child_of == 0) else {
-        return;
-    };
-    if sys::may_access(settings.socket(), libc::W_OK) {
+    let Some(settings) = settings().filter(|settings| settings.only_child_of == 0) else { return };
+    if link::own_fd() < 0 || sys::may_access(settings.socket(), libc::W_OK) {
         return;
     }
     let mut event = Event::new(Op::Spawn);
     (event.pid, event.tid, event.aux) = (parent, parent, Obstacle::Unreachable as u32);
     event.start = clock::now();
-    link::send(Kind::Events, &event.encode());
+    link::transmit(Kind::Events, &event.encode(), None);
 }
 
 /// In a copy of the process: forget the parent's session and start afresh at the next event.
 #[cold]
 pub fn forked() {
+    if !gate::is_open() {
+        return end_in_copy();
+    }
+    gate::forget_others();
     let pid = sys::getpid();
     let parent = HOT.pid.swap(pid, AcqRel);
     if parent == pid {

@@ -3,12 +3,13 @@
 mod end;
 pub mod environment;
 mod fork;
+mod held;
 mod open;
 mod ready;
 pub mod target;
 
 pub use crate::base::hot::active;
-pub use end::{flush, goodbye, prepare_threads};
-pub use fork::{forked, is_ours};
+pub use end::{before_silence, flush, goodbye, no_silence, prepare_threads, silence};
+pub use fork::{forked, is_dormant, is_ours, wake};
 pub use open::{begin, prepare, prepare_name};
 pub use ready::{finish, learn, learn_continued, make_way, may_tell_name, open_slot, opened, push, put};

@@ -6,10 +6,13 @@
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, pid};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
-use crate::base::{clock, counters, guard, sys};
+use crate::base::{clock, counters, gate, guard, sys};
+use crate::session::environment;
+use crate::session::fork::end_silently;
+use crate::session::goodbye;
 use crate::transport::link::{self, Sent};
 use crate::transport::{pending_messages, ring, table};
-use cawl_wire::{Hello, Kind, Usage, Wchar};
+use cawl_wire::{Ended, Hello, Kind, Usage, Wchar};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -59,8 +62,11 @@ pub fn begin() {
     let usage = [user, system, others, voluntary, involuntary, first_ran, first_delayed];
     STARTED_USAGE.iter().zip(usage).for_each(|(figure, value)| figure.store(value, Relaxed));
     HOT.state.store(WANTED, Release);
-    if let Some(_inside) = guard::enter() {
+    if let Some(inside) = guard::enter() {
         open();
+        if !ring::has_addresses() {
+            goodbye(&inside, Ended::Crowded, 0);
+        }
     }
 }
 
@@ -69,17 +75,28 @@ pub fn forget() {
     link::forget();
     close_memory();
     OPENER.store(0, Relaxed);
+    clock::forked();
     STARTED.store(sys::nanoseconds(), Relaxed);
     STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);
-    if HOT.state.load(Relaxed) != OFF {
-        HOT.state.store(if children_too { WANTED } else { OFF }, Release);
+    if HOT.state.load(Relaxed) == OFF || !children_too {
+        if !children_too {
+            if environment::is_clearable() {
+                environment::clear();
+            }
+            environment::withdraw();
+        }
+        return end_silently();
     }
+    HOT.state.store(WANTED, Release);
 }
 
 #[cold]
 #[inline(never)]
 fn open() -> Sent {
+    if !gate::is_open() {
+        return Sent::Later;
+    }
     let tid = thread().tid();
     if let Err(other) = OPENER.compare_exchange(0, tid, AcqRel, Acquire) {
         // The opener has left if it is this thread (a jump), or has ended.
@@ -121,6 +138,14 @@ fn open_alone() -> Sent {
         Some(Err(errno)) if errno == -(libc::EAGAIN as isize) => {
             HOT.state.store(WANTED, Release);
             return Sent::Later;
+        }
+        Some(Err(errno)) if errno != -(libc::ECONNREFUSED as isize) => {
+            // There is no socket here, as in another root directory.
+            if environment::is_clearable() {
+                environment::clear();
+            }
+            environment::withdraw();
+            return link::give_up();
         }
         _ => return link::give_up(),
     }

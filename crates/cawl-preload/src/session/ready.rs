@@ -1,7 +1,7 @@
 //! What an event needs: a slot with room, in an open session, and what is known about a descriptor.
 
 use crate::base::guard::{Inside, keeping_errno};
-use crate::base::{clock, hot};
+use crate::base::{clock, gate, hot};
 use crate::session::{fork, open};
 use crate::state::descriptors::{self, Descriptor, Found, Opening};
 use crate::transport::slot::{self, Slot};
@@ -33,11 +33,13 @@ fn make_room(inside: &Inside) -> Option<&'static Slot> {
     }
     // Making room asks the C library for the time, and to remember the thread's slot.
     let thread = inside.thread();
+    let has_slot = slot::of(thread).is_some();
     let room = keeping_errno(|| {
-        if slot::of(thread).is_none() {
+        if !has_slot {
             open::prepare();
         }
-        table::find_room(thread)
+        // Without the kernel nothing is known of a thread, its number included.
+        if has_slot || gate::is_open() { table::find_room(thread) } else { None }
     });
     if room.is_none() {
         link::count_dropped(1);

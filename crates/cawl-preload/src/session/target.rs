@@ -9,7 +9,7 @@
 
 use crate::base::settings::{Text, strings};
 use crate::base::{memory, symbols, sys};
-use crate::state::descriptors;
+use crate::session::held;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
@@ -87,7 +87,7 @@ pub fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_>
     if path.is_null() {
         return Target::Usual;
     }
-    let Some(fd) = open(directory, path) else { return Target::Usual };
+    let Some(fd) = open(directory, path, &mut place.piece) else { return Target::Usual };
     let kind = follow(fd, place);
     sys::close(fd);
     kind.target(place)
@@ -159,9 +159,10 @@ fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
         .then_some((stat.st_dev, stat.st_ino))
 }
 
-fn open(directory: c_int, path: *const c_char) -> Option<c_int> {
+/// Opens a program, unless this process has it open. `room` is to read into.
+fn open(directory: c_int, path: *const c_char, room: &mut [u8]) -> Option<c_int> {
     let (dev, ino) = is_program(directory, path)?;
-    if descriptors::may_be_open(dev, ino, -1) { None } else { sys::open_to_read(directory, path) }
+    if held::may_be_open(dev, ino, room) { None } else { sys::open_to_read(directory, path) }
 }
 
 /// Looks at a file, and at the interpreters of scripts. Leaves the descriptor open.
@@ -177,7 +178,7 @@ fn follow(first: c_int, place: &mut Look) -> Kind {
             return kind;
         }
         let Some(next) = interpreter(&mut place.head, length.min(LINE)) else { return Kind::Usual };
-        let Some(next) = open(libc::AT_FDCWD, next.as_ptr()) else { return Kind::Usual };
+        let Some(next) = open(libc::AT_FDCWD, next.as_ptr(), &mut place.piece) else { return Kind::Usual };
         fd = next;
     }
     if fd != first {
@@ -251,7 +252,7 @@ fn elf(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
     if !is_own(linker) {
         // Where there is none, nothing will start.
         let named = is_glibc(last(linker.to_bytes()));
-        let fits = open(libc::AT_FDCWD, linker.as_ptr()).map_or(named, |linker| {
+        let fits = open(libc::AT_FDCWD, linker.as_ptr(), &mut [0; 64]).map_or(named, |linker| {
             let fits = is_glibc_inside(linker, place) && is_new(linker, &mut place.piece);
             sys::close(linker);
             fits

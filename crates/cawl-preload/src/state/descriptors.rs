@@ -5,10 +5,12 @@
 //! never duplicated, and no process was started since. In every other case the kernel is asked after the call. A description whose
 //! duplicate was closed again (dd puts its output at descriptor 1 so) is alone again: one more question,
 //! and it is counted along. Entries are indexed by descriptor, never folded; all fields are atomics, so a
-//! race in the program stays one of wrong figures.
+//! race in the program stays one of wrong figures. What goes past every hook is noticed by `look`.
 
+mod look;
 mod position;
 
+pub use look::{Doubt, replaced};
 pub use position::moved_unseen;
 
 use crate::base::hot::HOT;
@@ -46,7 +48,7 @@ const CROWDED: i32 = -1;
 const LEFT_ALONE: i32 = -2;
 
 /// A descriptor. All zero bytes are an unknown one.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct Descriptor {
     /// Inode number.
     ino: AtomicU64,
@@ -60,16 +62,14 @@ pub struct Descriptor {
     epoch: AtomicU64,
     /// No other descriptor ever had this number, nor this one with other figures; 0 while it is not known.
     number: AtomicU64,
+    /// Bytes that calls moved since it was last looked at.
+    bytes: AtomicU64,
     /// Bits of [`flag`].
     flags: AtomicU32,
-    /// The session in which the file was last told about.
-    session: AtomicU32,
-    /// The same if the state is [`KNOWN`], else 0: what every call compares.
+    /// `session` if the state is [`KNOWN`], else 0: what every call compares.
     ready: AtomicU32,
-    /// What `epoch` was before there was another descriptor.
-    was: AtomicU32,
-    /// The other descriptor of the description, plus one; or one of the three constants.
-    twin: AtomicI32,
+    /// Calls until it is looked at again.
+    left: AtomicI32,
     state: AtomicU8,
     /// A [`FileKind`].
     kind: AtomicU8,
@@ -77,10 +77,23 @@ pub struct Descriptor {
     moves: AtomicBool,
     /// [`RECORDED`], [`LEFT_OUT`], or 0 while that is not known.
     reads: AtomicU8,
+    rest: Rest,
 }
 
-/// One line of the cache for each descriptor.
-const _: [(); 64] = [(); size_of::<Descriptor>()];
+/// What few calls need.
+#[repr(C)]
+struct Rest {
+    /// The session in which the file was last told about.
+    session: AtomicU32,
+    /// What `epoch` was before there was another descriptor.
+    was: AtomicU32,
+    /// The other descriptor of the description, plus one; or one of the three constants.
+    twin: AtomicI32,
+    looks: look::Looks,
+}
+
+/// What every call needs of a descriptor is one line of the cache.
+const _: [(); 64] = [(); core::mem::offset_of!(Descriptor, rest)];
 
 /// In a descriptor's number: its file's time stamps were read since the previous write, so that the next one
 /// does not go on from that.
@@ -97,16 +110,21 @@ static FIRST: [Descriptor; PER_PAGE] = [const {
         birth: AtomicU32::new(0),
         offset: AtomicU64::new(0),
         epoch: AtomicU64::new(0),
-        flags: AtomicU32::new(0),
-        session: AtomicU32::new(0),
-        ready: AtomicU32::new(0),
         number: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        flags: AtomicU32::new(0),
+        ready: AtomicU32::new(0),
+        left: AtomicI32::new(0),
         state: AtomicU8::new(UNKNOWN),
         kind: AtomicU8::new(0),
         moves: AtomicBool::new(false),
         reads: AtomicU8::new(0),
-        twin: AtomicI32::new(ALONE),
-        was: AtomicU32::new(0),
+        rest: Rest {
+            session: AtomicU32::new(0),
+            was: AtomicU32::new(0),
+            twin: AtomicI32::new(ALONE),
+            looks: look::Looks::NONE,
+        },
     }
 }; PER_PAGE];
 
@@ -235,7 +253,7 @@ pub fn forget(fd: c_int) {
         && file.state.load(Relaxed) != UNKNOWN
     {
         file.enter(UNKNOWN);
-        if let other @ 1.. = file.twin.swap(ALONE, Relaxed) {
+        if let other @ 1.. = file.rest.twin.swap(ALONE, Relaxed) {
             leave_alone(fd, other - 1);
         }
     } else {
@@ -247,7 +265,7 @@ pub fn forget(fd: c_int) {
 #[cold]
 fn leave_alone(fd: c_int, other: c_int) {
     if let Some(other) = entry(other) {
-        let _ = other.twin.compare_exchange(fd + 1, LEFT_ALONE, Relaxed, Relaxed);
+        let _ = other.rest.twin.compare_exchange(fd + 1, LEFT_ALONE, Relaxed, Relaxed);
     }
 }
 
@@ -255,7 +273,8 @@ fn leave_alone(fd: c_int, other: c_int) {
 pub fn told(first: u32, last: u32) -> impl Iterator<Item = (c_int, &'static Descriptor)> {
     let session = HOT.session.load(Relaxed);
     let last = i64::from(last).min(HIGHEST.load(Relaxed).into());
-    let known = move |fd| Some((fd, if_known(fd)?)).filter(|(_, file)| file.session.load(Relaxed) == session);
+    let known =
+        move |fd| Some((fd, if_known(fd)?)).filter(|(_, file)| file.rest.session.load(Relaxed) == session);
     (i64::from(first)..=last).filter_map(move |fd| known(fd as c_int))
 }
 
@@ -277,9 +296,10 @@ pub fn forget_range(first: u32, last: u32) {
 pub fn opened(fd: c_int) -> Option<()> {
     let file = make_entry(fd)?;
     file.epoch.store(HOT.epoch.load(Relaxed), Relaxed);
-    file.session.store(HOT.session.load(Relaxed), Relaxed);
-    file.twin.store(ALONE, Relaxed);
+    file.rest.session.store(HOT.session.load(Relaxed), Relaxed);
+    file.rest.twin.store(ALONE, Relaxed);
     file.enter(OPENED);
+    look::count_opened();
     Some(())
 }
 
@@ -358,7 +378,7 @@ pub fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descrip
     }
     let (identity, source) = identify(fd, &stat, opening);
     let file = make_entry(fd)?;
-    let fresh = file.session.load(Relaxed) == HOT.session.load(Relaxed);
+    let fresh = file.rest.session.load(Relaxed) == HOT.session.load(Relaxed);
     let state = file.state.load(Acquire);
     if state == UNTOLD && fresh && file.identity() == identity {
         if names::tell(identity, &stat, source) {
@@ -411,22 +431,23 @@ pub fn duplicated(from: c_int, to: c_int) {
         return;
     };
     let counted = source.epoch.swap(0, Relaxed);
-    let first = source.twin.load(Relaxed) == ALONE;
+    let first = source.rest.twin.load(Relaxed) == ALONE;
     let Some(copy) = make_entry(to) else {
-        source.twin.store(CROWDED, Relaxed);
+        source.rest.twin.store(CROWDED, Relaxed);
         return;
     };
-    source.was.store(counted as u32, Relaxed);
-    copy.was.store(counted as u32, Relaxed);
-    source.twin.store(if first { to + 1 } else { CROWDED }, Relaxed);
-    copy.twin.store(if first { from + 1 } else { CROWDED }, Relaxed);
+    source.rest.was.store(counted as u32, Relaxed);
+    copy.rest.was.store(counted as u32, Relaxed);
+    source.rest.twin.store(if first { to + 1 } else { CROWDED }, Relaxed);
+    copy.rest.twin.store(if first { from + 1 } else { CROWDED }, Relaxed);
     copy.identify(source.identity());
     copy.flags.store(source.flags.load(Relaxed), Relaxed);
     copy.kind.store(source.kind.load(Relaxed), Relaxed);
     copy.moves.store(source.moves.load(Relaxed), Relaxed);
     copy.offset.store(UNKNOWN_OFFSET, Relaxed);
-    copy.session.store(source.session.load(Relaxed), Relaxed);
+    copy.rest.session.store(source.rest.session.load(Relaxed), Relaxed);
     copy.epoch.store(0, Relaxed);
+    copy.begin_looks();
     copy.enter(source.state.load(Relaxed));
     copy.reads.store(source.reads.load(Relaxed), Relaxed);
 }
@@ -435,7 +456,7 @@ pub fn duplicated(from: c_int, to: c_int) {
 pub fn moves_unseen(fd: c_int) {
     if let Some(file) = entry(fd) {
         file.epoch.store(0, Relaxed);
-        file.twin.store(CROWDED, Relaxed);
+        file.rest.twin.store(CROWDED, Relaxed);
     }
 }
 
@@ -447,7 +468,7 @@ pub fn flags_changed(fd: c_int) {
     file.flags.store(now | kept, Relaxed);
     file.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
     file.epoch.store(0, Relaxed);
-    file.twin.store(CROWDED, Relaxed);
+    file.rest.twin.store(CROWDED, Relaxed);
 }
 
 /// The program has read the time stamps of what a descriptor leads to: the next write gets an event of its
@@ -495,13 +516,14 @@ impl Descriptor {
         self.flags.store(flags, Relaxed);
         self.kind.store(kind as u8, Relaxed);
         self.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
-        self.session.store(HOT.session.load(Relaxed), Relaxed);
+        self.rest.session.store(HOT.session.load(Relaxed), Relaxed);
         if alone {
             self.offset.store(0, Relaxed);
         } else {
             self.epoch.store(0, Relaxed);
             self.offset.store(UNKNOWN_OFFSET, Relaxed);
         }
+        self.begin_looks();
     }
 
     /// Which file it leads to.
@@ -533,7 +555,7 @@ impl Descriptor {
         self.state.store(state, Release);
         if state == KNOWN {
             self.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
-            self.ready.store(self.session.load(Relaxed), Release);
+            self.ready.store(self.rest.session.load(Relaxed), Release);
         }
     }
 

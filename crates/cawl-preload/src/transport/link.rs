@@ -6,7 +6,7 @@
 
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, is_open};
 use crate::base::settings::{self, Text};
-use crate::base::sys;
+use crate::base::{gate, sys};
 use crate::transport::{place, ring};
 use cawl_wire::{HEADER_LEN, Header, Kind, MAX_PAYLOAD, VERSION, WireError};
 use core::cell::UnsafeCell;
@@ -14,8 +14,6 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
-/// How long, in ms, a program that wants no event lost waits for a daemon that takes none.
-pub const PATIENCE: u64 = 10_000;
 /// Shortest time, in ns, between two rings of the daemon's bell.
 const BELL_EVERY: u64 = 500_000;
 /// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
@@ -105,6 +103,7 @@ pub fn give_up() -> Sent {
     if still_our_socket() {
         sys::close(FD.swap(-1, AcqRel));
     }
+    gate::shut();
     Sent::Broken
 }
 
@@ -278,6 +277,9 @@ pub fn send(kind: Kind, payload: &[u8]) -> Sent {
         OPEN => {}
         WANTED | OPENING => return Sent::Later,
         _ => return Sent::Broken,
+    }
+    if !gate::is_open() {
+        return Sent::Later;
     }
     if payload.len() > MAX_PAYLOAD || !still_our_socket() {
         return give_up();

@@ -3,8 +3,10 @@
 //! session (`link::give_up`).
 
 pub mod link;
+pub mod patience;
 pub mod pending_messages;
 mod place;
+mod pool;
 pub mod ring;
 pub mod slot;
 pub mod socket;

@@ -8,10 +8,9 @@
 //! moment: its entry stays as it is, told by others, until the thread comes here again or ends.
 
 use crate::base::hot::is_open;
-use crate::base::settings::lossless;
-use crate::base::sys;
 use crate::base::thread::{Thread, thread};
-use crate::transport::link::{self, PATIENCE, Sent};
+use crate::transport::link::{self, Sent};
+use crate::transport::patience::{Wait, lossless};
 use cawl_wire::{FileRecord, Kind};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -144,14 +143,19 @@ fn send_all() -> Sent {
     Sent::Whole
 }
 
+/// True if a record waits.
+pub fn any() -> bool {
+    TO_TELL.load(Acquire) != 0
+}
+
 /// Sends what waits, and waits for room for another message where the user wants nothing lost.
 pub fn make_room() {
     if send_waiting() == Sent::Whole || !lossless() {
         return;
     }
-    let began = sys::nanoseconds();
-    while TO_TELL.load(Acquire) == u64::MAX && is_open() && sys::nanoseconds() - began < PATIENCE * 1_000_000
-    {
+    let progress = || TO_TELL.load(Acquire);
+    let mut wait = Wait::begin(progress());
+    while progress() == u64::MAX && is_open() && wait.goes_on(progress()) {
         link::wait_for_room(1);
         send_waiting();
     }

@@ -1,54 +1,82 @@
 //! Shared memory with the daemon: a ring for each thread, laid out and run by `cawl_wire::ring`.
 //!
-//! The law of this module: a thread writes only into its own slot, and only into a chunk that the daemon
-//! has read or never seen. The memory belongs to one process: a copy of the process unmaps it before it
-//! records anything. No descriptor of it stays open, so nothing the program closes can hurt it.
+//! The law of this module: a thread writes only into its own slot, and only into a chunk that it has (`pool`).
+//! The memory belongs to one process: a copy of the process has none of the mappings. No descriptor of it stays
+//! open, so nothing the program closes can hurt it.
 
 use crate::base::sys;
+use crate::transport::pool;
 use crate::transport::slot::Slot;
 use cawl_wire::EVENT_LEN;
 use cawl_wire::ring::{
-    CHUNK_CELLS, CHUNK_LEN, CHUNKS, DROPPED_AT, HEAD_AT, ORDER_AT, Position, RingHeader, TAIL_AT, USED_AT,
+    Begun, CHUNK_CELLS, CHUNK_LEN, DROPPED_AT, HEAD_AT, Position, ROOM_AT, RingHeader, SHAPE, TAIL_AT,
+    USED_AT,
 };
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 /// Threads with a ring of their own at the same time; what others record goes over the socket.
 const SLOTS: u32 = 256;
-/// Chunks that keep their memory once they have it.
-const KEPT: u32 = 4;
-/// MADV_POPULATE_WRITE
-const POPULATE: usize = 23;
-/// A daemon that has so many chunks to read is behind.
-const BELL: u32 = 2;
+/// Fewest chunks that are worth it.
+const FEWEST: u32 = 16;
+/// Chunks that may have memory before the daemon has said how many: 2 MiB, the part of a small control group
+/// that a process may have.
+const UNTOLD: u64 = 32;
+/// Chunks that keep their memory once they have it, beside one for each thread.
+const KEPT: u32 = 8;
+/// A daemon that has so many chunks to read, beside one for each thread, is behind.
+const BELL: u32 = 8;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// The memory while the daemon does not have it yet: no slot leads there.
 static MADE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-const HEADER: RingHeader = RingHeader { slots: SLOTS };
+/// As it is in the memory.
+static CHUNKS: AtomicU32 = AtomicU32::new(0);
+
+fn header() -> RingHeader {
+    RingHeader { slots: SLOTS, chunks: CHUNKS.load(Relaxed) }
+}
+
+/// True if the program can do without the addresses that the tracer may take: more is left of its limit.
+pub fn has_addresses() -> bool {
+    const SPARE: u64 = 64 << 20;
+    let limit = sys::limit(libc::RLIMIT_AS);
+    if limit == libc::RLIM_INFINITY {
+        return true;
+    }
+    let mut text = [0u8; 64];
+    let length = sys::read_file(c"/proc/self/statm", &mut text);
+    let pages =
+        text.get(..length).and_then(|text| text.split(|byte| *byte == b' ').next()).and_then(sys::decimal);
+    pages.is_some_and(|pages| pages.saturating_mul(4096).saturating_add(SPARE) <= limit)
+}
 
 /// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
 /// possible here, or not wise.
 pub fn create() -> Option<c_int> {
-    let length = HEADER.total() as usize;
-    // To grow a file beyond the limit would bring the program a signal.
-    if sys::limited(libc::RLIMIT_AS) || sys::limit(libc::RLIMIT_FSIZE) < length as u64 {
+    // To make a file longer than the limit would bring the program a signal.
+    let most = sys::limit(libc::RLIMIT_FSIZE);
+    let before = RingHeader { slots: SLOTS, chunks: 0 }.total();
+    let chunks = (most.saturating_sub(before) / CHUNK_LEN as u64).min(pool::CHUNKS.into()) as u32;
+    if chunks < FEWEST || !has_addresses() {
         return None;
     }
+    CHUNKS.store(chunks, Relaxed);
     let (name, flags) = (c"cawl-ring", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
     // SAFETY: a NUL-terminated name, and numbers.
     let fd = unsafe { sys::call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags as usize]) };
     let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    let base = map(fd, length);
+    let base = map(fd);
     if base.is_null() {
         sys::close(fd);
         return None;
     }
-    for (place, byte) in HEADER.encode().into_iter().enumerate() {
+    for (place, byte) in header().encode().into_iter().enumerate() {
         // SAFETY: the header lies at the beginning of the mapping, which no other thread knows yet.
         unsafe { base.add(place).write(byte) };
     }
+    pool::begin(header(), base);
     MADE.store(base, Release);
     Some(fd)
 }
@@ -58,26 +86,30 @@ pub fn enter() {
     BASE.store(MADE.swap(core::ptr::null_mut(), AcqRel), Release);
 }
 
-fn map(fd: c_int, length: usize) -> *mut u8 {
+/// Maps what stays mapped.
+fn map(fd: c_int) -> *mut u8 {
+    let length = pool::first_length(header());
     // SAFETY: numbers, a descriptor of ours, and a new mapping at an address of the kernel's choice. The
-    // seals keep the file as long as the mapping for good.
+    // seals keep the file as long as the mappings for good.
     unsafe {
-        if sys::call(libc::SYS_ftruncate, [fd as usize, length]) != 0 {
+        if sys::call(libc::SYS_ftruncate, [fd as usize, header().total() as usize]) != 0 {
             return core::ptr::null_mut();
         }
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         if sys::fcntl(fd, libc::F_ADD_SEALS, seals as usize) != 0 {
             return core::ptr::null_mut();
         }
-        // Opened piece by piece: a program that locks all of its memory (mlockall) would get all of this.
-        let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
-        let at = sys::call(libc::SYS_mmap, [0, length, libc::PROT_NONE as usize, flags, fd as usize]);
+        let (both, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        let at = sys::call(libc::SYS_mmap, [0, length, both as usize, flags as usize, fd as usize]);
         if (-4095..0).contains(&at) {
             return core::ptr::null_mut();
         }
-        // A core dump of the program is about the program.
-        sys::call(libc::SYS_madvise, [at as usize, length, libc::MADV_DONTDUMP as usize]);
-        if !open(at as usize, HEADER.chunk(0, 0) as usize) {
+        // A core dump of the program is about the program, a huge page is more memory than a ring needs. Both
+        // may be refused, and all hold for copies of the mapping.
+        for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
+            sys::call(libc::SYS_madvise, [at as usize, length, advice as usize]);
+        }
+        if sys::call(libc::SYS_madvise, [at as usize, length, libc::MADV_DONTFORK as usize]) != 0 {
             sys::unmap(at as *mut core::ffi::c_void, length);
             return core::ptr::null_mut();
         }
@@ -85,24 +117,20 @@ fn map(fd: c_int, length: usize) -> *mut u8 {
     }
 }
 
-/// Makes a part of the mapping usable.
-///
-/// # Safety
-/// The range must lie in the mapping and begin and end with a page.
-unsafe fn open(at: usize, length: usize) -> bool {
-    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    // SAFETY: the caller's promise.
-    unsafe { sys::call(libc::SYS_mprotect, [at, length, protection]) == 0 }
+/// In a copy of the process: the memory is not there.
+pub fn forget() {
+    BASE.store(core::ptr::null_mut(), Release);
+    MADE.store(core::ptr::null_mut(), Release);
+    pool::forget();
 }
 
-/// Lets go of the shared memory: in a copy of the process, or where the daemon did not take it.
+/// Lets go of memory that the daemon did not take.
 pub fn leave() {
-    for place in [&BASE, &MADE] {
-        let base = place.swap(core::ptr::null_mut(), AcqRel);
-        if !base.is_null() {
-            // SAFETY: the mapping made by `create`; the caller has seen to it that no slot points into it.
-            unsafe { sys::unmap(base.cast(), HEADER.total() as usize) };
-        }
+    let base = MADE.swap(core::ptr::null_mut(), AcqRel);
+    if !base.is_null() {
+        pool::forget();
+        // SAFETY: the mapping made by `create`, into which no slot points.
+        unsafe { sys::unmap(base.cast(), pool::first_length(header())) };
     }
 }
 
@@ -118,8 +146,8 @@ fn word<T>(at: u64) -> Option<&'static T> {
     if base.is_null() {
         return None;
     }
-    // SAFETY: callers ask for atomic words inside the header and the control blocks, which are aligned and
-    // stay mapped as long as this process uses them.
+    // SAFETY: callers ask for atomic words in front of the chunks, which are aligned and stay mapped as long as
+    // this process uses them.
     Some(unsafe { &*base.add(at as usize).cast::<T>() })
 }
 
@@ -135,105 +163,83 @@ pub fn attach(slot: &Slot, index: u32) -> bool {
     if index >= SLOTS {
         return false;
     }
-    let Some(tail) = word::<AtomicU64>(HEADER.control(index) + TAIL_AT as u64) else { return false };
+    let Some(tail) = word::<AtomicU64>(header().control(index) + TAIL_AT as u64) else { return false };
     slot.tail.store(core::ptr::from_ref(tail).cast_mut(), Relaxed);
-    if slot.position.load(Relaxed) == 0 {
-        // Nothing is begun: the first event takes the first chunk.
-        slot.position.store(Position { chunk: 0, cell: CHUNK_CELLS }.pack(), Relaxed);
-        slot.index.store(index, Relaxed);
-        slot.touched.store(0, Relaxed);
-        if let Some(used) = word::<AtomicU32>(USED_AT as u64) {
-            used.fetch_max(index + 1, AcqRel);
-        }
+    // Nothing is begun: the first event takes the first chunk.
+    slot.position.store(Position { chunk: 0, cell: CHUNK_CELLS }.pack(), Relaxed);
+    slot.index.store(index, Relaxed);
+    slot.oldest.store(Begun::START.oldest, Relaxed);
+    if let Some(used) = word::<AtomicU32>(USED_AT as u64) {
+        used.fetch_max(index + 1, AcqRel);
     }
     slot.due.store(0, Relaxed);
     true
 }
 
-/// What came of a look for another chunk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// The slot leads there.
-    Chunk,
-    /// The same, and the daemon has much to read: it is to be woken.
-    Behind,
-    /// There is none until the daemon has read something.
-    Full,
-}
-
-/// The slot's chunk is full: go on in another.
-#[cold]
-pub fn next_chunk(slot: &Slot) -> Next {
-    match try_next_chunk(slot) {
-        false => Next::Full,
-        true if is_behind(slot) => Next::Behind,
-        true => Next::Chunk,
-    }
+/// Slots that were ever used.
+fn used() -> u32 {
+    word::<AtomicU32>(USED_AT as u64).map_or(0, |used| used.load(Relaxed))
 }
 
 /// How far the daemon has read a slot.
 pub fn head(slot: &Slot) -> u64 {
-    let at = HEADER.control(slot.index.load(Relaxed)) + HEAD_AT as u64;
+    let at = header().control(slot.index.load(Relaxed)) + HEAD_AT as u64;
     word::<AtomicU64>(at).map_or(0, |head| head.load(Acquire))
 }
 
-/// True if the daemon has much to read.
-fn is_behind(slot: &Slot) -> bool {
-    slot.chunks().waiting(Position::unpack(slot.position.load(Relaxed)).chunk) >= BELL
+/// The place in the order for a slot's chunk with this sequence number.
+fn order(slot: &Slot, chunk: u32) -> Option<&'static AtomicU16> {
+    word(header().order(slot.index.load(Relaxed), chunk))
 }
 
+/// Releases the chunks of a slot that the daemon has read. For anyone: each is released by one thread.
 #[inline(never)]
-fn try_next_chunk(slot: &Slot) -> bool {
-    let index = slot.index.load(Relaxed);
-    let control = HEADER.control(index);
-    let Some(head) = word::<AtomicU64>(control + HEAD_AT as u64) else { return false };
-    let head = Position::unpack(head.load(Acquire));
+pub fn release_read(slot: &Slot) {
+    let at = header().control(slot.index.load(Relaxed)) + TAIL_AT as u64;
+    let Some(tail) = word::<AtomicU64>(at) else { return };
+    // The order of what came before the tail is seen after it.
+    let next = Position::unpack(tail.load(Acquire)).chunk.wrapping_add(1);
+    let head = Position::unpack(head(slot));
+    loop {
+        let oldest = slot.oldest.load(Acquire);
+        if !(Begun { oldest, next }).is_oldest_read(head) {
+            return;
+        }
+        let Some(chunk) = order(slot, oldest).map(|chunk| chunk.load(Relaxed)) else { return };
+        // The order is not written again at this place before the oldest is another.
+        if slot.oldest.compare_exchange(oldest, oldest.wrapping_add(1), AcqRel, Acquire).is_ok() {
+            pool::release(chunk.into());
+        }
+    }
+}
+
+/// The slot's chunk is full: go on in another. False if there is none until the daemon has read something.
+#[cold]
+#[inline(never)]
+pub fn next_chunk(slot: &Slot) -> bool {
+    release_read(slot);
     let next = Position::unpack(slot.position.load(Relaxed)).chunk.wrapping_add(1).max(1);
-    let order = |chunk: u32| {
-        let at = control + ORDER_AT as u64 + u64::from(chunk % CHUNKS as u32);
-        word::<AtomicU8>(at).map_or(0, |entry| entry.load(Relaxed))
-    };
-    let mut chunks = slot.chunks();
-    let taken = chunks.take(next, head, order);
-    let base = BASE.load(Relaxed);
-    let touched = slot.touched.load(Relaxed);
-    let Some(chunk) = taken else {
-        slot.set_chunks(chunks);
-        return false;
-    };
-    if u32::from(chunk) >= touched {
-        let at = base as usize + HEADER.chunk(index, u32::from(chunk)) as usize;
-        // SAFETY: a chunk is whole pages of the mapping. They are populated at once where a program has
-        // filled a chunk already and will fill this one: that costs a third of page after page, and a
-        // refusal is harmless.
-        unsafe {
-            if !open(at, CHUNK_LEN) {
-                return false;
-            }
-            if chunk > 0 {
-                sys::call(libc::SYS_madvise, [at, CHUNK_LEN, POPULATE]);
-            }
-        }
-        slot.touched.store(u32::from(chunk) + 1, Relaxed);
-    }
-    slot.set_chunks(chunks);
-    if let Some(entry) = word::<AtomicU8>(control + ORDER_AT as u64 + (next as usize % CHUNKS) as u64) {
-        entry.store(chunk, Relaxed);
-    }
-    if touched > KEPT && u32::from(chunk) < KEPT && chunks.none_above(KEPT) {
-        // A backlog is over: its memory goes back.
-        slot.touched.store(KEPT, Relaxed);
-        let at = HEADER.chunk(index, KEPT) as usize;
-        let length = (touched - KEPT) as usize * CHUNK_LEN;
-        // SAFETY: whole pages of the mapping, of chunks that are not in use.
-        unsafe {
-            let at = base as usize + at;
-            sys::call(libc::SYS_madvise, [at, length, libc::MADV_REMOVE as usize]);
-        }
-    }
-    let first = base.wrapping_add(HEADER.chunk(index, u32::from(chunk)) as usize);
+    let begun = Begun { oldest: slot.oldest.load(Acquire), next };
+    let Some(place) = order(slot, next).filter(|_| begun.may_begin(SHAPE)) else { return false };
+    let room = room();
+    let Some((chunk, first)) = pool::take(room, next - 1) else { return false };
+    place.store(chunk as u16, Relaxed);
+    pool::give_back(room, KEPT + used());
     slot.next.store(first, Relaxed);
     slot.limit.store(first.wrapping_add(CHUNK_LEN - EVENT_LEN + 1), Relaxed);
     slot.position.store(Position { chunk: next, cell: 0 }.pack(), Relaxed);
     true
+}
+
+/// Chunks that may have memory, as the daemon says.
+fn room() -> u32 {
+    let told = word::<AtomicU64>(ROOM_AT as u64).map_or(0, |room| room.load(Relaxed));
+    let chunks = if told == 0 { UNTOLD } else { told / CHUNK_LEN as u64 };
+    chunks.clamp(1, pool::CHUNKS.into()) as u32
+}
+
+/// True if the daemon has much to read.
+pub fn is_behind() -> bool {
+    let in_use = pool::in_use();
+    in_use >= BELL + used() || in_use > room() / 2
 }

@@ -7,8 +7,8 @@
 
 use crate::base::thread::Thread;
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, Call, Chunks, Expected, NAME_CELLS, NAME_HEAD, Position, WHOLE_CELLS, end,
-    name_cells, name_head, whole,
+    CELL_LEN, CHUNK_CELLS, Call, Expected, NAME_CELLS, NAME_HEAD, Position, WHOLE_CELLS, end, name_cells,
+    name_head, whole,
 };
 use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,10 +43,8 @@ pub struct Slot {
     pub(super) owner: AtomicU32,
     /// Its number, which is also that of its ring.
     pub index: AtomicU32,
-    free: [AtomicU64; 2],
-    oldest: AtomicU32,
-    /// Chunks below this index have memory.
-    pub touched: AtomicU32,
+    /// The oldest sequence number whose chunk has not been released.
+    pub oldest: AtomicU32,
     /// True if it leads into shared memory.
     pub(super) ringed: AtomicBool,
     /// What `socket` needs.
@@ -85,19 +83,6 @@ impl SendBuffer {
 }
 
 impl Slot {
-    /// The free chunks of its ring.
-    pub fn chunks(&self) -> Chunks {
-        let [low, high] = self.free.each_ref().map(|half| u128::from(half.load(Relaxed)));
-        Chunks { free: high << 64 | low, oldest: self.oldest.load(Relaxed) }
-    }
-
-    /// Puts them back.
-    pub fn set_chunks(&self, chunks: Chunks) {
-        self.free[0].store(chunks.free as u64, Relaxed);
-        self.free[1].store((chunks.free >> 64) as u64, Relaxed);
-        self.oldest.store(chunks.oldest, Relaxed);
-    }
-
     /// Makes what has been written, up to `end`, part of what can be read.
     #[inline(always)]
     fn publish(&self, end: *mut u8, position: u64) {

@@ -4,18 +4,20 @@
 //! for. Only the owner writes events or starts again at the front; a sender moves `head`. What does not fit
 //! is counted.
 
-use crate::base::settings::lossless;
 use crate::base::sys;
-use crate::transport::link::{PATIENCE, Sent};
+use crate::transport::link::Sent;
+use crate::transport::patience::{Wait, lossless};
 use crate::transport::slot::{SLOTS, SendBuffer, Slot};
 use crate::transport::{link, pending_messages};
 use cawl_wire::{EVENT_LEN, Kind, MAX_PAYLOAD};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// Events in one buffer: 16 MiB of address space, touched only as far as the daemon lags behind, and
-/// given back when it has caught up.
-const CAPACITY: usize = 174_762;
+/// Bytes of all buffers, of which each takes a quarter of what is left, but not less than the least: few, for they
+/// count against the program's limits, and nobody says how many it can spare. They are touched only as far as the
+/// daemon lags behind, and given back when it has caught up.
+const ALL: usize = 8 << 20;
+const LEAST: usize = 8 << 10;
 /// Events whose memory is kept once touched: 1 MiB.
 const KEPT: usize = 10_922;
 /// Events in one message.
@@ -27,6 +29,8 @@ const BACK_OFF: u64 = 500_000;
 
 /// The buffer of each slot: kept over a fork, unlike the slot.
 static BASES: [AtomicPtr<u8>; SLOTS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS];
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Their lengths, in events.
 static CAPACITIES: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
@@ -54,14 +58,14 @@ pub fn attach(slot: &Slot, index: usize) -> bool {
     let (Some(place), Some(room)) = (BASES.get(index), CAPACITIES.get(index)) else { return false };
     let mut base = place.load(Relaxed);
     if base.is_null() {
-        // A program whose address space is limited has none to spare.
-        let capacity = if sys::limited(libc::RLIMIT_AS) { KEPT } else { CAPACITY };
-        base = sys::map(capacity * EVENT_LEN).cast();
+        let length = (ALL.saturating_sub(TAKEN.load(Relaxed)) / 4).max(LEAST);
+        base = sys::map(length).cast();
         if base.is_null() {
             return false;
         }
+        TAKEN.fetch_add(length, Relaxed);
         place.store(base, Relaxed);
-        room.store(capacity, Relaxed);
+        room.store(length / EVENT_LEN, Relaxed);
     }
     buffer.capacity.store(room.load(Relaxed), Relaxed);
     slot.tail.store(core::ptr::from_ref(&buffer.tail).cast_mut(), Relaxed);
@@ -166,19 +170,15 @@ fn wait(slot: &Slot) -> bool {
     if !lossless() {
         return false;
     }
-    let mut progress = slot.buffer.head.load(Relaxed);
-    let mut since = sys::nanoseconds();
-    while sys::nanoseconds().saturating_sub(since) < PATIENCE * 1_000_000 {
+    let progress = || slot.buffer.head.load(Relaxed);
+    let mut wait = Wait::begin(progress());
+    while wait.goes_on(progress()) {
         link::wait_for_room(1);
         match send(slot, true) {
             Sent::Whole => return true,
             Sent::Broken => return false,
             Sent::Later if move_up(slot) => return true,
             Sent::Later => {}
-        }
-        let head = slot.buffer.head.load(Relaxed);
-        if head != progress {
-            (progress, since) = (head, sys::nanoseconds());
         }
     }
     false

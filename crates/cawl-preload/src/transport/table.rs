@@ -3,14 +3,11 @@
 //! The slots lie in memory that the kernel wipes in a copied process: there, the first event finds no room,
 //! and the cold path finds out why.
 
-use crate::base::settings::lossless;
 use crate::base::sys;
 use crate::base::thread::{Thread, tell_end};
-use crate::transport::link::PATIENCE;
-use crate::transport::ring::{self, Next};
+use crate::transport::patience::{self, Wait, lossless};
 use crate::transport::slot::{self, SLOTS, Slot};
-use crate::transport::{link, pending_messages, socket};
-use cawl_wire::ring::{Chunks, SHAPE};
+use crate::transport::{link, pending_messages, ring, socket};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 
@@ -80,32 +77,37 @@ pub fn find_room(thread: &Thread) -> Option<&'static Slot> {
 /// The slot's chunk is full: go on in another. False if there is none.
 #[cold]
 fn next_chunk(slot: &Slot) -> bool {
-    match ring::next_chunk(slot) {
-        Next::Chunk => return true,
-        Next::Behind => {
+    if take_chunk(slot) {
+        if ring::is_behind() {
             link::ring_bell();
-            return true;
         }
-        Next::Full => link::ring_bell(),
+        return true;
     }
+    link::ring_bell();
     if !lossless() {
         return false;
     }
-    let (mut seen, mut since) = (ring::head(slot), sys::nanoseconds());
-    while sys::nanoseconds().saturating_sub(since) < PATIENCE * 1_000_000 {
+    // What any thread gives back may be this one's.
+    let progress = || slots().iter().fold(0, |sum: u64, slot| sum.wrapping_add(ring::head(slot)));
+    let mut wait = Wait::begin(progress());
+    while wait.goes_on(progress()) {
         sys::poll(-1, 0, 1);
-        if ring::next_chunk(slot) != Next::Full {
+        if take_chunk(slot) {
             return true;
         }
         if !link::is_daemon_there() {
             return false;
         }
-        let now = ring::head(slot);
-        if now != seen {
-            (seen, since) = (now, sys::nanoseconds());
-        }
     }
     false
+}
+
+/// Another chunk for a slot, which may be one that another thread has left to be read.
+fn take_chunk(slot: &Slot) -> bool {
+    ring::next_chunk(slot) || {
+        slots().iter().filter(|slot| slot.ringed.load(Acquire)).for_each(ring::release_read);
+        ring::next_chunk(slot)
+    }
 }
 
 /// Makes room for a name of any length and an event behind it, if possible.
@@ -148,13 +150,9 @@ fn attach(slot: &Slot, index: usize) -> bool {
         return true;
     }
     slot.index.store(index as u32, Relaxed);
-    if ring::exists() && slot.buffer.is_empty() {
-        slot.position.store(0, Relaxed);
-        slot.set_chunks(Chunks::new(SHAPE));
-        if ring::attach(slot, index as u32) {
-            slot.ringed.store(true, Relaxed);
-            return true;
-        }
+    if ring::exists() && slot.buffer.is_empty() && ring::attach(slot, index as u32) {
+        slot.ringed.store(true, Release);
+        return true;
     }
     socket::attach(slot, index)
 }
@@ -174,6 +172,11 @@ pub fn release(slot: &Slot) {
 /// True if anything was recorded in this session.
 pub fn any() -> bool {
     slots().iter().any(|slot| !slot.next.load(Relaxed).is_null())
+}
+
+/// True if something waits to be sent.
+pub fn has_unsent() -> bool {
+    slots().iter().any(|slot| !slot.is_ringed() && !slot.buffer.is_empty())
 }
 
 /// Sends every thread's events, waiting for room at most `milliseconds` in all. What then remains is
@@ -205,5 +208,6 @@ pub fn forget(thread: &Thread) {
         table.witness.store(1, Relaxed);
     }
     thread.slot.store(core::ptr::null_mut(), Relaxed);
-    ring::leave();
+    ring::forget();
+    patience::forget();
 }

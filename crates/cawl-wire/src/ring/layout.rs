@@ -8,32 +8,36 @@ use crate::EVENT_LEN;
 /// First eight bytes of the shared memory.
 pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"CAWLRING");
 /// Length of the header, in bytes.
-pub const RING_HEADER_LEN: usize = 4096;
+pub const RING_HEADER_LEN: usize = 256;
 /// Where in the header the number of slots that were ever used stands (u32).
 pub const USED_AT: usize = 64;
 /// Where in the header the number of dropped events stands (u64).
 pub const DROPPED_AT: usize = 128;
-/// Length of a slot's control block, in bytes: a cache line for each side, and one for the order.
-pub const CONTROL_LEN: usize = 256;
+/// Where in the header the daemon says how many bytes of memory the chunks may have (u64); 0: not yet.
+pub const ROOM_AT: usize = 192;
+/// Length of a slot's control block, in bytes: a cache line for each side.
+pub const CONTROL_LEN: usize = 128;
 /// Where in a control block the thread's tail stands (u64).
 pub const TAIL_AT: usize = 0;
-/// Where in a control block the order stands: an index of a chunk for each sequence number, a byte each.
-pub const ORDER_AT: usize = 64;
 /// Where in a control block the daemon's head stands (u64).
-pub const HEAD_AT: usize = 192;
-/// Chunks of a slot.
-pub const CHUNKS: usize = 128;
+pub const HEAD_AT: usize = 64;
+/// Chunks that a slot may have at the same time.
+pub const CHUNKS: usize = 512;
 /// Length of a chunk, in bytes.
-pub const CHUNK_LEN: usize = 256 << 10;
+pub const CHUNK_LEN: usize = 64 << 10;
 /// Cells in a chunk.
 pub const CHUNK_CELLS: u32 = (CHUNK_LEN / CELL_LEN) as u32;
 /// Most slots that a ring may have.
 pub const MAX_SLOTS: u32 = 4096;
+/// Most chunks that there may be for all slots.
+pub const MAX_CHUNKS: u32 = 1 << 16;
+/// Length of a chunk's index in the order.
+const INDEX_LEN: u64 = size_of::<u16>() as u64;
 
 /// The proportions of a slot's ring, apart from the constants so that small ones can be tried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Chunks, at most 128.
+    /// Chunks that it may have at the same time.
     pub chunks: u32,
     /// Cells in each.
     pub cells: u32,
@@ -51,7 +55,7 @@ impl Shape {
 /// The one in use.
 pub const SHAPE: Shape = Shape { chunks: CHUNKS as u32, cells: CHUNK_CELLS, longest: WHOLE_CELLS };
 
-const _: () = assert!(CHUNKS <= HEAD_AT - ORDER_AT && EVENT_LEN.is_multiple_of(CELL_LEN));
+const _: () = assert!(EVENT_LEN.is_multiple_of(CELL_LEN));
 
 /// Where the next cell goes, or the next unread one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,18 +120,21 @@ impl core::error::Error for RingError {}
 pub struct RingHeader {
     /// How many threads can have a ring at the same time.
     pub slots: u32,
+    /// Chunks of all of them.
+    pub chunks: u32,
 }
 
 impl RingHeader {
     /// Length of the encoded header without what changes.
-    pub const LEN: usize = 16;
+    pub const LEN: usize = 20;
 
-    /// The header as bytes: magic u64, protocol version u32, slots u32.
+    /// The header as bytes: magic u64, protocol version u32, slots u32, chunks u32.
     pub fn encode(self) -> [u8; RingHeader::LEN] {
         let mut out = [0; RingHeader::LEN];
         out[0..8].copy_from_slice(&RING_MAGIC.to_le_bytes());
         out[8..12].copy_from_slice(&u32::from(crate::VERSION).to_le_bytes());
         out[12..16].copy_from_slice(&self.slots.to_le_bytes());
+        out[16..20].copy_from_slice(&self.chunks.to_le_bytes());
         out
     }
 
@@ -135,12 +142,12 @@ impl RingHeader {
     pub fn decode(bytes: &[u8; RingHeader::LEN], length: u64) -> Result<RingHeader, RingError> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let magic = u64::from(u32_at(0)) | u64::from(u32_at(4)) << 32;
-        let slots = u32_at(12);
-        if magic != RING_MAGIC || u32_at(8) != u32::from(crate::VERSION) || !(1..=MAX_SLOTS).contains(&slots)
-        {
+        let (slots, chunks) = (u32_at(12), u32_at(16));
+        let fits = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_CHUNKS).contains(&chunks);
+        if magic != RING_MAGIC || u32_at(8) != u32::from(crate::VERSION) || !fits {
             return Err(RingError::Header);
         }
-        let header = RingHeader { slots };
+        let header = RingHeader { slots, chunks };
         if length < header.total() { Err(RingError::Length) } else { Ok(header) }
     }
 
@@ -149,15 +156,20 @@ impl RingHeader {
         RING_HEADER_LEN as u64 + slot as u64 * CONTROL_LEN as u64
     }
 
-    /// Where a chunk of a slot is.
-    pub const fn chunk(self, slot: u32, index: u32) -> u64 {
-        let first = self.control(self.slots).next_multiple_of(4096);
-        first + (slot as u64 * CHUNKS as u64 + index as u64) * CHUNK_LEN as u64
+    /// Where the index (u16) of a slot's chunk with this sequence number is.
+    pub const fn order(self, slot: u32, chunk: u32) -> u64 {
+        let place = slot as u64 * CHUNKS as u64 + chunk as u64 % CHUNKS as u64;
+        self.control(self.slots) + place * INDEX_LEN
+    }
+
+    /// Where the chunk with this index is.
+    pub const fn chunk(self, index: u32) -> u64 {
+        self.order(self.slots, 0).next_multiple_of(4096) + index as u64 * CHUNK_LEN as u64
     }
 
     /// Length of the whole memory, in bytes.
     pub const fn total(self) -> u64 {
-        self.chunk(self.slots, 0)
+        self.chunk(self.chunks)
     }
 }
 

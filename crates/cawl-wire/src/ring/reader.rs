@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use super::layout::{CHUNKS, HEAD_AT, ORDER_AT, Position, RingError, RingHeader, SHAPE, unread};
+use super::layout::{HEAD_AT, Position, RingError, RingHeader, SHAPE, unread};
 use super::record::{
     CELL_LEN, Expected, Form, NAME_CELLS, NAME_HEAD, SHORT, WHOLE_CELLS, encoded, form, moved, name_cells,
     stamp,
@@ -63,7 +63,7 @@ pub struct Follower {
     slot: u32,
     head: Position,
     /// Sequence number and index of the chunk being read.
-    chunk: (u32, u8),
+    chunk: (u32, u16),
     decoder: Decoder,
 }
 
@@ -76,6 +76,11 @@ impl Follower {
     /// True if nothing before `tail` is unread.
     pub fn is_at(&self, tail: Position) -> bool {
         self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
+    }
+
+    /// Chunks before that of `tail` that are not read to their end.
+    pub const fn behind(&self, tail: Position) -> u32 {
+        tail.chunk.saturating_sub(self.head.chunk)
     }
 
     /// Reads unread records, as many as there are or as fit into `cells`, which must have room for the
@@ -97,17 +102,17 @@ impl Follower {
         let count = ((unread.to - unread.from) as usize).min(cells.len()).min(useful);
         let Some(cells) = cells.get_mut(..count).filter(|cells| !cells.is_empty()) else { return Ok(0) };
         if self.chunk.0 != unread.chunk {
-            let at = header.control(self.slot) + (ORDER_AT + unread.chunk as usize % CHUNKS) as u64;
-            let mut index = [0];
-            if !memory.read(at, &mut index) {
+            let mut index = [0; 2];
+            if !memory.read(header.order(self.slot, unread.chunk), &mut index) {
                 return Err(RingError::Length);
             }
-            if usize::from(index[0]) >= CHUNKS {
+            let index = u16::from_le_bytes(index);
+            if u32::from(index) >= header.chunks {
                 return Err(RingError::Order);
             }
-            self.chunk = (unread.chunk, index[0]);
+            self.chunk = (unread.chunk, index);
         }
-        let at = header.chunk(self.slot, u32::from(self.chunk.1)) + u64::from(unread.from) * CELL_LEN as u64;
+        let at = header.chunk(u32::from(self.chunk.1)) + u64::from(unread.from) * CELL_LEN as u64;
         if !memory.read(at, cells.as_flattened_mut()) {
             return Err(RingError::Length);
         }

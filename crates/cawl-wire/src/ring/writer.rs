@@ -1,46 +1,32 @@
-//! The thread's side: which chunk it fills next.
+//! The thread's side: which of its chunks are not its any more, and whether it may begin another.
 
 use super::layout::{Position, Shape};
 
-/// Which chunks are free. One writer, so plain fields.
-#[derive(Clone, Copy, Debug)]
-pub struct Chunks {
-    /// A bit for each free chunk.
-    pub free: u128,
-    /// The oldest sequence number whose chunk has not been seen to be read.
+/// The chunks of a slot that are begun and not seen to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The sequence number of the oldest one.
     pub oldest: u32,
+    /// That of the chunk to be begun next.
+    pub next: u32,
 }
 
-impl Chunks {
-    /// All chunks free, nothing begun.
-    pub const fn new(shape: Shape) -> Chunks {
-        Chunks { free: u128::MAX >> (128 - shape.chunks), oldest: 1 }
+impl Begun {
+    /// Nothing is begun.
+    pub const START: Begun = Begun { oldest: Position::START.chunk, next: Position::START.chunk };
+
+    /// Chunks that are filled, or being filled, and not seen to be read.
+    pub const fn waiting(self) -> u32 {
+        self.next.wrapping_sub(self.oldest)
     }
 
-    /// Takes a chunk for the sequence number `next`; `order` tells which chunk had which number. None if
-    /// the daemon has read none that could be used again.
-    pub fn take(&mut self, next: u32, head: Position, order: impl Fn(u32) -> u8) -> Option<u8> {
-        // A head beyond what was begun is nonsense; believing it would only free what is free.
-        while self.oldest != next && head.chunk.wrapping_sub(self.oldest) as i32 > 0 {
-            let index = order(self.oldest);
-            self.free |= 1 << (index % 128);
-            self.oldest = self.oldest.wrapping_add(1);
-        }
-        let index = self.free.trailing_zeros();
-        if index >= u128::BITS {
-            return None;
-        }
-        self.free &= !(1 << index);
-        Some(index as u8)
+    /// True if the daemon has read the oldest one to its end. A head beyond what was begun is nonsense.
+    pub const fn is_oldest_read(self, head: Position) -> bool {
+        self.waiting() as i32 > 0 && head.chunk.wrapping_sub(self.oldest) as i32 > 0
     }
 
-    /// Chunks that are filled and not read.
-    pub const fn waiting(&self, next: u32) -> u32 {
-        next.wrapping_sub(self.oldest)
-    }
-
-    /// The chunks not in use that have this index or a higher one are all those there are.
-    pub const fn none_above(&self, index: u32) -> bool {
-        self.free >> index == u128::MAX >> index
+    /// True if the order has a place for another.
+    pub const fn may_begin(self, shape: Shape) -> bool {
+        self.waiting() < shape.chunks
     }
 }

@@ -5,7 +5,7 @@
 //! (think-time compensation), too little to bother is carried over, and one sleep is `max_pause` at most.
 //! At the limit it sleeps until there is room. Sleeps are in jiffies and end on a tick.
 
-use super::super::throttle::{Domain, Line, max_pause, min_pause, poll_interval, position_ratio};
+use super::super::throttle::{Domain, Line, position_ratio};
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
 use crate::cause::Cause;
@@ -39,13 +39,13 @@ impl Kernel {
                 }
             });
             if calm {
-                self.run_free(&domains, jiffy);
+                self.tasks.current.run_free(domains.iter().flatten(), jiffy);
                 return;
             }
             if !self.machine.devices[call.device].busy() {
                 self.machine.start_background(call.device);
             }
-            let (domain, line, ratio) = self.tightest(call, &domains, device_level);
+            let (domain, line, ratio) = tightest(&self.machine, call.device, &domains, device_level);
             self.machine.devices[call.device].exceeded =
                 line.dirty > line.thresh && (domain.dirty > domain.thresh || strict);
             self.machine.update_rates(call.device, &domain, &line, ratio, call.at);
@@ -93,61 +93,12 @@ impl Kernel {
         ]
     }
 
-    /// The domain with the lower position ratio counts.
-    fn tightest(&self, call: &Call, domains: &[Option<Domain>; 2], device_level: f64) -> (Domain, Line, f64) {
-        let judged = |domain: &Domain| {
-            let line = self.machine.line(call.device, domain, device_level);
-            (*domain, line, position_ratio(domain, &line))
-        };
-        let global = judged(&domains[0].unwrap_or(Machine::domain(&self.machine.global, device_level)));
-        match domains[1].as_ref().map(judged) {
-            Some(group) if group.2 < global.2 => group,
-            _ => global,
-        }
-    }
-
-    fn run_free(&mut self, domains: &[Option<Domain>; 2], jiffy: f64) {
-        let quota = domains.iter().flatten().map(|domain| poll_interval(domain.dirty, domain.thresh)).min();
-        let task = &mut self.tasks.current;
-        task.paused_when = Some(jiffy);
-        task.nr_dirtied = 0;
-        task.slept = 0.0;
-        task.nr_dirtied_pause = quota.unwrap_or(1);
-    }
-
     /// Sleeps or not, by what the task owes. True if it may go on.
     fn pause(&mut self, call: &mut Call, line: &Line, ratio: f64, jiffy: f64) -> bool {
         let hz = self.machine.hz;
         let base = self.machine.devices[call.device].limit.base;
         let rate = (base * ratio).floor();
-        let longest = max_pause(line.dirty, line.bandwidth, hz);
-        let pacing = min_pause(line.bandwidth, longest, rate, base, hz);
-        let task = &mut self.tasks.current;
-        let mut now = jiffy;
-        let mut pause = longest;
-        if rate > 0.0 {
-            let period = (hz * task.nr_dirtied as f64 / rate).floor();
-            pause = period - task.paused_when.map_or(0.0, |when| now - when);
-            if pause < pacing.min_pause {
-                if pause < -hz {
-                    task.paused_when = Some(now);
-                    task.nr_dirtied = 0;
-                } else if period > 0.0 {
-                    task.paused_when = Some(task.paused_when.unwrap_or(0.0) + period);
-                    task.nr_dirtied = 0;
-                } else if task.nr_dirtied_pause <= task.nr_dirtied {
-                    task.nr_dirtied_pause += task.nr_dirtied;
-                }
-                return true;
-            }
-            if pause > longest {
-                now += (pause - longest).min(longest);
-                pause = longest;
-            }
-        }
-        task.paused_when = Some(now + pause);
-        task.nr_dirtied = 0;
-        task.nr_dirtied_pause = pacing.pages.max(1);
+        let Some(pause) = self.tasks.current.pause(jiffy, hz, base, rate, line) else { return true };
         // A timer never fires early: the sleep ends on the tick after.
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
@@ -159,7 +110,7 @@ impl Kernel {
             call.spent[Cause::Throttle] += slept;
         }
         call.pause = call.pause.max(slept);
-        task.slept = slept;
+        self.tasks.current.slept = slept;
         self.machine.devices[call.device].paused = call.at;
         call.pass(slept);
         if call.at >= call.until {
@@ -170,5 +121,24 @@ impl Kernel {
         }
         self.pass_to(call.at);
         rate > 0.0 || call.at >= call.until
+    }
+}
+
+/// Of the machine's domain and the group's the one with the lower position ratio counts, with the device's
+/// line in it and that ratio.
+pub(super) fn tightest(
+    machine: &Machine,
+    device: usize,
+    domains: &[Option<Domain>; 2],
+    device_level: f64,
+) -> (Domain, Line, f64) {
+    let judged = |domain: &Domain| {
+        let line = machine.line(device, domain, device_level);
+        (*domain, line, position_ratio(domain, &line))
+    };
+    let global = judged(&domains[0].unwrap_or(Machine::domain(&machine.global, device_level)));
+    match domains[1].as_ref().map(judged) {
+        Some(group) if group.2 < global.2 => group,
+        _ => global,
     }
 }

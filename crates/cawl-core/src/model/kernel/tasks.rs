@@ -4,7 +4,7 @@
 //! forgotten begins like a new one.
 
 use super::super::lru::LruMap;
-use super::super::throttle::FIRST_CHECK;
+use super::super::throttle::{Domain, FIRST_CHECK, Line, max_pause, min_pause, poll_interval};
 
 /// Process and thread.
 pub(super) type Key = (u32, u32);
@@ -30,6 +30,50 @@ impl Default for Task {
     fn default() -> Task {
         let (nr_dirtied_pause, left) = (FIRST_CHECK, f64::NEG_INFINITY);
         Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause, paused_when: None, slept: 0.0, left }
+    }
+}
+
+impl Task {
+    /// Below freerun of all domains: the task goes on, with a new quota.
+    pub(super) fn run_free<'a>(&mut self, domains: impl Iterator<Item = &'a Domain>, jiffy: f64) {
+        let quota = domains.map(|domain| poll_interval(domain.dirty, domain.thresh)).min();
+        self.paused_when = Some(jiffy);
+        self.nr_dirtied = 0;
+        self.slept = 0.0;
+        self.nr_dirtied_pause = quota.unwrap_or(1);
+    }
+
+    /// `balance_dirty_pages` above freerun: how long the task sleeps now, in jiffies, by what it owes at
+    /// `rate` pages a second, of the device's `base` rate; None: it goes on.
+    pub(super) fn pause(&mut self, jiffy: f64, hz: f64, base: f64, rate: f64, line: &Line) -> Option<f64> {
+        let longest = max_pause(line.dirty, line.bandwidth, hz);
+        let pacing = min_pause(line.bandwidth, longest, rate, base, hz);
+        let mut now = jiffy;
+        let mut pause = longest;
+        if rate > 0.0 {
+            let period = (hz * self.nr_dirtied as f64 / rate).floor();
+            pause = period - self.paused_when.map_or(0.0, |when| now - when);
+            if pause < pacing.min_pause {
+                if pause < -hz {
+                    self.paused_when = Some(now);
+                    self.nr_dirtied = 0;
+                } else if period > 0.0 {
+                    self.paused_when = Some(self.paused_when.unwrap_or(0.0) + period);
+                    self.nr_dirtied = 0;
+                } else if self.nr_dirtied_pause <= self.nr_dirtied {
+                    self.nr_dirtied_pause += self.nr_dirtied;
+                }
+                return None;
+            }
+            if pause > longest {
+                now += (pause - longest).min(longest);
+                pause = longest;
+            }
+        }
+        self.paused_when = Some(now + pause);
+        self.nr_dirtied = 0;
+        self.nr_dirtied_pause = pacing.pages.max(1);
+        Some(pause)
     }
 }
 

@@ -128,7 +128,8 @@ impl Head {
             | Record::RunDelay(_)
             | Record::Device(_)
             | Record::Outcome(_)
-            | Record::Note(_) => {}
+            | Record::Note(_)
+            | Record::Doubt(_) => {}
         }
     }
 

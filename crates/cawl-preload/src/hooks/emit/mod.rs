@@ -1,5 +1,6 @@
 //! From a finished call to an event in the thread's slot.
 
+pub mod doubts;
 pub mod mapping;
 pub mod reading;
 pub mod stream;
@@ -112,7 +113,13 @@ fn moved_inside(
         }
         return;
     };
-    let Some((file, goes_on)) = session::learn_continued(slot, fd, op) else { return };
+    let Some((mut file, mut goes_on)) = session::learn_continued(slot, fd, op) else { return };
+    let mut slot = slot;
+    if file.is_look_due(returned) {
+        let own = matches!(place, Place::Own);
+        let Some(found) = doubts::after_call(&inside, slot, (fd, file), returned, own) else { return };
+        (slot, file, goes_on) = (found.0, found.1, goes_on && found.2);
+    }
     let offset = match place {
         Place::Own => file.advance(inside.thread(), fd, returned, start),
         Place::At(offset) => offset,
@@ -161,8 +168,12 @@ fn moved_whole(
 pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut Event)) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
-    let Some(slot) = session::open_slot(&inside) else { return };
-    let Some(file) = session::learn(fd) else { return };
+    let Some(mut slot) = session::open_slot(&inside) else { return };
+    let Some(mut file) = session::learn(fd) else { return };
+    if file.is_look_due(0) {
+        let Some(found) = doubts::after_call(&inside, slot, (fd, file), 0, false) else { return };
+        (slot, file) = (found.0, found.1);
+    }
     tell(&inside, slot, op, (start, end), Some((fd, file)), returned, fill);
     session::finish(slot, end);
 }

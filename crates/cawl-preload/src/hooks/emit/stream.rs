@@ -1,6 +1,6 @@
 //! Events of streams: what calls gave them and what left their buffers.
 
-use super::{about, event, record};
+use super::{about, doubts, event, record};
 use crate::base::guard::{self, Inside};
 use crate::base::settings::reads;
 use crate::base::thread::thread;
@@ -105,9 +105,16 @@ fn after_inside(op: Op, stream: Stream, before: Before, requested: u64, accepted
         && flags == 0
         && slot.buffers_as(buffering.pack())
         && slot::put_short(slot, &call);
-    if !is_short {
-        after_whole(&inside, slot, op, &call, flags, fd, file, buffering, failed);
+    if is_short {
+        return session::finish(slot, end);
     }
+    let (mut slot, mut file) = (slot, file);
+    let gone = i64::from(held) + counted.max(0) - i64::from(left);
+    if gone > 0 && file.is_look_due(gone) {
+        let Some(found) = doubts::after_call(&inside, slot, (fd, file), gone, !failed) else { return };
+        (slot, file) = (found.0, found.1);
+    }
+    after_whole(&inside, slot, op, &call, flags, fd, file, buffering, failed);
     session::finish(slot, end);
 }
 
@@ -221,6 +228,7 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (
     if own {
         let since = creation.since();
         let opening = Opening { name, files_only: !writable, since, ..Opening::UNKNOWN };
+        doubts::replaced(&inside, fd);
         let Some(found) = session::opened(fd, told.then_some(&opening)) else { return };
         created = creation.flag(fd, &found);
         created |= creation.copy_flag(fd, &found);
@@ -264,6 +272,7 @@ pub fn closing(stream: Stream) -> Option<Event> {
     } else {
         descriptors::if_known(fd).and_then(|_| session::learn(fd))
     };
+    let found = found.and_then(|file| doubts::before_close(&inside, fd, file));
     let told = |file: &&Descriptor| file.is_writable() || reads() && file.kind() == FileKind::Regular;
     let event = found.filter(told).map(|file| {
         let mut event = event(&inside, Op::StreamClose, 0, 0);

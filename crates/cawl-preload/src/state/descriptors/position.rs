@@ -35,7 +35,7 @@ fn ask_steadily(thread: &Thread, fd: c_int, bytes: u64) -> u64 {
 
 impl Descriptor {
     #[inline(always)]
-    fn has_positions(&self) -> bool {
+    pub(super) fn has_positions(&self) -> bool {
         self.moves.load(Relaxed)
     }
 
@@ -77,6 +77,10 @@ impl Descriptor {
         if !self.counted_along() {
             return self.ask(thread, fd, bytes);
         }
+        if real::threads() && !thread.notes.any() && !self.is_of(thread) {
+            // Another thread's bytes may be in the file and not be counted yet.
+            return self.ask(thread, fd, bytes);
+        }
         let at = self.offset.fetch_add(bytes, Relaxed);
         self.catch_up(thread);
         at
@@ -113,9 +117,11 @@ impl Descriptor {
             return ask_steadily(thread, fd, bytes);
         }
         let epoch = HOT.epoch.load(Relaxed);
-        if self.twin.load(Relaxed) == LEFT_ALONE && self.was.load(Relaxed) == epoch as u32 && !real::threads()
+        if self.rest.twin.load(Relaxed) == LEFT_ALONE
+            && self.rest.was.load(Relaxed) == epoch as u32
+            && !real::threads()
         {
-            self.twin.store(ALONE, Relaxed);
+            self.rest.twin.store(ALONE, Relaxed);
             self.offset.store(at, Relaxed);
             self.epoch.store(epoch, Relaxed);
             // A handler has written after that was asked.
@@ -123,7 +129,11 @@ impl Descriptor {
                 self.resume(thread, fd);
             }
         }
-        at.saturating_sub(bytes)
+        let begin = at.saturating_sub(bytes);
+        if real::threads() {
+            self.note_order(begin, at);
+        }
+        begin
     }
 
     /// The position, if it is counted along.

@@ -1,0 +1,62 @@
+//! Where the control of a writer settles that keeps a device busy: its base rate after a long time.
+//!
+//! The law: the writer dirties its quota, is checked, and sleeps as long as it owes, while the device writes
+//! at a steady rate. Position ratio and base rate follow as in `balance_dirty_pages`. Nothing else of the
+//! machine changes in this state, so nothing else is simulated: no page, no flusher, no commit.
+
+use super::super::writeback::Machine;
+use super::Kernel;
+use super::balance::tightest;
+use super::tasks::Task;
+use crate::profile::{HostProfile, Measured};
+use crate::units::Rate;
+
+/// Seconds of undisturbed writing at most, and without a step of the base rate.
+const MOST: f64 = 600.0;
+const STILL: f64 = 600.0;
+
+/// `dirty_ratelimit` of the profile's device when it stands still, from a first value on.
+pub fn settled(profile: &HostProfile, from: Rate) -> Rate {
+    let mut profile = profile.clone();
+    profile.device.base_rate = Some(Measured::assumed(from));
+    let mut kernel = Kernel::new(&profile);
+    let at = kernel.device(0);
+    let Kernel { machine, constants, check_interval, .. } = &mut kernel;
+    let (hz, rate, folio) = (machine.hz, machine.devices[at].rate, constants.folio);
+    let allocated = constants.fresh_page + constants.fresh_folio / folio as f64;
+    let copy = (constants.page as f64 * constants.copy_byte + allocated) * constants.flush_slowdown;
+    let mut task = Task::default();
+    let (mut level, mut now, mut moved, mut dirtied, mut written) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    while now < MOST && now < moved + STILL {
+        let pages = task.nr_dirtied_pause.clamp(1, *check_interval).next_multiple_of(folio);
+        task.nr_dirtied += pages;
+        dirtied += pages as f64;
+        let mut took = pages as f64 * copy;
+        let end = now + took;
+        let jiffy = (end * hz).floor();
+        let reached = level + pages as f64 - rate * took;
+        let domains = [Some(&machine.global), machine.group.as_ref()]
+            .map(|limits| limits.map(|limits| Machine::domain(limits, reached.max(0.0))));
+        if domains.iter().flatten().all(|domain| domain.dirty < domain.freerun()) {
+            task.run_free(domains.iter().flatten(), jiffy);
+        } else {
+            let (domain, line, ratio) =
+                tightest(machine, at, &domains, domains[0].map_or(0.0, |all| all.dirty));
+            let before = machine.devices[at].limit.base;
+            (machine.devices[at].dirtied, machine.devices[at].written) = (dirtied as u64, written as u64);
+            machine.update_rates(at, &domain, &line, ratio, end);
+            let base = machine.devices[at].limit.base;
+            if base != before {
+                moved = end;
+            }
+            if let Some(pause) = task.pause(jiffy, hz, base, (base * ratio).floor(), &line) {
+                took = (jiffy + pause + 1.0) / hz - now;
+            }
+        }
+        now += took;
+        let done = (rate * took).min(level + pages as f64);
+        written += done;
+        level += pages as f64 - done;
+    }
+    Rate::per_second(machine.devices[at].limit.base * constants.page as f64)
+}

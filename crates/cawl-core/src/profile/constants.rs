@@ -1,0 +1,224 @@
+//! The constants of a profile, by name.
+//!
+//! The law: **whoever lists constants goes by this table**, so that none is left out and each has a unit.
+
+use toml::{Table, Value};
+
+use super::HostProfile;
+use crate::named::named;
+use crate::quantity;
+
+named! {
+    /// What a constant is a quantity of.
+    Unit {
+        /// Bytes per second.
+        Rate = "B/s",
+        /// Nanoseconds.
+        Time = "ns",
+        /// Bytes.
+        Size = "B",
+        /// A number without a unit; of a flag 0 or 1.
+        Number = "1",
+        /// One of several names.
+        Name = "name",
+    }
+}
+
+const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, near B/s, \
+                      read B/s, read_hot B/s, read_fresh B/s, block_cache B, folio B/s, flush_factor 1, \
+                      cached_flush_factor 1, hot_size B";
+const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s, completes_together 1, \
+                      cached_read B/s, cached_read_latency ns, readahead B, shared_queue.reads_wait 1, \
+                      shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, shared_queue.requests 1, \
+                      shared_queue.write_cache 1, writeback B/s, latency ns, direct ns, allocation ns, partial ns, \
+                      delayed_allocation ns, sync_call ns, fsync ns, flush ns, idle ns, request ns, folio ns, \
+                      seek ns, block B, queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, \
+                      strict_limit 1, filesystem name, syncs_stamps 1, network.policy name, network.request B, \
+                      network.read_request B, network.in_flight 1, network.push B, network.close_flushes 1, \
+                      network.open_keeps 1, network.reads_partial 1, network.open ns, network.create ns, \
+                      network.close ns, network.commit ns, network.unlink ns, network.rename ns, \
+                      network.truncate ns, network.drop_page ns, network.call ns, network.fresh B/s, \
+                      network.cached B/s, network.near B/s, network.read_call ns, network.read B/s, \
+                      network.read_near B/s, network.activate ns";
+const CALLS: &str = "write ns, folio ns, inode ns, away ns, away_soon ns, jump ns, over ns, clean ns, block ns, \
+                     block_far ns, empty ns, odd ns, read ns, empty_read ns, read_folio ns, read_folio_far ns, \
+                     read_apart ns, read_away ns, fault ns, buffer ns, open ns, create ns, close ns, stream ns";
+const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
+                      fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B, group.room B, \
+                      group.inactive B, group.active B";
+
+/// The tables of a profile with their constants.
+const TABLES: [(&str, &str); 4] =
+    [("memory", MEMORY), ("device", DEVICE), ("calls", CALLS), ("kernel", KERNEL)];
+
+/// The constants of a table of the file (`memory`, `device`, `calls`, `kernel`), by their names in it, in its
+/// order.
+pub fn constants_of(table: &str) -> impl Iterator<Item = (&'static str, Unit)> {
+    let names = TABLES.iter().filter(move |(name, _)| *name == table);
+    names.flat_map(|(_, names)| names.split(", ")).filter_map(|constant| {
+        let (name, unit) = constant.split_once(' ')?;
+        Some((name, Unit::ALL.into_iter().find(|one| one.name() == unit)?))
+    })
+}
+
+impl Unit {
+    /// Reads a value as people write it; a plain number is in the unit of the file.
+    fn read(self, text: &str) -> Result<f64, &'static str> {
+        let plain = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let size = |text| quantity::size(text).ok().map(|bytes| bytes as f64);
+        match self {
+            Unit::Rate => plain
+                .or_else(|| size(text.strip_suffix("/s").unwrap_or(text)))
+                .ok_or("a rate, as 2G or 500MB/s"),
+            Unit::Time => {
+                let span = || quantity::span_with_unit(text).ok().map(|seconds| seconds * 1e9);
+                plain.or_else(span).ok_or("a time, as 200us or 5ms")
+            }
+            Unit::Size => plain.or_else(|| size(text)).ok_or("a size, as 64K or 2G"),
+            Unit::Number => plain.ok_or("a number without a unit"),
+            Unit::Name => Err("a name, which only the profile's file can change"),
+        }
+    }
+}
+
+impl HostProfile {
+    /// The constants of memory, device and calls that were measured, or stand beside such as what a network
+    /// or a queue takes: their names in the file, and their values.
+    pub fn constants(&self) -> Vec<(String, f64)> {
+        let whole: Table = self.to_toml().parse().unwrap_or_default();
+        let value = |table: &str, name: &str| {
+            let place = name.split('.').try_fold(whole.get(table)?, |at, key| at.get(key))?;
+            match place {
+                Value::Table(measured) => measured.get("value")?.as_float(),
+                // What is fixed by the kernel or the filesystem is no constant of theirs.
+                plain if name.contains('.') || name == "block_cache" => {
+                    plain.as_float().or_else(|| Some(plain.as_integer()? as f64))
+                }
+                _ => None,
+            }
+        };
+        let of = |table: &'static str| {
+            constants_of(table).filter_map(move |(name, _)| Some((format!("{table}.{name}"), (table, name))))
+        };
+        let all = ["memory", "device", "calls"].into_iter().flat_map(of);
+        all.filter_map(|(whole, (table, name))| Some((whole, value(table, name)?))).collect()
+    }
+
+    /// The profile with another value in the place of one, by its name in the file (`device.writeback`).
+    /// Sizes and rates may be written as `2G`, times as `200us`. A measured constant is taken as certain.
+    ///
+    /// The error is a sentence for people.
+    pub fn with(&self, name: &str, text: &str) -> Result<HostProfile, String> {
+        let known: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
+        let mut whole = Value::Table(known.clone());
+        let place = name.split('.').try_fold(&mut whole, |at, key| at.get_mut(key));
+        let unit = name.split_once('.').and_then(|(table, name)| {
+            constants_of(table).find_map(|(known, unit)| (known == name).then_some(unit))
+        });
+        let (Some(unit), Some(place)) = (unit, place) else { return Err(unknown(name, &known)) };
+        let value = unit.read(text).map_err(|what| format!("`{name}` cannot be {text}: it is {what}"))?;
+        match place {
+            Value::Table(measured) => {
+                for percentile in ["value", "p10", "p90"] {
+                    measured.insert(percentile.to_owned(), Value::Float(value));
+                }
+            }
+            Value::Integer(whole) => *whole = value as i64,
+            Value::Boolean(flag) => *flag = value != 0.0,
+            other => *other = Value::Float(value),
+        }
+        let changed = toml::to_string(&whole).map_err(|error| format!("{error}"))?;
+        HostProfile::from_toml(&changed).map_err(|error| format!("`{name}` cannot be {text}: {error}"))
+    }
+}
+
+fn unknown(name: &str, whole: &Table) -> String {
+    let has = |table: &str, name: &str| {
+        name.split('.').try_fold(whole.get(table)?, |at, key| at.get(key)).map(|_| format!("{table}.{name}"))
+    };
+    let of = |(table, _): &(&'static str, &str)| {
+        let table = *table;
+        constants_of(table).filter_map(move |(name, _)| has(table, name)).collect::<Vec<_>>()
+    };
+    let known: Vec<String> = TABLES.iter().flat_map(of).collect();
+    format!("the profile has no value `{name}`; it has {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Nanos, Rate};
+
+    #[test]
+    fn a_value_is_set_by_its_name() {
+        let profile = HostProfile::uncalibrated();
+        let with = |name, text| profile.with(name, text).expect("it can be set");
+        assert_eq!(
+            with("device.writeback", "2G").device.writeback.value,
+            Rate::per_second(2.0 * (1u64 << 30) as f64)
+        );
+        assert_eq!(with("device.writeback", "100MB/s").device.writeback.p90, Some(Rate::per_second(1e8)));
+        assert_eq!(with("device.fsync", "5ms").device.fsync.value, Nanos::millis(5.0));
+        // Not MiB.
+        assert_eq!(with("kernel.expire", "5m").kernel.expire, Nanos::seconds(300.0));
+        assert_eq!(with("kernel.limits.hard", "8G").kernel.limits.hard.0, 8 << 30);
+        assert_eq!(with("kernel.expire", "10s").kernel.expire, Nanos::seconds(10.0));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_told_with_a_remedy() {
+        let profile = HostProfile::uncalibrated();
+        for (name, text, says) in [
+            ("device.speed", "1", "device.writeback"),
+            ("speed", "1", "device.writeback"),
+            ("device.fsync.value.more", "1", "no value"),
+            ("device.fsync", "soon", "a time, as"),
+            ("device.write", "-1", "cannot be"),
+            ("device.write", "5ms", "a rate, as"),
+            ("device.fsync", "2G", "a time, as"),
+            ("device.fsync", "10MB/s", "a time, as"),
+            ("device.queue", "3s", "a size, as"),
+            ("device.queue", "3G/s", "a size, as"),
+            ("memory.flush_factor", "1K", "without a unit"),
+        ] {
+            let why = profile.with(name, text).expect_err("it cannot be set");
+            assert!(why.contains(says), "{name}={text}: {why}");
+        }
+    }
+
+    /// A constant that is added to the profile must be named here too: what a table of the file can have says
+    /// the error for something that it cannot have.
+    #[test]
+    fn no_constant_is_forgotten() {
+        let tables = [
+            ("memory", ""),
+            ("device", ""),
+            ("device", "shared_queue."),
+            ("device", "network."),
+            ("calls", ""),
+            ("kernel", ""),
+            ("kernel", "group."),
+        ];
+        for (table, inner) in tables {
+            let mut whole = Value::Table(HostProfile::uncalibrated().to_toml().parse().expect("a table"));
+            let mut at = whole.get_mut(table).and_then(Value::as_table_mut).expect("it is there");
+            for key in inner.split_terminator('.') {
+                let empty = || Value::Table(Table::new());
+                at = at.entry(key).or_insert_with(empty).as_table_mut().expect("a table");
+            }
+            at.insert("surprise".to_owned(), Value::Integer(1));
+            let error = HostProfile::from_toml(&toml::to_string(&whole).expect("TOML"))
+                .expect_err("it has no such value")
+                .to_string();
+            let (_, fields) = error.split_once("expected one of ").unwrap_or_else(|| panic!("{error}"));
+            let fields: Vec<&str> = fields.split('`').skip(1).step_by(2).collect();
+            assert!(fields.len() > 1, "{error}");
+            for field in fields {
+                let (name, deeper) = (format!("{inner}{field}"), format!("{inner}{field}."));
+                let is_known =
+                    constants_of(table).any(|(known, _)| known == name || known.starts_with(&deeper));
+                assert!(is_known || field == "after_wait", "{table}.{name} is missing");
+            }
+        }
+    }
+}

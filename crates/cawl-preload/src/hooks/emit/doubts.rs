@@ -1,0 +1,78 @@
+//! What a look at a descriptor found (`state::descriptors::look`), told to the daemon.
+
+use super::record;
+use crate::base::clock;
+use crate::base::guard::Inside;
+use crate::session;
+use crate::state::descriptors::{self, Descriptor, Doubt};
+use crate::transport::slot::Slot;
+use cawl_wire::{Op, uncertain};
+use core::ffi::c_int;
+
+#[inline(never)]
+fn tell(inside: &Inside, fd: c_int, file: &Descriptor, doubt: &Doubt) {
+    if doubt.calls > 0 {
+        let now = clock::now();
+        record(inside, Op::Uncertain, (now, now), Some((fd, file)), doubt.calls as i64, |event| {
+            (event.requested, event.offset, event.aux) = (doubt.bytes, doubt.stands, doubt.why);
+        });
+    }
+}
+
+/// Looks at a descriptor, and tells what is uncertain. True if it leads to another file: nothing is known of
+/// it any more.
+#[inline(never)]
+fn find_out(inside: &Inside, fd: c_int, file: &Descriptor, present: Option<u64>, own: bool) -> (bool, bool) {
+    let doubt = file.look(inside.thread(), fd, present, own);
+    let unordered = file.take_unordered();
+    doubt.iter().chain(&unordered).for_each(|doubt| tell(inside, fd, file, doubt));
+    let is_other = doubt.is_some_and(|doubt| doubt.why == uncertain::OTHER_FILE);
+    if is_other {
+        descriptors::forget(fd);
+    }
+    (doubt.is_some() || unordered.is_some(), is_other)
+}
+
+/// After a call that moved so many bytes, at the descriptor's own position or elsewhere. Where to tell of it,
+/// what is known of the descriptor now, and whether it may go on from the event before; None if it can be told
+/// of no more.
+#[cold]
+#[inline(never)]
+pub fn after_call<'a>(
+    inside: &Inside,
+    slot: &'a Slot,
+    (fd, file): (c_int, &'a Descriptor),
+    bytes: i64,
+    own: bool,
+) -> Option<(&'a Slot, &'a Descriptor, bool)> {
+    // The descriptors of a vfork child are its own, but what is known of its parent's is not.
+    if !session::is_ours() {
+        return Some((slot, file, true));
+    }
+    let (told, is_other) = find_out(inside, fd, file, Some(bytes.max(0) as u64), own);
+    let file = if is_other { session::learn(fd)? } else { file };
+    Some(if told { (session::open_slot(inside)?, file, false) } else { (slot, file, true) })
+}
+
+/// Before a descriptor is closed, in the process that the session belongs to: what is known of it then.
+#[inline]
+pub fn before_close(inside: &Inside, fd: c_int, file: &'static Descriptor) -> Option<&'static Descriptor> {
+    let (_, is_other) = find_out(inside, fd, file, None, true);
+    if is_other { session::learn(fd) } else { Some(file) }
+}
+
+/// A call has given this number to something else.
+#[inline]
+pub fn replaced(inside: &Inside, fd: c_int) {
+    if let Some((file, doubt)) = descriptors::replaced(fd) {
+        tell(inside, fd, file, &doubt);
+    }
+}
+
+/// At the end of the process or image.
+#[cold]
+pub fn at_end(inside: &Inside) {
+    for (fd, file) in descriptors::told(0, u32::MAX) {
+        before_close(inside, fd, file);
+    }
+}
