@@ -18,6 +18,7 @@
 //! - `storms`: hundreds of short processes, started and killed by several threads
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `report_page`: the report as a page, in headless Chromium
+//! - `roots`: programs in another root directory or mount namespace, without the tracer's library
 //! - `direct`: the study of direct and buffered writes
 //! - `experiment`: the documents' studies leave a page, all runs and nothing else
 //! - `explain`: causes of real programs' calls, and the questions about a trace
@@ -82,6 +83,7 @@ mod ranks;
 mod replay;
 mod report_page;
 mod rerun;
+mod roots;
 mod sanitizers;
 mod services;
 mod storms;

@@ -32,14 +32,18 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 pub fn install() -> anyhow::Result<PathBuf> {
     let mut failures = Vec::new();
     let shared = SHARED.iter().filter(|_| geteuid().is_root()).map(|path| (PathBuf::from(path), true));
-    let private = directories().into_iter().map(|directory| (directory, false));
+    let private = directories().map(|directory| (directory, false));
     for (directory, for_all) in shared.chain(private) {
         match install_in(&directory, &name(), for_all) {
             Ok(path) => return Ok(path),
             Err(error) => failures.push(format!("{}: {error:#}", directory.display())),
         }
     }
-    bail!("no folder for the tracer; set XDG_CACHE_HOME to a private one. Tried {}", failures.join("; "))
+    bail!(
+        "no folder for the tracer; set XDG_CACHE_HOME to a private one that can be written and is not mounted \
+         noexec. Tried {}",
+        failures.join("; ")
+    )
 }
 
 /// Path of the library for services on the system below `root`, as seen from that system.
@@ -69,15 +73,14 @@ fn name() -> String {
     format!("libcawl-{:016x}.so", hash.finish())
 }
 
-/// The user's own folders for the library, in order of preference.
-fn directories() -> Vec<PathBuf> {
+/// The user's own folders for the library, in order of preference; those after the cache serve users whose
+/// cache has a space in its path, is full, or mounted noexec.
+fn directories() -> impl Iterator<Item = PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(absolute).map(|home| home.join(".cache"));
-    let caches = cache.or(home).into_iter();
-    // The last one serves users whose other folders have a space in their path.
-    let private = [address::private_directory(), address::own_directory()].into_iter().flatten();
-    caches.chain(private).map(|directory| directory.join("cawl")).collect()
+    let private = std::iter::once_with(address::private_directory).chain(address::own_directories());
+    cache.or(home).into_iter().chain(private.flatten()).map(|directory| directory.join("cawl"))
 }
 
 fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<PathBuf> {
@@ -88,15 +91,15 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
     }
     if for_all {
         address::shared_directory(directory)?;
-        if on_noexec(directory) {
-            bail!("no library can be loaded from there: it is mounted noexec");
-        }
     } else {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let meta = fs::symlink_metadata(directory)?;
         if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
             bail!("the folder belongs to another user, or other users may write to it");
         }
+    }
+    if on_noexec(directory) {
+        bail!("no library can be loaded from there: it is mounted noexec");
     }
     if fs::read(&path).is_ok_and(|bytes| bytes == LIBRARY) {
         // The access time marks it as in use.
@@ -119,7 +122,7 @@ fn write(directory: &Path, name: &str, mode: u32) -> anyhow::Result<()> {
 }
 
 /// True if nothing in this folder can be executed or loaded.
-pub fn on_noexec(path: &Path) -> bool {
+fn on_noexec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|facts| facts.flags().contains(FsFlags::ST_NOEXEC))
 }
 

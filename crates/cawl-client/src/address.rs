@@ -61,8 +61,8 @@ pub fn shared_directory(path: &Path) -> Result<()> {
 /// Longest path of a directory for sockets: theirs may have 107 bytes, and `/cawl-run-4194304.sock` has 22.
 const LONGEST: usize = 107 - 22;
 
-/// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else /tmp/cawl-UID (made
-/// here). An error names the directory and what is wrong with it.
+/// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else an [own](own_directories) one.
+/// An error names the directory and what is wrong with it.
 pub fn private_directory() -> Result<PathBuf> {
     let uid = geteuid();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -72,19 +72,24 @@ pub fn private_directory() -> Result<PathBuf> {
             return Ok(candidate);
         }
     }
-    own_directory()
+    let mut own = own_directories();
+    let first = own.next().unwrap_or_else(|| Err(Error::from(ErrorKind::NotFound)));
+    first.or_else(|error| own.find_map(Result::ok).ok_or(error))
 }
 
-/// /tmp/cawl-UID, made if need be: a private place whose path is short and plain.
-pub fn own_directory() -> Result<PathBuf> {
+/// /tmp/cawl-UID, /var/tmp/cawl-UID and /dev/shm/cawl-UID, each made if need be when it is asked for: private
+/// places whose paths are short and plain. An error names the directory and what is wrong with it.
+pub fn own_directories() -> impl Iterator<Item = Result<PathBuf>> {
     let uid = geteuid();
-    let own = PathBuf::from(format!("/tmp/cawl-{uid}"));
-    match DirBuilder::new().mode(0o700).create(&own) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    check_directory(&own, uid)?;
-    Ok(own)
+    ["/tmp", "/var/tmp", "/dev/shm"].into_iter().map(move |folder| {
+        let own = PathBuf::from(format!("{folder}/cawl-{uid}"));
+        match DirBuilder::new().mode(0o700).create(&own) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(Error::new(error.kind(), format!("{}: {error}", own.display())))
+            }
+            _ => check_directory(&own, uid).map(|()| own),
+        }
+    })
 }
 
 fn check_directory(path: &Path, uid: Uid) -> Result<()> {

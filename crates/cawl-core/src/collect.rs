@@ -23,7 +23,7 @@ use crate::mounts::Filesystems;
 use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
-use crate::record::{HostFacts, Outcome, Record};
+use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
@@ -79,6 +79,8 @@ pub struct Collector {
     doubts: Doubts,
     notes: Vec<String>,
     notes_omitted: u64,
+    /// A process was noted to use io_uring.
+    io_uring: bool,
     pub(crate) timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
     pub(crate) explaining: Explaining,
@@ -131,10 +133,16 @@ impl Collector {
             Record::End(end) => self.sessions.end(end),
             Record::RunDelay(delay) => self.sessions.delayed(delay),
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
-            // Of many processes the same.
-            Record::Note(note) if self.notes.contains(note) => {}
-            Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
-            Record::Note(note) => self.notes.push(note.clone()),
+            Record::Note(note) => {
+                self.io_uring |= note.ends_with(USES_IO_URING);
+                // Of many processes the same.
+                if self.notes.contains(note) {
+                } else if self.notes.len() >= NOTES {
+                    self.notes_omitted += 1;
+                } else {
+                    self.notes.push(note.clone());
+                }
+            }
             Record::Doubt(doubt) => self.doubts.add(doubt),
             Record::Event(_)
             | Record::Sample(_)
@@ -369,7 +377,8 @@ impl Collector {
         // What the program and its children wrote in all tells of children that were not traced.
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
-        let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced));
+        // Of a child that the program did not wait for, that one's own parent may know.
+        let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced)).max(self.sessions.untraced());
         let uncertain = self.doubts.report(|file| self.path(file).0);
         let mut notes: Vec<String> = uncertain.iter().map(Uncertain::text).collect();
         notes.extend_from_slice(&self.notes);
@@ -394,7 +403,9 @@ impl Collector {
             drops: all.dropped,
             unseen: all.unseen,
             uncertain,
-            coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced)),
+            coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced))
+                .filter(|_| !self.io_uring),
+            io_uring: self.io_uring,
             untraced_bytes: untraced,
             profile: self.profile.clone(),
             command: self.command.clone(),

@@ -147,7 +147,7 @@ pub use profile::{
 };
 pub use record::{
     DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, ListFacts, LiveOptions, MemoryFacts, Outcome,
-    Record, RunDelay, Sample, Session, SessionEnd, Usage, Wchar, ZoneFacts,
+    Record, RunDelay, Sample, Session, SessionEnd, USES_IO_URING, Usage, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{

@@ -150,6 +150,10 @@ mod rank_text {
     }
 }
 
+/// How a note on a process ends that writes through io_uring: neither the tracer sees these bytes, nor does the
+/// kernel count them in `wchar`.
+pub const USES_IO_URING: &str = "uses io_uring: what it writes that way was not seen";
+
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

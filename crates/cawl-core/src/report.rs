@@ -42,8 +42,12 @@ pub struct Report {
     /// Calls of which something was told that may not be true; None if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertain: Option<Uncertain>,
-    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, and
+    /// with `io_uring`.
     pub coverage: Option<f64>,
+    /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
+    #[serde(default)]
+    pub io_uring: bool,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
     pub untraced_bytes: u64,
     /// The profile the models used.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, OpKind, Register};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use object::elf::{DT_NEEDED, ELFMAG, FileHeader32, FileHeader64};
+use object::elf::{DT_NEEDED, DT_SONAME, ELFMAG, FileHeader32, FileHeader64};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use rustix::fs::{Dir, readlinkat};
@@ -20,6 +20,9 @@ use crate::machine;
 
 /// Scripts that name scripts that name scripts: the kernel stops at about this many.
 const LONGEST_CHAIN: usize = 6;
+
+/// The oldest glibc that the tracer can be loaded beside is 2.17.
+const OLDEST: u32 = 17;
 
 /// Programs with more bytes are not looked into.
 const LARGEST: u64 = 1 << 30;
@@ -72,6 +75,13 @@ pub fn program(path: &Path) -> Verdict {
 /// Looks at one file; its interpreter, if it is a script.
 fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     let name = path.display();
+    if let Ok(meta) = fs::metadata(path)
+        && !meta.is_file()
+    {
+        let what = if meta.is_dir() { "a folder" } else { "no regular file" };
+        verdict.obstacles.push(format!("{name} is {what}, not a program"));
+        return None;
+    }
     let bytes = match read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -94,10 +104,10 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
         return None;
     }
     let Some(line) = bytes.strip_prefix(b"#!") else {
-        verdict
-            .remarks
-            .push(format!("{name} is neither a binary nor begins with #!; shells run it themselves"));
-        return Some("/bin/sh".into());
+        verdict.obstacles.push(format!(
+            "{name} is neither a binary nor begins with #!, so only a shell can run it: give the command as sh {name}"
+        ));
+        return None;
     };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
@@ -169,6 +179,8 @@ fn may_not_elevate(path: &Path) -> bool {
 struct Elf {
     foreign: Option<String>,
     interpreter: Option<String>,
+    /// What it calls itself, as libraries do.
+    name: Option<String>,
     is_go: bool,
     libraries: Vec<String>,
     imports: BTreeSet<String>,
@@ -206,10 +218,11 @@ impl Elf {
             .sections()
             .any(|section| matches!(section.name(), Ok(".go.buildinfo" | ".note.go.buildid" | ".gopclntab")));
         let table = file.elf_dynamic_table().ok();
-        let needed = table.iter().flat_map(|table| {
-            let needed = table.iter().filter(|entry| entry.tag == DT_NEEDED);
-            needed.filter_map(|entry| table.string(entry).ok().map(text))
-        });
+        let names = |tag| -> Vec<String> {
+            let entries = table.iter().flat_map(|table| table.iter().map(move |entry| (table, entry)));
+            let entries = entries.filter(|(_, entry)| entry.tag == tag);
+            entries.filter_map(|(table, entry)| table.string(entry).ok().map(text)).collect()
+        };
         let imports = file
             .dynamic_symbols()
             .filter(|symbol| symbol.is_undefined())
@@ -221,11 +234,18 @@ impl Elf {
             foreign,
             interpreter,
             is_go,
-            libraries: needed.collect(),
+            name: names(DT_SONAME).pop(),
+            libraries: names(DT_NEEDED),
             imports: imports.collect(),
             own_calls: code.iter().flat_map(|code| own_calls(code)).collect(),
             names_io_uring: code.iter().any(|code| code.windows(5).any(|window| window == IO_URING_SETUP)),
         })
+    }
+
+    /// Its dynamic linker must not be told of the tracer.
+    fn is_foreign(&self, why: String, verdict: &mut Verdict) {
+        verdict.obstacles.push(why);
+        verdict.must_not_preload = true;
     }
 
     fn judge(&self, path: &Path, verdict: &mut Verdict) {
@@ -243,25 +263,41 @@ impl Elf {
             return;
         }
         let Some(interpreter) = &self.interpreter else {
-            verdict.obstacles.push(format!(
-                "{name} is statically linked: no dynamic linker runs that could load the tracer"
-            ));
+            match &self.name {
+                None => verdict.obstacles.push(format!(
+                    "{name} is statically linked: no dynamic linker runs that could load the tracer"
+                )),
+                // The dynamic linker is started itself.
+                Some(own) if is_glibc(own) => match too_old(path) {
+                    Some(why) => self.is_foreign(format!("{name} {why}"), verdict),
+                    None => verdict.remarks.push(format!(
+                        "{name} is a dynamic linker: the program that it loads is not looked at"
+                    )),
+                },
+                Some(own) => self.is_foreign(format!("{name} is the library {own}, not a program"), verdict),
+            }
             return;
         };
-        verdict.must_not_preload = !is_glibc(interpreter);
         // What env starts, it starts itself.
         if !verdict.chain.iter().any(|path| path.file_name() == Some(OsStr::new("env"))) {
             verdict.sanitizer = self.libraries.first().filter(|first| is_sanitizer(first)).cloned();
         }
-        let linker = Path::new(interpreter).file_name().unwrap_or_default().to_string_lossy();
-        if linker.starts_with("ld-musl") {
-            verdict.obstacles.push(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
-        } else if !is_glibc(interpreter) {
-            verdict
-                .obstacles
-                .push(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
+        let linker = Path::new(interpreter);
+        let inside = read(linker).ok().and_then(|bytes| Elf::read(&bytes)).map(|linker| linker.name);
+        // Where its file tells nothing, its name does.
+        let is_glibcs =
+            inside.map_or_else(|| is_glibc(interpreter), |name| name.is_some_and(|name| is_glibc(&name)));
+        let file = linker.file_name().unwrap_or_default().to_string_lossy();
+        if file.starts_with("ld-musl") {
+            let why = format!("{name} uses musl ({interpreter}); the tracer is for glibc");
+            self.is_foreign(why, verdict);
+        } else if !is_glibcs {
+            let why = format!("{name} uses the dynamic linker {interpreter}, which is not glibc's");
+            self.is_foreign(why, verdict);
+        } else if let Some(why) = too_old(linker) {
+            self.is_foreign(format!("{name} uses the dynamic linker {interpreter}, which {why}"), verdict);
         }
-        if !Path::new(interpreter).exists() {
+        if !linker.exists() {
             verdict
                 .obstacles
                 .push(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
@@ -377,9 +413,20 @@ pub fn is_sanitizer(library: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// True for the dynamic linkers of glibc.
-fn is_glibc(interpreter: &str) -> bool {
-    Path::new(interpreter).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
+/// True for the names of glibc's dynamic linkers.
+fn is_glibc(linker: &str) -> bool {
+    let name = linker.rsplit('/').next().unwrap_or(linker);
+    name.starts_with("ld-linux") || name.starts_with("ld-2.")
+}
+
+/// What to say of a dynamic linker of a glibc that is too old, as the name of its file tells, which was of the
+/// form `ld-2.12.so` before 2.34.
+fn too_old(linker: &Path) -> Option<String> {
+    let version = |path: &Path| -> Option<u32> {
+        path.file_name()?.to_str()?.strip_prefix("ld-2.")?.strip_suffix(".so")?.parse().ok()
+    };
+    let version = fs::canonicalize(linker).ok().as_deref().and_then(version).or_else(|| version(linker))?;
+    (version < OLDEST).then(|| format!("is of glibc 2.{version}: the tracer is for 2.{OLDEST} and later"))
 }
 
 /// True if one of the first `most` descriptors of a running process leads to an io_uring; None if none of
@@ -445,6 +492,56 @@ mod tests {
         assert!(!program(&itself).obstacles.is_empty());
         fs::write(dir.path().join("d"), "text").unwrap();
         assert!(!program(&dir.path().join("d")).obstacles.is_empty());
+    }
+
+    #[test]
+    fn what_no_exec_starts_is_no_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        let obstacle = |path: &Path| program(path).obstacles.join("; ");
+        for text in ["echo\n", ""] {
+            fs::write(&script, text).unwrap();
+            fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+            assert!(obstacle(&script).contains("give the command as sh "), "{}", obstacle(&script));
+        }
+        assert!(obstacle(dir.path()).ends_with("is a folder, not a program"));
+        assert!(obstacle(Path::new("/dev/null")).ends_with("is no regular file, not a program"));
+    }
+
+    /// Dynamic linkers elsewhere, as of Nix, and those that are started themselves.
+    #[test]
+    fn a_dynamic_linker_is_known_by_what_it_calls_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = Elf::read(&bytes).unwrap().interpreter.unwrap();
+        let verdict = program(Path::new(&own));
+        assert!(
+            verdict.obstacles.is_empty() && verdict.remarks[0].contains("is a dynamic linker"),
+            "{verdict:?}"
+        );
+        // A program whose dynamic linker has a path of the same length.
+        let at = bytes.windows(own.len()).position(|text| text == own.as_bytes()).unwrap();
+        let place = dir.path().join("program");
+        let folder = tempfile::Builder::new().prefix("l").rand_bytes(3).tempdir_in("/tmp").unwrap();
+        let begun = folder.path().to_str().unwrap().len() + 1;
+        let judged = |linker: &str, content: &str| {
+            let name = format!("{linker:x<width$}", width = own.len() - begun);
+            let path = folder.path().join(&name);
+            std::os::unix::fs::symlink(content, &path).unwrap();
+            let mut bytes = bytes.clone();
+            bytes[at..at + own.len()].copy_from_slice(path.to_str().unwrap().as_bytes());
+            fs::write(&place, bytes).unwrap();
+            fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+            program(&place)
+        };
+        let loader = judged("a", &own);
+        assert!(loader.obstacles.is_empty() && !loader.must_not_preload, "{loader:?}");
+        let other = judged("ld-linux", std::env::current_exe().unwrap().to_str().unwrap());
+        assert!(other.obstacles[0].ends_with("which is not glibc's") && other.must_not_preload, "{other:?}");
+        let old = dir.path().join("ld-2.12.so");
+        fs::copy(&own, &old).unwrap();
+        let old = judged("b", old.to_str().unwrap());
+        assert!(old.obstacles[0].contains("is of glibc 2.12") && old.must_not_preload, "{old:?}");
     }
 
     #[test]

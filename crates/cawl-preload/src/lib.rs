@@ -65,7 +65,7 @@ mod life {
     use crate::base::{gate, guard, real, settings};
     use crate::hooks::emit::{doubts, mapping, stream};
     use crate::hooks::process;
-    use crate::session::{self, environment};
+    use crate::session::{self, environment, target};
     use crate::transport::table;
     use crate::tries;
     use cawl_wire::Ended;
@@ -92,6 +92,7 @@ mod life {
             if !wanted || !gate::look() || !table::prepare() {
                 return;
             }
+            target::begin();
             tries::begin();
             session::prepare_threads();
             libc::pthread_atfork(Some(process::before_fork), None, Some(process::in_child));

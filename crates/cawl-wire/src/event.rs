@@ -173,9 +173,9 @@ named_codes! {
     Uncertain = 54, "uncertain";
     /// fork as seen by the parent. `returned`: the child's pid.
     Fork = 60, "fork";
-    /// posix_spawn, system, popen. `returned`: the child's pid where known.
+    /// posix_spawn, system, popen. `returned`: the child's pid where known. `aux`: as of `Exec`.
     Spawn = 61, "spawn";
-    /// exec, sent just before the call.
+    /// exec, sent just before the call. `aux`: an [`Obstacle`] to tracing the program, 0 if there is none.
     Exec = 62, "exec";
 }
 
@@ -186,6 +186,22 @@ impl Op {
         let is_read = matches!(self, Read | Pread | StreamRead);
         let is_copy = matches!(self, CopyRange | Sendfile | Splice | MmapWrite);
         is_read || is_copy || matches!(self, Write | Pwrite | Writev | Pwritev | AioWrite | StreamWrite)
+    }
+}
+
+codes! {
+    /// Why a program that was started is not traced. What its dynamic linker could not load, it is not told of,
+    /// because that would write an error into the program's stderr.
+    Obstacle {
+        /// In the program's root directory and mount namespace the tracer's library is not there, or may not
+        /// be read.
+        Hidden = 1,
+        /// The library lies on a mount from which nothing is executed (noexec).
+        NoExec = 2,
+        /// The program is for another processor or C library, or its C library is too old.
+        Foreign = 3,
+        /// A fork child is told of, for which the daemon's socket is not there. Its parent's session tells.
+        Unreachable = 4,
     }
 }
 

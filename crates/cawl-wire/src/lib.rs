@@ -26,8 +26,8 @@ pub mod ring;
 
 pub use clock::Anchor;
 pub use event::{
-    ADVICE_DONTNEED, EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag, lock,
-    uncertain,
+    ADVICE_DONTNEED, EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Obstacle, Op, UNKNOWN_OFFSET, flag,
+    lock, uncertain,
 };
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, Rank, RankVariable,

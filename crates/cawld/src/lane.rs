@@ -235,7 +235,8 @@ impl Lane {
 
     /// Holds calls of a process, in the order in which their threads made them, until their turn.
     pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
-        calls.iter().for_each(|call| self.silent.event(call));
+        let program = self.open.get(&session).map_or("a program", |open| open.program.as_str());
+        calls.iter().for_each(|call| self.silent.event(call, program));
         if let Some(tables) = &mut self.tables {
             let mut tally = Tally::default();
             calls.iter().for_each(|call| tally.add(kernel_bytes(call)));

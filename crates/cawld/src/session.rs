@@ -195,6 +195,7 @@ async fn tracer(
         wchar: started,
         usage: None,
         goodbye: None,
+        counted_here: false,
         dropped: 0,
         damaged: 0,
     };
@@ -276,6 +277,8 @@ struct Tracer<'a> {
     wchar: Wchar,
     usage: Option<Usage>,
     goodbye: Option<Goodbye>,
+    /// The goodbye's counters were read here: before or after the process wrote what its streams held.
+    counted_here: bool,
     /// Events that the tracer could not record, and damaged records.
     dropped: u64,
     damaged: u64,
@@ -356,7 +359,8 @@ impl Tracer<'_> {
             }
             Kind::Goodbye => {
                 let mut goodbye = Goodbye::decode(payload)?;
-                if goodbye.wchar.process.is_none() {
+                self.counted_here = goodbye.wchar.process.is_none();
+                if self.counted_here {
                     // A process that changed its user cannot read its own counters, and after its parent has
                     // reaped it they are gone: so they are read first, and no earlier reading is used.
                     let Wchar { process, thread } = cawl_host::wchar(self.pid);
@@ -517,6 +521,17 @@ impl Tracer<'_> {
         // Other threads may send more; only after an exec it means that the process continues.
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);
+        // The socket of a process ends with it, so that all that its streams held is in what the kernel has
+        // counted by now.
+        if self.counted_here
+            && let Some(goodbye) = self.goodbye.as_mut().filter(|goodbye| goodbye.ended == Ended::Exit)
+        {
+            let Wchar { process, thread } = cawl_host::wchar(self.pid);
+            if process.is_some() {
+                goodbye.wchar = cawl_wire::Wchar { process, thread };
+                goodbye.pending = 0;
+            }
+        }
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
         if goodbye.is_none() || self.is_confined() {

@@ -2,11 +2,13 @@
 //! connected yet. Also those whose sessions fell silent.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cawl_core::{FileFacts, Time};
 use cawl_host::inspect;
-use cawl_wire::{Event, FileId, Op};
+use cawl_wire::{Event, FileId, Obstacle, Op};
 
 /// Most starts remembered.
 const MOST: usize = 4096;
@@ -24,6 +26,15 @@ struct Start {
     program: FileId,
     /// True if the process announced its exec of the program and then ended its session.
     sure: bool,
+    /// Why the tracer was kept from it.
+    obstacle: Option<Obstacle>,
+}
+
+/// The starts of a program for which the same is to be said.
+#[derive(Default)]
+struct Times {
+    count: usize,
+    sure: bool,
 }
 
 /// Started processes without a session.
@@ -32,6 +43,8 @@ pub struct SilentProcesses {
     silent: Vec<Start>,
     recent: VecDeque<(u32, Time)>,
     programs: BTreeMap<FileId, String>,
+    /// Programs with fork children that cannot reach the daemon, and their number.
+    unreachable: BTreeMap<String, usize>,
     /// How many processes of these names confined themselves.
     confined: BTreeMap<String, usize>,
 }
@@ -44,18 +57,27 @@ impl SilentProcesses {
         }
     }
 
-    /// Takes a call that may start a program.
-    pub fn event(&mut self, event: &Event) {
+    /// Takes a call of a program, if it may start one.
+    pub fn event(&mut self, event: &Event, program: &str) {
+        let obstacle = Obstacle::from_code(event.aux as u8);
         let pid = match event.op {
             Op::Exec => event.pid,
             Op::Spawn if event.returned > 0 => event.returned as u32,
+            // Of a shell that the C library started no more is known.
+            Op::Spawn if event.returned == 0 && obstacle.is_some() => 0,
             _ => return,
         };
+        if obstacle == Some(Obstacle::Unreachable) {
+            if self.unreachable.len() < NAMED {
+                *self.unreachable.entry(program.to_owned()).or_default() += 1;
+            }
+            return;
+        }
         let at = Time(event.start);
         let heard = self.recent.iter().any(|(one, since)| *one == pid && *since >= at);
-        if event.ino != 0 && !heard && self.silent.len() < MOST {
+        if (event.ino != 0 || obstacle.is_some()) && !heard && self.silent.len() < MOST {
             let sure = event.op == Op::Exec;
-            self.silent.push(Start { pid, at, program: event.file(), sure });
+            self.silent.push(Start { pid, at, program: event.file(), sure, obstacle });
         }
     }
 
@@ -87,15 +109,22 @@ impl SilentProcesses {
 
     /// The notes for a report.
     pub fn notes(&self) -> Vec<String> {
-        let mut counts: BTreeMap<FileId, (usize, bool)> = BTreeMap::new();
+        let mut counts: BTreeMap<(FileId, Option<Obstacle>), Times> = BTreeMap::new();
         for start in &self.silent {
-            let (count, sure) = counts.entry(start.program).or_default();
-            *count += 1;
+            let times = counts.entry((start.program, start.obstacle)).or_default();
+            times.count += 1;
             // A process that has just begun may connect yet.
-            *sure |= start.sure && !cawl_host::is_running(start.pid);
+            times.sure |= start.sure && !cawl_host::is_running(start.pid);
         }
-        let mut notes: Vec<String> =
-            counts.iter().filter_map(|(identity, count)| self.note(identity, *count)).collect();
+        let note = |((program, obstacle), times): (&(FileId, _), _)| self.note(*program, *obstacle, times);
+        let unreachable = self.unreachable.iter().map(|(program, count)| {
+            let processes = if *count == 1 { "process" } else { "processes" };
+            format!(
+                "not traced: {count} {processes} that {program} forked and what they started: the daemon's socket \
+                 (CAWL_SOCKET) is not visible in their root directory or mounts; bind its folder into them"
+            )
+        });
+        let mut notes: Vec<String> = unreachable.chain(counts.iter().filter_map(note)).collect();
         notes.extend(self.confined.iter().map(|(program, count)| {
             let times = if *count == 1 { String::new() } else { format!(", {count} times") };
             format!(
@@ -112,19 +141,41 @@ impl SilentProcesses {
         notes
     }
 
-    fn note(&self, identity: &FileId, (count, sure): (usize, bool)) -> Option<String> {
-        let path = self.programs.get(identity)?;
-        let verdict = inspect::program(Path::new(path));
-        let times = if count == 1 { String::new() } else { format!(", started {count} times") };
-        Some(match verdict.obstacles.first() {
-            Some(why) => format!("not traced: {why}{times}"),
-            None if sure => format!(
-                "not traced: {path}{times}: no tracer spoke up in it, as in a program that begins under a filter of \
-                 system calls (seccomp)"
+    fn note(&self, program: FileId, obstacle: Option<Obstacle>, times: &Times) -> Option<String> {
+        let path = self.programs.get(&program).map(String::as_str);
+        // In another root directory its path is not ours.
+        let is_here = |path: &&str| {
+            fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (program.dev, program.ino))
+        };
+        let why = match path.filter(is_here).map(|path| inspect::program(Path::new(path))) {
+            Some(verdict) => verdict.obstacles.into_iter().next(),
+            None => None,
+        };
+        let name = path.unwrap_or("a program");
+        let why = match (obstacle, why) {
+            (Some(Obstacle::Hidden), _) => format!(
+                "{name}: the tracer's library is not visible in its root directory or mounts, or may not be read \
+                 there; to trace it, bind the folders that LD_PRELOAD and CAWL_SOCKET name into them (of root's \
+                 runs /run/cawl)"
+            ),
+            (Some(Obstacle::NoExec), _) => format!(
+                "{name}: the tracer's library lies on a mount without execution there; remount it with the \
+                 option exec"
+            ),
+            (_, Some(why)) => why,
+            (Some(Obstacle::Foreign | Obstacle::Unreachable), None) => format!(
+                "{name}: it is for another processor or C library, or its glibc is older than 2.17: the tracer \
+                 cannot be loaded into it"
+            ),
+            (None, None) if times.sure => format!(
+                "{name}: no tracer spoke up in it, as in a program that begins under a filter of system calls \
+                 (seccomp), or where the daemon's socket is not visible"
             ),
             // Its exec may have failed.
-            None => return None,
-        })
+            (None, None) => return None,
+        };
+        let count = if times.count == 1 { String::new() } else { format!(", started {} times", times.count) };
+        Some(format!("not traced: {why}{count}"))
     }
 }
 
@@ -148,19 +199,56 @@ mod tests {
             let path = format!("/nonexistent/{ino}");
             started.file(&FileFacts { dev: 1, ino, mode: 0o100_755, path, ..FileFacts::default() });
         }
-        started.event(&exec(10, 100, 1));
+        started.event(&exec(10, 100, 1), "sh");
         started.begin(10, Time(101));
         // Known late.
         started.begin(11, Time(201));
-        started.event(&exec(11, 200, 2));
+        started.event(&exec(11, 200, 2), "sh");
         // Failed.
-        started.event(&exec(12, 300, 3));
+        started.event(&exec(12, 300, 3), "sh");
         started.end(12);
-        started.event(&exec(NOBODY, 400, 4));
+        started.event(&exec(NOBODY, 400, 4), "sh");
         // Running, and not connected yet.
-        started.event(&exec(std::process::id(), 500, 5));
+        started.event(&exec(std::process::id(), 500, 5), "sh");
         let notes = started.notes();
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].contains("/nonexistent/4"));
+    }
+
+    /// The words are the tracer's reason, also where the program's path leads to another file here.
+    #[test]
+    fn who_could_not_load_the_tracer_is_named_with_the_reason() {
+        let mut started = SilentProcesses::default();
+        let file = |ino, path: &str| FileFacts {
+            dev: 1,
+            ino,
+            mode: 0o100_755,
+            path: path.to_owned(),
+            ..FileFacts::default()
+        };
+        started.file(&file(1, "/bin/sh"));
+        started.file(&file(2, "/opt/narrow"));
+        for (pid, ino, obstacle) in
+            [(10, 1, Obstacle::Hidden), (11, 1, Obstacle::Hidden), (12, 2, Obstacle::Foreign)]
+        {
+            started.event(&Event { aux: obstacle as u32, ..exec(pid, 100, ino) }, "sh");
+        }
+        let shell = Event { aux: Obstacle::NoExec as u32, ino: 1, dev: 1, ..Event::new(Op::Spawn) };
+        started.event(&shell, "sh");
+        let forked = Event { aux: Obstacle::Unreachable as u32, ..Event::new(Op::Spawn) };
+        started.event(&forked, "bwrap");
+        started.event(&Event { aux: Obstacle::Hidden as u32, ..exec(13, 100, 0) }, "sh");
+        let notes = started.notes();
+        let said =
+            |begin: &str, rest: &str| notes.iter().any(|note| note.starts_with(begin) && note.contains(rest));
+        assert_eq!(notes.len(), 5, "{notes:#?}");
+        assert!(said("not traced: a program:", "not visible"), "{notes:#?}");
+        assert!(
+            said("not traced: /bin/sh:", "not visible") && said("not traced: /bin/sh:", ", started 2 times"),
+            "{notes:#?}"
+        );
+        assert!(said("not traced: 1 process that bwrap forked", "CAWL_SOCKET"), "{notes:#?}");
+        assert!(said("not traced: /bin/sh:", "remount"), "{notes:#?}");
+        assert!(said("not traced: /opt/narrow:", "older than 2.17"), "{notes:#?}");
     }
 }

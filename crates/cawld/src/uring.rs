@@ -82,7 +82,7 @@ impl<'a> Uring<'a> {
 
     /// Notes that it uses io_uring.
     pub async fn found(&mut self, engine: &Line) -> anyhow::Result<()> {
-        self.tell("uses io_uring: what it writes that way was not seen", engine).await
+        self.tell(cawl_core::USES_IO_URING, engine).await
     }
 
     async fn tell(&mut self, about: &str, engine: &Line) -> anyhow::Result<()> {

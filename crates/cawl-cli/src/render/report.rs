@@ -104,19 +104,23 @@ fn coverage(report: &Report, terminal: bool) -> String {
         let why = "nothing was traced: no process made itself known (a static, setuid or non-glibc program?)";
         return warn(why, terminal);
     }
+    let mut all = report.sessions_omitted;
+    report.sessions.iter().for_each(|session| all.add(session));
+    let (seen, wrote) = (Bytes(all.seen_bytes), Bytes(all.counted_bytes) + Bytes(report.untraced_bytes));
+    if report.io_uring {
+        let why = "what is written through io_uring is neither seen nor counted by the kernel; of the rest";
+        return warn(&format!("unknown: {why}, {seen} of {wrote}"), terminal);
+    }
     let Some(coverage) = report.coverage else {
         if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
             return "nothing was written, as the kernel confirms".to_owned();
         }
         return "unknown: the bytes written were not counted independently".to_owned();
     };
-    let mut all = report.sessions_omitted;
-    report.sessions.iter().for_each(|session| all.add(session));
     let who = match all.images {
         1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
         n => format!("{n} process images"),
     };
-    let (seen, wrote) = (Bytes(all.seen_bytes), Bytes(all.counted_bytes) + Bytes(report.untraced_bytes));
     let mut text = format!("{}: {seen} seen of {wrote} that {who} wrote", percent(Some(coverage)));
     if report.untraced_bytes > 0 {
         text.push_str(&format!("; {} of it by children that were not traced", Bytes(report.untraced_bytes)));

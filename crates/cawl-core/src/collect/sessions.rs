@@ -1,9 +1,10 @@
 //! Sessions: what each wrote as far as seen, and as the kernel counts it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use cawl_wire::{Event, RankVariable};
+use cawl_wire::{Event, Op, RankVariable};
 
 use crate::buffers::Language;
 use crate::processes::{ProcessReport, RankReport, ranks};
@@ -23,6 +24,8 @@ pub(super) struct Sessions {
     ended: usize,
     /// The sums of the sessions that are not listed.
     pub(super) folded: SessionTotals,
+    /// The same of [`Sessions::untraced`].
+    folded_untraced: u64,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
     /// The latest look-up: a pid, when its calls belong to one session, and the index of that.
@@ -84,7 +87,9 @@ impl Sessions {
         if let Some(index) = self.index(event.pid, at) {
             let listed = &mut self.list[index];
             listed.seen = listed.seen.saturating_add(wchar);
-            listed.threaded |= event.tid != event.pid;
+            // The C library's own threads make the writes of POSIX aio.
+            let is_others = event.op == Op::AioWrite && event.aux == 1;
+            listed.threaded |= event.tid != event.pid || is_others;
             if selected {
                 listed.calls += calls;
                 listed.bytes = listed.bytes.saturating_add(wchar);
@@ -152,8 +157,11 @@ impl Sessions {
         ended.truncate(ended.len().saturating_sub(SESSIONS));
         let mut leaving = vec![false; self.list.len()];
         ended.iter().for_each(|(_, index)| leaving[*index] = true);
-        for (report, _) in self.reports().iter().zip(&leaving).filter(|(_, leaves)| **leaves) {
-            self.folded.add(report);
+        let children = self.children();
+        for (listed, _) in self.list.iter().zip(&leaving).filter(|(_, leaves)| **leaves) {
+            self.folded.add(&listed.report(listed.written_by(&children)));
+            let untraced = listed.untraced(listed.written_by(&children));
+            self.folded_untraced = self.folded_untraced.saturating_add(untraced);
         }
         // What a child wrote is still to be taken off its parent's count.
         let orphans: Vec<(usize, u64)> = self
@@ -188,31 +196,48 @@ impl Sessions {
         // A process's last image tells what it and its own children wrote in all.
         let last = &self.list[*images.last()?];
         let end = last.end.filter(|end| end.how != EndKind::Running)?;
+        let counted = end.wchar.process.map(|written| written.saturating_add(end.pending));
         let child = Child {
             born: self.list[images[0]].image.started,
             // When a process ended without a word is known only by when the daemon saw it.
             ended: if matches!(end.how, EndKind::Vanished | EndKind::Confined) { None } else { Some(end.at) },
-            written: end.wchar.process?.saturating_add(end.pending),
+            // Where nobody could count it, it is at least what was seen.
+            written: counted.unwrap_or_else(|| images.iter().map(|image| self.list[*image].seen).sum()),
         };
         Some((last.image.ppid, child))
     }
 
-    /// Every session, with what its children wrote taken off its count.
-    pub(super) fn reports(&self) -> Vec<SessionReport> {
-        let mut children: HashMap<u32, Vec<Child>> = HashMap::new();
+    /// The children of each process, those that wrote most first: one that was not waited for should not pass
+    /// for one that was.
+    fn children(&self) -> Children {
+        let mut children = Children::new();
         for (ppid, child) in self.by_pid.values().filter_map(|images| self.child(images)) {
             children.entry(ppid).or_default().push(child);
         }
         for siblings in children.values_mut() {
-            siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
+            siblings.sort_by_key(|child| (Reverse(child.written), child.born));
         }
-        let report = |listed: &ListedSession| {
-            let own = children.get(&listed.image.pid).map_or(&[][..], Vec::as_slice);
-            listed.report(own.iter().filter(|child| listed.had(child)).map(|child| child.written))
-        };
-        self.list.iter().map(report).collect()
+        children
+    }
+
+    /// Every session, with what its children wrote taken off its count.
+    pub(super) fn reports(&self) -> Vec<SessionReport> {
+        let children = self.children();
+        self.list.iter().map(|listed| listed.report(listed.written_by(&children))).collect()
+    }
+
+    /// Bytes that the sessions' processes waited for and that no session wrote: those of children that were not
+    /// traced.
+    pub(super) fn untraced(&self) -> u64 {
+        let children = self.children();
+        self.list.iter().fold(self.folded_untraced, |sum, listed| {
+            sum.saturating_add(listed.untraced(listed.written_by(&children)))
+        })
     }
 }
+
+/// By the parent's pid.
+type Children = HashMap<u32, Vec<Child>>;
 
 impl ListedSession {
     /// True if the child ended under this image.
@@ -238,6 +263,25 @@ impl ListedSession {
                 all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
             }),
         )
+    }
+
+    /// What the children that ended under this image wrote.
+    fn written_by<'a>(&'a self, children: &'a Children) -> impl Iterator<Item = u64> + 'a {
+        let own = children.get(&self.image.pid).map_or(&[][..], Vec::as_slice);
+        own.iter().filter(|child| self.had(child)).map(|child| child.written)
+    }
+
+    /// Bytes of children that were waited for and not traced. Where other threads made calls, nobody can tell
+    /// these from theirs, and they are in [`counted`](Self::counted).
+    fn untraced(&self, children: impl Iterator<Item = u64>) -> u64 {
+        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
+        let others = || {
+            let (start, end) = (self.image.wchar, self.end.filter(|_| !self.threaded)?);
+            let own = grown(start.thread, end.wchar.thread)?;
+            Some(grown(start.process, end.wchar.process)?.saturating_sub(own))
+        };
+        let known = children.fold(self.children, u64::saturating_add);
+        others().map_or(0, |others| others.saturating_sub(known))
     }
 
     fn process(&self, now: Time) -> ProcessReport {

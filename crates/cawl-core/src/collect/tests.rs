@@ -93,6 +93,79 @@ fn a_child_that_was_not_waited_for_is_not_in_its_parents_count() {
     assert_eq!(threaded(200, EndKind::Running, 2000), (10, Some(2000)));
 }
 
+/// Of three children of a process with two threads one was not waited for: taking that one off first would
+/// leave no room for the others.
+#[test]
+fn of_several_children_those_that_fit_are_taken_off() {
+    for unwaited in [10, 25, 5000] {
+        let mut collector = collector();
+        begin(&mut collector, 1, 7, 1, 100);
+        for (id, written) in [(2, unwaited), (3, 20), (4, 40)] {
+            begin(&mut collector, id, id, 7, 110 + u64::from(id));
+            end(&mut collector, id, 120 + u64::from(id), EndKind::Exit, written, written);
+        }
+        write(&mut collector, 7, 9, 150, 10);
+        end(&mut collector, 1, 300, EndKind::Exit, 0, 10 + 20 + 40);
+        assert_eq!(figures(&collector)[0], (10, Some(10)), "{unwaited}");
+    }
+}
+
+/// A child that changed its user, and was reaped before the daemon could read its counters.
+#[test]
+fn what_was_seen_of_a_child_that_nobody_counted_is_not_its_parents() {
+    let mut collector = collector();
+    begin(&mut collector, 1, 7, 1, 100);
+    begin(&mut collector, 2, 8, 7, 120);
+    write(&mut collector, 8, 8, 130, 1000);
+    write(&mut collector, 7, 9, 150, 10);
+    collector.note(&Record::End(SessionEnd::new(2, Time(200), EndKind::Exit)));
+    end(&mut collector, 1, 300, EndKind::Exit, 0, 1010);
+    assert_eq!(figures(&collector), [(10, Some(10)), (1000, None)]);
+}
+
+/// The C library's own threads make these writes, which the count of the first thread does not have.
+#[test]
+fn writes_of_posix_aio_are_counted_for_the_process() {
+    for (by, counted) in [(1, 90 + 10), (2, 90)] {
+        let mut collector = collector();
+        begin(&mut collector, 1, 7, 1, 100);
+        write(&mut collector, 7, 7, 150, 90);
+        let submitted =
+            Event { pid: 7, tid: 7, start: 160, returned: 10, aux: by, ..Event::new(Op::AioWrite) };
+        collector.event(&submitted, Class::Elsewhere, &[], None);
+        end(&mut collector, 1, 300, EndKind::Exit, 90, 100);
+        assert_eq!(figures(&collector), [(counted, Some(counted))], "{by}");
+    }
+}
+
+/// A sandbox whose first process does not wait for the second, which waits for an untraced third.
+#[test]
+fn bytes_of_untraced_children_count_also_where_the_program_does_not_wait_for_their_parent() {
+    let mut collector = collector();
+    begin(&mut collector, 1, 7, 1, 100);
+    begin(&mut collector, 2, 8, 7, 120);
+    begin(&mut collector, 3, 9, 8, 130);
+    write(&mut collector, 7, 7, 150, 10);
+    end(&mut collector, 3, 160, EndKind::Exec, 5, 5);
+    end(&mut collector, 1, 300, EndKind::Exit, 10, 10);
+    end(&mut collector, 2, 310, EndKind::Exit, 0, 5 + 990);
+    collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: Some(10) }));
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    assert_eq!((report.untraced_bytes, report.coverage), (990, Some(10.0 / 1005.0)));
+}
+
+#[test]
+fn with_io_uring_nobody_knows_what_was_written() {
+    let mut collector = collector();
+    begin(&mut collector, 1, 7, 1, 100);
+    write(&mut collector, 7, 7, 150, 10);
+    end(&mut collector, 1, 300, EndKind::Exit, 10, 10);
+    assert_eq!(collector.report(Mode::Lockstep, false, &[], &[]).coverage, Some(1.0));
+    collector.note(&Record::Note(format!("prog (pid 7) {}", crate::record::USES_IO_URING)));
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    assert_eq!((report.coverage, report.io_uring), (None, true));
+}
+
 #[test]
 fn sessions_of_long_ago_become_sums_and_none_of_their_bytes_is_lost() {
     let mut collector = collector();

@@ -9,7 +9,8 @@
 
 use crate::base::thread::{self, Thread};
 use crate::base::{guard, sys};
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Rooms that there may be at a time. Few are, and few are left for good: only where a vfork child started
@@ -17,6 +18,15 @@ use core::sync::atomic::{AtomicBool, AtomicU32};
 const MOST: u32 = 1024;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Where nothing can be mapped, as under a filter of system calls: a room for one start at a time.
+#[repr(align(16))]
+struct Reserve(UnsafeCell<[u8; RESERVE]>);
+// SAFETY: who moved TAKEN to true has it alone.
+unsafe impl Sync for Reserve {}
+const RESERVE: usize = 32 << 10;
+static LAST: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
+static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A mapping that begins like this.
 #[repr(C, align(16))]
@@ -35,7 +45,18 @@ pub struct Room {
 pub fn take(bytes: usize) -> Option<*mut Room> {
     let length = size_of::<Room>() + bytes;
     let kept = guard::enter().and_then(|inside| take_kept(inside.thread(), length));
-    kept.or_else(|| make(length))
+    kept.or_else(|| make(length)).or_else(|| reserve(length))
+}
+
+/// The reserve.
+fn reserve(length: usize) -> Option<*mut Room> {
+    if length > RESERVE || TAKEN.swap(true, AcqRel) {
+        return None;
+    }
+    let room = LAST.0.get().cast::<Room>();
+    // SAFETY: taken just now; it is large enough, aligned, and any bytes are a valid room.
+    unsafe { (*room).length = RESERVE };
+    Some(room)
 }
 
 /// The room of a thread. The caller holds the guard, so that no handler comes between.
@@ -116,6 +137,7 @@ pub unsafe fn bytes(room: *mut Room) -> (*mut u8, usize) {
 pub unsafe fn give_back(room: *mut Room) {
     // SAFETY: the caller's promise.
     match unsafe { room.as_ref() } {
+        Some(_) if core::ptr::eq(room, LAST.0.get().cast()) => TAKEN.store(false, Release),
         Some(kept) if kept.kept.load(Relaxed) => kept.user.store(0, Relaxed),
         _ => unmap(room),
     }

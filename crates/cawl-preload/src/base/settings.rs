@@ -14,8 +14,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub const CARRIED: usize = 16;
 /// The tracer's settings.
 pub struct Settings {
+    /// Ends with a NUL.
     socket: [u8; 108],
-    socket_length: usize,
     /// CAWL_RUN.
     pub run: u64,
     /// The process's number in a parallel program.
@@ -40,8 +40,8 @@ pub struct Settings {
     program_length: usize,
     arguments: [u8; 2048],
     arguments_length: usize,
+    /// Ends with a NUL.
     library: [u8; 1024],
-    library_length: usize,
     text: [u8; 8192],
     text_length: usize,
     carried: [usize; CARRIED],
@@ -53,6 +53,8 @@ struct Shared(UnsafeCell<Settings>);
 unsafe impl Sync for Shared {}
 
 static READY: AtomicBool = AtomicBool::new(false);
+/// The library's own path is known, also where tracing was not asked for.
+static PLACED: AtomicBool = AtomicBool::new(false);
 static READS: AtomicBool = AtomicBool::new(false);
 
 /// True if reads of files are to be recorded.
@@ -82,6 +84,16 @@ pub fn settings() -> Option<&'static Settings> {
     Some(unsafe { &*SETTINGS.0.get() })
 }
 
+/// The path of the tracer; None before it was looked for, and if it is not known.
+pub fn library() -> Option<&'static CStr> {
+    if !PLACED.load(Acquire) {
+        return None;
+    }
+    // SAFETY: PLACED is set after the last write.
+    let settings = unsafe { &*SETTINGS.0.get() };
+    CStr::from_bytes_until_nul(&settings.library).ok().filter(|path| !path.is_empty())
+}
+
 /// Reads environment and arguments; false if they do not ask for tracing. Constructor only, once.
 ///
 /// # Safety
@@ -103,10 +115,11 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     for (index, argument) in unsafe { strings(argv) }.enumerate() {
         settings.argument(index, argument.to_bytes());
     }
-    if settings.socket_length == 0 {
+    settings.find_library();
+    PLACED.store(true, Release);
+    if settings.socket().is_empty() {
         return false;
     }
-    settings.find_library();
     READS.store(settings.reads, Release);
     READY.store(true, Release);
     true
@@ -169,7 +182,6 @@ impl Settings {
     const fn new() -> Settings {
         Settings {
             socket: [0; 108],
-            socket_length: 0,
             run: 0,
             rank: None,
             only_child_of: 0,
@@ -186,7 +198,6 @@ impl Settings {
             arguments: [0; 2048],
             arguments_length: 0,
             library: [0; 1024],
-            library_length: 0,
             text: [0; 8192],
             text_length: 0,
             carried: [0; CARRIED],
@@ -194,19 +205,12 @@ impl Settings {
         }
     }
 
-    /// Of a tracer that lies there.
-    #[cfg(test)]
-    pub fn of_library(path: &[u8]) -> Settings {
-        let mut settings = Settings::new();
-        settings.library_length = copy(path, &mut settings.library);
-        settings
-    }
-
     fn learn(&mut self, variable: &CStr) {
         let bytes = variable.to_bytes();
         if let Some(path) = bytes.strip_prefix(b"CAWL_SOCKET=") {
             if path.len() < self.socket.len() {
-                self.socket_length = copy(path, &mut self.socket);
+                self.socket = [0; 108];
+                copy(path, &mut self.socket);
             }
         } else if let Some(run) = bytes.strip_prefix(b"CAWL_RUN=") {
             self.run = sys::decimal(run).unwrap_or(0);
@@ -262,15 +266,15 @@ impl Settings {
 
     fn find_library(&mut self) {
         if let Some(name) = symbols::own_path().map(CStr::to_bytes)
-            && name.len() <= self.library.len()
+            && name.len() < self.library.len()
         {
-            self.library_length = copy(name, &mut self.library);
+            copy(name, &mut self.library);
         }
     }
 
     /// CAWL_SOCKET.
-    pub fn socket(&self) -> &[u8] {
-        &self.socket[..self.socket_length]
+    pub fn socket(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.socket).unwrap_or_default()
     }
 
     /// CAWL_TRY: what `run --try` was given, in words with commas between them, sizes in bytes.
@@ -286,11 +290,6 @@ impl Settings {
     /// Its arguments, separated by NUL.
     pub fn arguments(&self) -> &[u8] {
         &self.arguments[..self.arguments_length]
-    }
-
-    /// The path of the tracer; empty if it is not known.
-    pub fn library(&self) -> &[u8] {
-        &self.library[..self.library_length]
     }
 
     /// The carried variables, each with its NUL.

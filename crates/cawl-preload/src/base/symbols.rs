@@ -23,6 +23,10 @@ struct Link {
 struct Debug {
     version: c_int,
     libraries: *const Link,
+    brk: usize,
+    state: c_int,
+    /// Where the dynamic linker itself was loaded.
+    linker: usize,
 }
 
 /// `Elf64_Sym`
@@ -95,6 +99,21 @@ fn own() -> Option<&'static Link> {
 pub fn own_path() -> Option<&'static CStr> {
     // SAFETY: the dynamic linker's string.
     own().filter(|own| !own.path.is_null()).map(|own| unsafe { CStr::from_ptr(own.path) })
+}
+
+/// The path of the dynamic linker, as the program names it; null if it is not known. Constructor only.
+pub fn linker() -> *const c_char {
+    // SAFETY: as in `own`.
+    unsafe {
+        let mut library = _r_debug.libraries.as_ref();
+        while let Some(one) = library {
+            if one.address == _r_debug.linker {
+                return one.path;
+            }
+            library = one.next.as_ref();
+        }
+    }
+    core::ptr::null()
 }
 
 /// The hash of a name in DT_GNU_HASH.

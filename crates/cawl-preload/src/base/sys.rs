@@ -23,6 +23,34 @@ pub fn is_on_overlay(fd: c_int) -> bool {
     done == 0 && unsafe { found.assume_init_ref() }.f_type as u64 == OVERLAYFS_SUPER_MAGIC
 }
 
+/// True if the real user may use a file in these ways; of a file on a mount without execution nobody may
+/// execute it.
+pub fn may_access(path: &CStr, ways: c_int) -> bool {
+    // SAFETY: the kernel only reads the path.
+    unsafe {
+        call(libc::SYS_faccessat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, ways as usize]) == 0
+    }
+}
+
+/// True if the code of a file can be mapped, as a dynamic linker does it: not on a mount without execution.
+#[cold]
+#[inline(never)]
+pub fn maps_as_code(path: &CStr) -> bool {
+    let Some(fd) = open_to_read(libc::AT_FDCWD, path.as_ptr()) else { return false };
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing, and goes again.
+    let mapped = unsafe {
+        let at = call(libc::SYS_mmap, [0, 4096, protection as usize, flags as usize, fd as usize, 0]);
+        let mapped = !(-4095..0).contains(&at);
+        if mapped {
+            call(libc::SYS_munmap, [at as usize, 4096]);
+        }
+        mapped
+    };
+    close(fd);
+    mapped
+}
+
 /// The process id, asked of the kernel, so that a vfork child cannot be taken for its parent.
 pub fn getpid() -> u32 {
     // SAFETY: getpid takes no arguments.

@@ -5,10 +5,10 @@
 use crate::base::settings::strings;
 use crate::base::{clock, gate, guard, memory, real};
 use crate::hooks::emit::mapping;
-use crate::session;
+use crate::session::{self, environment};
 use core::ffi::{c_char, c_int, c_long};
-use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicPtr};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -72,6 +72,9 @@ pub fn around(effect: Effect, call: impl FnOnce() -> c_long) -> c_long {
 /// Where in the environment the value of CAWL_SOCKET was when it was found that it can be changed.
 static SOCKET: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
+/// The tracer can be taken out of LD_PRELOAD.
+static CLEARABLE: AtomicBool = AtomicBool::new(false);
+
 /// Does all that needs system calls, and closes the gate.
 #[cold]
 #[inline(never)]
@@ -83,6 +86,7 @@ fn prepare(effect: Effect) {
         session::before_silence(&inside);
         let socket = socket_in_environment().filter(|at| memory::is_writable(*at));
         SOCKET.store(socket.unwrap_or(core::ptr::null_mut()), Relaxed);
+        CLEARABLE.store(environment::is_clearable(), Relaxed);
     }
     gate::close();
     if matches!(effect, Effect::Filter(flags) if flags & ALL_THREADS != 0) {
@@ -104,6 +108,12 @@ fn settle(effect: Effect, succeeded: bool) {
             session::no_silence(&inside);
         }
         return;
+    }
+    if effect != Effect::NoPrivileges {
+        environment::withdraw();
+        if CLEARABLE.swap(false, Relaxed) {
+            environment::clear();
+        }
     }
     // In strict mode not even the counter can be read.
     session::silence(effect != Effect::Strict);

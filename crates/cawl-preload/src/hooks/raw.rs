@@ -85,6 +85,8 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_seccomp
         | libc::SYS_landlock_restrict_self
         | libc::SYS_readahead
+        | libc::SYS_execve
+        | libc::SYS_execveat
         | libc::SYS_exit_group => true,
         libc::SYS_prctl => true,
         libc::SYS_read | libc::SYS_pread64 | libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
@@ -151,6 +153,13 @@ unsafe extern "C-unwind" fn understood(
             libc::SYS_creat => return c_long::from(super::open::creat(a as *const c_char, b as mode_t)),
             libc::SYS_memfd_create => {
                 return c_long::from(super::open::memfd_create(a as *const c_char, b as c_uint));
+            }
+            libc::SYS_execve => {
+                return c_long::from(super::spawn::execve(a as *const _, b as *const _, c as *const _));
+            }
+            libc::SYS_execveat => {
+                let (path, argv, envp) = (b as *const _, c as *const _, d as *const _);
+                return c_long::from(super::spawn::execveat(fd, path, argv, envp, e as c_int));
             }
             libc::SYS_lseek => return super::fd::lseek(fd, b, c as c_int),
             libc::SYS_chdir => return c_long::from(super::names::chdir(a as *const c_char)),

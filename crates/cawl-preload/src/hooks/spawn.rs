@@ -1,19 +1,20 @@
-//! Starting programs. The tracer and its settings are carried into the new program's environment,
-//! whatever the caller made of it; other preloads and their order are kept.
+//! Starting programs. The tracer and its settings are carried into the new program's environment, whatever the
+//! caller made of it; other preloads and their order are kept. Where the new program cannot load the tracer,
+//! it is taken out of the environment, also by a process that is not traced itself.
 
 use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
-use crate::base::settings::{Settings, settings, strings};
+use crate::base::settings::{library, settings, strings};
 use crate::base::{clock, gate, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
 use crate::hooks::emit::{closed, doubts, happened, mapping, record};
-use crate::session::environment::{parts, take_room};
+use crate::session::environment::{self, Completed, names as names_tracer, parts, take_room};
 use crate::session::{self, target};
 use crate::state::creation::Creation;
 use crate::state::glibc_file::Stream;
 use crate::state::names::{self, Source};
 use crate::state::{birth, stream_table};
-use cawl_wire::{Ended, Event, FileId, FileKind, Op};
+use cawl_wire::{Ended, Event, FileId, FileKind, Obstacle, Op};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
@@ -42,6 +43,15 @@ struct Start {
     program: *const c_char,
     /// Where both may lie. To be given back.
     room: *mut Room,
+    /// Why the program will not be traced.
+    obstacle: Option<Obstacle>,
+}
+
+impl Start {
+    /// With the caller's environment as it is.
+    fn of(envp: Strings) -> Start {
+        Start { envp, program: core::ptr::null(), room: core::ptr::null_mut(), obstacle: None }
+    }
 }
 
 /// True if a start is to be followed. A filter may have come past every hook: that is looked for before anything
@@ -52,6 +62,7 @@ fn is_followed() -> bool {
     }
     if !gate::look_again() {
         session::silence(true);
+        environment::withdraw();
         return false;
     }
     session::wake();
@@ -65,75 +76,104 @@ fn is_followed() -> bool {
 /// `name` and `envp` must be as the function was given them.
 #[inline(never)]
 unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, replaces: bool) -> Start {
-    let null = core::ptr::null();
+    if !is_followed() {
+        // SAFETY: the caller's promise.
+        return unsafe { withdrawn(envp) };
+    }
     if let Some(_inside) = guard::enter()
         && session::is_ours()
     {
         session::prepare();
     }
+    if !session::active() {
+        // SAFETY: the caller's promise.
+        return unsafe { withdrawn(envp) };
+    }
+    let mut start = Start::of(envp);
     // SAFETY: the caller's promise; the room is this start's alone.
     unsafe {
         // What the kernel could not read, it is to refuse.
         let is_list = memory::is_list(envp);
-        let room = if is_list { take_room(strings(envp).count()) } else { None };
-        let Some(room) = room else {
+        match library().filter(|_| is_list).zip(is_list.then(|| take_room(strings(envp).count())).flatten()) {
+            Some((library, room)) => {
+                start.room = room;
+                start.program = match by {
+                    By::Path => name,
+                    By::Name => target::search(name, environ, &mut parts(room).0.found),
+                    By::Descriptor => core::ptr::null(),
+                };
+                hand_on(&mut start, directory, by, library, replaces);
+            }
             // The program is started as the caller wants it: traced, if its environment says so.
-            if is_list {
-                guard::count_unseen();
+            None => {
+                if is_list {
+                    guard::count_unseen();
+                }
+                start.program = if by == By::Path { name } else { core::ptr::null() };
             }
-            let program = if by == By::Path { name } else { null };
-            share_all();
-            if replaces {
-                replacing(directory, program);
-            }
-            return Start { envp, program, room: core::ptr::null_mut() };
-        };
-        let program = match by {
-            By::Path => name,
-            By::Name => target::search(name, environ, &mut parts(room).0.found),
-            By::Descriptor => null,
-        };
-        share_all();
-        if replaces {
-            replacing(directory, program);
         }
-        let Some(settings) = settings() else { return Start { envp, program, room } };
-        // With children off, only the traced process's own successor is traced too.
-        if settings.only_child_of != 0 && !(replaces && sys::getpid() == pid()) {
-            return Start { envp, program, room };
-        }
-        let envp = complete(settings, directory, program, by, envp, room);
-        Start { envp, program, room }
     }
+    share_all();
+    if replaces {
+        replacing(directory, start.program, start.obstacle);
+    }
+    start
 }
 
-/// The environment for a program, in a room that was taken for it.
+/// A start by a process that is not traced any more. No system call is made: it may be under a filter.
 ///
 /// # Safety
-/// As [`prepare`]; `program` is what it found.
+/// As [`prepare`].
 #[inline(never)]
-unsafe fn complete(
-    settings: &Settings,
-    directory: c_int,
-    program: *const c_char,
-    by: By,
-    envp: Strings,
-    room: *mut Room,
-) -> Strings {
+unsafe fn withdrawn(envp: Strings) -> Start {
+    let mut start = Start::of(envp);
+    // SAFETY: the caller's promise; the room is this start's alone.
+    unsafe {
+        if let Some(library) =
+            library().filter(|library| environment::is_withdrawn() && names_tracer(envp, library))
+            && let Some(room) = take_room(strings(envp).count())
+        {
+            start.room = room;
+            let (parts, list) = parts(room);
+            let mut completed = Completed { library, list, preload: &mut parts.preload };
+            start.envp = completed.without_tracer(envp);
+        }
+    }
+    start
+}
+
+/// Completes the environment for a program, in the start's room.
+///
+/// # Safety
+/// As [`prepare`], which has found the program.
+#[inline(never)]
+unsafe fn hand_on(start: &mut Start, directory: c_int, by: By, library: &CStr, replaces: bool) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (parts, list) = parts(room);
+        let (parts, list) = parts(start.room);
         let target = match by {
             By::Descriptor => target::of(directory, &mut parts.look),
-            _ => target::at(directory, program, &mut parts.look),
+            _ => target::at(directory, start.program, &mut parts.look),
         };
-        settings.complete(envp, &target, list, &mut parts.preload)
+        let mut completed = Completed { library, list, preload: &mut parts.preload };
+        start.obstacle = environment::obstacle(&target, library);
+        if start.obstacle.is_some() {
+            start.envp = completed.without_tracer(start.envp);
+        } else if let Some(settings) = settings() {
+            // With children off, only the traced process's own successor is traced too.
+            let goes_on = settings.only_child_of == 0 || replaces && sys::getpid() == pid();
+            start.envp = if goes_on {
+                completed.with_tracer(start.envp, settings, &target)
+            } else {
+                completed.without_tracer(start.envp)
+            };
+        }
     }
 }
 
 /// Before an exec: a vfork child leaves its parent's session alone, any other process ends its own.
-fn replacing(directory: c_int, path: *const c_char) {
-    let program = Program::behind(directory, path);
+fn replacing(directory: c_int, path: *const c_char, obstacle: Option<Obstacle>) {
+    let program = Program { obstacle, ..Program::behind(directory, path) };
     if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
@@ -155,6 +195,8 @@ fn replacing(directory: c_int, path: *const c_char) {
 struct Program {
     file: FileId,
     mode: libc::mode_t,
+    /// Why it will not be traced.
+    obstacle: Option<Obstacle>,
 }
 
 impl Program {
@@ -177,10 +219,11 @@ impl Program {
             session::prepare_name();
             names::tell(file, &stat, Source::Named(directory, path));
         }
-        Program { file, mode: stat.st_mode }
+        Program { file, mode: stat.st_mode, obstacle: None }
     }
 
     fn describe(&self, event: &mut Event) {
+        event.aux = self.obstacle.map_or(0, |obstacle| obstacle as u32);
         if self.file.ino != 0 {
             event.set_file(self.file);
             event.kind = FileKind::from_mode(self.mode);
@@ -189,8 +232,8 @@ impl Program {
 }
 
 #[inline(never)]
-fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
-    let program = Program::behind(libc::AT_FDCWD, path);
+fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int, obstacle: Option<Obstacle>) {
+    let program = Program { obstacle, ..Program::behind(libc::AT_FDCWD, path) };
     happened(Op::Spawn, start, child, |event| {
         program.describe(event);
         event.errno = failure as u16;
@@ -202,9 +245,6 @@ fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
 unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !is_followed() {
-            return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
-        }
         let by = if search { By::Name } else { By::Path };
         let Start { envp, room, .. } = prepare(libc::AT_FDCWD, path, by, envp, true);
         let returned = if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
@@ -227,17 +267,43 @@ unsafe fn spawn(
     // SAFETY: the caller's promise.
     unsafe {
         let real = if search { real::posix_spawnp } else { real::posix_spawn };
-        if !is_followed() {
-            return real(pid, path, actions, attributes, argv, envp);
-        }
         let by = if search { By::Name } else { By::Path };
-        let Start { envp, program, room } = prepare(libc::AT_FDCWD, path, by, envp, false);
+        let Start { envp, program, room, obstacle } = prepare(libc::AT_FDCWD, path, by, envp, false);
         let start = clock::now();
         let failure = real(pid, path, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, program, child, failure);
+        if session::active() {
+            spawned(start, program, child, failure, obstacle);
+        }
         room::give_back(room);
         failure
+    }
+}
+
+/// A shell that the C library starts with the process's own environment.
+struct Shell {
+    obstacle: Option<Obstacle>,
+}
+
+impl Shell {
+    #[inline(never)]
+    fn starting() -> Shell {
+        if !session::active() {
+            return Shell { obstacle: None };
+        }
+        share_all();
+        let obstacle = library().and_then(|library| {
+            // SAFETY: the C library's variable, which POSIX allows no other thread to change meanwhile.
+            unsafe { environment::before_shell(environ, library) }
+        });
+        Shell { obstacle }
+    }
+
+    #[inline(never)]
+    fn started(self, start: u64, succeeded: bool) {
+        // Its name matters only if it is not traced.
+        let path = if self.obstacle.is_some() { c"/bin/sh".as_ptr() } else { core::ptr::null() };
+        spawned(start, path, if succeeded { 0 } else { -1 }, 0, self.obstacle);
     }
 }
 
@@ -249,7 +315,7 @@ hooks! {
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
-        if argv.is_null() || envp.is_null() || !is_followed() {
+        if argv.is_null() || envp.is_null() {
             return real::fexecve(fd, argv, envp);
         }
         let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
@@ -261,9 +327,6 @@ hooks! {
     fn execveat(
         directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int,
     ) -> c_int {
-        if !is_followed() {
-            return real::execveat(directory, path, argv, envp, flags);
-        }
         let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);
         let by = if is_descriptor { By::Descriptor } else { By::Path };
         let Start { envp, room, .. } = prepare(directory, path, by, envp, true);
@@ -283,26 +346,23 @@ hooks! {
     ) -> c_int = spawn(pid, file, actions, attributes, argv, envp, true);
 
     word fn system(command: *const c_char) -> c_int {
-        if !session::active() {
-            return real::system(command);
-        }
-        share_all();
+        let shell = Shell::starting();
         let start = clock::now();
         let returned = real::system(command);
-        if !command.is_null() {
-            spawned(start, core::ptr::null(), if returned == -1 { -1 } else { 0 }, 0);
+        if session::active() && !command.is_null() {
+            shell.started(start, returned != -1);
         }
         returned
     }
 
     word fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-        if !session::active() {
-            return real::popen(command, mode);
-        }
-        share_all();
+        let shell = Shell::starting();
         let start = clock::now();
         let stream = real::popen(command, mode);
-        spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
+        if !session::active() {
+            return stream;
+        }
+        shell.started(start, !stream.is_null());
         if let Some(stream) = Stream::if_any(stream) {
             opened(start, stream, true, core::ptr::null(), (Creation::Never, 0));
         }

@@ -1,11 +1,13 @@
 //! Which process this is: a fork child has a session of its own, a vfork child none.
 
 use crate::base::hot::{HOT, OFF, WANTED, active, share_all};
+use crate::base::settings::settings;
 use crate::base::thread::thread;
-use crate::base::{gate, sys};
+use crate::base::{clock, gate, sys};
 use crate::session::open;
 use crate::state::descriptors;
-use crate::transport::{pending_messages, table};
+use crate::transport::{link, pending_messages, table};
+use cawl_wire::{Event, Kind, Obstacle, Op};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
@@ -70,6 +72,20 @@ pub fn end_silently() {
     gate::shut();
 }
 
+/// In a copy of the process whose root directory or mounts are without the daemon's socket, as in a sandbox:
+/// says so in the parent's session, before that is forgotten. A message is sent whole, or not at all.
+#[inline(never)]
+fn tell_if_unreachable(parent: u32) {
+    let Some(settings) = settings().filter(|settings| settings.only_child_of == 0) else { return };
+    if link::own_fd() < 0 || sys::may_access(settings.socket(), libc::W_OK) {
+        return;
+    }
+    let mut event = Event::new(Op::Spawn);
+    (event.pid, event.tid, event.aux) = (parent, parent, Obstacle::Unreachable as u32);
+    event.start = clock::now();
+    link::transmit(Kind::Events, &event.encode(), None);
+}
+
 /// In a copy of the process: forget the parent's session and start afresh at the next event.
 #[cold]
 pub fn forked() {
@@ -78,9 +94,11 @@ pub fn forked() {
     }
     gate::forget_others();
     let pid = sys::getpid();
-    if HOT.pid.swap(pid, AcqRel) == pid {
+    let parent = HOT.pid.swap(pid, AcqRel);
+    if parent == pid {
         return;
     }
+    tell_if_unreachable(parent);
     let thread = thread();
     thread.reset();
     table::forget(thread);

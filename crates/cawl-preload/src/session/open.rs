@@ -7,6 +7,7 @@ use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, pid};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
 use crate::base::{clock, counters, gate, guard, sys};
+use crate::session::environment;
 use crate::session::fork::end_silently;
 use crate::session::goodbye;
 use crate::transport::link::{self, Sent};
@@ -79,6 +80,12 @@ pub fn forget() {
     STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);
     if HOT.state.load(Relaxed) == OFF || !children_too {
+        if !children_too {
+            if environment::is_clearable() {
+                environment::clear();
+            }
+            environment::withdraw();
+        }
         return end_silently();
     }
     HOT.state.store(WANTED, Release);
@@ -126,11 +133,19 @@ fn open_alone() -> Sent {
     if HOT.state.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
         return if HOT.state.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
     }
-    match settings().map(|settings| link::connect(settings.socket())) {
+    match settings().map(|settings| link::connect(settings.socket().to_bytes())) {
         Some(Ok(())) => {}
         Some(Err(errno)) if errno == -(libc::EAGAIN as isize) => {
             HOT.state.store(WANTED, Release);
             return Sent::Later;
+        }
+        Some(Err(errno)) if errno != -(libc::ECONNREFUSED as isize) => {
+            // There is no socket here, as in another root directory.
+            if environment::is_clearable() {
+                environment::clear();
+            }
+            environment::withdraw();
+            return link::give_up();
         }
         _ => return link::give_up(),
     }

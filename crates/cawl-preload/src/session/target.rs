@@ -2,14 +2,17 @@
 //! what must come before it.
 //!
 //! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful
-//! of short reads, and whatever it does not understand is a program as usual.
+//! of short reads, and whatever it does not understand is a program as usual. The dynamic linker that this
+//! process itself was started with is not looked at, as long as the root directory is the same.
 //! **A program that this process has open is not opened**: closing that would release the process's record
 //! locks on it.
 
-use crate::base::settings::strings;
-use crate::base::{memory, sys};
+use crate::base::settings::{Text, strings};
+use crate::base::{memory, symbols, sys};
 use crate::session::held;
 use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// Scripts that name scripts: the kernel gives up after this many (exec_binprm, Linux 6.18).
 const LONGEST_CHAIN: usize = 5;
@@ -36,13 +39,17 @@ const PT_INTERP: u32 = 3;
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_SONAME: u64 = 14;
+
+/// The oldest C library that the tracer can be loaded beside is 2.17.
+const OLDEST: u64 = 17;
 
 /// What is to be started.
 pub enum Target<'a> {
     /// Nothing special, as far as is known.
     Usual,
-    /// Its dynamic linker is not that of this C library: musl's ends a program for which it cannot load a
-    /// library, a 32-bit one complains.
+    /// Its dynamic linker is not that of this C library, or of one that is too old: musl's ends a program for
+    /// which it cannot load a library, and so does glibc's where a version is missing; a 32-bit one complains.
     Foreign,
     /// Its first library is this runtime of a sanitizer, which insists on being the first.
     Sanitized(&'a [u8]),
@@ -69,7 +76,7 @@ impl Kind {
 /// True for the runtimes of sanitizers that stand in front of the C library, by gcc's and clang's names. The
 /// address sanitizer's ends a program in which it is not the first library.
 pub fn is_sanitizer(library: &[u8]) -> bool {
-    let name = library.rsplit(|byte| *byte == b'/').next().unwrap_or(library);
+    let name = last(library);
     [&b"libasan.so"[..], b"libtsan.so", b"libhwasan.so", b"liblsan.so", b"libclang_rt."]
         .iter()
         .any(|prefix| name.starts_with(prefix))
@@ -234,38 +241,52 @@ fn elf(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
     if first.get(4..6)? != [2, 1] || u16_at(first, 18)? != MACHINE {
         return Some(Kind::Foreign);
     }
-    let (headers, count) = (u64_at(first, 32)?, u64::from(u16_at(first, 56)?).min(HEADERS));
-    let mut dynamic = None;
-    let mut linker = None;
+    let Some((at, length)) = segment(fd, head, place, PT_INTERP) else {
+        // Static; or a dynamic linker that is started itself, which has a name.
+        let name = name(fd, head, place, DT_SONAME)?;
+        let fits = is_glibc(place.piece.get(..name)?) && is_new(fd, &mut place.piece);
+        return (!fits).then_some(Kind::Foreign);
+    };
+    let linker = part(fd, head, place, at, usize::try_from(length).ok()?)?;
+    let linker = CStr::from_bytes_until_nul(linker).ok()?;
+    if !is_own(linker) {
+        // Where there is none, nothing will start.
+        let named = is_glibc(last(linker.to_bytes()));
+        let fits = open(libc::AT_FDCWD, linker.as_ptr(), &mut [0; 64]).map_or(named, |linker| {
+            let fits = is_glibc_inside(linker, place) && is_new(linker, &mut place.piece);
+            sys::close(linker);
+            fits
+        });
+        if !fits {
+            return Some(Kind::Foreign);
+        }
+        sys::read_at(fd, 0, &mut place.head);
+    }
+    let length = name(fd, head, place, DT_NEEDED)?;
+    is_sanitizer(place.piece.get(..length)?).then_some(Kind::Sanitized(length))
+}
+
+/// Place in the file and length of the first segment of a type.
+fn segment(fd: c_int, head: usize, place: &mut Look, wanted: u32) -> Option<(u64, u64)> {
+    let (headers, count) = headers(place)?;
     for index in 0..count {
         let (kind, at, _, length) = header(fd, head, place, headers.checked_add(index * 56)?)?;
-        match kind {
-            PT_INTERP => linker = Some((at, length)),
-            PT_DYNAMIC => dynamic = Some((at, length)),
-            _ => {}
-        }
-    }
-    let (at, length) = linker?;
-    let linker = part(fd, head, place, at, usize::try_from(length).ok()?)?.split(|byte| *byte == 0).next()?;
-    if !linker.rsplit(|byte| *byte == b'/').next()?.starts_with(b"ld-linux") {
-        return Some(Kind::Foreign);
-    }
-    let (library, names) = libraries(fd, dynamic?, place)?;
-    // The address of the names, as a place in the file.
-    for index in 0..count {
-        let (kind, at, address, length) = header(fd, head, place, headers.checked_add(index * 56)?)?;
-        if kind == PT_LOAD && (address..address.saturating_add(length)).contains(&names) {
-            let name = &mut place.piece[..NAME];
-            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(library)?, name);
-            let length = name[..read].iter().position(|byte| *byte == 0)?;
-            return is_sanitizer(&name[..length]).then_some(Kind::Sanitized(length));
+        if kind == wanted {
+            return Some((at, length));
         }
     }
     None
 }
 
-/// Of a dynamic section: where among the names that of the first library is, and the address of the names.
-fn libraries(fd: c_int, (at, length): (u64, u64), place: &mut Look) -> Option<(u64, u64)> {
+/// Where the program headers are, and how many are looked at.
+fn headers(place: &Look) -> Option<(u64, u64)> {
+    Some((u64_at(&place.head, 32)?, u64::from(u16_at(&place.head, 56)?).min(HEADERS)))
+}
+
+/// Puts the first name of this kind in a file's dynamic section into [`Look::piece`]; its length.
+#[inline(never)]
+fn name(fd: c_int, head: usize, place: &mut Look, tag: u64) -> Option<usize> {
+    let (at, length) = segment(fd, head, place, PT_DYNAMIC)?;
     let (mut first, mut names) = (None, None);
     let section = place.piece.get_mut(..usize::try_from(length).ok()?.min(PIECE))?;
     let read = sys::read_at(fd, at, section);
@@ -273,12 +294,79 @@ fn libraries(fd: c_int, (at, length): (u64, u64), place: &mut Look) -> Option<(u
         let value = u64_at(entry, 8)?;
         match u64_at(entry, 0)? {
             DT_NULL => break,
-            DT_NEEDED if first.is_none() => first = Some(value),
+            one if one == tag && first.is_none() => first = Some(value),
             DT_STRTAB => names = Some(value),
             _ => {}
         }
     }
-    Some((first?, names?))
+    let (first, names) = (first?, names?);
+    // The address of the names, as a place in the file.
+    let (headers, count) = headers(place)?;
+    for index in 0..count {
+        let (kind, at, address, length) = header(fd, head, place, headers.checked_add(index * 56)?)?;
+        if kind == PT_LOAD && (address..address.saturating_add(length)).contains(&names) {
+            let name = &mut place.piece[..NAME];
+            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(first)?, name);
+            return name[..read].iter().position(|byte| *byte == 0);
+        }
+    }
+    None
+}
+
+/// True for the names of glibc's dynamic linkers.
+fn is_glibc(name: &[u8]) -> bool {
+    name.starts_with(b"ld-linux") || name.starts_with(b"ld-2.")
+}
+
+/// The same of what a file calls itself.
+fn is_glibc_inside(fd: c_int, place: &mut Look) -> bool {
+    let length = sys::read_at(fd, 0, &mut place.head);
+    name(fd, length, place, DT_SONAME).and_then(|name| place.piece.get(..name)).is_some_and(is_glibc)
+}
+
+/// The last component of a path.
+fn last(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// False for a dynamic linker whose file has the name of a version that is too old, as they had before 2.34.
+#[inline(never)]
+fn is_new(fd: c_int, place: &mut [u8; PIECE]) -> bool {
+    let mut link = [0; 24];
+    let mut text = Text::new(&mut link);
+    let path = text.add(b"/proc/self/fd/").and_then(|()| text.add_number(u16::try_from(fd).ok()?));
+    let length = path.map_or(0, |()| sys::readlink(&link, place));
+    version(last(&place[..length])).is_none_or(|version| version >= OLDEST)
+}
+
+/// The version in the name of a dynamic linker: of `ld-2.31.so` 31.
+fn version(name: &[u8]) -> Option<u64> {
+    sys::decimal(name.strip_prefix(b"ld-2.")?.strip_suffix(b".so")?)
+}
+
+/// Device, inode number and mount of the root directory at the start.
+static ROOT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// The path of the dynamic linker that loaded this process's libraries, the tracer among them; or null.
+static LINKER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Remembers what the process was started with. Constructor only.
+pub fn begin() {
+    ROOT.iter().zip(root()).for_each(|(figure, value)| figure.store(value, Relaxed));
+    LINKER.store(symbols::linker().cast_mut(), Relaxed);
+}
+
+fn root() -> [u64; 3] {
+    let root = sys::stat_path(libc::AT_FDCWD, c"/".as_ptr(), true).unwrap_or_default();
+    [root.st_dev, root.st_ino, u64::from(root.mount)]
+}
+
+/// True for the path of this process's own dynamic linker, which leads where it did.
+fn is_own(linker: &CStr) -> bool {
+    let own = LINKER.load(Relaxed);
+    // SAFETY: the dynamic linker's string, which stays.
+    !own.is_null()
+        && unsafe { CStr::from_ptr(own) } == linker
+        && ROOT.each_ref().map(|figure| figure.load(Relaxed)) == root()
 }
 
 #[cfg(test)]
@@ -329,6 +417,35 @@ mod tests {
         assert!(matches!(look_at(&script), Target::Foreign));
         bytes[4] = 1;
         assert!(matches!(look_at(&file(&dir, "narrow", &bytes)), Target::Foreign));
+    }
+
+    /// Dynamic linkers elsewhere, as of Nix, others', older ones, and those that are started themselves.
+    #[test]
+    fn a_dynamic_linker_is_known_by_what_it_calls_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let exe = std::env::current_exe().unwrap();
+        let bytes = std::fs::read(&exe).unwrap();
+        let at = bytes.windows(9).position(|text| text == b"/ld-linux").unwrap();
+        let begin = bytes[..at].iter().rposition(|byte| *byte == 0 || *byte == b'\n').unwrap() + 1;
+        let length = bytes[begin..].iter().position(|byte| *byte == 0).unwrap();
+        let own = Path::new(std::ffi::OsStr::from_bytes(&bytes[begin..begin + length]));
+        assert!(matches!(look_at(own), Target::Usual), "{}", own.display());
+        let old = dir.path().join("ld-2.12.so");
+        std::fs::copy(own, &old).unwrap();
+        assert!(matches!(look_at(&old), Target::Foreign));
+        // Paths as long as that of the own one.
+        let folder = tempfile::Builder::new().prefix("l").rand_bytes(3).tempdir_in("/tmp").unwrap();
+        let width = length - folder.path().as_os_str().len() - 1;
+        let with = |name: &str, content: &Path| {
+            let path = folder.path().join(format!("{name:x<width$}"));
+            std::os::unix::fs::symlink(content, &path).unwrap();
+            let mut bytes = bytes.clone();
+            bytes[begin..begin + length].copy_from_slice(path.as_os_str().as_bytes());
+            look_at(&file(&dir, "program", &bytes))
+        };
+        assert!(matches!(with("a", own), Target::Usual));
+        assert!(matches!(with("ld-linux", &exe), Target::Foreign));
+        assert!(matches!(with("b", &old), Target::Foreign));
     }
 
     #[test]

@@ -361,7 +361,7 @@ fn refuse(theirs: u16) {
         .add(b"cawl: not tracing ")
         .and_then(|()| line.add(settings.program()))
         .and_then(|()| line.add(b": the daemon at "))
-        .and_then(|()| line.add(settings.socket()))
+        .and_then(|()| line.add(settings.socket().to_bytes()))
         .and_then(|()| line.add(b" speaks protocol version "))
         .and_then(|()| line.add_number(theirs))
         .and_then(|()| line.add(b", this tracer version "))
