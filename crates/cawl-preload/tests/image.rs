@@ -14,18 +14,20 @@ fn preload(libraries: &[&Path]) -> String {
 
 #[test]
 fn functions_of_the_programs_own_keep_their_meaning() {
-    let flags = ["-fno-builtin", "-w", "-DLIBRARY", "-shared", "-fPIC"];
-    let names = app_with("own_names", &flags);
-    let names = names.to_str().expect("a readable path");
-    let rpath = format!("-Wl,-rpath,{names}");
-    let program = app_with("own_names", &["-fno-builtin", "-w", "-Wl,--no-as-needed", names, &rpath]);
-    let sessions = compare(&program, &[], |_| {});
-    assert_eq!(sessions.len(), 1);
-    let session = &sessions[0];
-    for op in [Op::Sync, Op::Splice, Op::Lock, Op::Truncate, Op::Dup, Op::Rename, Op::Unlink, Op::Spawn] {
-        assert_eq!(session.count(op), 0, "{op:?}");
+    // Both kinds of tables in which the dynamic linker finds names.
+    for table in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {
+        let names = app_with("own_names", &["-fno-builtin", "-w", "-DLIBRARY", "-shared", "-fPIC", table]);
+        let names = names.to_str().expect("a readable path");
+        let rpath = format!("-Wl,-rpath,{names}");
+        let program = app_with("own_names", &["-fno-builtin", "-w", "-Wl,--no-as-needed", names, &rpath]);
+        let sessions = compare(&program, &[], |_| {});
+        assert_eq!(sessions.len(), 1);
+        let session = &sessions[0];
+        for op in [Op::Sync, Op::Splice, Op::Lock, Op::Truncate, Op::Dup, Op::Rename, Op::Unlink, Op::Spawn] {
+            assert_eq!(session.count(op), 0, "{op:?}");
+        }
+        assert_eq!(session.about("/out").iter().filter(|event| event.op == Op::StreamWrite).count(), 1);
     }
-    assert_eq!(session.about("/out").iter().filter(|event| event.op == Op::StreamWrite).count(), 1);
 }
 
 #[test]

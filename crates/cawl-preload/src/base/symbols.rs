@@ -249,13 +249,20 @@ pub unsafe extern "C" fn find_for_c(name: *const c_char) -> *mut c_void {
 pub fn hook_of(found: *mut c_void, name: &CStr) -> *mut c_void {
     let hash = hash(name);
     let hook = own().and_then(open_plain).and_then(|own| own.find(name, hash));
-    // What comes before the C library was there when the program began, and is not closed either.
-    let is_next = || {
-        let last = |library: &Library| library.is_of_the_c_library() && library.find(name, hash).is_some();
-        let next = behind().find(|library| last(library) || library.find(name, hash).is_some());
-        next.is_some_and(|next| last(&next) && next.find(name, hash) == Some(found))
-    };
-    hook.filter(|_| is_next()).unwrap_or(found)
+    // None of those up to the C library is closed: they were there when the program began.
+    let mut first = None;
+    let mut is_own = false;
+    for library in behind() {
+        let (own, is_last) = (library.is_of_the_c_library(), library.is_the_c_library());
+        if let Some(there) = library.find(name, hash) {
+            first = first.or(Some(own));
+            is_own |= own && there == found;
+        }
+        if is_last {
+            break;
+        }
+    }
+    hook.filter(|_| is_own && first == Some(true)).unwrap_or(found)
 }
 
 /// True if the first library that tells the time is neither the kernel's nor the C library.
