@@ -210,11 +210,9 @@ fn unmap_highest() {
         if free.fetch_update(Acquire, Relaxed, take).is_err() {
             return;
         }
-        let at = place.load(Acquire);
-        // SAFETY: a mapping of ours, all of whose chunks this thread has.
-        if !at.is_null()
-            && unsafe { sys::call(libc::SYS_munmap, [at as usize, GROUP as usize * CHUNK_LEN]) } == 0
-        {
+        let at = place.load(Acquire) as usize;
+        // SAFETY: a mapping of ours, all of whose chunks this thread has; nothing where it was unmapped meanwhile.
+        if unsafe { sys::call(libc::SYS_munmap, [at, GROUP as usize * CHUNK_LEN]) } == 0 {
             place.store(core::ptr::null_mut(), Release);
         }
         free.fetch_or(all, Release);
