@@ -1,5 +1,5 @@
-/* Limits on addresses and memory, set after the start, in the way that the first argument names. The count is the
- * second: of calls before. */
+/* Limits on addresses and memory, set after the start, in the way that the first argument names. The count is
+ * the second: of calls before. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 //! How long the process waits for a daemon that takes nothing, where the user wants no event lost.
 //!
-//! The law of this module: **all waits together end.** A standstill of more than a moment counts once, however
-//! many threads wait in it; after [`PATIENCE`] of that nothing waits any more, and what finds no room is dropped
-//! and counted as without `--lossless`.
+//! The law of this module: **all waits together end.** A standstill of more than a moment counts once,
+//! however many threads wait in it; after [`PATIENCE`] of that nothing waits any more, and what finds no
+//! room is dropped and counted as without `--lossless`.
 
 use crate::base::settings;
 use crate::base::sys;

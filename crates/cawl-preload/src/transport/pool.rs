@@ -1,10 +1,11 @@
 //! The chunks of all rings of the process: any thread takes one when it needs it.
 //!
-//! The law of this module: **who takes a chunk has it alone**, so that nobody maps, uses or empties it beside;
-//! no thread waits for another. Addresses and memory are taken as they are needed, at most [`CHUNKS`] in all,
-//! and given back: they count against the limits of the program (RLIMIT_AS, RLIMIT_MEMLOCK, its control group).
-//! No descriptor is kept: an empty mremap of a page that stays makes another mapping of the same file, which,
-//! unlike a new one, is not locked where the program locks what comes (mlockall).
+//! The law of this module: **who takes a chunk has it alone**, so that nobody maps, uses or empties it
+//! beside; no thread waits for another. Addresses and memory are taken as they are needed, at most
+//! [`CHUNKS`] in all, and given back: they count against the limits of the program (RLIMIT_AS,
+//! RLIMIT_MEMLOCK, its control group). No descriptor is kept: an empty mremap of a page that stays makes
+//! another mapping of the same file, which, unlike a new one, is not locked where the program locks what
+//! comes (mlockall).
 
 use crate::base::sys;
 use cawl_wire::ring::{CHUNK_LEN, RingHeader};
@@ -145,8 +146,8 @@ fn map(group: u32) -> Option<*mut u8> {
     }
     // The last page of the first group, and what lies between it and this one in the file.
     let (last, between) = (first + length - PAGE, PAGE + (group as usize - 1) * length);
-    // SAFETY: a page that stays mapped; a new mapping at an address of the kernel's choice, of which the front
-    // is not needed.
+    // SAFETY: a page that stays mapped; a new mapping at an address of the kernel's choice, of which the
+    // front is not needed.
     unsafe {
         // What the program has locked (mlockall), its copies would be, too.
         sys::call(libc::SYS_munlock, [last, PAGE]);
@@ -210,11 +211,10 @@ fn unmap_highest() {
         if free.fetch_update(Acquire, Relaxed, take).is_err() {
             return;
         }
-        let at = place.load(Acquire);
-        // SAFETY: a mapping of ours, all of whose chunks this thread has.
-        if !at.is_null()
-            && unsafe { sys::call(libc::SYS_munmap, [at as usize, GROUP as usize * CHUNK_LEN]) } == 0
-        {
+        let at = place.load(Acquire) as usize;
+        // SAFETY: a mapping of ours, all of whose chunks this thread has; nothing where it was unmapped
+        // meanwhile.
+        if unsafe { sys::call(libc::SYS_munmap, [at, GROUP as usize * CHUNK_LEN]) } == 0 {
             place.store(core::ptr::null_mut(), Release);
         }
         free.fetch_or(all, Release);

@@ -1,8 +1,8 @@
 //! Shared memory with the daemon: a ring for each thread, laid out and run by `cawl_wire::ring`.
 //!
-//! The law of this module: a thread writes only into its own slot, and only into a chunk that it has (`pool`).
-//! The memory belongs to one process: a copy of the process has none of the mappings. No descriptor of it stays
-//! open, so nothing the program closes can hurt it.
+//! The law of this module: a thread writes only into its own slot, and only into a chunk that it has
+//! (`pool`). The memory belongs to one process: a copy of the process has none of the mappings. No
+//! descriptor of it stays open, so nothing the program closes can hurt it.
 
 use crate::base::sys;
 use crate::transport::pool;
@@ -146,8 +146,8 @@ fn word<T>(at: u64) -> Option<&'static T> {
     if base.is_null() {
         return None;
     }
-    // SAFETY: callers ask for atomic words in front of the chunks, which are aligned and stay mapped as long as
-    // this process uses them.
+    // SAFETY: callers ask for atomic words in front of the chunks, which are aligned and stay mapped as long
+    // as this process uses them.
     Some(unsafe { &*base.add(at as usize).cast::<T>() })
 }
 

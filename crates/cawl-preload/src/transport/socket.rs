@@ -13,9 +13,9 @@ use cawl_wire::{EVENT_LEN, Kind, MAX_PAYLOAD};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// Bytes of all buffers, of which each takes a quarter of what is left, but not less than the least: few, for they
-/// count against the program's limits, and nobody says how many it can spare. They are touched only as far as the
-/// daemon lags behind, and given back when it has caught up.
+/// Bytes of all buffers, of which each takes a quarter of what is left, but not less than the least: few,
+/// for they count against the program's limits, and nobody says how many it can spare. They are touched only
+/// as far as the daemon lags behind, and given back when it has caught up.
 const ALL: usize = 8 << 20;
 const LEAST: usize = 8 << 10;
 /// Events whose memory is kept once touched: 1 MiB.
