@@ -9,15 +9,11 @@ impl HostProfile {
     /// The measured constants of memory, device and calls: their names in the file, and their values.
     pub fn constants(&self) -> Vec<(String, f64)> {
         let whole: Table = self.to_toml().parse().unwrap_or_default();
-        let sections = ["memory", "device", "calls"].into_iter();
-        let tables = sections.filter_map(|name| Some((name, whole.get(name)?.as_table()?)));
-        let of = |(section, table): (&str, &Table)| -> Vec<(String, f64)> {
-            let measured = |(key, value): (&String, &Value)| {
-                Some((format!("{section}.{key}"), value.as_table()?.get("value")?.as_float()?))
-            };
-            table.iter().filter_map(measured).collect()
-        };
-        tables.flat_map(of).collect()
+        let mut found = Vec::new();
+        for section in ["memory", "device", "calls"] {
+            measured(section, whole.get(section), &mut found);
+        }
+        found
     }
 
     /// The profile with another value in the place of one, by its name in the file (`device.writeback`).
@@ -45,6 +41,17 @@ impl HostProfile {
     }
 }
 
+/// Adds the measured constants of a table, and of the tables in it.
+fn measured(name: &str, table: Option<&Value>, found: &mut Vec<(String, f64)>) {
+    for (key, field) in table.and_then(Value::as_table).into_iter().flatten() {
+        let name = format!("{name}.{key}");
+        match field.get("value").and_then(Value::as_float) {
+            Some(value) => found.push((name, value)),
+            None => measured(&name, Some(field), found),
+        }
+    }
+}
+
 /// A plain number, or one with a unit: bytes, bytes per second, or ns.
 fn number(text: &str) -> Result<f64, String> {
     if let Ok(number) = text.parse::<f64>()
@@ -69,6 +76,7 @@ fn unknown(name: &str, whole: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::{Measured, QueueConstants};
     use crate::units::{Nanos, Rate};
 
     #[test]
@@ -83,6 +91,24 @@ mod tests {
         assert_eq!(with("device.fsync", "5ms").device.fsync.value, Nanos::millis(5.0));
         assert_eq!(with("kernel.limits.hard", "8G").kernel.limits.hard.0, 8 << 30);
         assert_eq!(with("kernel.expire", "10s").kernel.expire, Nanos::seconds(10.0));
+    }
+
+    /// Each can be set by the name that it is listed with.
+    #[test]
+    fn constants_of_tables_in_tables_are_listed() {
+        let mut profile = HostProfile::uncalibrated();
+        profile.device.shared_queue = Some(QueueConstants {
+            reads_wait: Measured::assumed(0.5),
+            reads_wait_for_reads: None,
+            wbt_latency: Nanos::millis(2.0),
+            requests: 64,
+            write_cache: true,
+        });
+        let constants = profile.constants();
+        assert!(constants.contains(&("device.shared_queue.reads_wait".to_owned(), 0.5)), "{constants:?}");
+        for (name, value) in constants {
+            assert!(profile.with(&name, &value.to_string()).is_ok(), "{name}");
+        }
     }
 
     #[test]
