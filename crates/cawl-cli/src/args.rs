@@ -186,7 +186,7 @@ pub struct TraceExportArgs {
     /// Format of the output
     #[arg(long, value_enum)]
     pub to: ExportFormat,
-    /// The file to write; one that exists is replaced when the export is complete
+    /// The file to write; an export that exists is replaced when the new one is complete
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
