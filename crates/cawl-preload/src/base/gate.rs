@@ -12,6 +12,7 @@
 //! A filter may come to all threads at once (SECCOMP_FILTER_FLAG_TSYNC). Who installs one then waits, for a
 //! bounded time, until no thread is between the gate and the kernel ([`wait_for_others`]).
 
+use crate::base::hot::threads;
 use crate::base::thread::thread;
 use core::ffi::c_long;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -52,11 +53,16 @@ static HARMLESS: AtomicU32 = AtomicU32::new(0);
 /// The arguments must be what the system call `number` asks for.
 #[inline(always)]
 pub unsafe fn call<const N: usize>(number: c_long, args: [usize; N]) -> isize {
-    let counter = counter();
-    counter.fetch_add(1, SeqCst);
+    // One of them may install a filter for this thread, too.
+    let others = threads();
+    if others {
+        counter().fetch_add(1, SeqCst);
+    }
     // SAFETY: the caller's promise.
     let result = if STATE.load(SeqCst) == 0 { unsafe { kernel(number, all(args)) } } else { REFUSED };
-    counter.fetch_sub(1, SeqCst);
+    if others {
+        counter().fetch_sub(1, SeqCst);
+    }
     result
 }
 

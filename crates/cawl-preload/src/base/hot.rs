@@ -57,6 +57,14 @@ pub fn pid() -> u32 {
     HOT.pid.load(Relaxed)
 }
 
+/// True if there may be other threads.
+#[inline(always)]
+pub fn threads() -> bool {
+    let place = HOT.single_threaded.load(Relaxed);
+    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
+    place.is_null() || unsafe { place.read_volatile() } == 0
+}
+
 /// Open-file descriptions may be shared with another process from now on: offsets must be asked for.
 pub fn share_all() {
     HOT.epoch.fetch_add(1, Relaxed);

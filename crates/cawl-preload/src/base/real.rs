@@ -9,6 +9,7 @@
 
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
+pub use crate::base::hot::threads;
 use crate::base::symbols::{self, Behind};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -105,14 +106,6 @@ pub extern "C" fn address_of_error_at_line() -> *mut c_void {
 #[inline(always)]
 pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
-}
-
-/// True if there may be other threads.
-#[inline(always)]
-pub fn threads() -> bool {
-    let place = HOT.single_threaded.load(Relaxed);
-    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
-    place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
 /// Of libaio, which few programs have, or of a later C library: to find nothing costs dlsym as much as to
