@@ -8,6 +8,7 @@
 //! | `languages` | Python, sqlite, Perl, node, Java, C++, threads, forks |
 //! | `servers` | PostgreSQL, Redis, with their descriptors and environment |
 //! | `rough` | programs that treat descriptors, limits, processes, signals and memory roughly |
+//! | `sandboxes` | programs under filters of system calls, by those who install them |
 //!
 //! Elsewhere: sanitizers in `sanitizers`; musl, Go, static and setuid programs, which are named as untraced,
 //! in `doctor`; what a program finds at its start in `inherited`; ends with pending output, exec with an
@@ -134,6 +135,7 @@ macro_rules! programs {
 
 mod languages;
 mod rough;
+mod sandboxes;
 mod servers;
 mod tools;
 

@@ -1,7 +1,8 @@
 /* Confines itself by a filter of system calls, or asks whether it could, and goes on. Whatever the filter does not
  * allow kills, so that no call may be made that this program does not make itself.
  *
- * confined HOW WHAT; "child" before WHAT has it done by a fork child. */
+ * confined HOW WHAT; "child" before WHAT has it done by a fork child; as HOW, "print" only prints the filter under
+ * which programs can be started. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -20,6 +21,7 @@
 extern char **environ;
 static const char *how;
 static volatile int go_on = 1;
+static int begun;
 
 static void check(int good, int status) {
     if (!good)
@@ -32,11 +34,11 @@ static const int allowed[] = {
     SYS_mprotect, SYS_brk,   SYS_exit,     SYS_exit_group,     SYS_futex,  SYS_clone,  SYS_clone3,
     SYS_wait4,   SYS_rseq,   SYS_madvise,  SYS_set_robust_list, SYS_rt_sigprocmask,    SYS_rt_sigreturn,
 };
-/* What no other program needs to start and to copy a file to its output. */
+/* What no shell needs to start and to copy files. */
 static const int denied[] = {
     SYS_statx, SYS_name_to_handle_at, SYS_memfd_create, SYS_process_vm_readv, SYS_process_vm_writev, 451, SYS_socket,
-    SYS_connect, SYS_sendmsg, SYS_recvfrom, SYS_getsockopt, SYS_setsockopt, SYS_getppid, SYS_sigaltstack, SYS_fstatfs,
-    SYS_ppoll, SYS_getrusage, SYS_mincore, SYS_readlinkat, SYS_getcwd, SYS_getdents64, SYS_nanosleep, SYS_sched_yield,
+    SYS_connect, SYS_sendmsg, SYS_recvfrom, SYS_getsockopt, SYS_setsockopt, SYS_sigaltstack, SYS_fstatfs,
+    SYS_ppoll, SYS_getrusage, SYS_mincore, SYS_getdents64, SYS_nanosleep, SYS_sched_yield,
 };
 
 static void confine(int starts) {
@@ -52,6 +54,10 @@ static void confine(int starts) {
     }
     code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, others);
     struct sock_fprog program = {at, code};
+    if (!strcmp(how, "print")) {
+        check(write(1, code, at * sizeof *code) == (ssize_t)(at * sizeof *code), 90);
+        exit(0);
+    }
     if (!strcmp(how, "strict")) {
         check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0, 90);
         return;
@@ -85,10 +91,12 @@ static void confine(int starts) {
 static void *writes(void *number) {
     char name[] = "thread.";
     name[6] = (char)('0' + (long)number);
-    while (go_on) {
+    for (int times = 0; go_on; times++) {
         int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
         check(fd >= 0 && write(fd, "abc\n", 4) == 4, 94);
         close(fd);
+        if (times == 0)
+            __atomic_fetch_add(&begun, 1, __ATOMIC_RELAXED);
     }
     return NULL;
 }
@@ -161,7 +169,8 @@ static void act(const char *what) {
         pthread_t threads[3];
         for (long number = 0; number < 3; number++)
             pthread_create(&threads[number], NULL, writes, (void *)number);
-        usleep(20000);
+        while (__atomic_load_n(&begun, __ATOMIC_RELAXED) < 3)
+            usleep(1000);
         confine(0);
         for (int times = 0; times < 20000; times++)
             check(write(known, text, 6) == 6, 88);
@@ -177,6 +186,8 @@ int main(int count, char **arguments) {
     if (count < 3)
         return 2;
     how = arguments[1];
+    if (!strcmp(how, "print"))
+        confine(1);
     int of_child = !strcmp(arguments[2], "child") && count > 3;
     if (!of_child)
         act(arguments[2]);

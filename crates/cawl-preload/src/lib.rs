@@ -8,15 +8,17 @@
 //!    program's own arguments, and its result and `errno` are what the program sees. What must be looked
 //!    at before the call (what a name leads to, what a stream holds) is only looked at. The exception is
 //!    `tries`, which is asked for (`run --try`) and never entered without.
-//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. Two
+//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. Three
 //!    waits are bounded: the end of a process image takes at most 100 ms until the last messages are sent
-//!    (`session::end`), and with `--lossless` a hook waits for room, at most 10 s.
+//!    (`session::end`), with `--lossless` a hook waits for room, at most 10 s, and a filter of system calls
+//!    for all threads waits some 50 ms for those that are in the kernel (`base::gate`).
 //!    Exclusion is tried and given up at once; then the call passes unrecorded. A thread that is jumped or
 //!    killed out of a hook leaves nothing that others wait for.
 //! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
 //!    recorded as unseen, and both are told.
 //! 4. The program's own calls go to the C library's symbol, because that may be a cancellation point.
-//!    The tracer's own go to the kernel, past every symbol (see `base::sys`).
+//!    The tracer's own go to the kernel, past every symbol (see `base::sys`), and none is made under a filter
+//!    of system calls (see `base::gate`).
 //! 5. No frame between a hook and the real function has a destructor to run, so that a cancelled thread
 //!    or a longjmp can pass. The re-entry guard is held only while the tracer works, not across the call.
 //! 6. The memory of a vfork child is its parent's: on cold paths the process id is compared, and a

@@ -207,35 +207,39 @@ impl Settings {
 
     fn learn(&mut self, variable: &CStr) {
         let bytes = variable.to_bytes();
-        if let Some(path) = bytes.strip_prefix(b"CAWL_SOCKET=") {
+        if let Some(ours) = bytes.strip_prefix(b"CAWL_") {
+            self.learn_own(ours);
+            self.carry(variable.to_bytes_with_nul());
+        } else if let Some(rank) = Rank::of_variable(bytes)
+            && self.rank.is_none_or(|known| rank.variable < known.variable)
+        {
+            self.rank = Some(rank);
+        }
+    }
+
+    /// A variable of the tracer's own, by what follows `CAWL_`.
+    fn learn_own(&mut self, bytes: &[u8]) {
+        if let Some(path) = bytes.strip_prefix(b"SOCKET=") {
             if path.len() < self.socket.len() {
                 self.socket = [0; 108];
                 copy(path, &mut self.socket);
             }
-        } else if let Some(run) = bytes.strip_prefix(b"CAWL_RUN=") {
+        } else if let Some(run) = bytes.strip_prefix(b"RUN=") {
             self.run = sys::decimal(run).unwrap_or(0);
-        } else if let Some(reads) = bytes.strip_prefix(b"CAWL_READS=") {
+        } else if let Some(reads) = bytes.strip_prefix(b"READS=") {
             (self.reads, self.all_reads) = (reads != b"0", reads == b"all");
-        } else if let Some(tries) = bytes.strip_prefix(b"CAWL_TRY=") {
+        } else if let Some(tries) = bytes.strip_prefix(b"TRY=") {
             self.tries_length = copy(tries, &mut self.tries);
-        } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {
+        } else if let Some(parent) = bytes.strip_prefix(b"ONLY_CHILD_OF=") {
             self.only_child_of = sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-        } else if let Some(transport) = bytes.strip_prefix(b"CAWL_TRANSPORT=") {
+        } else if let Some(transport) = bytes.strip_prefix(b"TRANSPORT=") {
             self.share = transport != b"socket";
-        } else if let Some(lossless) = bytes.strip_prefix(b"CAWL_LOSSLESS=") {
+        } else if let Some(lossless) = bytes.strip_prefix(b"LOSSLESS=") {
             self.lossless = lossless == b"1";
-        } else if let Some(clock) = bytes.strip_prefix(b"CAWL_CLOCK=") {
+        } else if let Some(clock) = bytes.strip_prefix(b"CLOCK=") {
             (self.ticks, self.tsc) = (clock != b"ns", clock == b"tsc");
-        } else if let Some(filters) = bytes.strip_prefix(b"CAWL_FILTERS=") {
+        } else if let Some(filters) = bytes.strip_prefix(b"FILTERS=") {
             gate::expect(sys::decimal(filters).and_then(|number| u32::try_from(number).ok()).unwrap_or(0));
-        }
-        if bytes.starts_with(b"CAWL_") {
-            self.carry(variable.to_bytes_with_nul());
-        }
-        if let Some(rank) = Rank::of_variable(bytes)
-            && self.rank.is_none_or(|known| rank.variable < known.variable)
-        {
-            self.rank = Some(rank);
         }
     }
 
