@@ -315,6 +315,16 @@ fn the_doctor_knows_static_and_missing_programs() {
         let finished = Running::start(doctor).finish().code(code);
         assert!(finished.stdout.contains(word), "{finished:#?}");
     }
+    let script = dir.path().join("script");
+    fs::write(&script, "echo\n").expect("a new file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for (nothing, word) in [(script.as_path(), "only a shell can run it"), (dir.path(), "is a folder")] {
+        let finished = doctor(&dir, nothing).code(1);
+        assert!(
+            finished.stdout.contains(word) && finished.stdout.contains("will not be traced"),
+            "{finished:#?}"
+        );
+    }
     Running::start(dir.cawl(&["doctor", "nonexistent-program"])).finish().code(127);
     Running::start(dir.cawl(&["doctor"])).finish().code(0);
 }

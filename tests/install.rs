@@ -8,7 +8,7 @@ use std::process::Command;
 
 use nix::unistd::{chown, geteuid};
 
-use cawl_kit::{Dir, Running, skipped};
+use cawl_kit::{Dir, Running, find, skipped};
 
 /// `cawl-cli run` of a program that prints the tracer's path.
 fn where_is(dir: &Dir) -> Command {
@@ -151,4 +151,31 @@ fn root_s_can_be_read_by_all() {
         assert_eq!((meta.uid(), meta.permissions().mode() & 0o001), (0, 1), "{}", folder.display());
     }
     assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o555);
+}
+
+/// On a mount without execution the tracer could be written, and no dynamic linker could load it.
+#[test]
+fn a_cache_from_which_nothing_is_executed_is_not_used() {
+    let Some(dir) = Dir::of("nobody") else { return };
+    if find("unshare").is_none() {
+        return;
+    }
+    let home = dir.path().join("home");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c"]).arg(
+        "mount -t tmpfs -o noexec,mode=777 none \"$HOME\" || exit 77; exec setpriv --reuid \"$1\" --regid \"$1\" \
+         --clear-groups \"$2\" run --no-calibrate --report report.json -- sh -c 'echo \"$LD_PRELOAD\"; echo data > file'",
+    );
+    command.arg("sh").arg(dir.uid().to_string()).arg(dir.path().join("cawl-cli"));
+    command.current_dir(dir.work()).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("HOME", &home);
+    let finished = Running::start(command).finish();
+    if finished.status.code() == Some(77) {
+        return skipped("this process may not mount");
+    }
+    assert!(!finished.stderr.contains("ld.so"), "{finished:#?}");
+    let report = cawl_kit::Report::read(&dir.work().join("report.json"), &finished);
+    let path = PathBuf::from(finished.success().stdout.trim());
+    assert!(path.is_absolute() && !path.starts_with(&home), "{}", path.display());
+    report.all_seen();
 }

@@ -1,10 +1,13 @@
-/* Changes its root directory, and starts a shell there in the way that the first argument names. The second is
- * the root directory, the third the shell's command. */
+/* Changes its root directory, and starts a shell there in the way that the first argument names, after "filtered "
+ * under a filter of system calls that allows all. The second is the root directory, the third the shell's command. */
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +21,13 @@ int main(int count, char **arguments) {
     char *words[] = {"sh", "-c", arguments[3], NULL};
     if (chroot(arguments[2]) || chdir("/"))
         return 2;
+    if (!strncmp(way, "filtered ", 9)) {
+        struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+        struct sock_fprog filter = {1, allow};
+        way += 9;
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+            return 2;
+    }
     if (!strcmp(way, "execve"))
         execve("/bin/sh", words, environ);
     if (!strcmp(way, "execvp"))

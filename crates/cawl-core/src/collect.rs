@@ -135,12 +135,11 @@ impl Collector {
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(note) => {
                 self.io_uring |= note.ends_with(USES_IO_URING);
-                // Of many processes the same.
-                if self.notes.contains(note) {
-                } else if self.notes.len() >= NOTES {
-                    self.notes_omitted += 1;
-                } else {
-                    self.notes.push(note.clone());
+                match self.notes.len() {
+                    // Of many processes the same.
+                    _ if self.notes.contains(note) => {}
+                    NOTES.. => self.notes_omitted += 1,
+                    _ => self.notes.push(note.clone()),
                 }
             }
             Record::Doubt(doubt) => self.doubts.add(doubt),

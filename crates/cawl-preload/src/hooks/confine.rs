@@ -84,9 +84,12 @@ fn prepare(effect: Effect) {
     {
         mapping::sample_all(&inside);
         session::before_silence(&inside);
-        let socket = socket_in_environment().filter(|at| memory::is_writable(*at));
-        SOCKET.store(socket.unwrap_or(core::ptr::null_mut()), Relaxed);
-        CLEARABLE.store(environment::is_clearable(), Relaxed);
+        // Behind a gate that is closed already that cannot be found out: then it holds what was found before.
+        if gate::is_open() {
+            let socket = socket_in_environment().filter(|at| memory::is_writable(*at));
+            SOCKET.store(socket.unwrap_or(core::ptr::null_mut()), Relaxed);
+            CLEARABLE.store(environment::is_clearable(), Relaxed);
+        }
     }
     gate::close();
     if matches!(effect, Effect::Filter(flags) if flags & ALL_THREADS != 0) {
