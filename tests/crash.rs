@@ -163,6 +163,39 @@ fn a_report_that_cannot_be_written_is_told_and_the_programs_status_stays() {
     finished.says("coverage");
 }
 
+/// A limit on the length of files fails as a full disk does: within a file.
+#[test]
+fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
+    let dir = Dir::new();
+    dir.run(&[], &["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo $i > f$i; done"]);
+    let cawl = cawl_kit::built("cawl-cli");
+    let (cawl, trace) = (cawl.display(), dir.trace());
+    let trace = trace.display();
+    dir.clear();
+    for (command, says) in [
+        (format!("replay {trace} --report out.html"), "cannot write the report"),
+        (format!("export {trace} --to chrome -o out.html"), "cannot write out.html"),
+        (format!("whatif {trace} --chunk 1 -o out.html"), "cannot write the trace"),
+        (
+            format!("import --from csv {}/table.csv -o out.html", dir.path().display()),
+            "cannot write the trace",
+        ),
+    ] {
+        fs::write(dir.work().join("out.html"), "before").expect("a new file");
+        let rows: String =
+            (0..2000).map(|n| format!("{n},write,{},1,{:.9},f{n}\n", n * 7919, 1e-6 * n as f64)).collect();
+        fs::write(dir.path().join("table.csv"), format!("start_s,op,offset,size,duration_s,path\n{rows}"))
+            .expect("a table");
+        let mut shell = dir.command("sh");
+        shell.args(["-c", &format!("trap '' XFSZ; ulimit -f 2; exec {cawl} {command}")]);
+        Running::start(shell).finish().code(1).says(says).says("File too large");
+        let names: Vec<_> =
+            fs::read_dir(dir.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["out.html"], "{command}");
+        assert_eq!(fs::read_to_string(dir.work().join("out.html")).unwrap(), "before", "{command}");
+    }
+}
+
 #[test]
 fn a_bad_profile_is_told_before_the_program_runs() {
     let dir = Dir::new();

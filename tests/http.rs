@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use cawl_kit::{Dir, Running, built, find, skipped};
+use cawl_kit::{Dir, Running, built, find, python, skipped};
 
 const TOKEN: &str = "a-token-of-enough-length";
 
@@ -333,5 +333,41 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     assert!(scraped.header.contains("application/openmetrics-text; version=1.0.0"), "{}", scraped.header);
     assert!(scraped.body.ends_with("# EOF\n") && scraped.body.contains("cawl_dirty_bytes{node="));
     assert!(server.dir.socket().exists());
+    server.end();
+}
+
+/// Another user asks over as many connections as there are; the daemon's own user is answered all the same.
+#[test]
+fn another_user_has_a_share_of_the_connections() {
+    let (Some(python), Some(_)) = (python(), find("setpriv")) else { return };
+    if !geteuid().is_root() {
+        return skipped("only root can become someone else");
+    }
+    let dir = Dir::new();
+    let server = Server::start(&dir, &[]);
+    let script = "import socket,sys
+host,port=sys.argv[1].split(':')
+held=[socket.create_connection((host,int(port)),30) for _ in range(150)]
+answered=0
+for s in held:
+    try:
+        s.sendall(b'GET /app.css HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n')
+        answered+=s.recv(1)!=b''
+    except OSError: pass
+print('answered',answered,'all',flush=True)
+sys.stdin.read()
+";
+    let mut command = dir.command("setpriv");
+    command.args(["--reuid=64124", "--regid=64124", "--clear-groups"]).arg(python);
+    command.args(["-c", script, &server.address]);
+    let mut holder = Running::start(command);
+    let said = holder.stdout_until(" all");
+    let answered: usize = said.split_whitespace().nth(1).and_then(|count| count.parse().ok()).unwrap();
+    assert!((1..=32).contains(&answered), "{said}");
+    for _ in 0..20 {
+        assert_eq!(server.get("/healthz").status, 200);
+    }
+    holder.signal(Signal::SIGTERM);
+    holder.finish();
     server.end();
 }

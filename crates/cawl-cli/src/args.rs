@@ -212,8 +212,8 @@ pub enum ExportFormat {
 
 /// Make a trace of calls recorded by another tool
 ///
-/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags. strace: the output of
-/// `strace -f -ttt -T -y`. Both may be gzipped. docs/IMPORT.md has the details.
+/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags; rows in any order. strace:
+/// the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/IMPORT.md has the details.
 #[derive(clap::Args)]
 pub struct ImportArgs {
     /// Format of the input
@@ -222,8 +222,9 @@ pub struct ImportArgs {
     /// Flags that every file of a csv was open with, such as O_SYNC,O_DIRECT
     #[arg(long, value_name = "FLAG,…", value_parser = open_flags)]
     pub flags: Option<u32>,
-    /// What to read
-    pub input: PathBuf,
+    /// What to read; - is standard input. Of `strace -ff` all files, FILE.PID
+    #[arg(required = true)]
+    pub inputs: Vec<PathBuf>,
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,

@@ -29,14 +29,14 @@ pub mod tune;
 pub mod watch;
 pub mod whatif;
 
-use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cawl_client::address;
 use cawl_core::HostProfile;
+use cawl_host::output::{FOR_ALL, Output};
 use cawl_host::profiles;
 use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
@@ -110,28 +110,15 @@ fn apart(trace: Option<&Path>, report: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept
-/// unless `may_replace`.
+/// On the disk when this returns; an existing file is kept unless `may_replace`.
 fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
     let about = || format!("cannot write the profile {}; name another file with -o", file.display());
-    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    // The user's umask applies, as to any new file.
-    let permissions = Permissions::from_mode(0o666);
-    let mut aside = tempfile::Builder::new()
-        .prefix(".cawl-profile")
-        .permissions(permissions)
-        .tempfile_in(folder)
-        .with_context(about)?;
-    aside.write_all(text.as_bytes()).and_then(|()| aside.as_file().sync_all()).with_context(about)?;
-    if may_replace {
-        aside.persist(file).map_err(|error| error.error).with_context(about)?;
-        return Ok(());
-    }
-    match aside.persist_noclobber(file) {
-        Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == ErrorKind::AlreadyExists => {
+    let mut output = Output::create(file, FOR_ALL).with_context(about)?;
+    output.write_all(text.as_bytes()).and_then(|()| output.file().sync_all()).with_context(about)?;
+    match if may_replace { output.keep() } else { output.keep_new() } {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             anyhow::bail!("{} exists; name another file, or replace it with --force", file.display())
         }
-        Err(error) => Err(error.error).with_context(about),
+        kept => kept.with_context(about),
     }
 }

@@ -1,9 +1,11 @@
 //! Calls from a table: a header, then one call a row.
 //!
 //! The law: **a row means exactly what it says, or the import ends.** A table is made by a program, and a
-//! row that makes no sense means that the program and cawl disagree about every row.
+//! row that makes no sense means that the program and cawl disagree about every row. Rows may stand in any
+//! order: they are taken by their starts, which is what models need.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
@@ -15,6 +17,9 @@ use super::{
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
 const LONGEST_ROW: usize = 64 << 10;
+
+/// Rows that wait for earlier ones, at most: 100 MB.
+const MOST_WAITING: usize = 1 << 20;
 
 /// What a table leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,22 +104,28 @@ impl Layout {
         }
         if !unknown.is_empty() {
             let fault = format!(
-                "unknown columns {}; rename or remove them (optional columns: pid, tid, path, flags, kind, program)",
-                unknown.join(", ")
+                "unknown columns {}; {}, and may name {}; rename or remove others",
+                unknown.join(", "),
+                header(),
+                COLUMNS[REQUIRED..].join(", ")
             );
             return Err((first_unknown, fault));
         }
         for (column, name) in COLUMNS.iter().enumerate().take(REQUIRED) {
             if layout.place[column].is_none() {
-                let fault = format!(
-                    "the header has no column {name}; it must name {} in any order",
-                    COLUMNS[..REQUIRED].join(",")
-                );
-                return Err((0, fault));
+                return Err((0, format!("the header has no column {name}; {}", header())));
             }
         }
         Ok(layout)
     }
+}
+
+/// What every table must begin with.
+fn header() -> String {
+    format!(
+        "the first line must name the columns {} in any order, with commas between",
+        COLUMNS[..REQUIRED].join(",")
+    )
 }
 
 /// The fields of one row.
@@ -168,13 +179,56 @@ pub struct CsvImporter {
     state: State,
 }
 
+/// What a row says. Those that wait are taken by start, of equal ones the first in the table first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Said {
+    start: u64,
+    /// Its number in the table.
+    number: u64,
+    duration: u64,
+    op: Op,
+    offset: Option<u64>,
+    size: u64,
+    pid: u32,
+    tid: u32,
+    kind: FileKind,
+    flags: u32,
+    /// Places among the texts.
+    path: u32,
+    program: u32,
+}
+
+/// Texts that many rows have, each kept once.
+#[derive(Debug, Default)]
+struct Texts {
+    all: Vec<Box<[u8]>>,
+    places: HashMap<Box<[u8]>, u32>,
+}
+
+impl Texts {
+    fn place(&mut self, text: &[u8]) -> u32 {
+        if let Some(place) = self.places.get(text) {
+            return *place;
+        }
+        let place = self.all.len() as u32;
+        self.all.push(text.into());
+        self.places.insert(text.into(), place);
+        place
+    }
+}
+
 /// What rows have led to.
 #[derive(Debug, Default)]
 struct State {
+    texts: Texts,
+    waiting: BinaryHeap<Reverse<Said>>,
+    rows: u64,
+    /// Start of the latest row that went out.
+    out_until: u64,
     processes: Vec<Process>,
     by_pid: HashMap<u32, usize>,
     /// Identities by path.
-    files: HashMap<Box<[u8]>, u64>,
+    files: HashMap<u32, u64>,
     /// Files without a name: the next open of that name makes another.
     unlinked: HashSet<u64>,
     handles: HashMap<(u32, u64), Handle>,
@@ -271,12 +325,10 @@ impl Importer for CsvImporter {
             return Err(self.error(0, QUOTE));
         }
         if self.layout.is_none() {
-            let fault = format!(
-                "there is no header; the first line must name the columns {}",
-                COLUMNS[..REQUIRED].join(",")
-            );
+            let fault = format!("there is no header; {}", header());
             return Err(ImportError { line: self.lines, field: 0, fault });
         }
+        self.state.release(0, out);
         for (id, process) in (1..).zip(&self.state.processes) {
             out.push(Record::End(SessionEnd::new(id, Time(process.last_end), EndKind::Exit)));
         }
@@ -285,10 +337,6 @@ impl Importer for CsvImporter {
         summary.skipped = self.state.skips.list();
         for loss in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
             out.push(Record::Note(format!("{} rows: {}", loss.lines, loss.reason)));
-        }
-        if summary.out_of_order > 0 {
-            let count = summary.out_of_order;
-            out.push(Record::Note(format!("{count} imported calls start before the call in the row above")));
         }
         Ok(summary)
     }
@@ -400,14 +448,57 @@ impl State {
         // All that can fail has been read, except for fields that only some operations need.
         check(op, offset, size)?;
         let size = size.unwrap_or(0);
-
-        let program = String::from_utf8_lossy(text(PROGRAM));
-        let program = if program.is_empty() { &options.program } else { &*program };
-        let process = self.process(program, pid, start, out);
+        if start < self.out_until {
+            let fault = format!(
+                "starts before a call more than {MOST_WAITING} rows further up; sort the table by its starts first"
+            );
+            return Err((Some(START), fault));
+        }
+        let program = match text(PROGRAM) {
+            b"" => options.program.as_bytes(),
+            named => named,
+        };
         // A path keeps its spaces: only the other fields are trimmed.
         let path = layout.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
-        let path = path.unwrap_or(options.path.as_bytes());
-        let ino = self.file(path, op == Op::Open, out);
+        let (path, program) =
+            (self.texts.place(path.unwrap_or(options.path.as_bytes())), self.texts.place(program));
+        self.summary.sorted += u64::from(start < self.last_start);
+        self.last_start = self.last_start.max(start);
+        self.rows += 1;
+        let number = self.rows;
+        self.waiting.push(Reverse(Said {
+            start,
+            number,
+            duration,
+            op,
+            offset,
+            size,
+            pid,
+            tid,
+            kind,
+            flags,
+            path,
+            program,
+        }));
+        self.release(MOST_WAITING, out);
+        Ok(())
+    }
+
+    /// Lets the earliest rows go until no more than `most` wait.
+    fn release(&mut self, most: usize, out: &mut Vec<Record>) {
+        while self.waiting.len() > most
+            && let Some(Reverse(said)) = self.waiting.pop()
+        {
+            self.call(said, out);
+        }
+    }
+
+    /// The call of a row, after those that started before.
+    fn call(&mut self, said: Said, out: &mut Vec<Record>) {
+        let Said { start, duration, op, offset, size, pid, tid, kind, flags, .. } = said;
+        self.out_until = start;
+        let process = self.process(said.program, pid, start, out);
+        let ino = self.file(said.path, op == Op::Open, out);
         let process = &mut self.processes[process];
         let handle = self.handles.entry((pid, ino)).or_insert_with(|| {
             let fd = 3 + process.descriptors;
@@ -426,18 +517,15 @@ impl State {
             self.unlinked.insert(ino);
         }
         process.last_end = process.last_end.max(event.end());
-        self.summary.out_of_order += u64::from(start < self.last_start);
-        self.last_start = start;
         self.summary.calls += 1;
         if op.moves_bytes() && !matches!(op, Op::Read | Op::Pread | Op::StreamRead) {
             self.summary.bytes = self.summary.bytes.saturating_add(size);
         }
         out.push(Record::Event(event));
-        Ok(())
     }
 
     /// Place of the process, whose session is told of before its first call.
-    fn process(&mut self, program: &str, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
+    fn process(&mut self, program: u32, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
         *self.by_pid.entry(pid).or_insert_with(|| {
             self.processes.push(Process { last_end: start, descriptors: 0 });
             self.summary.sessions += 1;
@@ -445,7 +533,7 @@ impl State {
                 id: self.processes.len() as u32,
                 pid,
                 started: Time(start),
-                program: program.to_owned(),
+                program: String::from_utf8_lossy(&self.texts.all[program as usize]).into_owned(),
                 ..Session::default()
             }));
             self.processes.len() - 1
@@ -453,21 +541,21 @@ impl State {
     }
 
     /// Number of the file, which is told of before its first call.
-    fn file(&mut self, path: &[u8], open: bool, out: &mut Vec<Record>) -> u64 {
-        if let Some(&ino) = self.files.get(path)
+    fn file(&mut self, path: u32, open: bool, out: &mut Vec<Record>) -> u64 {
+        if let Some(&ino) = self.files.get(&path)
             && !(open && self.unlinked.remove(&ino))
         {
             return ino;
         }
         self.summary.files += 1;
         let ino = self.summary.files;
-        self.files.insert(path.into(), ino);
+        self.files.insert(path, ino);
         out.push(Record::File(FileFacts {
             ino,
             size: Bytes::ZERO,
             block: 4096,
             mode: 0o100_644,
-            path: String::from_utf8_lossy(path).into_owned(),
+            path: String::from_utf8_lossy(&self.texts.all[path as usize]).into_owned(),
             ..FileFacts::default()
         }));
         ino

@@ -17,7 +17,7 @@ use cawl_wire::flag;
 
 pub use csv::{CsvImporter, CsvOptions};
 pub use recorded::{Suite, flags_of, recorded_run, run_args, with_tracepoints};
-pub use strace::StraceImporter;
+pub use strace::{LineTime, StraceImporter, line_time};
 
 /// Turns lines of text into records, one line at a time.
 pub trait Importer {
@@ -95,6 +95,8 @@ pub struct ImportSummary {
     pub sessions: u64,
     /// Calls that start before the one on the line before, which the models take as it is.
     pub out_of_order: u64,
+    /// Rows that stand behind later ones: all rows were put in order of their starts.
+    pub sorted: u64,
     /// Wall-clock time of the records' time 0, in ns since 1970-01-01 UTC, where the input tells.
     pub epoch: Option<u64>,
     /// Lines that did not become a call, by reason.
@@ -133,6 +135,10 @@ pub enum SkipReason {
     /// A call without duration, taken as 0; strace was run without -T. It was imported all the same.
     #[error("calls without duration, taken as 0 (record with -T)")]
     Durationless,
+    /// A call of which the time is known to the second; it was imported all the same, behind the thread's call
+    /// before it. strace was run with -t.
+    #[error("calls with times in whole seconds, put one behind the other (record with -ttt)")]
+    WholeSeconds,
     /// A call that can write, which no importer knows: what it wrote is missing from the trace.
     #[error("{0}: can write, but is not imported")]
     Unmodelled(String),

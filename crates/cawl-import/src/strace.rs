@@ -14,13 +14,14 @@ mod openings;
 mod queue;
 mod tables;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use cawl_core::{EndKind, Language, Outcome, Record, Session, SessionEnd, Time};
 use cawl_wire::Op;
 
 use self::calls::{CallKind, Closing, Pending};
 use self::lex::{Content, Prefix};
+pub use self::lex::{LineTime, line_time};
 use self::queue::Queue;
 use self::tables::{Files, Table};
 use super::{ImportError, ImportSummary, Importer, SkipCounts, SkipReason, bare};
@@ -54,13 +55,16 @@ struct Process {
     session: u32,
 }
 
-/// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on.
+/// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on; with
+/// other forms of times (-tt, -t, -r), too.
 #[derive(Default)]
 pub struct StraceImporter {
     files: Files,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
     pending: HashMap<u32, Pending>,
+    /// Clones under way whose child has not been met: start, thread.
+    expecting: BTreeSet<(u64, u32)>,
     queue: Queue,
     skips: SkipCounts,
     lines: u64,
@@ -72,6 +76,11 @@ pub struct StraceImporter {
     /// Nanoseconds added to times of day for midnights that have passed.
     days: u64,
     of_day: bool,
+    /// Times count from the line before (-r), or are whole seconds (-t).
+    relative: bool,
+    whole_seconds: bool,
+    /// Where times are whole seconds: when each thread's latest call ended, in ns since the base.
+    ends: HashMap<u32, u64>,
     /// strace names threads in this output.
     named: bool,
     /// The number strace gives to the process that began without one.
@@ -110,6 +119,11 @@ impl StraceImporter {
             }
             return;
         }
+        // Where times count from the line before, each line moves them on.
+        let moves = content == Content::Signal || content == Content::Unreadable && self.relative;
+        if moves {
+            self.tell_time(prefix);
+        }
         match content {
             Content::Unreadable => return self.skip(SkipReason::Unreadable),
             Content::Chatter => {
@@ -133,7 +147,13 @@ impl StraceImporter {
         if !timed && matches!(content, Content::Call { .. } | Content::Resumed { .. }) {
             return self.skip(SkipReason::Timeless);
         }
-        self.understood += 1;
+        self.whole_seconds |= prefix.whole_seconds;
+        if prefix.whole_seconds
+            && let Some(end) = self.ends.get(&tid)
+        {
+            self.now = self.now.max(*end);
+        }
+        self.understood += u64::from(timed);
         // A process killed inside a call: `write(1, "x", 1 <unfinished ...>) = ?`.
         if let Content::Call { name, rest, open: false } = content
             && let Some(at) =
@@ -179,6 +199,11 @@ impl StraceImporter {
     fn tell_time(&mut self, prefix: Prefix) -> bool {
         const DAY: u64 = 86_400_000_000_000;
         let Some(mut time) = prefix.time else { return false };
+        if !prefix.of_day && time < lex::MOST_RELATIVE {
+            self.relative = true;
+            self.now = self.now.saturating_add(time);
+            return true;
+        }
         let base = *self.base.get_or_insert(time);
         self.of_day |= prefix.of_day;
         if prefix.of_day {
@@ -215,7 +240,7 @@ impl StraceImporter {
             let own = self.pending.get(&UNTOLD);
             let resumes =
                 matches!(content, Content::Resumed { name, .. } if own.is_some_and(|own| own.name == *name));
-            if resumes || self.expecting().next().is_none() {
+            if resumes || self.expecting.is_empty() {
                 self.alias = Some(tid);
                 return Some(UNTOLD);
             }
@@ -224,9 +249,17 @@ impl StraceImporter {
         Some(tid)
     }
 
-    /// Clones under way whose child has not been met, by thread.
-    fn expecting(&self) -> impl Iterator<Item = (&u32, &Pending)> {
-        self.pending.iter().filter(|(_, call)| call.child.is_none() && call.kind == CallKind::Child)
+    fn put_pending(&mut self, tid: u32, call: Pending) {
+        if call.child.is_none() && call.kind == CallKind::Child {
+            self.expecting.insert((call.start, tid));
+        }
+        self.pending.insert(tid, call);
+    }
+
+    fn take_pending(&mut self, tid: u32) -> Option<Pending> {
+        let call = self.pending.remove(&tid)?;
+        self.expecting.remove(&(call.start, tid));
+        Some(call)
     }
 
     /// Makes a thread known that a line is about.
@@ -235,7 +268,7 @@ impl StraceImporter {
             thread.seen = true;
             return;
         }
-        let parent = self.expecting().min_by_key(|(tid, call)| (call.start, **tid)).map(|(tid, _)| *tid);
+        let parent = self.expecting.pop_first().map(|(_, tid)| tid);
         match parent.and_then(|parent| Some((parent, self.pending.get_mut(&parent)?))) {
             Some((parent, call)) => {
                 call.child = Some(tid);
@@ -251,7 +284,6 @@ impl StraceImporter {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.seen = true;
         }
-        self.queue.release();
     }
 
     /// A clone made a thread or a process; `flags` is what strace shows of the call.
@@ -264,7 +296,7 @@ impl StraceImporter {
         let Some(process) = self.processes.get(&pid) else { return };
         let mut process = Process { ppid: pid, born: at, session: 0, ..process.clone() };
         if !flags.contains("CLONE_FILES") {
-            process.table = tables::copy(&process.table, |_| true);
+            process.table = tables::forked(&process.table);
         }
         self.processes.insert(child, process);
         self.threads.insert(child, Thread { pid: child, seen: false });
@@ -280,10 +312,7 @@ impl StraceImporter {
         };
         let (name, text) = (name.to_owned(), rest.to_owned());
         let pending = Pending { name, kind, text, start: self.now, line: self.lines, child: None, closing };
-        if pending.must_wait() {
-            self.queue.began(self.now, tid);
-        }
-        self.pending.insert(tid, pending);
+        self.put_pending(tid, pending);
     }
 
     /// The rest of a call.
@@ -296,7 +325,7 @@ impl StraceImporter {
                 None => self.skips.count_other(name, self.lines),
             };
         }
-        let Some(pending) = self.pending.remove(&tid) else { return };
+        let Some(pending) = self.take_pending(tid) else { return };
         // `<... write resumed> <unfinished ...>) = ?`: killed before the result.
         let rest = rest.trim_start_matches(" <unfinished ...>");
         let text = format!("{}{}{rest}", pending.text, if rest.starts_with([')', ',']) { "" } else { " " });
@@ -304,13 +333,11 @@ impl StraceImporter {
             self.adopt_result(tid, &pending, &text);
         }
         self.complete(tid, name, &text, pending.start, pending.closing);
-        self.queue.over(pending.start, tid);
     }
 
     /// A thread does something else: the call it was in will not be finished.
     fn abandon(&mut self, tid: u32) {
-        if let Some(pending) = self.pending.remove(&tid) {
-            self.queue.over(pending.start, tid);
+        if let Some(pending) = self.take_pending(tid) {
             self.skips.count(SkipReason::Endless, pending.line);
         }
     }
@@ -321,6 +348,10 @@ impl StraceImporter {
         let Some(call) = lex::call(text) else { return self.skip(SkipReason::Unreadable) };
         if call.duration.is_none() && !matches!(call.result, lex::Outcome::None) {
             self.skip(SkipReason::Durationless);
+        }
+        if self.whole_seconds {
+            self.skip(SkipReason::WholeSeconds);
+            self.ends.insert(tid, start.saturating_add(call.duration.unwrap_or(0)));
         }
         self.apply(tid, name, kind, start, &call, closing);
     }
@@ -380,12 +411,8 @@ impl StraceImporter {
     /// Thread `by` has called exec and continues as `tid`, the first thread of its process.
     fn superseded(&mut self, tid: u32, by: u32) {
         self.abandon(tid);
-        if let Some(pending) = self.pending.remove(&by) {
-            if pending.must_wait() {
-                self.queue.began(pending.start, tid);
-            }
-            self.queue.over(pending.start, by);
-            self.pending.insert(tid, pending);
+        if let Some(pending) = self.take_pending(by) {
+            self.put_pending(tid, pending);
         }
         self.threads.remove(&by);
     }
@@ -402,7 +429,8 @@ impl Importer for StraceImporter {
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.understood == 0 {
             let fault = format!(
-                "none of {} lines is a call with a time; record with strace -f -ttt -T -y -o FILE, and give that FILE",
+                "none of {} lines is a call with a time in front; record with strace -f -ttt -T -y -o FILE, and \
+                 give that FILE",
                 self.lines
             );
             return Err(ImportError { line: self.lines, field: 0, fault });
@@ -433,7 +461,8 @@ impl Importer for StraceImporter {
             out.push(Record::Note(format!("strace import: {count} calls are out of order")));
         }
         (summary.lines, summary.sessions) = (self.lines, u64::from(self.sessions));
-        (summary.epoch, summary.skipped) = (self.base.filter(|_| !self.of_day), skipped);
+        let tells_epoch = !self.of_day && !self.relative;
+        (summary.epoch, summary.skipped) = (self.base.filter(|_| tells_epoch), skipped);
         Ok(summary)
     }
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use cawl_core::{Analysis, Bytes, Mode, Record, Report, Shown};
+use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
-use tempfile::NamedTempFile;
 
 use super::are_same;
 use super::on_paper::{SHOWN, a_run};
@@ -161,10 +161,7 @@ fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
 
 enum Target {
     Stdout,
-    /// What is no plain file: a pipe, a device.
-    Device(PathBuf),
-    /// A file, which gets its name when it is complete.
-    File(NamedTempFile, PathBuf),
+    File(Output, PathBuf),
 }
 
 impl Target {
@@ -180,16 +177,9 @@ impl Target {
             format!("the export would overwrite the trace {}; name another file with -o", path.display())
         })?;
         outputs::check(path, &outputs::EXPORT)?;
-        // The file that a link leads to is replaced, not the link.
-        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
-        if path.metadata().is_ok_and(|meta| !meta.is_file()) {
-            return Ok(Target::Device(path));
-        }
-        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
         // For its owner alone, as a trace is: it names the files of programs.
-        let file = tempfile::Builder::new().prefix(".cawl-export").tempfile_in(folder);
-        let file = file.with_context(|| cannot_be_written(&path))?;
-        Ok(Target::File(file, path))
+        let file = Output::create(path, FOR_ITS_OWNER).with_context(|| cannot_be_written(path))?;
+        Ok(Target::File(file, path.clone()))
     }
 
     fn is_terminal(&self) -> bool {
@@ -199,23 +189,21 @@ impl Target {
     fn file(&self) -> io::Result<File> {
         match self {
             Target::Stdout => Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
-            Target::Device(path) => File::options().write(true).open(path),
-            Target::File(file, _) => file.reopen(),
+            Target::File(output, _) => output.file().try_clone(),
         }
     }
 
-    /// Gives the file its name, which is returned.
+    /// Gives the file its name, which is returned unless it is no plain file.
     fn keep(self) -> anyhow::Result<Option<String>> {
-        let Target::File(file, path) = self else { return Ok(None) };
-        let kept = file.persist(&path).map_err(|error| error.error);
-        kept.with_context(|| cannot_be_written(&path))?;
-        Ok(Some(path.display().to_string()))
+        let Target::File(output, path) = self else { return Ok(None) };
+        output.keep().with_context(|| cannot_be_written(&path))?;
+        Ok(path.is_file().then(|| path.display().to_string()))
     }
 
     fn cannot_be_written(&self) -> String {
         match self {
             Target::Stdout => "cannot write the output".to_owned(),
-            Target::Device(path) | Target::File(_, path) => cannot_be_written(path),
+            Target::File(_, path) => cannot_be_written(path),
         }
     }
 }

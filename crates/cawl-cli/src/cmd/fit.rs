@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use cawl_host::output;
 
 use super::recordings;
 use crate::args::FitArgs;
@@ -19,11 +20,11 @@ pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     }
     // The core has no clock, so the time of creation is set here.
     profile.created = Some(cawl_host::wall_clock());
-    let output = args.output.display();
-    std::fs::write(&args.output, profile.to_toml())
-        .with_context(|| format!("cannot write the profile {output}"))?;
+    let file = args.output.display();
+    output::write(&args.output, output::FOR_ALL, profile.to_toml())
+        .with_context(|| format!("cannot write the profile {file}"))?;
     let (memory, device) = (&profile.memory, &profile.device);
-    tell(format_args!("{} from {} runs is now in {output}", shown(&profile.name), runs.len()));
+    tell(format_args!("{} from {} runs is now in {file}", shown(&profile.name), runs.len()));
     tell(format_args!("page cache: fresh {}, cached {}", memory.fresh.value, memory.cached.value));
     tell(format_args!(
         "device: direct {}, writeback {}, synchronous call {}, fsync {}",

@@ -1,30 +1,41 @@
 //! `import`: makes a trace of calls recorded by another tool.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{BufRead, IsTerminal};
-use std::path::Path;
+use std::io::{BufRead, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
-use cawl_import::{CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter};
+use cawl_import::{
+    CsvImporter, CsvOptions, ImportSummary, Importer, LineTime, SkipReason, StraceImporter, line_time,
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{are_same, unpacked};
 use crate::args::{Format, ImportArgs};
 use crate::{exit, render};
 
+/// Longest line, in bytes.
+const LONGEST_LINE: u64 = 16 << 20;
+
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    let about = || format!("cannot import {}", args.input.display());
     exit::usage(args.flags.is_none() || matches!(args.from, Format::Csv), || {
         "--flags is for csv only: strace output tells the flags of each file; leave it out".to_owned()
     })?;
-    exit::usage(!are_same(&args.input, &args.output), || {
-        let input = args.input.display();
-        format!("the trace would overwrite its own input {input}; name another file with -o")
-    })?;
-    let mut input = open(&args.input).with_context(about)?;
+    for input in &args.inputs {
+        exit::usage(!are_same(input, &args.output), || {
+            let input = input.display();
+            format!("the trace would overwrite its own input {input}; name another file with -o")
+        })?;
+    }
+    let about = || match &args.inputs[..] {
+        [input] => format!("cannot import {}", input.display()),
+        inputs => format!("cannot import {} files", inputs.len()),
+    };
     let mut importer: Box<dyn Importer> = match args.from {
         Format::Csv => {
             let flags = args.flags.unwrap_or_default();
@@ -32,19 +43,16 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         }
         Format::Strace => Box::<StraceImporter>::default(),
     };
+    let mut lines = match (&args.inputs[..], args.from) {
+        ([input], _) => Lines::One(open(input).with_context(about)?),
+        (_, Format::Csv) => anyhow::bail!("one table is imported at a time; join them to one first"),
+        (inputs, Format::Strace) => Lines::Threads(Threads::open(inputs)?),
+    };
     let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
-
-    let summary = copy(&mut *input, &mut *importer, &mut trace);
-    let failure = trace.finish();
-    let summary = summary.inspect_err(|_| {
-        // Half an import is no trace. Only a plain file is removed: a pipe or /dev/null existed before.
-        if std::fs::symlink_metadata(&args.output).is_ok_and(|meta| meta.is_file()) {
-            drop(std::fs::remove_file(&args.output));
-        }
-    });
-    let summary = summary.with_context(about)?;
-    if let Some(failure) = failure {
+    // Half an import is no trace: on an error nothing is left of it.
+    let summary = copy(&mut lines, &mut *importer, &mut trace).with_context(about)?;
+    if let Some(failure) = trace.finish() {
         anyhow::bail!(failure);
     }
     tell(&summary, &args.output);
@@ -52,17 +60,13 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn copy(
-    input: &mut dyn BufRead,
+    lines: &mut Lines,
     importer: &mut dyn Importer,
     trace: &mut TraceFile,
 ) -> anyhow::Result<ImportSummary> {
     let mut line = Vec::new();
     let mut records: Vec<Record> = Vec::new();
-    loop {
-        line.clear();
-        if input.read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
+    while lines.next(&mut line)? {
         importer.line(&line, &mut records)?;
         records.drain(..).for_each(|record| trace.push(&record));
     }
@@ -71,15 +75,125 @@ fn copy(
     Ok(summary)
 }
 
+/// The lines of the input.
+enum Lines {
+    One(Box<dyn BufRead>),
+    Threads(Threads),
+}
+
+impl Lines {
+    /// The next line; false if there is none.
+    fn next(&mut self, line: &mut Vec<u8>) -> anyhow::Result<bool> {
+        match self {
+            Lines::One(input) => read_line(input, line),
+            Lines::Threads(threads) => threads.next(line),
+        }
+    }
+}
+
+fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> anyhow::Result<bool> {
+    line.clear();
+    let length = input.take(LONGEST_LINE).read_until(b'\n', line)? as u64;
+    anyhow::ensure!(
+        length < LONGEST_LINE || line.ends_with(b"\n"),
+        "a line is longer than {}: this is no recording of calls",
+        Bytes(LONGEST_LINE)
+    );
+    Ok(length > 0)
+}
+
+/// The files of `strace -ff`, one for each thread, as `strace -f` would have written them: by time.
+struct Threads {
+    files: Vec<ThreadFile>,
+    /// The files with lines, by the time of their next one.
+    turns: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+struct ThreadFile {
+    path: PathBuf,
+    tid: u32,
+    input: Box<dyn BufRead>,
+    /// The next line, and when it was written.
+    line: Vec<u8>,
+    time: u64,
+}
+
+impl Threads {
+    fn open(paths: &[PathBuf]) -> anyhow::Result<Threads> {
+        let mut threads = Threads { files: Vec::new(), turns: BinaryHeap::new() };
+        for path in paths {
+            let tid = path.extension().and_then(|end| end.to_str()).and_then(|end| end.parse().ok());
+            let tid = tid.with_context(|| {
+                format!(
+                    "{} is not one of several files FILE.PID of strace -ff; import it alone",
+                    path.display()
+                )
+            })?;
+            let input = open(path).with_context(|| format!("cannot read {}", path.display()))?;
+            threads.files.push(ThreadFile { path: path.clone(), tid, input, line: Vec::new(), time: 0 });
+            threads.advance(threads.files.len() - 1)?;
+        }
+        Ok(threads)
+    }
+
+    fn next(&mut self, line: &mut Vec<u8>) -> anyhow::Result<bool> {
+        let Some(Reverse((_, at))) = self.turns.pop() else { return Ok(false) };
+        line.clear();
+        write!(line, "{} ", self.files[at].tid)?;
+        line.append(&mut self.files[at].line);
+        self.advance(at)?;
+        Ok(true)
+    }
+
+    /// Reads a file's next line.
+    fn advance(&mut self, at: usize) -> anyhow::Result<()> {
+        const DAY: u64 = 86_400_000_000_000;
+        let file = &mut self.files[at];
+        if !read_line(&mut *file.input, &mut file.line)? {
+            return Ok(());
+        }
+        let remedy = "record with strace -ff -ttt -T -y -o FILE";
+        match line_time(&file.line) {
+            Some(LineTime::At { ns, of_day }) => {
+                let day = if of_day { file.time / DAY * DAY } else { 0 };
+                // It was written after the line before.
+                let later = of_day && ns + day + DAY / 2 < file.time;
+                file.time = ns + day + if later { DAY } else { 0 };
+            }
+            // The line before goes on.
+            None => {}
+            Some(LineTime::Relative) => anyhow::bail!(
+                "{}: its times count from lines of other files (-r), which cannot be told apart; {remedy}",
+                file.path.display()
+            ),
+            Some(LineTime::OfThread) => anyhow::bail!(
+                "{}: its lines name threads, so it is not a file of strace -ff; import it alone, or {remedy}",
+                file.path.display()
+            ),
+        }
+        self.turns.push(Reverse((file.time, at)));
+        Ok(())
+    }
+}
+
+/// The first bytes of what other programs packed, and what unpacks it.
+const PACKED: [(&[u8], &str); 4] =
+    [(b"\xfd7zXZ", "unxz"), (b"\x28\xb5\x2f\xfd", "unzstd"), (b"BZh", "bunzip2"), (b"PK\x03\x04", "unzip")];
+
 /// The input, unpacked. On a terminal, a line tells which part of it was read.
-fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
-    let file = File::open(path)?;
+fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    let file = File::open(if path == Path::new("-") { Path::new("/dev/stdin") } else { path })?;
     let size = Some(file.metadata()?.len()).filter(|size| *size > 0);
     let terminal =
         if size.is_some() { ProgressDrawTarget::stderr_with_hz(1) } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(size, terminal);
     bar.set_style(ProgressStyle::with_template("importing {percent:>3} %").expect("a valid template"));
-    unpacked(bar.wrap_read(file))
+    let mut input = unpacked(bar.wrap_read(file))?;
+    let begin = input.fill_buf()?;
+    if let Some((_, program)) = PACKED.iter().find(|(magic, _)| begin.starts_with(magic)) {
+        anyhow::bail!("it is compressed; unpack it with {program} first, or compress it with gzip");
+    }
+    Ok(input)
 }
 
 fn tell(summary: &ImportSummary, output: &Path) {
@@ -94,13 +208,21 @@ fn tell(summary: &ImportSummary, output: &Path) {
         counted(*lines, "line"),
         output.display()
     ));
+    if summary.sorted > 0 {
+        render::tell(format_args!(
+            "{} rows stand behind later ones: all were put in order of their starts",
+            summary.sorted
+        ));
+    }
     if summary.out_of_order > 0 {
         render::tell(format_args!("{} calls start before the one on the line before", summary.out_of_order));
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
-        let what =
-            if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
+        let what = match skipped.reason {
+            SkipReason::Durationless | SkipReason::WholeSeconds => "imported as they are",
+            _ => "not imported",
+        };
         let lines = counted(skipped.lines, "line");
         let text = format!("{what}: {lines} (first: {}): {}", skipped.first, skipped.reason);
         render::tell(render::warn_if(&text, skipped.reason.is_loss(), colour));

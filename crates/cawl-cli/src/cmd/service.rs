@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use cawl_host::inspect;
+use cawl_host::output;
 use serde::Serialize;
 
 use crate::args::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
@@ -47,7 +48,7 @@ fn enable(args: &EnableArgs) -> anyhow::Result<ExitCode> {
     }
     let path = place(root, &name);
     let folder = path.parent().context("a drop-in lies in a folder")?;
-    fs::create_dir_all(folder).and_then(|()| fs::write(&path, text)).with_context(|| {
+    fs::create_dir_all(folder).and_then(|()| output::write(&path, 0o644, text)).with_context(|| {
         format!("cannot write {}; do this as root, or use --print and write it yourself", path.display())
     })?;
     let mut told = format!("written: {}\n", path.display());

@@ -4,7 +4,6 @@ mod real;
 mod verify;
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use cawl_core::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
 use cawl_core::{HostProfile, Nanos};
+use cawl_host::output;
 
 use super::{profile_of, read_profile};
 use crate::args::TuneArgs;
@@ -126,5 +126,6 @@ fn computed(grid: &Grid, machines: &[HostProfile]) -> HashMap<Cell, Nanos> {
 }
 
 fn save(file: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(file, text).with_context(|| format!("cannot write {}; name another file", file.display()))
+    output::write(file, output::FOR_ALL, text)
+        .with_context(|| format!("cannot write {}; name another file", file.display()))
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use cawl_host::output;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Evaluation;
@@ -49,7 +50,8 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
             }
         }
     };
-    std::fs::write(&file, page.into_string()).with_context(|| format!("cannot write {}", file.display()))
+    output::write(&file, output::FOR_ALL, page.into_string())
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 fn about(evaluation: &Evaluation) -> Markup {

@@ -11,6 +11,7 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use cawl_host::output;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
@@ -51,7 +52,8 @@ pub fn draw(judged: &Judged, panels: &[Panel], folder: &Path) -> anyhow::Result<
 
     let mut svg = String::new();
     paint(&SVGBackend::with_string(&mut svg, size).into_drawing_area(), judged, panels)?;
-    std::fs::write(file("svg"), svg).with_context(|| format!("cannot write {}", file("svg").display()))?;
+    output::write(file("svg"), output::FOR_ALL, svg)
+        .with_context(|| format!("cannot write {}", file("svg").display()))?;
 
     let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
     paint(&BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area(), judged, panels)?;

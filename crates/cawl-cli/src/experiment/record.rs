@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
+use cawl_host::output;
 use cawl_host::place::Place;
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
@@ -368,7 +369,7 @@ impl SuiteFile {
         let recording = recorder.record(scenario, &self.folder)?;
         self.scenarios.insert(scenario.name.clone(), scenario.clone());
         let file = self.folder.join("suite.json");
-        fs::write(&file, serde_json::to_string_pretty(self)? + "\n")
+        output::write(&file, output::FOR_ALL, serde_json::to_string_pretty(self)? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
         Ok(recording)
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use cawl_core::{DirtyLimits, Estimate, HostProfile, Rate, Time};
+use cawl_host::output;
 use cawl_host::place::Place;
 use serde::Serialize;
 
@@ -168,7 +169,7 @@ impl Results {
         evaluation.seconds = cawl_host::now().since(self.started).as_seconds();
         page::write(evaluation, &self.out.path)?;
         let file = self.out.path.join("results.json");
-        fs::write(&file, serde_json::to_string_pretty(evaluation)? + "\n")
+        output::write(&file, output::FOR_ALL, serde_json::to_string_pretty(evaluation)? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
         self.out.keep();
         Ok(())
@@ -176,7 +177,7 @@ impl Results {
 }
 
 fn write_profile(out: &OutFolder, profile: &HostProfile) -> anyhow::Result<()> {
-    fs::write(out.path.join("profile.toml"), profile.to_toml())
+    output::write(out.path.join("profile.toml"), output::FOR_ALL, profile.to_toml())
         .with_context(|| format!("cannot write into {}", out.path.display()))
 }
 

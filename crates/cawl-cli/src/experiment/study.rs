@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Nanos};
+use cawl_host::output;
 use cawl_host::place::Place;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
@@ -240,7 +241,8 @@ impl Studied {
     fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let write = |name: &str, text: String| {
             let file = folder.join(name);
-            std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+            output::write(&file, output::FOR_ALL, text)
+                .with_context(|| format!("cannot write {}", file.display()))
         };
         write("results.json", serde_json::to_string_pretty(self)? + "\n")?;
         write("index.html", self.page().into_string())

@@ -176,7 +176,7 @@ impl Rehearsal<'_> {
         if let Some(fsync) = self.scene.fsync(self.next[0]) {
             self.cost.fsync = fsync.cost;
             if self.job.fsync {
-                self.cost.calls += 1;
+                self.cost.calls = self.cost.calls.saturating_add(1);
                 self.cost.add(&fsync, fsync.cost, fsync.interval);
             }
         }

@@ -87,11 +87,20 @@ fn options_fill_what_the_table_leaves_open() {
 }
 
 #[test]
-fn starts_out_of_order_are_counted() {
-    let text = format!("{HEADER}2,write,0,1,0\n1,write,1,1,0\n3,write,2,1,0\n");
+fn rows_are_taken_by_their_starts() {
+    // Two files one after the other, as other programs print them; an empty offset goes on from the call before.
+    let rows = "0,write,0,5,0.1,a\n2,write,,6,0.1,a\n1,write,0,7,0.1,b\n2,write,,8,0.1,b\n";
+    let text = format!("start_s,op,offset,size,duration_s,path\n{rows}");
     let (records, summary) = import(CsvOptions::default(), &text).unwrap();
-    assert_eq!(summary.out_of_order, 1);
-    assert!(matches!(records.last(), Some(Record::Note(_))));
+    let events: Vec<_> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Event(event) => Some((event.start / 1_000_000_000, event.offset, event.returned)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(events, [(0, 0, 5), (1, 0, 7), (2, 5, 6), (2, 7, 8)]);
+    assert_eq!((summary.sorted, summary.out_of_order), (1, 0));
 }
 
 #[test]
@@ -102,8 +111,18 @@ fn faults_say_where_and_what() {
         assert!(told.contains(fault), "{told}");
     };
     is(fault(""), (0, 0), "must name the columns start_s,op,offset,size,duration_s");
-    is(fault("op,offset,size,duration_s\n"), (1, 0), "has no column start_s; it must name start_s,op,");
+    is(
+        fault("op,offset,size,duration_s\n"),
+        (1, 0),
+        "has no column start_s; the first line must name the columns start_s,op,",
+    );
     is(fault("start_s,op,offset,size,duration_s,color,x\n"), (1, 6), "unknown columns \"color\", \"x\";");
+    // Tables of other programs, and with other separators: what is required is named first.
+    for foreign in
+        ["start_s;op;offset;size;duration_s", "0,write,0,10,0.1", "fio version 3 iolog", "Start_s,Op"]
+    {
+        is(fault(foreign), (1, 1), "the first line must name the columns start_s,op,offset,size,duration_s");
+    }
     is(fault("start_s,op,op,size,duration_s\n"), (1, 3), "column op is there twice");
     is(row("1,write,0,1"), (3, 0), "has 4 fields where the header has 5");
     is(row("1,wrote,0,1,0"), (3, 2), "operation \"wrote\"");

@@ -8,7 +8,7 @@ use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
-use super::tables::{Description, File, Shared, Table};
+use super::tables::{self, Description, File, Shared, Table};
 use super::{StraceImporter, names};
 use crate::SkipReason;
 
@@ -119,21 +119,6 @@ pub(super) enum Closing {
     /// When the call began, because the number may be given out again before strace shows the end;
     /// with the event that is to be completed, if it is wanted.
     Begun(Option<Event>),
-}
-
-impl Pending {
-    /// True if later events have to wait until this call is over, because it will be an event itself.
-    pub fn must_wait(&self) -> bool {
-        use CallKind::*;
-        let has = |flag: &str| self.text.contains(flag);
-        match self.kind {
-            Open => self.name == "creat" || has("O_WRONLY") || has("O_RDWR"),
-            Control => has("F_DUPFD") || has("_SETLK"),
-            Read | ReadAt | Stat | Directory | Pair(_) | Special(_) | Map | Ioctl | Unmodelled | Link
-            | CloseRange => false,
-            _ => true,
-        }
-    }
 }
 
 /// The thread that makes a call, and when.
@@ -249,7 +234,7 @@ impl StraceImporter {
                 let last = names::integer(call.arg(1)).filter(|last| *last >= 0).unwrap_or(i64::MAX);
                 let first = names::integer(call.arg(0)).unwrap_or(i64::MAX);
                 let within = |fd: &i32| (first..=last).contains(&i64::from(*fd));
-                let mut table = caller.table.borrow_mut();
+                let mut table = tables::change(&caller.table);
                 if call.arg(2).contains("CLOSE_RANGE_CLOEXEC") {
                     let closed = table.iter_mut().filter(|(fd, _)| within(fd));
                     closed.for_each(|(_, descriptor)| descriptor.close_on_exec = true);

@@ -17,6 +17,8 @@ pub(super) struct Prefix {
     pub time: Option<u64>,
     /// The time is a time of day (-t, -tt).
     pub of_day: bool,
+    /// The time is in whole seconds (-t).
+    pub whole_seconds: bool,
 }
 
 /// Takes `[pid N]`, a plain leading number and the time off the front of a line.
@@ -36,16 +38,62 @@ pub(super) fn prefix(line: &str) -> (Prefix, &str) {
             // The largest thread id of Linux is 2^22; a larger number is a time in whole seconds.
             match number.parse() {
                 Ok(tid @ 0..=0x40_0000) => (prefix.tid, rest) = (Some(tid), after),
-                _ => (prefix.time, rest) = (nanoseconds(number.as_bytes()).ok(), after),
+                _ => {
+                    (prefix.time, rest) = (nanoseconds(number.as_bytes()).ok(), after);
+                    prefix.whole_seconds = true;
+                }
             }
         }
     }
     let (first, after) = word(rest);
     if let Some((time, of_day)) = clock(first).filter(|_| prefix.time.is_none()) {
         (prefix.time, prefix.of_day) = (Some(time), of_day);
+        prefix.whole_seconds = !first.contains('.');
         rest = after;
     }
+    // With -r in addition, how much later that is than the line before.
+    if prefix.time.is_some()
+        && let Some((_, after)) = rest.strip_prefix("(+").and_then(|text| text.split_once(')'))
+    {
+        rest = after.trim_start();
+    }
+    // With -i the instruction's address, with -n the call's number.
+    while let Some((number, after)) = rest.strip_prefix('[').and_then(|text| text.split_once("] "))
+        && number.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b' ' | b'?'))
+    {
+        rest = after.trim_start();
+    }
     (prefix, rest)
+}
+
+/// When a line of strace output was written, without regard to what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineTime {
+    /// In ns since 1970, or since midnight if `of_day`.
+    At {
+        /// The time.
+        ns: u64,
+        /// It is a time of day.
+        of_day: bool,
+    },
+    /// Since another line, which is not told (-r).
+    Relative,
+    /// The line names a thread: it is not of a file that is one thread's.
+    OfThread,
+}
+
+/// A time in front that is shorter than this, in ns, counts from the line before (-r): since 1970 there were
+/// more seconds than a recording has.
+pub(super) const MOST_RELATIVE: u64 = 100_000_000_000_000_000;
+
+/// When a line of strace output was written; None if it does not say.
+pub fn line_time(line: &[u8]) -> Option<LineTime> {
+    let (Prefix { tid, time, of_day, .. }, _) = prefix(std::str::from_utf8(line).ok()?);
+    Some(match (tid, time?) {
+        (Some(_), _) => LineTime::OfThread,
+        (None, ns) if !of_day && ns < MOST_RELATIVE => LineTime::Relative,
+        (None, ns) => LineTime::At { ns, of_day },
+    })
 }
 
 /// `seconds.fraction` or `HH:MM:SS[.fraction]`, in ns.
@@ -315,7 +363,7 @@ mod tests {
     fn prefixes() {
         let of = |line| prefix(line).0;
         let at = Some(1_700_000_000_000_001_000);
-        assert_eq!(of("1700000000.000001 brk(NULL) = 0"), Prefix { tid: None, time: at, of_day: false });
+        assert_eq!(of("1700000000.000001 brk(NULL) = 0"), Prefix { time: at, ..Prefix::default() });
         assert_eq!(of("8884  1700000000.000001 brk(NULL) = 0").tid, Some(8884));
         assert_eq!(of("[pid  8957] 1700000000.000001 brk(NULL) = 0").tid, Some(8957));
         assert_eq!(of("[pid 12<sh>] 1700000000.000001 brk(NULL) = 0").tid, Some(12));
@@ -323,6 +371,16 @@ mod tests {
         assert_eq!((day.time, day.of_day, day.tid), (Some(3_600_500_000_000), true, Some(12)));
         assert_eq!(prefix("close(1.5, 3) = 0"), (Prefix::default(), "close(1.5, 3) = 0"));
         assert_eq!(prefix("99"), (Prefix::default(), "99"));
+        assert_eq!(prefix("1700000000.5 [00007ffff7e0] [  59] brk(NULL) = 0").1, "brk(NULL) = 0");
+        assert_eq!(line_time(b"7 1700000000.5 brk(NULL) = 0"), Some(LineTime::OfThread));
+        assert_eq!(line_time(b"     0.5 brk(NULL) = 0"), Some(LineTime::Relative));
+        assert_eq!(line_time(b"hello, world"), None);
+        let (day, call) = prefix("7 01:00:00 (+     0.000123) brk(NULL) = 0");
+        assert_eq!((day.time, day.whole_seconds, call), (Some(3_600_000_000_000), true, "brk(NULL) = 0"));
+        assert_eq!(of("     0.000012 brk(NULL) = 0").time, Some(12_000));
+        assert!(
+            of("1700000000 brk(NULL) = 0").whole_seconds && !of("1700000000.0 brk(NULL) = 0").whole_seconds
+        );
     }
 
     #[test]

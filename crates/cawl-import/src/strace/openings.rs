@@ -86,7 +86,7 @@ impl StraceImporter {
         if event.is_some() {
             self.announce(caller.pid);
         }
-        caller.table.borrow_mut().remove(&target.fd);
+        tables::change(&caller.table).remove(&target.fd);
         event
     }
 
@@ -102,7 +102,7 @@ impl StraceImporter {
                 let target = self.target(caller, call.arg(0));
                 let event = self.closing(caller, &target);
                 if !matches!(call.result, Outcome::Failed(9)) {
-                    caller.table.borrow_mut().remove(&target.fd);
+                    tables::change(&caller.table).remove(&target.fd);
                 }
                 event
             }
@@ -123,7 +123,7 @@ impl StraceImporter {
         let target = self.target(caller, call.arg(0));
         let flags = match command {
             "F_SETFD" => {
-                if let Some(descriptor) = caller.table.borrow_mut().get_mut(&target.fd) {
+                if let Some(descriptor) = tables::change(&caller.table).get_mut(&target.fd) {
                     descriptor.close_on_exec = call.arg(2).contains("FD_CLOEXEC");
                 }
                 None
@@ -176,7 +176,7 @@ impl StraceImporter {
                 tables::install(&caller.table, to, description, close_on_exec);
             }
             Some(_) => {}
-            None => drop(caller.table.borrow_mut().remove(&to)),
+            None => drop(tables::change(&caller.table).remove(&to)),
         }
         if target.flags() & flag::WRITABLE == 0 {
             return self.skip(SkipReason::ReadOnly);
@@ -261,7 +261,7 @@ impl StraceImporter {
             self.close_session(caller.pid, ended, EndKind::Exec);
         }
         let Some(process) = self.processes.get_mut(&caller.pid) else { return };
-        process.table = tables::copy(&process.table, |descriptor| !descriptor.close_on_exec);
+        process.table = tables::executed(&process.table);
         (process.program, process.arguments, process.language) = (program, arguments, None);
         (process.born, process.session) = (ended, 0);
         // Whatever other threads there were are gone.

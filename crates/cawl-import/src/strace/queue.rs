@@ -1,17 +1,17 @@
 //! Records in the order in which their calls began.
 //!
-//! The law: **no call goes out while an earlier one is under way**, because the models take calls by
-//! their starts and strace prints them by their ends. A call that takes too long for the memory at
-//! hand loses its place, and is counted.
+//! The law: **calls go out by their starts**, because the models take them so; strace prints them by their
+//! ends, and with -z or -ff in another order. As many records wait for earlier ones as memory is at hand for; a
+//! call that comes later than that loses its place, and is counted.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use cawl_core::{FileFacts, Record, kernel_bytes};
 use cawl_wire::Op;
 
 use crate::ImportSummary;
 
-/// Most records held back for one call under way.
+/// Records that wait for earlier ones, at most.
 const MOST_HELD: usize = 1 << 16;
 
 /// Puts records in order, and a file's facts before its first event.
@@ -22,8 +22,6 @@ pub(super) struct Queue {
     /// Records by time and number.
     held: BTreeMap<(u64, u64), Record>,
     number: u64,
-    /// Calls under way: start in ns, thread.
-    under_way: BTreeSet<(u64, u32)>,
     facts: HashMap<u64, FileFacts>,
     last: u64,
     /// Counts of what went out.
@@ -31,17 +29,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// A call began.
-    pub fn began(&mut self, start: u64, tid: u32) {
-        self.under_way.insert((start, tid));
-    }
-
-    /// A call is over, or will never be.
-    pub fn over(&mut self, start: u64, tid: u32) {
-        self.under_way.remove(&(start, tid));
-        self.release();
-    }
-
     /// What is to be told of a file before its first event.
     pub fn know(&mut self, facts: FileFacts) {
         self.facts.insert(facts.ino, facts);
@@ -49,29 +36,20 @@ impl Queue {
 
     /// Takes a record that belongs to `time`, in ns.
     pub fn push(&mut self, time: u64, record: Record) {
-        if self.held.is_empty() && self.may_go(time) {
-            return self.deliver(time, record);
-        }
         self.number += 1;
         self.held.insert((time, self.number), record);
-        self.release();
+        self.release(MOST_HELD);
     }
 
     /// Lets everything go, for the input is over.
     pub fn drain(&mut self) {
-        self.under_way.clear();
-        self.release();
+        self.release(0);
     }
 
-    fn may_go(&self, time: u64) -> bool {
-        self.under_way.first().is_none_or(|(start, _)| time <= *start)
-    }
-
-    /// Lets go what nothing earlier is under way for.
-    pub fn release(&mut self) {
-        let may_go = |queue: &Queue| queue.held.keys().next().is_some_and(|(time, _)| queue.may_go(*time));
-        while self.held.len() > MOST_HELD || may_go(self) {
-            let Some(((time, _), record)) = self.held.pop_first() else { return };
+    fn release(&mut self, most: usize) {
+        while self.held.len() > most
+            && let Some(((time, _), record)) = self.held.pop_first()
+        {
             self.deliver(time, record);
         }
     }

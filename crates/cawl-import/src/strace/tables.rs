@@ -4,7 +4,7 @@
 //! by threads; a descriptor leads to an open-file description, which has the position and is shared by dup
 //! and fork; a description leads to a file, which has the size and outlives its names.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
@@ -16,8 +16,9 @@ use super::lex;
 /// What several others lead to; it is gone with the last of them.
 pub(super) type Shared<T> = Rc<RefCell<T>>;
 
-/// Descriptors: of one process, or of several that share them.
-pub(super) type Table = Shared<HashMap<i32, Descriptor>>;
+/// Descriptors: of one process, or of several that share them. What fork has copied is one map until one of
+/// both changes it, so that forks take no memory in proportion to descriptors.
+pub(super) type Table = Shared<Rc<HashMap<i32, Descriptor>>>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Descriptor {
@@ -58,11 +59,21 @@ impl Description {
     }
 }
 
-/// A copy of the wanted part of a table, as fork and exec make it.
-pub(super) fn copy(table: &Table, wanted: impl Fn(&Descriptor) -> bool) -> Table {
-    let mut descriptors = table.borrow().clone();
-    descriptors.retain(|_, descriptor| wanted(descriptor));
-    Rc::new(RefCell::new(descriptors))
+/// A copy of a table, as fork makes it.
+pub(super) fn forked(table: &Table) -> Table {
+    Rc::new(RefCell::new(Rc::clone(&table.borrow())))
+}
+
+/// The part of a table that exec leaves.
+pub(super) fn executed(table: &Table) -> Table {
+    let kept = table.borrow();
+    let kept = kept.iter().filter(|(_, descriptor)| !descriptor.close_on_exec);
+    Rc::new(RefCell::new(Rc::new(kept.map(|(fd, descriptor)| (*fd, descriptor.clone())).collect())))
+}
+
+/// A table, to change.
+pub(super) fn change(table: &Table) -> RefMut<'_, HashMap<i32, Descriptor>> {
+    RefMut::map(table.borrow_mut(), Rc::make_mut)
 }
 
 /// The description behind a descriptor.
@@ -72,7 +83,7 @@ pub(super) fn look(table: &Table, fd: i32) -> Option<Shared<Description>> {
 
 /// Makes `fd` lead to a description; what it led to before is closed.
 pub(super) fn install(table: &Table, fd: i32, description: &Shared<Description>, close_on_exec: bool) {
-    table.borrow_mut().insert(fd, Descriptor { description: Rc::clone(description), close_on_exec });
+    change(table).insert(fd, Descriptor { description: Rc::clone(description), close_on_exec });
 }
 
 /// The files of all processes, by their names.
@@ -277,11 +288,11 @@ mod tests {
         let (mut files, parent) = (Files::default(), Table::default());
         let opened = Description::new(files.named("/tmp/a", FileKind::Regular), 0);
         install(&parent, 3, &opened, false);
-        let child = copy(&parent, |_| true);
+        let child = forked(&parent);
         opened.borrow_mut().position = 7;
         let left = Rc::downgrade(&opened);
         drop(opened);
-        parent.borrow_mut().remove(&3);
+        change(&parent).remove(&3);
         assert!(look(&parent, 3).is_none());
         assert_eq!(look(&child, 3).unwrap().borrow().position, 7);
         drop(child);

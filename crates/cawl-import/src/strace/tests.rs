@@ -170,7 +170,7 @@ fn locks_come_with_their_ranges() {
 #[test]
 fn exec_begins_a_session_and_closes_what_is_marked() {
     let lines = format!(
-        "7 execve(\"/bin/sh\", [\"sh\", \"-c\", \"x\"...], 0x7f /* 3 vars */) = 0 <0.1>
+        "7 execve(\"/bin/sh\", [\"sh\", \"-c\", \"x\"...], 0x7f /* 3 vars */) = 0 <0.000001>
         {OPEN}7 fcntl(3</tmp/a>, F_SETFD, FD_CLOEXEC) = 0 <0.1>
         7 fcntl(3</tmp/a>, F_DUPFD, 10) = 10</tmp/a> <0.1>
         7 vfork( <unfinished ...>
@@ -274,4 +274,83 @@ fn other_text_is_refused_with_a_remedy() {
     importer.line(b"write(1, \"x\", 1) = 1\n", &mut out).unwrap();
     let error = importer.finish(&mut out).unwrap_err();
     assert!(error.fault.starts_with("none of 2 lines is a call"), "{error}");
+}
+
+/// Starts and durations of the writes, in ms.
+fn written_at(text: &str) -> (Vec<(u64, u64)>, ImportSummary) {
+    let mut importer = StraceImporter::default();
+    let mut out = Vec::new();
+    text.lines().for_each(|line| importer.line(line.trim_start_matches('~').as_bytes(), &mut out).unwrap());
+    let summary = importer.finish(&mut out).unwrap();
+    let writes = out.iter().filter_map(|record| match record {
+        Record::Event(event) if event.op == Op::Write => {
+            Some((event.start / 1_000_000, event.duration / 1_000_000))
+        }
+        _ => None,
+    });
+    (writes.collect(), summary)
+}
+
+const OPENED: &str = "openat(AT_FDCWD, \"/tmp/a\", O_WRONLY|O_CREAT, 0666) = 3</tmp/a>";
+
+#[test]
+fn times_since_the_line_before_add_up() {
+    // Signals and ends of other threads are lines, too.
+    let text = format!(
+        "7      0.000000 {OPENED} <0.001>
+         7      0.250000 --- SIGCHLD {{si_signo=SIGCHLD}} ---
+         7      0.250000 write(3</tmp/a>, \"\", 9) = 9 <0.100>
+         8      0.100000 +++ exited with 0 +++
+         7      1.000000 write(3</tmp/a>, \"\", 9) = 9 <0.100>"
+    );
+    let text: String = text.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
+    let (writes, summary) = written_at(&text);
+    assert_eq!((writes, summary.epoch), (vec![(500, 100), (1600, 100)], None));
+    // With -r beside a time, that time counts.
+    let text = format!(
+        "7 01:00:00.500000 (+     0.000000) {OPENED} <0.001>\n\
+         7 01:00:00.750000 (+     0.250000) write(3</tmp/a>, \"\", 9) = 9 <0.100>\n"
+    );
+    assert_eq!(written_at(&text).0, [(250, 100)]);
+}
+
+#[test]
+fn calls_within_a_second_follow_one_another() {
+    let text = format!(
+        "7 01:00:00 {OPENED} <0.200>\n\
+         7 01:00:00 write(3</tmp/a>, \"\", 9) = 9 <0.300>\n\
+         7 01:00:00 write(3</tmp/a>, \"\", 9) = 9 <0.400>\n\
+         8 01:00:00 write(3</tmp/a>, \"\", 9) = 9 <0.500>\n\
+         7 01:00:02 write(3</tmp/a>, \"\", 9) = 9 <0.100>\n"
+    );
+    let (writes, summary) = written_at(&text);
+    assert_eq!(writes, [(0, 500), (200, 300), (500, 400), (2000, 100)]);
+    let told = summary.skipped.iter().find(|skipped| skipped.reason == SkipReason::WholeSeconds);
+    assert_eq!(told.map(|told| told.lines), Some(5));
+}
+
+#[test]
+fn lines_without_any_time_are_refused_though_they_name_processes() {
+    let mut importer = StraceImporter::default();
+    let mut out = Vec::new();
+    for line in ["7 write(1, \"x\", 1) = 1\n", "7 close(1) = 0\n", "7 +++ exited with 0 +++\n"] {
+        importer.line(line.as_bytes(), &mut out).unwrap();
+    }
+    let error = importer.finish(&mut out).unwrap_err();
+    assert!(
+        error.fault.contains("with a time") && error.fault.contains("strace -f -ttt -T -y -o"),
+        "{error}"
+    );
+}
+
+/// 100 000 calls under way at a time, and as many threads: each is looked at once.
+#[test]
+fn many_calls_under_way_take_no_longer_each() {
+    let mut importer = StraceImporter::default();
+    let mut out = Vec::new();
+    for at in 0..100_000 {
+        let line = format!("{} 1700000000.{at:06} clone(flags=CLONE_VM <unfinished ...>\n", 10 + at);
+        importer.line(line.as_bytes(), &mut out).unwrap();
+    }
+    assert_eq!(importer.finish(&mut out).unwrap().lines, 100_000);
 }

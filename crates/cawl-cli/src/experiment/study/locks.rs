@@ -14,6 +14,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Nanos, Time, build, median};
+use cawl_host::output;
 use cawl_wire::Op;
 use serde::Serialize;
 use serde_json::json;
@@ -88,7 +89,8 @@ pub(super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section>
         runs.push(measure::run(bench.scratch, *cell, grid.length)?);
     }
     let file = bench.out.join("locks.csv");
-    std::fs::write(&file, csv(&runs)).with_context(|| format!("cannot write {}", file.display()))?;
+    output::write(&file, output::FOR_ALL, csv(&runs))
+        .with_context(|| format!("cannot write {}", file.display()))?;
     let predicted = predicted_write(bench.profile)?;
     let all = grid.cells.iter().map(|cell| outcome(*cell, &runs, predicted)).collect();
     let outcomes = Outcomes { all, processors: cawl_host::facts().cpus };

@@ -12,6 +12,7 @@ mod predict;
 
 use anyhow::Context;
 use cawl_core::{Bytes, Nanos};
+use cawl_host::output;
 use serde_json::json;
 
 use self::grid::{Grid, SEED};
@@ -48,7 +49,8 @@ pub fn section(bench: &mut Bench) -> anyhow::Result<Section> {
         made.push(measure::made(scratch, run, signal)?);
     }
     let file = bench.out.join("osync.csv");
-    std::fs::write(&file, csv(&made)).with_context(|| format!("cannot write {}", file.display()))?;
+    output::write(&file, output::FOR_ALL, csv(&made))
+        .with_context(|| format!("cannot write {}", file.display()))?;
     bench.progress.begin("O_SYNC: the models");
     let judged = Judged::of(&made, &grid, profile, dev)?;
     let data = json!({
