@@ -219,6 +219,11 @@ fn who_makes_system_calls_itself_is_named_before_the_run() {
              return r != 4;",
             "makes system calls itself, past the C library (write)",
         ),
+        (
+            "long r; __asm__ volatile(\"syscall\" : \"=a\"(r) : \"0\"(3L), \"D\"(1) : \"rcx\", \"r11\", \"memory\");
+             return r != 0;",
+            "changes descriptors by system calls itself, past the C library (close)",
+        ),
         ("return syscall(425, 0, 0) == 1;", "can use io_uring (by system calls)"),
     ];
     for (text, told) in cases {

@@ -155,3 +155,28 @@ fn a_file_loses_its_pages_with_its_last_name_and_descriptor() {
         }
     }
 }
+
+/// A program changes a descriptor by a system call of its own, after a hundred writes and before three hundred.
+#[test]
+fn what_is_uncertain_is_the_first_note_and_in_the_trace() {
+    let dir = Dir::new();
+    let app = dir.app("past_hooks");
+    let command = [app.as_os_str(), "close".as_ref(), "100".as_ref(), "300".as_ref()];
+    let (finished, report) = dir.run(&[], &command);
+    finished.success();
+    let uncertain = &report["uncertain"];
+    let calls = uncertain["other_file"]["calls"].as_u64().expect("a number");
+    assert!((1..=128).contains(&calls), "{uncertain}");
+    assert_eq!(uncertain["other_file"]["bytes"], calls * 1000);
+    let path = uncertain["files"][0]["path"].as_str().expect("a path");
+    assert!(path.ends_with("/a"), "{uncertain}");
+    let note = report["notes"][0].as_str().expect("a note");
+    assert!(note.starts_with(&format!("uncertain: {calls} calls, ")) && note.ends_with(path), "{note}");
+    // At most so many are in the wrong row.
+    let (a, b) = (report.file_bytes("a"), report.file_bytes("b"));
+    assert_eq!(a + b, 400_000);
+    assert!((100_000..=100_000 + calls * 1000).contains(&a), "{a}");
+    let replay = dir.cawl(&["replay".as_ref(), dir.trace().as_os_str(), "--json".as_ref()]);
+    let again: Value = serde_json::from_str(&Running::start(replay).finish().success().stdout).expect("JSON");
+    assert_eq!(&again["uncertain"], uncertain);
+}

@@ -81,7 +81,7 @@ fn a_descriptor_that_moved_is_found() {
 
 #[test]
 fn nothing_is_in_doubt_where_all_is_seen() {
-    for name in ["offsets", "threads", "sharing", "stdio"] {
+    for name in ["offsets", "threads", "thread_writer"] {
         for session in compare(&app(name), &[], |_| {}) {
             let doubts = session.events.iter().filter(|event| event.op == Op::Uncertain);
             // The order of threads is the kernel's.

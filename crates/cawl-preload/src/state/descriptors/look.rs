@@ -30,6 +30,9 @@ const FOR_DOUBT: i32 = 16;
 const OPENED_FOR_ONE: u32 = 32;
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
+/// In place of the thread that moves a descriptor: there is more than one.
+const SEVERAL: u32 = u32::MAX;
+
 /// What a descriptor needs for its looks.
 #[repr(C)]
 pub struct Looks {
@@ -178,31 +181,40 @@ impl Descriptor {
     pub(super) fn is_of(&self, thread: &Thread) -> bool {
         let (user, me) = (&self.rest.looks.user, thread.tid());
         match user.load(Relaxed) {
-            before if before == me => true,
-            0 => {
-                user.store(me, Relaxed);
-                false
-            }
+            before if before == me => return true,
+            0 => user.store(me, Relaxed),
             _ => {
+                user.store(SEVERAL, Relaxed);
                 self.epoch.store(0, Relaxed);
                 self.rest.twin.store(CROWDED, Relaxed);
-                false
             }
         }
+        false
     }
 
-    /// A call of one of several threads was found to have moved the descriptor from here to there. Where one
-    /// that asked before has gone further, the kernel had their order the other way round, or a third came
-    /// between.
+    /// Where a call of one of several threads began, after which the descriptor was found to stand at `end`. If
+    /// another's call came between the two, this one went on from where those before it end; if such a gap
+    /// stays, that of a thread came before, and waits to be counted.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_order(&self, begin: u64, end: u64) {
-        let reached = self.offset.swap(end, Relaxed);
-        if (begin + 1..=end).contains(&reached) {
-            let [calls, bytes] = &self.rest.looks.unordered;
-            calls.fetch_add(2, Relaxed);
-            bytes.fetch_add(2 * (end - begin), Relaxed);
+    pub(super) fn place_among_threads(&self, thread: &Thread, begin: u64, end: u64) -> u64 {
+        let Looks { user, ahead, unordered: [calls, bytes], .. } = &self.rest.looks;
+        let reached = self.offset.fetch_add(end - begin, Relaxed);
+        if (self.is_of(thread) || user.load(Relaxed) != SEVERAL)
+            || reached == UNKNOWN_OFFSET
+            || reached == begin
+        {
+            self.offset.store(end, Relaxed);
+            return begin;
         }
+        calls.fetch_add(2, Relaxed);
+        bytes.fetch_add(2 * (end - begin), Relaxed);
+        let gap = begin.wrapping_sub(reached);
+        if ahead.swap(gap, Relaxed) == gap || reached > begin {
+            self.offset.store(end, Relaxed);
+            return begin;
+        }
+        reached
     }
 
     /// What is in doubt of their order, once.

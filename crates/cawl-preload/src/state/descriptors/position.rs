@@ -128,10 +128,7 @@ impl Descriptor {
             }
         }
         let begin = at.saturating_sub(bytes);
-        if real::threads() {
-            self.note_order(begin, at);
-        }
-        begin
+        if real::threads() { self.place_among_threads(thread, begin, at) } else { begin }
     }
 
     /// The position, if it is counted along.
