@@ -1,7 +1,6 @@
 //! syscall(): calls that write, or that change what the tracer knows, are understood; all others go
 //! through by a jump that leaves no trace, because some (clone, vfork) must not find a frame of ours.
 
-use crate::base::hot::share_all;
 use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, gate, guard, interrupted, real};
