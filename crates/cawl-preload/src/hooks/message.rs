@@ -4,7 +4,7 @@
 
 use crate::base::{clock, counters, guard, real};
 use crate::hooks::emit::stream::after;
-use crate::hooks::emit::{Place, happened, wrote};
+use crate::hooks::emit::{Place, happened, wrote_deep};
 use crate::session;
 use crate::state::glibc_file::{Stream, look_from_afar};
 use crate::state::stream_table::{Before, standard_error, standard_output};
@@ -56,7 +56,7 @@ impl Moment {
     fn after_fd(&self, fd: c_int) {
         let (written, flags) = self.written(0);
         if written > 0 || flags != 0 {
-            wrote(Op::Write, self.start, fd, Place::Own, written, written as i64, flags);
+            wrote_deep(Op::Write, self.start, fd, Place::Own, written, written as i64, flags);
         }
     }
 }

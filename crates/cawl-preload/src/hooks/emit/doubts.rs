@@ -1,6 +1,6 @@
 //! What a look at a descriptor found (`state::descriptors::look`), told to the daemon.
 
-use super::record;
+use super::{about, event};
 use crate::base::clock;
 use crate::base::guard::Inside;
 use crate::session;
@@ -9,28 +9,37 @@ use crate::transport::slot::Slot;
 use cawl_wire::{Op, uncertain};
 use core::ffi::c_int;
 
+/// Puts it into a slot that has room.
 #[inline(never)]
-fn tell(inside: &Inside, fd: c_int, file: &Descriptor, doubt: &Doubt) {
-    if doubt.calls > 0 {
-        let now = clock::now();
-        record(inside, Op::Uncertain, (now, now), Some((fd, file)), doubt.calls as i64, |event| {
-            (event.requested, event.offset, event.aux) = (doubt.bytes, doubt.stands, doubt.why);
-        });
-    }
+fn tell(inside: &Inside, slot: &Slot, fd: c_int, file: &Descriptor, doubt: &Doubt) {
+    let now = clock::now();
+    let mut event = event(inside, Op::Uncertain, now, now);
+    about(&mut event, fd, file);
+    (event.returned, event.requested) = (doubt.calls as i64, doubt.bytes);
+    (event.offset, event.aux) = (doubt.stands, doubt.why);
+    session::put(slot, &event, 0, 0);
 }
 
-/// Looks at a descriptor, and tells what is uncertain. Whether there was anything to tell, and whether it leads
-/// to another file: then nothing is known of it any more.
+/// Looks at a descriptor, and tells what is uncertain, in a slot that has room. Whether there was anything to
+/// tell, and whether it leads to another file: then nothing is known of it any more.
 #[inline(never)]
-fn find_out(inside: &Inside, fd: c_int, file: &Descriptor, present: Option<u64>, own: bool) -> (bool, bool) {
-    let doubt = file.look(inside.thread(), fd, present, own);
-    let unordered = file.take_unordered();
-    doubt.iter().chain(&unordered).for_each(|doubt| tell(inside, fd, file, doubt));
-    let is_other = doubt.is_some_and(|doubt| doubt.why == uncertain::OTHER_FILE);
+fn find_out(
+    inside: &Inside,
+    slot: &Slot,
+    (fd, file): (c_int, &Descriptor),
+    present: Option<u64>,
+    own: bool,
+) -> (bool, bool) {
+    let found = file.look(inside.thread(), fd, present, own);
+    let Some(doubt) = found.or_else(|| file.take_unordered()) else { return (false, false) };
+    if doubt.calls > 0 {
+        tell(inside, slot, fd, file, &doubt);
+    }
+    let is_other = doubt.why == uncertain::OTHER_FILE;
     if is_other {
         descriptors::forget(fd);
     }
-    (doubt.is_some() || unordered.is_some(), is_other)
+    (true, is_other)
 }
 
 /// After a call that moved so many bytes, at the descriptor's own position or elsewhere. Where to tell of it,
@@ -49,7 +58,7 @@ pub fn after_call<'a>(
     if !session::is_ours() {
         return Some((slot, file, true));
     }
-    let (told, is_other) = find_out(inside, fd, file, Some(bytes.max(0) as u64), own);
+    let (told, is_other) = find_out(inside, slot, (fd, file), Some(bytes.max(0) as u64), own);
     let file = if is_other { session::learn(fd)? } else { file };
     Some(if told { (session::open_slot(inside)?, file, false) } else { (slot, file, true) })
 }
@@ -57,14 +66,20 @@ pub fn after_call<'a>(
 /// Before a descriptor is closed, in the process that the session belongs to: what is known of it then.
 #[inline]
 pub fn before_close(inside: &Inside, fd: c_int, file: &'static Descriptor) -> Option<&'static Descriptor> {
-    if file.was_used() && find_out(inside, fd, file, None, true).1 { session::learn(fd) } else { Some(file) }
+    let is_other = |slot| find_out(inside, slot, (fd, file), None, true).1;
+    if file.was_used() && session::open_slot(inside).is_some_and(is_other) {
+        return session::learn(fd);
+    }
+    Some(file)
 }
 
 /// A call has given this number to something else.
 #[inline]
 pub fn replaced(inside: &Inside, fd: c_int) {
-    if let Some((file, doubt)) = descriptors::replaced(fd) {
-        tell(inside, fd, file, &doubt);
+    if let Some((file, doubt)) = descriptors::replaced(fd)
+        && let Some(slot) = session::open_slot(inside)
+    {
+        tell(inside, slot, fd, file, &doubt);
     }
 }
 

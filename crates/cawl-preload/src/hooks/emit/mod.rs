@@ -76,18 +76,24 @@ pub fn about(event: &mut Event, fd: c_int, file: &Descriptor) {
 /// Records a call that wrote to a descriptor or read from it, or would have.
 #[inline(always)]
 pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
-    moved(op, start, fd, place, (requested, returned), (flags, 0));
+    moved(op, start, fd, place, (requested, returned), (flags, 0), true);
+}
+
+/// The same where too little of the stack is left for a look at the descriptor.
+#[inline(always)]
+pub fn wrote_deep(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
+    moved(op, start, fd, place, (requested, returned), (flags, 0), false);
 }
 
 /// The same of one that read into memory of which so many pages had not been touched.
 #[inline(always)]
 pub fn read_into(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, untouched: u32) {
-    moved(op, start, fd, place, (requested, returned), (0, untouched));
+    moved(op, start, fd, place, (requested, returned), (0, untouched), true);
 }
 
 #[inline(always)]
-fn moved(op: Op, start: u64, fd: c_int, place: Place, bytes: (u64, i64), more: (u32, u32)) {
-    moved_inside(op, start, fd, place, bytes, more);
+fn moved(op: Op, start: u64, fd: c_int, place: Place, bytes: (u64, i64), more: (u32, u32), looks: bool) {
+    moved_inside(op, start, fd, place, bytes, more, looks);
     interrupted::end(thread(), start);
 }
 
@@ -99,6 +105,7 @@ fn moved_inside(
     place: Place,
     (requested, returned): (u64, i64),
     more: (u32, u32),
+    looks: bool,
 ) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else {
@@ -115,7 +122,7 @@ fn moved_inside(
     };
     let Some((mut file, mut goes_on)) = session::learn_continued(slot, fd, op) else { return };
     let mut slot = slot;
-    if file.is_look_due(returned) {
+    if looks && file.is_look_due(returned) {
         let own = matches!(place, Place::Own);
         let Some(found) = doubts::after_call(&inside, slot, (fd, file), returned, own) else { return };
         (slot, file, goes_on) = (found.0, found.1, goes_on && found.2);

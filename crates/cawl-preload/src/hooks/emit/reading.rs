@@ -1,7 +1,7 @@
 //! Events of reads: which ones are recorded, what of a file was cached before the first, and what a stream's
 //! call made the kernel read.
 
-use super::{about, doubts, event, stream};
+use super::{about, event, stream};
 use crate::base::guard::{self, Inside};
 use crate::base::settings::{all_reads, reads};
 use crate::base::{clock, sys};
@@ -203,13 +203,9 @@ fn record(stream: Stream, start: u64, wanted: u64, taken: &Taken) {
     let Some(slot) = session::open_slot(&inside) else { return };
     // It was known before the call.
     let fd = stream.number();
-    let Some(mut file) = descriptors::known(fd) else { return guard::count_unseen() };
-    let mut slot = slot;
-    if file.is_look_due(taken.got as i64) {
-        let got = taken.got as i64;
-        let Some(found) = doubts::after_call(&inside, slot, (fd, file), got, false) else { return };
-        (slot, file) = (found.0, found.1);
-    }
+    let Some(file) = descriptors::known(fd) else { return guard::count_unseen() };
+    // Only counted, as in `stream`.
+    file.is_look_due(taken.got as i64);
     tell(&inside, slot, stream, start, wanted, file, taken);
     session::finish(slot, taken.end);
 }

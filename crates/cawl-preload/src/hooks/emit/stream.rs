@@ -108,11 +108,10 @@ fn after_inside(op: Op, stream: Stream, before: Before, requested: u64, accepted
     if is_short {
         return session::finish(slot, end);
     }
-    let (mut slot, mut file) = (slot, file);
+    // Only counted: the look, for which too little of the stack is left here, comes before the close.
     let gone = i64::from(held) + counted.max(0) - i64::from(left);
-    if gone > 0 && file.is_look_due(gone) {
-        let Some(found) = doubts::after_call(&inside, slot, (fd, file), gone, !failed) else { return };
-        (slot, file) = (found.0, found.1);
+    if gone > 0 {
+        file.is_look_due(gone);
     }
     after_whole(&inside, slot, op, &call, flags, fd, file, buffering, failed);
     session::finish(slot, end);

@@ -130,6 +130,7 @@ impl Descriptor {
 
     /// Looks at it, if that may be, after a call that moved so many bytes (at the descriptor's own position,
     /// if `own`), or before its end. To be followed by [`super::forget`] if it is another file.
+    #[inline(never)]
     pub fn look(&self, thread: &Thread, fd: c_int, present: Option<u64>, own: bool) -> Option<Doubt> {
         let looks = &self.rest.looks;
         let (span, since) = (looks.span.load(Relaxed), self.since_look(present));
@@ -218,6 +219,7 @@ impl Descriptor {
     }
 
     /// What is in doubt of their order, once.
+    #[inline(never)]
     pub fn take_unordered(&self) -> Option<Doubt> {
         if self.rest.looks.unordered[0].load(Relaxed) == 0 {
             return None;
