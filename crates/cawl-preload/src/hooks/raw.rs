@@ -1,13 +1,15 @@
 //! syscall(): calls that write, or that change what the tracer knows, are understood; all others go
 //! through by a jump that leaves no trace, because some (clone, vfork) must not find a frame of ours.
 
+#[cfg(not(test))]
+use crate::base::hot::share_all;
 use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, gate, guard, interrupted, real};
 use crate::hooks::aio::Requests;
 use crate::hooks::confine::{Effect, around};
 use crate::hooks::copy::{left_moved, place, truncated};
-use crate::hooks::emit::{Place, did, happened, wrote};
+use crate::hooks::emit::{Place, did, happened, wrote_deep as wrote};
 use crate::hooks::lock;
 use crate::hooks::process::ending;
 use crate::hooks::sync::advised_to_read;

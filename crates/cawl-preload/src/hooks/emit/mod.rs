@@ -175,12 +175,8 @@ fn moved_whole(
 pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut Event)) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
-    let Some(mut slot) = session::open_slot(&inside) else { return };
-    let Some(mut file) = session::learn(fd) else { return };
-    if file.is_look_due(0) {
-        let Some(found) = doubts::after_call(&inside, slot, (fd, file), 0, false) else { return };
-        (slot, file) = (found.0, found.1);
-    }
+    let Some(slot) = session::open_slot(&inside) else { return };
+    let Some(file) = session::learn(fd) else { return };
     tell(&inside, slot, op, (start, end), Some((fd, file)), returned, fill);
     session::finish(slot, end);
 }
