@@ -49,6 +49,14 @@ const NOTES: usize = 10;
 /// Most users remembered.
 const USERS: usize = 1024;
 
+/// Of a birth: the file is a guest's, as it said.
+const FOREIGN: u32 = 1 << 31;
+
+/// True of a file that only a guest told of: its device and number are that program's words.
+pub fn is_foreign(file: FileId) -> bool {
+    file.birth & FOREIGN != 0
+}
+
 /// Inode number of all files beyond [`FILES`].
 const FURTHER: u64 = u64::MAX;
 
@@ -220,7 +228,7 @@ impl Guest {
                 return *known;
             }
         }
-        FileId { birth: (self.scope.hash_one(file.birth) as u32).max(1), ..file }
+        FileId { birth: self.scope.hash_one(file.birth) as u32 | FOREIGN, ..file }
     }
 }
 
@@ -248,7 +256,16 @@ impl Line {
 
     /// Sends an input when the queue has room for it.
     pub async fn send(&self, mut input: Input) -> Result<(), SendError<Input>> {
-        let Some(guest) = &self.guest else { return self.engine.send(input).await };
+        let Some(guest) = &self.guest else {
+            match &mut input {
+                Input::Events { batch, .. } => {
+                    batch.events.iter_mut().for_each(|event| event.birth &= !FOREIGN)
+                }
+                Input::File { file, .. } => file.birth &= !FOREIGN,
+                _ => {}
+            }
+            return self.engine.send(input).await;
+        };
         let weight = match &mut input {
             Input::Events { batch, .. } => {
                 self.confine(guest, &mut batch.events);
@@ -466,6 +483,7 @@ mod tests {
             assert_eq!(file.owner, uid);
             assert!(batch.events.iter().all(|event| event.file() == file.file()));
             assert!(seen.insert(file.file()), "it is another user's file");
+            assert!(is_foreign(file.file()) && !is_foreign(named(1, 1).file()));
         }
         let line = Line::new(engine, guests.admit(3, false));
         let mut bytes = 0;

@@ -55,8 +55,8 @@ pub struct Open {
     dropped: u64,
 }
 
-/// Records processed between two checks of `hurry`.
-const PIECE: usize = 4096;
+/// Records processed between two checks of `hurry`: calls of gigabytes take milliseconds each.
+const PIECE: usize = 64;
 
 /// Processes named in a note.
 const NAMED: usize = 10;

@@ -88,6 +88,10 @@ impl Possible {
         let last = now + AHEAD + now.since(self.started) * DRIFT;
         let mut refused = 0;
         batch.events.retain_mut(|event| {
+            if event.has(flag::COPIED_UP) && event.requested > copied_in(event.duration) {
+                // The filesystem below shares blocks: nothing was copied.
+                event.flags &= !flag::COPIED_UP;
+            }
             let bytes = self.bytes(event);
             let can_be = event.start >= first.0
                 && event.end() <= last.0
@@ -110,7 +114,7 @@ impl Possible {
     fn bytes(&self, event: &Event) -> Option<u64> {
         let returned = event.returned.max(0) as u64;
         let flushed = event.flushed().unwrap_or(0);
-        let copied = || (Bytes(AT_ONCE) + COPYING * Nanos::new(event.duration as f64)).0;
+        let copied = || copied_in(event.duration);
         let is_file = event.kind == FileKind::Regular;
         let (bytes, most) = match event.op {
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::Read | Op::Pread if is_file => {
@@ -137,10 +141,16 @@ impl Possible {
                 let half = u64::from(event.requested.count_ones()).saturating_mul(event.offset / 2);
                 return (returned.max(half) <= self.memory).then_some(0);
             }
+            Op::Open | Op::StreamOpen if event.has(flag::COPIED_UP) => (event.requested, copied()),
             _ => return Some(0),
         };
         (bytes <= most).then_some(bytes)
     }
+}
+
+/// Bytes that memory copies in this time, in ns.
+fn copied_in(duration: u64) -> u64 {
+    (Bytes(AT_ONCE) + COPYING * Nanos::new(duration as f64)).0
 }
 
 #[cfg(test)]
@@ -227,6 +237,17 @@ mod tests {
             CoalescedCalls { like, calls: 7, bytes: 7, duration: 7, first: now, last: now, end: u64::MAX };
         let mut batch = Batch { coalesced: vec![calls], ..Batch::default() };
         assert_eq!((late.sift(&mut batch), batch.coalesced.len()), (7, 0));
+    }
+
+    #[test]
+    fn an_open_copied_up_what_memory_copies_in_its_time() {
+        let open = |bytes| {
+            let mut batch = Batch { events: vec![call(Op::Open, 0, 10, 0)], ..Batch::default() };
+            (batch.events[0].flags, batch.events[0].requested) = (flag::COPIED_UP, bytes);
+            assert_eq!(possible(Nanos::seconds(1.0)).sift(&mut batch), 0);
+            batch.events[0].has(flag::COPIED_UP)
+        };
+        assert!(open(GIB) && !open(1 << 40));
     }
 
     #[test]

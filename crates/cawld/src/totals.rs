@@ -16,6 +16,7 @@ use cawl_core::{
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{FileId, FileKind};
 
+use crate::guests::is_foreign;
 use account::SECOND;
 pub use account::{Account, Call};
 
@@ -273,7 +274,9 @@ impl Totals {
         let written = self.files.rows.iter().filter(|file| file.counts.account.calls > 0);
         let (rows, more) = ranked(written, |file| file.counts.account.key(sort, now), page);
         let status = |file: &File| {
-            let (FileId { dev, ino: inode, .. }, account) = (file.identity, &file.counts.account);
+            let (FileId { dev, ino, .. }, account) = (file.identity, &file.counts.account);
+            // A row must not pass for that of the file which really has the number.
+            let inode = if is_foreign(file.identity) { 0 } else { ino };
             FileStatus {
                 path: file.name.path().to_owned(),
                 first_path: file.name.first_path().map(str::to_owned),

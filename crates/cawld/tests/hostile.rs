@@ -33,7 +33,7 @@ const MEMORY: u64 = 1 << 30;
 const STRANGER: u32 = 64_123;
 
 fn seconds() -> u64 {
-    std::env::var("CAWL_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8)
+    std::env::var("CAWL_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
 /// This program as `part`, with a socket.
