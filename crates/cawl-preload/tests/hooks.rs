@@ -258,7 +258,7 @@ pub const HOOKS: &[Group] = &[
         "confinement",
         &["prctl"],
         "the session ends before a system call filter is put in place",
-        "processes::a_confined_program_is_left_alone",
+        "confined::under_a_filter_the_tracer_makes_no_call",
     ),
     hooks(
         "loading",

@@ -53,26 +53,16 @@ static HARMLESS: AtomicU32 = AtomicU32::new(0);
 /// The arguments must be what the system call `number` asks for.
 #[inline(always)]
 pub unsafe fn call<const N: usize>(number: c_long, args: [usize; N]) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if threads() {
-            counted(number, all(args))
-        } else if STATE.load(Relaxed) == 0 {
-            kernel(number, all(args))
-        } else {
-            REFUSED
-        }
+    // One of them may install a filter for this thread, too.
+    let others = threads();
+    if others {
+        counter().fetch_add(1, SeqCst);
     }
-}
-
-/// The same where another thread may install a filter meanwhile, and wait for this one.
-#[inline(never)]
-unsafe fn counted(number: c_long, args: [usize; 6]) -> isize {
-    let counter = counter();
-    counter.fetch_add(1, SeqCst);
     // SAFETY: the caller's promise.
-    let result = if STATE.load(SeqCst) == 0 { unsafe { kernel(number, args) } } else { REFUSED };
-    counter.fetch_sub(1, SeqCst);
+    let result = if STATE.load(SeqCst) == 0 { unsafe { kernel(number, all(args)) } } else { REFUSED };
+    if others {
+        counter().fetch_sub(1, SeqCst);
+    }
     result
 }
 

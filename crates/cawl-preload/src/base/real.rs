@@ -97,6 +97,19 @@ fn address(index: Index) -> *mut c_void {
     if found.is_null() { look_up(index as usize) } else { found }
 }
 
+/// The size of a stream's buffer, where the C library tells it; nothing is looked up.
+///
+/// # Safety
+/// As the C library documents it.
+pub unsafe fn buffer_size(stream: *mut FILE) -> size_t {
+    let found = TABLE[Index::__fbufsize as usize].load(Relaxed);
+    if found.is_null() {
+        return 0;
+    }
+    // SAFETY: the C library's function of this name; the caller's promise.
+    unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut FILE) -> size_t>(found)(stream) }
+}
+
 /// syscall()
 pub fn address_of_syscall() -> *const c_void {
     address(Index::syscall)

@@ -1,9 +1,10 @@
 //! fork and other ways to share descriptors, and the ways in which a process ends.
 
 use crate::base::hot::share_all;
+use crate::base::settings::settings;
 use crate::base::{clock, gate, guard, real};
 use crate::hooks::emit::{around, doubts, happened, mapping};
-use crate::session;
+use crate::session::{self, environment};
 use crate::state::mappings;
 use crate::tries;
 use cawl_wire::{Ended, Op};
@@ -24,7 +25,14 @@ pub unsafe extern "C" fn before_fork() {
 
 /// In the child of a fork.
 pub unsafe extern "C" fn in_child() {
+    session::tell_if_unreachable();
     session::forked();
+    if settings().is_some_and(|settings| settings.only_child_of != 0) {
+        if environment::is_clearable() {
+            environment::clear();
+        }
+        environment::withdraw();
+    }
     if mappings::any() {
         mappings::begin_session();
     }

@@ -75,7 +75,11 @@ pub fn end_silently() {
 /// In a copy of the process whose root directory or mounts are without the daemon's socket, as in a sandbox:
 /// says so in the parent's session, before that is forgotten. A message is sent whole, or not at all.
 #[inline(never)]
-fn tell_if_unreachable(parent: u32) {
+pub fn tell_if_unreachable() {
+    let parent = HOT.pid.load(Relaxed);
+    if !gate::is_open() || parent == sys::getpid() {
+        return;
+    }
     let Some(settings) = settings().filter(|settings| settings.only_child_of == 0) else { return };
     if link::own_fd() < 0 || sys::may_access(settings.socket(), libc::W_OK) {
         return;
@@ -94,11 +98,9 @@ pub fn forked() {
     }
     gate::forget_others();
     let pid = sys::getpid();
-    let parent = HOT.pid.swap(pid, AcqRel);
-    if parent == pid {
+    if HOT.pid.swap(pid, AcqRel) == pid {
         return;
     }
-    tell_if_unreachable(parent);
     let thread = thread();
     thread.reset();
     table::forget(thread);

@@ -80,12 +80,6 @@ pub fn forget() {
     STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);
     if HOT.state.load(Relaxed) == OFF || !children_too {
-        if !children_too {
-            if environment::is_clearable() {
-                environment::clear();
-            }
-            environment::withdraw();
-        }
         return end_silently();
     }
     HOT.state.store(WANTED, Release);

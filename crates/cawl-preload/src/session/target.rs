@@ -61,12 +61,14 @@ enum Kind {
     Foreign,
     /// With so many bytes of a name in [`Look::piece`].
     Sanitized(usize),
+    /// The dynamic linker whose path is at this place in the file, of this length, is to be looked at.
+    Through(u64, usize),
 }
 
 impl Kind {
     fn target(self, place: &Look) -> Target<'_> {
         match self {
-            Kind::Usual => Target::Usual,
+            Kind::Usual | Kind::Through(..) => Target::Usual,
             Kind::Foreign => Target::Foreign,
             Kind::Sanitized(length) => place.piece.get(..length).map_or(Target::Usual, Target::Sanitized),
         }
@@ -88,6 +90,7 @@ pub fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_>
         return Target::Usual;
     }
     let Some(fd) = open(directory, path, &mut place.piece) else { return Target::Usual };
+    place.same_root = is_same_root();
     let kind = follow(fd, place);
     sys::close(fd);
     kind.target(place)
@@ -95,6 +98,7 @@ pub fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_>
 
 /// The program that an open descriptor leads to.
 pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
+    place.same_root = is_same_root();
     follow(fd, place).target(place)
 }
 
@@ -103,6 +107,10 @@ pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
 pub struct Look {
     head: [u8; HEAD],
     piece: [u8; PIECE],
+    /// For a look at who has a file open.
+    room: [u8; 64],
+    /// The root directory is the one that this process began in.
+    same_root: bool,
 }
 
 /// Room for the path of a program that was searched for.
@@ -170,7 +178,10 @@ fn follow(first: c_int, place: &mut Look) -> Kind {
     let mut fd = first;
     for _ in 0..=LONGEST_CHAIN {
         let length = sys::read_at(fd, 0, &mut place.head);
-        let kind = look(fd, length, place);
+        let mut kind = look(fd, length, place);
+        if let Some(Kind::Through(at, path)) = kind {
+            kind = Some(through(fd, length, place, at, path).unwrap_or(Kind::Usual));
+        }
         if fd != first {
             sys::close(fd);
         }
@@ -247,23 +258,41 @@ fn elf(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
         let fits = is_glibc(place.piece.get(..name)?) && is_new(fd, &mut place.piece);
         return (!fits).then_some(Kind::Foreign);
     };
+    let same_root = place.same_root;
     let linker = part(fd, head, place, at, usize::try_from(length).ok()?)?;
+    if same_root && is_own(CStr::from_bytes_until_nul(linker).ok()?) {
+        return sanitized(fd, head, place);
+    }
+    Some(Kind::Through(at, usize::try_from(length).ok()?))
+}
+
+/// A program with a runtime of a sanitizer's in front.
+fn sanitized(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
+    let length = name(fd, head, place, DT_NEEDED)?;
+    is_sanitizer(place.piece.get(..length)?).then_some(Kind::Sanitized(length))
+}
+
+/// What a program is that names another dynamic linker than this process's own, there in its file. Not part of
+/// [`elf`], whose frame is gone by now.
+#[inline(never)]
+fn through(fd: c_int, head: usize, place: &mut Look, at: u64, length: usize) -> Option<Kind> {
+    let linker = part(fd, head, place, at, length)?;
     let linker = CStr::from_bytes_until_nul(linker).ok()?;
-    if !is_own(linker) {
-        // Where there is none, nothing will start.
-        let named = is_glibc(last(linker.to_bytes()));
-        let fits = open(libc::AT_FDCWD, linker.as_ptr(), &mut [0; 64]).map_or(named, |linker| {
+    // Where there is none, nothing will start.
+    let (named, path) = (is_glibc(last(linker.to_bytes())), linker.as_ptr());
+    let fits = match open(libc::AT_FDCWD, path, &mut place.room) {
+        None => named,
+        Some(linker) => {
             let fits = is_glibc_inside(linker, place) && is_new(linker, &mut place.piece);
             sys::close(linker);
             fits
-        });
-        if !fits {
-            return Some(Kind::Foreign);
         }
-        sys::read_at(fd, 0, &mut place.head);
+    };
+    if !fits {
+        return Some(Kind::Foreign);
     }
-    let length = name(fd, head, place, DT_NEEDED)?;
-    is_sanitizer(place.piece.get(..length)?).then_some(Kind::Sanitized(length))
+    sys::read_at(fd, 0, &mut place.head);
+    sanitized(fd, head, place)
 }
 
 /// Place in the file and length of the first segment of a type.
@@ -360,13 +389,17 @@ fn root() -> [u64; 3] {
     [root.st_dev, root.st_ino, u64::from(root.mount)]
 }
 
-/// True for the path of this process's own dynamic linker, which leads where it did.
+/// True if the root directory is the one that this process began in.
+#[inline(never)]
+fn is_same_root() -> bool {
+    ROOT.each_ref().map(|figure| figure.load(Relaxed)) == root()
+}
+
+/// True for the path of this process's own dynamic linker.
 fn is_own(linker: &CStr) -> bool {
     let own = LINKER.load(Relaxed);
     // SAFETY: the dynamic linker's string, which stays.
-    !own.is_null()
-        && unsafe { CStr::from_ptr(own) } == linker
-        && ROOT.each_ref().map(|figure| figure.load(Relaxed)) == root()
+    !own.is_null() && unsafe { CStr::from_ptr(own) } == linker
 }
 
 #[cfg(test)]
@@ -379,7 +412,8 @@ mod tests {
 
     fn look_at(path: &Path) -> Target<'static> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        let place = Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE] }));
+        let place =
+            Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE], room: [0; 64], same_root: false }));
         at(libc::AT_FDCWD, path.as_ptr(), place)
     }
 

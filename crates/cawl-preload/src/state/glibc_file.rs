@@ -261,6 +261,6 @@ impl Stream {
     #[inline(never)]
     fn size_wide(self) -> u32 {
         // SAFETY: it is open.
-        unsafe { real::__fbufsize(self.0) as u32 }
+        unsafe { real::buffer_size(self.0) as u32 }
     }
 }
