@@ -306,8 +306,8 @@ impl FromArgMatches for Changes {
                     text.extend([" ", &given.text]);
                 }
                 _ => {
-                    let why = "--on limits the change of files' calls before it, as in --fsync none --on '*.log'; \
-                               --think, --no-think and --writers are of whole programs\n";
+                    let why = "--on limits the change of files' calls before it: --fsync none --on '*.log'; \
+                               --think, --no-think and --writers are of whole programs";
                     return Err(clap::Error::raw(ErrorKind::ArgumentConflict, why));
                 }
             }

@@ -188,8 +188,8 @@ pub(super) fn facts(
     Ok(facts)
 }
 
-/// A scenario with these changes. `measured`: the profile without what the trace taught. `host`: the machine that
-/// was traced, if that is known.
+/// A scenario with these changes. `measured`: the profile without what the trace taught. `host`: the machine
+/// that was traced, if that is known.
 fn with(
     base: &Scenario,
     given: &[Given],

@@ -64,8 +64,8 @@ pub struct FindingsPart<'a> {
 
 impl FindingsPart<'_> {
     /// Takes the next records with the answers of each part, in the order of [`Analysis::split`]. `each` is
-    /// shown every record but what is [no call](is_no_call) with what is said of it, as [`Analysis::take`] returns them, until it returns
-    /// false; then so does this.
+    /// shown every record with what is said of it, as [`Analysis::take`] returns them, until it returns
+    /// false; then so does this. What is no call of the program is shown to nobody.
     pub fn take(
         &mut self,
         records: &[Record],
@@ -90,7 +90,6 @@ impl FindingsPart<'_> {
             if let Some((_, widths)) = learned.next_if(|(from, _)| *from == at) {
                 self.findings.divider.widths = *widths;
             }
-            // What is no call is shown to nobody.
             matches!(record, Record::Event(event) if is_no_call(event))
                 || each(record, self.findings.shown(record))
         })

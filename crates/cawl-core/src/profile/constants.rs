@@ -24,28 +24,30 @@ named! {
     }
 }
 
-const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, near B/s, \
-                      read B/s, read_hot B/s, read_fresh B/s, block_cache B, folio B/s, flush_factor 1, \
-                      cached_flush_factor 1, hot_size B";
+const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, \
+                      near B/s, read B/s, read_hot B/s, read_fresh B/s, block_cache B, folio B/s, \
+                      flush_factor 1, cached_flush_factor 1, hot_size B";
 const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s, completes_together 1, \
                       cached_read B/s, cached_read_latency ns, readahead B, shared_queue.reads_wait 1, \
-                      shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, shared_queue.requests 1, \
-                      shared_queue.write_cache 1, writeback B/s, latency ns, direct ns, allocation ns, partial ns, \
-                      delayed_allocation ns, sync_call ns, fsync ns, flush ns, idle ns, request ns, folio ns, \
-                      seek ns, block B, queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, \
-                      strict_limit 1, filesystem name, syncs_stamps 1, network.policy name, network.request B, \
-                      network.read_request B, network.in_flight 1, network.push B, network.close_flushes 1, \
-                      network.open_keeps 1, network.reads_partial 1, network.open ns, network.create ns, \
-                      network.close ns, network.commit ns, network.unlink ns, network.rename ns, \
-                      network.truncate ns, network.drop_page ns, network.call ns, network.fresh B/s, \
-                      network.cached B/s, network.near B/s, network.read_call ns, network.read B/s, \
-                      network.read_near B/s, network.activate ns";
-const CALLS: &str = "write ns, folio ns, inode ns, away ns, away_soon ns, jump ns, over ns, clean ns, block ns, \
-                     block_far ns, empty ns, odd ns, read ns, empty_read ns, read_folio ns, read_folio_far ns, \
-                     read_apart ns, read_away ns, fault ns, buffer ns, open ns, create ns, close ns, stream ns";
-const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
-                      fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B, group.room B, \
-                      group.inactive B, group.active B";
+                      shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, \
+                      shared_queue.requests 1, shared_queue.write_cache 1, writeback B/s, latency ns, \
+                      direct ns, allocation ns, partial ns, delayed_allocation ns, sync_call ns, fsync ns, \
+                      flush ns, idle ns, request ns, folio ns, seek ns, block B, queue B, base_rate B/s, \
+                      commit ns, min_ratio 1, max_ratio 1, strict_limit 1, filesystem name, syncs_stamps 1, \
+                      network.policy name, network.request B, network.read_request B, network.in_flight 1, \
+                      network.push B, network.close_flushes 1, network.open_keeps 1, \
+                      network.reads_partial 1, network.open ns, network.create ns, network.close ns, \
+                      network.commit ns, network.unlink ns, network.rename ns, network.truncate ns, \
+                      network.drop_page ns, network.call ns, network.fresh B/s, network.cached B/s, \
+                      network.near B/s, network.read_call ns, network.read B/s, network.read_near B/s, \
+                      network.activate ns";
+const CALLS: &str = "write ns, folio ns, inode ns, away ns, away_soon ns, jump ns, over ns, clean ns, \
+                     block ns, block_far ns, empty ns, odd ns, read ns, empty_read ns, read_folio ns, \
+                     read_folio_far ns, read_apart ns, read_away ns, fault ns, buffer ns, open ns, \
+                     create ns, close ns, stream ns";
+const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, \
+                      hz 1, fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B, \
+                      group.room B, group.inactive B, group.active B";
 
 /// The tables of a profile with their constants.
 const TABLES: [(&str, &str); 4] =

@@ -466,8 +466,14 @@ impl Stage {
             }
         };
         let refused = (self.refused > 0).then(|| {
-            let calls = if self.refused == 1 { "1 call is".to_owned() } else { format!("{} calls are", self.refused) };
-            format!("{calls} not in whole sectors of {SECTOR} B: with O_DIRECT the kernel refuses them (EINVAL); here they stay as they were")
+            let calls = match self.refused {
+                1 => "1 call is".to_owned(),
+                calls => format!("{calls} calls are"),
+            };
+            format!(
+                "{calls} not in whole sectors of {SECTOR} B: with O_DIRECT the kernel refuses them (EINVAL); \
+                 here they stay as they were"
+            )
         });
         if self.changed == 0 {
             return refused;
