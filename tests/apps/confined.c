@@ -1,8 +1,8 @@
-/* Confines itself by a filter of system calls, or asks whether it could, and goes on. Whatever the filter does not
- * allow kills, so that no call may be made that this program does not make itself.
+/* Confines itself by a filter of system calls, or asks whether it could, and goes on. Whatever the filter does
+ * not allow kills, so that no call may be made that this program does not make itself.
  *
- * confined HOW WHAT; "child" before WHAT has it done by a fork child; as HOW, "print" only prints the filter under
- * which programs can be started. */
+ * confined HOW WHAT; "child" before WHAT has it done by a fork child; as HOW, "print" only prints the filter
+ * under which programs can be started. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
-/* Locks its own program file, starts itself, and looks whether the lock is still there. With "over", in an image
- * that comes after the one that locked. */
+/* Locks its own program file, starts itself, and looks whether the lock is still there. With "over", in an
+ * image that comes after the one that locked. */
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>

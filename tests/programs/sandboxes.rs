@@ -1,5 +1,5 @@
-//! Programs under filters of system calls that end them for the tracer's calls, as sandboxes and service managers
-//! install them (apps/confined.c has what programs do themselves).
+//! Programs under filters of system calls that end them for the tracer's calls, as sandboxes and service
+//! managers install them (apps/confined.c has what programs do themselves).
 
 use std::process::Command;
 

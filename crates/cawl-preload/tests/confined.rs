@@ -1,5 +1,5 @@
-//! Programs that confine themselves by filters of system calls (apps/confined.c): whatever the filter does not
-//! allow kills, so that one call of the tracer's own ends the program.
+//! Programs that confine themselves by filters of system calls (apps/confined.c): whatever the filter does
+//! not allow kills, so that one call of the tracer's own ends the program.
 
 use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, Session, assert_complete, compare, dir, ended};

@@ -257,7 +257,7 @@ pub const HOOKS: &[Group] = &[
     hooks(
         "confinement",
         &["prctl"],
-        "the session ends before a system call filter is put in place",
+        "under a system call filter the tracer makes no system call of its own",
         "confined::under_a_filter_the_tracer_makes_no_call",
     ),
     hooks(

@@ -400,8 +400,8 @@ codes! {
         Exec = 3,
         /// abort.
         Abort = 4,
-        /// About to confine itself by a filter of system calls, after which no message can be sent. Records in
-        /// shared memory may follow; a message says that there is no filter.
+        /// About to confine itself by a filter of system calls, after which no message can be sent. Records
+        /// in shared memory may follow; a message says that there is no filter.
         Confined = 5,
         /// Not traced, because its address space is limited (RLIMIT_AS) to little more than it has.
         Crowded = 6,

@@ -1,8 +1,8 @@
 //! The way into the kernel, and whether the tracer may take it. Under a filter of system calls (seccomp) it
 //! may not: the program's author did not foresee its calls, and any one may end the program.
 //!
-//! The law of this module: **every system call of the tracer's own goes through [`call`]**, and while the gate
-//! is closed it fails with EPERM without being made. The gate is closed
+//! The law of this module: **every system call of the tracer's own goes through [`call`]**, and while the
+//! gate is closed it fails with EPERM without being made. The gate is closed
 //! - until the image has looked whether it began under a filter ([`look`]);
 //! - from before a call of the program's that may install a filter, and for good if that succeeds;
 //! - from the moment in which the program gives up new privileges (PR_SET_NO_NEW_PRIVS), after which a filter
@@ -29,15 +29,15 @@ const QUIET: u32 = 1 << 30;
 /// crate's own tests have no constructor.
 static STATE: AtomicU32 = AtomicU32::new(if cfg!(test) { 0 } else { CLOSED });
 
-/// Threads that are between the gate and the kernel, or in it. Each counter is on a cache line of its own, and
-/// a thread always takes the same.
+/// Threads that are between the gate and the kernel, or in it. Each counter is on a cache line of its own,
+/// and a thread always takes the same.
 const COUNTERS: usize = 16;
 #[repr(align(64))]
 struct Counter(AtomicUsize);
 static UNDER_WAY: [Counter; COUNTERS] = [const { Counter(AtomicUsize::new(0)) }; COUNTERS];
 
-/// How long, in ns, and how often one waits for those under way. A thread that sleeps in the kernel for longer
-/// has passed the filter already.
+/// How long, in ns, and how often one waits for those under way. A thread that sleeps in the kernel for
+/// longer has passed the filter already.
 const NAP: libc::c_long = 50_000;
 const NAPS: usize = 500;
 
@@ -46,8 +46,8 @@ pub const UNCOUNTED: u32 = 999;
 /// Filters that are known to allow what the tracer does.
 static HARMLESS: AtomicU32 = AtomicU32::new(0);
 
-/// One system call, if the gate is open; arguments that are left out are 0. The result is the kernel's: a small
-/// negative number is `-errno`.
+/// One system call, if the gate is open; arguments that are left out are 0. The result is the kernel's: a
+/// small negative number is `-errno`.
 ///
 /// # Safety
 /// The arguments must be what the system call `number` asks for.
@@ -191,8 +191,8 @@ pub fn expect(harmless: u32) {
     HARMLESS.store(harmless, Relaxed);
 }
 
-/// Looks whether the calling thread is under a filter, and opens the gate if it is not, or if it cannot be told.
-/// False if there is a filter.
+/// Looks whether the calling thread is under a filter, and opens the gate if it is not, or if it cannot be
+/// told. False if there is a filter.
 pub fn look() -> bool {
     let free = match filters() {
         Some(filters) => filters == 0 || filters == HARMLESS.load(Relaxed),
@@ -211,7 +211,8 @@ pub fn look_again() -> bool {
     STATE.load(Relaxed) & CLOSED == 0 && look()
 }
 
-/// What is read at a time, in bytes, and how often at most: a process with 65 536 groups has a status of 450 KB.
+/// What is read at a time, in bytes, and how often at most: a process with 65 536 groups has a status of 450
+/// KB.
 const PIECE: usize = 256;
 const PIECES: usize = 4096;
 /// The line of /proc/PID/status that tells whether there is a filter, and the one behind it, since Linux 5.9.
@@ -220,8 +221,8 @@ const COUNT: &[u8] = b"\nSeccomp_filters:\t";
 /// Longest text of both lines.
 const BOTH: usize = MODE.len() + COUNT.len() + 13;
 
-/// The number of filters of the calling thread, or None if that cannot be told. Made of calls that the dynamic
-/// linker makes to load an image, and as it makes them.
+/// The number of filters of the calling thread, or None if that cannot be told. Made of calls that the
+/// dynamic linker makes to load an image, and as it makes them.
 #[inline(never)]
 pub fn filters() -> Option<u32> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;

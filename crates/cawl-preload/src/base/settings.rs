@@ -133,8 +133,8 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
 unsafe fn name_filters(envp: *const *const c_char) {
     const ANY: &[u8] = b"CAWL_FILTERS=any\0";
     let mut at = envp;
-    // SAFETY: the caller's promise: up to a null there are strings, which may be changed; a comparison ends where
-    // a string does.
+    // SAFETY: the caller's promise: up to a null there are strings, which may be changed; a comparison ends
+    // where a string does.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             let text = (*at).cast_mut().cast::<u8>();

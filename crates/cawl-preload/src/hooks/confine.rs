@@ -1,6 +1,6 @@
 //! Calls by which a program confines itself. Under a filter of system calls the tracer makes none of its own
-//! (`base::gate`), so all that needs one comes before the call, and whatever it changes takes effect only if it
-//! succeeds: a mere question whether there are filters changes nothing.
+//! (`base::gate`), so all that needs one comes before the call, and whatever it changes takes effect only if
+//! it succeeds: a mere question whether there are filters changes nothing.
 
 use crate::base::settings::strings;
 use crate::base::{clock, gate, guard, memory, real};
@@ -51,8 +51,8 @@ impl Effect {
         }
     }
 
-    /// True if a call with this result had the effect. That of a filter may be a descriptor, or the number of a
-    /// thread for whose sake there is none.
+    /// True if a call with this result had the effect. That of a filter may be a descriptor, or the number of
+    /// a thread for whose sake there is none.
     fn came_with(self, returned: c_long) -> bool {
         returned == 0 || returned > 0 && matches!(self, Effect::Filter(flags) if flags & NEW_LISTENER != 0)
     }

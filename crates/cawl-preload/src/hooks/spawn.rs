@@ -54,8 +54,8 @@ impl Start {
     }
 }
 
-/// True if a start is to be followed. A filter may have come past every hook: that is looked for before anything
-/// else, by what the new program's dynamic linker will do as well.
+/// True if a start is to be followed. A filter may have come past every hook: that is looked for before
+/// anything else, by what the new program's dynamic linker will do as well.
 fn is_followed() -> bool {
     if !session::active() && !session::is_dormant() {
         return false;

@@ -95,8 +95,8 @@ pub fn no_silence(_inside: &Inside) {
     }
 }
 
-/// The tracer can make no system call any more. What needs none goes on: events in shared memory, if the clock
-/// (`time_too`) can be read. The daemon finds out why there is no goodbye.
+/// The tracer can make no system call any more. What needs none goes on: events in shared memory, if the
+/// clock (`time_too`) can be read. The daemon was told before.
 #[cold]
 pub fn silence(time_too: bool) {
     if !time_too || !is_open() || !ring::exists() || !HOT.ticking.load(Relaxed) {

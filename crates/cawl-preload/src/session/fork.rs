@@ -29,8 +29,8 @@ pub fn is_ours() -> bool {
     copied
 }
 
-/// Where the kernel cannot be asked: true in a copy of the process, where tracing then has ended. A vfork child is
-/// taken for its parent, which waits.
+/// Where the kernel cannot be asked: true in a copy of the process, where tracing then has ended. A vfork
+/// child is taken for its parent, which waits.
 fn ended_in_copy() -> bool {
     let copied = table::is_wiped();
     if copied {
@@ -39,8 +39,8 @@ fn ended_in_copy() -> bool {
     copied
 }
 
-/// Set in a copy of a process that has given up new privileges: nothing is traced until it is known that this was
-/// not for a filter.
+/// Set in a copy of a process that has given up new privileges: nothing is traced until it is known that this
+/// was not for a filter.
 static DORMANT: AtomicBool = AtomicBool::new(false);
 
 /// True in such a copy.
