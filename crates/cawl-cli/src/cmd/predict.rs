@@ -93,7 +93,8 @@ struct Answer {
     hard_bytes: u64,
 }
 
-/// Where a file is, or would be: in the nearest existing folder above it, which is told if it is not the file's.
+/// Where a file is, or would be: in the nearest existing folder above it, which is told if it is not the
+/// file's.
 fn place_of(path: &Path) -> anyhow::Result<Place> {
     let path = std::path::absolute(path)?;
     let mut at: &Path = &path;

@@ -20,7 +20,8 @@ fn reads_at(rate: f64) -> HostProfile {
     profile
 }
 
-/// A file of so many MiB, of which nothing is cached, is read in calls of 128 KiB: seconds observed and predicted.
+/// A file of so many MiB, of which nothing is cached, is read in calls of 128 KiB: seconds observed and
+/// predicted.
 fn read_a_file(world: &mut World, mib: u64) -> (f64, f64) {
     let mut event = Event::new(Op::Open);
     (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 9, 3, 3);
