@@ -46,7 +46,6 @@ fn a_device_that_reads_at_another_rate_than_the_profile_is_sure_of_is_followed()
         let mut world = World::new(&reads_at(real), &reads_at(assumed));
         let (observed, predicted) = read_a_file(&mut world, 400);
         let told = format!("{real} MB/s, not {assumed}: {observed:.3} s, predicted {predicted:.3} s");
-        eprintln!("{told}");
         near(&world.learned("device.sequential_read"), real * 1e6, 0.15);
         assert!((predicted / observed - 1.0).abs() < 0.1, "{told}");
     }
