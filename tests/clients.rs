@@ -251,6 +251,19 @@ fn predict_needs_no_daemon() {
     assert_eq!((&answer["source"], &answer["calls"]), (&json!("offline"), &json!(1024)));
     let text = asks(&dir, &["predict", "--bytes", "1G"]).success().says("no daemon is running").stdout;
     assert!(text.contains("1 GiB in 1024 calls"), "{text}");
+    // Of files in memory no device and no limit is told, however much it is; a file need not be there.
+    let cost = |path: &str, bytes: &str| {
+        let answer = asks(&dir, &["predict", "--offline", "--bytes", bytes, "--json", "--path", path]);
+        let answer: Value = serde_json::from_str(&answer.success().stdout).expect("JSON");
+        answer["cost_s"].as_f64().expect("a cost")
+    };
+    let (little, much) = (cost("/dev/shm/new", "1G"), cost("/dev/shm/new", "16G"));
+    assert!(much < 17.0 * little && cost("new", "1G") > 0.0, "{little} s, {much} s");
+    let at = |path: &str| asks(&dir, &["predict", "--offline", "--bytes", "1G", "--path", path]);
+    at("missing/folder/file").success().says("there is no folder").says("missing/folder");
+    for wrong in ["/proc/self/new", "/sys/new", "/dev/null"] {
+        at(wrong).code(2).says("name a file or folder on a disk or in memory");
+    }
     // A named daemon must answer.
     let named = ["predict", "--bytes", "1G", "--socket", "no-such-socket"];
     asks(&dir, &named).code(1).says("start one with");

@@ -253,7 +253,7 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
         &["profile", "diff"],
         &["profile", "export"],
         &["completions", "bash"],
-        &["calibrate", "--quick", "--max-seconds", "2", "--max-bytes", "8M", "-o", "calibrated.toml"],
+        &["calibrate", "--quick", "--max-seconds", "4", "--max-bytes", "64M", "-o", "calibrated.toml"],
     ];
     for args in printing {
         // The reader may have stopped early.

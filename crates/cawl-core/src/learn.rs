@@ -58,8 +58,8 @@ const FAMILIAR: u64 = 100;
 const SLOWS: f64 = 1.01;
 /// A copy this many times faster than predicted copies nothing.
 const TOO_FAST: f64 = 8.0;
-/// Calls of fewer bytes tell what a call and its folios cost, and nothing for good of a byte: what a small call
-/// takes longer in one program than in another is as much as its bytes take.
+/// Calls of fewer bytes tell what a call and its folios cost, and nothing for good of a byte: what a small
+/// call takes longer in one program than in another is as much as its bytes take.
 const LARGE: u64 = 64 << 10;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;

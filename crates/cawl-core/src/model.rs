@@ -191,8 +191,8 @@ pub struct Work {
     pub clean: [f64; 2],
     /// New folios, while the flusher is idle and while it works.
     pub folios: [f64; 2],
-    /// Seconds of what is not learned, new pages apart from the latest ones and pages written over first, while
-    /// the flusher is idle and while it works.
+    /// Seconds of what is not learned, new pages apart from the latest ones and pages written over first,
+    /// while the flusher is idle and while it works.
     pub believed: [f64; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,

@@ -133,6 +133,11 @@ impl Place {
         })
     }
 
+    /// Its files are the kernel's own: nothing that is written to them goes to a disk, or stays in memory.
+    pub fn is_kernels_own(&self) -> bool {
+        KERNELS_OWN.contains(&self.filesystem.as_str())
+    }
+
     /// Limits of the queue of its disk; None without one.
     pub fn queue(&self) -> Option<Queue> {
         let folder = queue_folder(self.sysfs.as_ref()?)?;
@@ -214,6 +219,34 @@ fn commit(kind: &str, options: &str) -> Option<Nanos> {
     }
 }
 
+/// Filesystems whose files are a way to talk to the kernel.
+const KERNELS_OWN: [&str; 24] = [
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "cpuset",
+    "debugfs",
+    "devpts",
+    "efivarfs",
+    "functionfs",
+    "fusectl",
+    "mqueue",
+    "nfsd",
+    "nsfs",
+    "proc",
+    "pstore",
+    "resctrl",
+    "rpc_pipefs",
+    "securityfs",
+    "selinuxfs",
+    "smackfs",
+    "sysfs",
+    "tracefs",
+];
+
 /// Most pages of a request in FUSE (`FUSE_MAX_MAX_PAGES`) before that was a setting, in 6.13.
 const MAX_PAGES: u64 = 256;
 
@@ -256,6 +289,8 @@ mod tests {
         assert!(place.queue().is_none_or(|queue| queue.requests > 0 && queue.sectors >= Bytes(4096)));
         let error = Place::of(&dir.path().join("missing")).unwrap_err();
         assert!(format!("{error:#}").contains("existing folder"));
+        assert!(!place.is_kernels_own());
+        assert!(["/proc", "/sys"].iter().all(|of| Place::of(Path::new(of)).unwrap().is_kernels_own()));
         assert_eq!(Place::of(Path::new("/dev/shm")).map(|place| place.backing).ok(), Some(Backing::Memory));
     }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::{HostProfile, Origin, OtherDevice};
+use cawl_core::{FilesystemKind, HostProfile, Origin, OtherDevice};
 pub use keep::{Keeper, Lock};
 
 use crate::machine;
@@ -134,7 +134,9 @@ fn choose_in(directory: &Path, machine: &str, device: Option<&str>) -> Chosen {
     for path in own.iter().filter(|path| path.is_file()).chain(&others) {
         match read_profile(path) {
             Ok(profile) => {
-                let elsewhere = own.as_ref() != Some(path);
+                // Of files in memory, the constants of memory are all that count.
+                let in_memory = device.is_some_and(|device| FilesystemKind::of(device).is_in_memory());
+                let elsewhere = own.as_ref() != Some(path) && !in_memory;
                 let note = trouble.or_else(|| {
                     elsewhere.then(|| {
                         format!(
@@ -203,6 +205,9 @@ mod tests {
         assert_eq!((chosen.profile.name.as_str(), chosen.note), ("disk", None));
         let other = choose_in(dir.path(), "m1", Some("sdb"));
         assert!(other.profile.name != "another machine" && other.note.unwrap().contains("sdb"));
+        std::fs::remove_file(dir.path().join("m1-tmpfs.toml")).unwrap();
+        let in_memory = choose_in(dir.path(), "m1", Some("tmpfs"));
+        assert_eq!((in_memory.profile.name.as_str(), in_memory.note), ("disk", None));
         assert_eq!(choose_in(dir.path(), "m3", Some("vda")).file, None);
     }
 

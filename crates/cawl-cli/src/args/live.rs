@@ -133,7 +133,7 @@ pub struct PredictArgs {
     /// Device to write to, "major:minor" (default: the one most written to)
     #[arg(long, value_name = "M:N", value_parser = device, conflicts_with = "path")]
     pub device: Option<String>,
-    /// A file or folder on the device to write to; the file need not exist
+    /// A file or folder on the device to write to, or in memory; the file need not exist
     #[arg(long, value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// The model that answers (default: the daemon's first)

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Bytes, Nanos};
-use cawl_host::place::Place;
+use cawl_core::{Bytes, HostProfile, Nanos};
+use cawl_host::place::{Backing, Place};
 use cawl_host::profiles;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -16,7 +16,7 @@ use nix::unistd::getppid;
 
 use super::{read_profile, save, stored_profile};
 use crate::args::CalibrateArgs;
-use crate::calibrate::{self, Effort, Options};
+use crate::calibrate::{self, Calibration, Effort, Options};
 use crate::{exit, interrupt, outputs, render};
 
 /// Calibrates, or checks a profile.
@@ -63,10 +63,53 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
         options.known = read_profile(&file).ok();
     }
     let calibration = calibrate::calibrate(&options, signal)?;
+    if !args.brief {
+        is_enough(&calibration, &file)?;
+    }
     write(&file, &calibration.profile.to_toml(), args.output.is_none())?;
     // Told before the table is printed, since printing may fail.
     render::tell(format_args!("profile written to {}", file.display()));
     render::answer(args.json, &calibration, |terminal| Ok(calibrate::text(&calibration, terminal)))
+}
+
+/// The constants without which no write is predicted, and whether they were measured.
+fn essential(profile: &HostProfile) -> [(&'static str, bool); 7] {
+    let HostProfile { memory, device, .. } = profile;
+    [
+        ("memory.fresh", memory.fresh.samples > 0),
+        ("memory.cached", memory.cached.samples > 0),
+        ("device.write", device.write.samples > 0),
+        ("device.read", device.read.samples > 0),
+        ("device.sync_call", device.sync_call.samples > 0),
+        ("device.fsync", device.fsync.samples > 0),
+        ("device.writeback", device.writeback.samples > 0),
+    ]
+}
+
+/// Something of the device was measured, and all that the profile before has measured.
+fn is_enough(calibration: &Calibration, file: &Path) -> anyhow::Result<()> {
+    let now = essential(&calibration.profile);
+    let Calibration { written, seconds, place, .. } = calibration;
+    let limits = format!(
+        "in {written} and {seconds:.0} s; give a higher --max-bytes or --max-seconds, or neither, or --brief"
+    );
+    let before = read_profile(file).ok().filter(|before| before.name == calibration.profile.name);
+    let before = before.as_ref().map(essential).into_iter().flatten();
+    let lost: Vec<_> = before.zip(now).filter(|(was, is)| was.1 && !is.1).map(|(was, _)| was.0).collect();
+    ensure!(
+        lost.is_empty(),
+        "the profile {} is as before: {}, which it has, could not be measured again {limits}",
+        file.display(),
+        lost.join(", ")
+    );
+    let has_device = !matches!(place.backing, Backing::Memory | Backing::Network);
+    let found = now.iter().any(|(name, measured)| *measured && name.starts_with("device."));
+    ensure!(
+        found || !has_device,
+        "no profile was written: nothing of {} was measured {limits}",
+        place.device
+    );
+    Ok(())
 }
 
 fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
@@ -96,4 +139,40 @@ fn write(file: &Path, text: &str, is_shared: bool) -> anyhow::Result<()> {
     }
     let _lock = folder.filter(|_| is_shared).map(profiles::Lock::of).transpose()?;
     save(file, text, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::{Measured, Rate};
+
+    #[test]
+    fn a_good_profile_is_not_replaced_by_assumptions() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("profile.toml");
+        let mut place = Place::of(dir.path()).unwrap();
+        place.backing = Backing::Disk;
+        let of = |profile: &HostProfile, place: &Place| {
+            let (profile, place) = (profile.clone(), place.clone());
+            let extra = calibrate::Extra::default();
+            let calibration =
+                Calibration { place, profile, extra, notes: Vec::new(), seconds: 1.0, written: Bytes(1024) };
+            is_enough(&calibration, &file).map_err(|error| error.to_string())
+        };
+        let assumed = HostProfile::uncalibrated();
+        let error = of(&assumed, &place).unwrap_err();
+        assert!(error.contains("nothing of") && error.contains("--max-bytes"), "{error}");
+        let mut measured = assumed.clone();
+        measured.device.fsync.samples = 3;
+        assert_eq!(of(&measured, &place), Ok(()));
+        measured.device.write = Measured { samples: 5, ..Measured::assumed(Rate::mb_per_second(900.0)) };
+        fs::write(&file, measured.to_toml()).unwrap();
+        assert_eq!(of(&measured, &place), Ok(()));
+        measured.device.write = assumed.device.write;
+        let error = of(&measured, &place).unwrap_err();
+        assert!(error.contains("device.write, which it has") && error.contains("as before"), "{error}");
+        fs::remove_file(&file).unwrap();
+        place.backing = Backing::Memory;
+        assert_eq!(of(&assumed, &place), Ok(()));
+    }
 }

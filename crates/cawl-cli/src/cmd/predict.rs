@@ -1,13 +1,13 @@
 //! `predict`: the cost of a write before it is made.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_client::protocol::{Plan, Predicted, Request, Status, View};
 use cawl_client::query;
 use cawl_core::{Bytes, DirtyLimits, dirtyable};
+use cawl_host::place::{Backing, Place};
 use nix::sys::stat::{major, minor};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,11 +15,12 @@ use serde_json::Value;
 use super::{parsed, profile_of, socket_of, stored_profile};
 use crate::args::PredictArgs;
 use crate::offline::{self, Counted};
-use crate::render;
+use crate::{exit, render};
 
 pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
-    let device = match &args.path {
-        Some(path) => Some(device_of(path)?),
+    let place = args.path.as_deref().map(place_of).transpose()?;
+    let device = match &place {
+        Some(place) => Some(format!("{}:{}", major(place.number), minor(place.number))),
         None => args.device.clone(),
     };
     let plan = Plan {
@@ -32,7 +33,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         view: View { model: args.model.clone(), mode: None },
     };
     if args.offline {
-        return without_daemon(args, &plan);
+        return without_daemon(args, &plan, place.as_ref());
     }
     match asked(args, &plan) {
         // A daemon that was named must answer; only the default one may be absent.
@@ -40,7 +41,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
             render::tell(format_args!(
                 "cawl-cli: no daemon is running; predicted from the profile and the kernel's present counters"
             ));
-            without_daemon(args, &plan)
+            without_daemon(args, &plan, place.as_ref())
         }
         answered => answered,
     }
@@ -56,13 +57,17 @@ fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
 }
 
 /// The answer from the profile and the kernel's counters.
-fn without_daemon(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
+fn without_daemon(args: &PredictArgs, plan: &Plan, place: Option<&Place>) -> anyhow::Result<ExitCode> {
     let mut profile = match &args.profile {
         Some(file) => stored_profile(file)?,
         None => {
-            profile_of(args.path.as_deref(), "speeds are defaults, and the answer is an order of magnitude")
+            let folder = place.map(|place| place.folder.as_path());
+            profile_of(folder, "speeds are defaults, and the answer is an order of magnitude")
         }
     };
+    if let Some(place) = place.filter(|place| place.backing == Backing::Memory) {
+        profile.device.filesystem = Some(place.kind);
+    }
     if let Some(ram) = args.ram {
         let ratios = args.ratios.unwrap_or(DirtyLimits::DEFAULT_RATIOS);
         profile.kernel.limits = DirtyLimits::of(ratios, dirtyable(Bytes(ram)));
@@ -88,21 +93,40 @@ struct Answer {
     hard_bytes: u64,
 }
 
-/// The device of a file, or of the nearest existing folder above it.
-fn device_of(path: &Path) -> anyhow::Result<String> {
+/// Where a file is, or would be: in the nearest existing folder above it, which is told if it is not the
+/// file's.
+fn place_of(path: &Path) -> anyhow::Result<Place> {
     let path = std::path::absolute(path)?;
-    let mut at: PathBuf = path.clone();
-    loop {
-        match std::fs::metadata(&at) {
-            Ok(meta) => return Ok(format!("{}:{}", major(meta.dev()), minor(meta.dev()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && at.pop() => {}
-            Err(error) => {
-                return Err(error).with_context(|| {
-                    format!("cannot tell which device {} is on; name it with --device", path.display())
-                });
-            }
+    let mut at: &Path = &path;
+    let meta = loop {
+        match std::fs::metadata(at) {
+            Ok(meta) => break meta,
+            Err(error) => match at.parent().filter(|_| error.kind() == std::io::ErrorKind::NotFound) {
+                Some(above) => at = above,
+                None => {
+                    return Err(error).with_context(|| {
+                        format!("cannot tell which device {} is on; name it with --device", path.display())
+                    });
+                }
+            },
         }
+    };
+    let wrong = |why: String| exit::Usage(format!("{why}; name a file or folder on a disk or in memory"));
+    if !meta.is_file() && !meta.is_dir() {
+        return Err(wrong(format!("{} is no file and no folder", at.display())).into());
     }
+    let place = Place::of(at)?;
+    if place.is_kernels_own() {
+        let what = "whose files are the kernel's own: a write there is no write of data";
+        return Err(wrong(format!("{} is on {}, {what}", path.display(), place.filesystem)).into());
+    }
+    if let Some(folder) = path.parent().filter(|folder| at != path && at != *folder) {
+        let (folder, at) = (folder.display(), at.display());
+        render::tell(format_args!(
+            "cawl-cli: there is no folder {folder}; predicted as if it were made in {at}"
+        ));
+    }
+    Ok(place)
 }
 
 #[cfg(test)]
@@ -112,15 +136,18 @@ mod tests {
     #[test]
     fn a_file_that_does_not_exist_yet_lies_where_its_folder_does() {
         let dir = tempfile::tempdir().unwrap();
-        let own = device_of(dir.path()).unwrap();
-        assert!(
-            own.split_once(':').is_some_and(|(major, minor)| {
-                major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok()
-            })
-        );
-        assert_eq!(device_of(&dir.path().join("new/folder/file")).unwrap(), own);
-        std::fs::write(dir.path().join("plain"), "").unwrap();
-        let error = device_of(&dir.path().join("plain/file")).unwrap_err();
+        let folder = dir.path().canonicalize().unwrap();
+        let own = place_of(&folder).unwrap();
+        for new in ["new", "new/folder/file"] {
+            let place = place_of(&folder.join(new)).unwrap();
+            assert_eq!((place.number, place.folder), (own.number, folder.clone()));
+        }
+        std::fs::write(folder.join("plain"), "").unwrap();
+        let error = place_of(&folder.join("plain/file")).unwrap_err();
         assert!(format!("{error:#}").contains("--device"), "{error:#}");
+        assert_eq!(place_of(Path::new("/dev/shm/new")).unwrap().backing, Backing::Memory);
+        for wrong in ["/proc/self/new", "/sys/new", "/dev/null"] {
+            assert!(place_of(Path::new(wrong)).unwrap_err().is::<exit::Usage>(), "{wrong}");
+        }
     }
 }

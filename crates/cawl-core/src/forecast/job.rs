@@ -16,8 +16,8 @@ const LIMITS: u64 = 8;
 /// Most pieces of calls that are not taken together, and of others, which begin small.
 const STEPS: usize = (LIMITS * PIECES) as usize;
 const GROWING: usize = 4 * STEPS;
-/// A piece is no more than this part of what was written before, or the least size. So it does not depend on what
-/// is to come: more bytes cost what fewer do, and the rest.
+/// A piece is no more than this part of what was written before, or the least size. So it does not depend on
+/// what is to come: more bytes cost what fewer do, and the rest.
 const PART: u64 = 128;
 const LEAST: u64 = 64 << 10;
 
@@ -296,8 +296,8 @@ impl JobCost {
         self.peak = self.peak.max(prediction.dirty);
     }
 
-    /// What follows costs `times` what has been since `from`, but for cold memory, of which so much is `left`,
-    /// if that is known: pages that are taken anew are warm.
+    /// What follows costs `times` what has been since `from`, but for cold memory, of which so much is
+    /// `left`, if that is known: pages that are taken anew are warm.
     fn extrapolate(&mut self, from: &JobCost, times: f64, left: Option<Nanos>) {
         let cold = self.cold;
         let more = |now: Nanos, then: Nanos| now + now.saturating_sub(then) * times;

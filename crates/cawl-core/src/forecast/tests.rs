@@ -271,7 +271,8 @@ fn an_answer_depends_on_nothing_that_is_shared_and_changes_nothing() {
     assert_eq!(predict(to_write, &job), shared.0);
 }
 
-/// A machine of which so many GiB are free, in blocks of 4 MiB; if they are `cold`, the host has taken them back.
+/// A machine of which so many GiB are free, in blocks of 4 MiB; if they are `cold`, the host has taken them
+/// back.
 fn free(gib: u64, cold: bool) -> Kernel {
     let mut profile = profile();
     profile.memory.cold = cold.then(|| profile.memory.assumed_cold());

@@ -12,8 +12,9 @@ use crate::leader::{Leader, WAYS};
 const FEWEST: u64 = 3;
 /// Calls taken together before the members are told.
 const SUMMED: u32 = 64;
-/// Of a call that waits for nothing and takes longer, in seconds and as a factor on what was to be expected, no
-/// more is kept; and nothing if the one before did not: it began with empty caches, or a processor was taken away.
+/// Of a call that waits for nothing and takes longer, in seconds and as a factor on what was to be expected,
+/// no more is kept; and nothing if the one before did not: it began with empty caches, or a processor was
+/// taken away.
 const ODD: (f64, f64) = (2e-6, 4.0);
 
 /// How a [`Bank`] forgets.

@@ -77,7 +77,8 @@ impl Merge<'_> {
         };
         let mut known = next.known(names.map(kept), names.map(|name| self.used.is_measured(name)));
         for (known, name) in known.iter_mut().zip(names) {
-            // A call that is followed may take more for what its program did before; one that is kept may not.
+            // A call that is followed may take more for what its program did before; one that is kept may
+            // not.
             if let Some(deviation) = deviation(self.used, name) {
                 known.deviation = known.deviation.min(deviation.max(SUREST * known.value));
             }

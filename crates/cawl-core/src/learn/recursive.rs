@@ -33,8 +33,8 @@ pub struct Recursive<const N: usize> {
 const GUESS: f64 = 0.04;
 /// An expectation below this part of what is observed says nothing about the noise.
 const LEAST: f64 = 1e-3;
-/// An observation off by so many standard deviations contradicts the constants, and so many of these in a row are no
-/// noise.
+/// An observation off by so many standard deviations contradicts the constants, and so many of these in a row
+/// are no noise.
 const FAR: f64 = 3.0;
 const ROW: i32 = 3;
 /// Part by which the estimate of the noise follows an update, at least.

@@ -100,7 +100,7 @@ impl HostProfile {
             }
         };
         let of = |table: &'static str| {
-            constants_of(table).filter_map(move |(name, _)| Some((format!("{table}.{name}"), (table, name))))
+            constants_of(table).map(move |(name, _)| (format!("{table}.{name}"), (table, name)))
         };
         let all = ["memory", "device", "calls"].into_iter().flat_map(of);
         all.filter_map(|(whole, (table, name))| Some((whole, value(table, name)?))).collect()

@@ -206,8 +206,8 @@ fn without_any_measurement_only_what_is_certain_is_kept() {
     assert!((fsync / 8e6 - 1.0).abs() < 0.3, "{fsync}");
 }
 
-/// A run of a small program in a process of its own, whose first call is dear, and of which a processor is taken
-/// away now and then.
+/// A run of a small program in a process of its own, whose first call is dear, and of which a processor is
+/// taken away now and then.
 fn small_run(machine: &HostProfile, file: &HostProfile, seed: u64) -> World {
     let mut world = run(machine, file, |_| {});
     world.noise = Noise(seed);

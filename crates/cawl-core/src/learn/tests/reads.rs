@@ -20,7 +20,8 @@ fn reads_at(rate: f64) -> HostProfile {
     profile
 }
 
-/// A file of so many MiB, of which nothing is cached, is read in calls of 128 KiB: seconds observed and predicted.
+/// A file of so many MiB, of which nothing is cached, is read in calls of 128 KiB: seconds observed and
+/// predicted.
 fn read_a_file(world: &mut World, mib: u64) -> (f64, f64) {
     let mut event = Event::new(Op::Open);
     (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 9, 3, 3);
@@ -45,7 +46,6 @@ fn a_device_that_reads_at_another_rate_than_the_profile_is_sure_of_is_followed()
         let mut world = World::new(&reads_at(real), &reads_at(assumed));
         let (observed, predicted) = read_a_file(&mut world, 400);
         let told = format!("{real} MB/s, not {assumed}: {observed:.3} s, predicted {predicted:.3} s");
-        eprintln!("{told}");
         near(&world.learned("device.sequential_read"), real * 1e6, 0.15);
         assert!((predicted / observed - 1.0).abs() < 0.1, "{told}");
     }
