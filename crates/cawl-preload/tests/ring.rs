@@ -64,9 +64,9 @@ fn what_does_not_fit_is_counted() {
         // not used.
         let least = room - room / 100;
         assert!(writes(session) <= room && writes(session) > least, "{way}: {}", writes(session));
-        // The close at the end, if there is one, does not fit either.
+        // The close at the end, if there is one, and moments of time, one each 10 ms, do not fit either.
         let lost = session.dropped as usize + writes(session) - count;
-        assert!(lost <= 1, "{way}: {} dropped of {count}, {} seen", session.dropped, writes(session));
+        assert!(lost <= 20, "{way}: {} dropped of {count}, {} seen", session.dropped, writes(session));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::base::real;
 use crate::hooks::emit::stream::after;
-use crate::hooks::emit::{Place, around_moving, wrote};
+use crate::hooks::emit::{Place, around_moving, wrote_deep};
 use crate::session;
 use crate::state::glibc_file::Stream;
 use crate::state::stream_table::{before, standard_output};
@@ -30,7 +30,7 @@ fn printing(stream: Stream, flags: u32, call: impl FnOnce() -> c_int) -> c_int {
 #[inline(always)]
 fn printing_to(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     around_moving(fd, call, |start, returned| {
-        wrote(Op::Write, start, fd, Place::Own, returned.max(0) as u64, i64::from(returned), 0);
+        wrote_deep(Op::Write, start, fd, Place::Own, returned.max(0) as u64, i64::from(returned), 0);
     })
 }
 

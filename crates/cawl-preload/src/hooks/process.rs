@@ -26,6 +26,7 @@ pub unsafe extern "C" fn before_fork() {
 /// In the child of a fork.
 pub unsafe extern "C" fn in_child() {
     session::tell_if_unreachable();
+    clock::forked();
     session::forked();
     if settings().is_some_and(|settings| settings.only_child_of != 0) {
         if environment::is_clearable() {

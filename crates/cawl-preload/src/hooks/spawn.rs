@@ -7,7 +7,7 @@ use crate::base::room::{self, Room};
 use crate::base::settings::{library, settings, strings};
 use crate::base::{clock, gate, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
-use crate::hooks::emit::{closed, doubts, happened, mapping, record};
+use crate::hooks::emit::{closed, happened, mapping, record};
 use crate::session::environment::{self, Completed, names as names_tracer, parts, take_room};
 use crate::session::{self, target};
 use crate::state::creation::Creation;
@@ -114,8 +114,12 @@ unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, 
         }
     }
     share_all();
-    if replaces {
-        replacing(directory, start.program, start.obstacle);
+    if replaces
+        && replacing(directory, start.program, start.obstacle)
+        && let Some(inside) = guard::enter()
+    {
+        mapping::sample_all(&inside);
+        session::goodbye(&inside, Ended::Exec, 0);
     }
     start
 }
@@ -171,8 +175,10 @@ unsafe fn hand_on(start: &mut Start, directory: c_int, by: By, library: &CStr, r
     }
 }
 
-/// Before an exec: a vfork child leaves its parent's session alone, any other process ends its own.
-fn replacing(directory: c_int, path: *const c_char, obstacle: Option<Obstacle>) {
+/// Before an exec: tells of it. True if the process's own session ends then; a vfork child leaves its parent's
+/// alone.
+#[inline(never)]
+fn replacing(directory: c_int, path: *const c_char, obstacle: Option<Obstacle>) -> bool {
     let program = Program { obstacle, ..Program::behind(directory, path) };
     if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
@@ -180,14 +186,10 @@ fn replacing(directory: c_int, path: *const c_char, obstacle: Option<Obstacle>) 
             let (now, pid) = (clock::now(), sys::getpid());
             record(&inside, Op::Spawn, (now, now), None, i64::from(pid), |event| program.describe(event));
         }
-        return;
+        return false;
     }
     happened(Op::Exec, clock::now(), 0, |event| program.describe(event));
-    if let Some(inside) = guard::enter() {
-        doubts::at_end(&inside);
-        mapping::sample_all(&inside);
-        session::goodbye(&inside, Ended::Exec, 0);
-    }
+    true
 }
 
 /// Which file a program is: nothing but zeros, if that is not known.

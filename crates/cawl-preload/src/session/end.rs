@@ -7,7 +7,7 @@ use crate::session::{fork, open};
 use crate::transport::link::{self, Sent};
 use crate::transport::patience::{self, lossless};
 use crate::transport::{pending_messages, ring, slot, table};
-use cawl_wire::{Ended, Goodbye, Kind};
+use cawl_wire::{Ended, Goodbye, Kind, Wchar};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -68,7 +68,7 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     if !is_open() {
         return;
     }
-    last_words(ended, pending, left);
+    last_words(ended, pending, counters::wchar(), left);
     if ended != Ended::Exec {
         HOT.state.store(OFF, Release);
         gate::shut();
@@ -83,7 +83,7 @@ pub fn before_silence(_inside: &Inside) {
     if is_open() {
         let began = sys::nanoseconds();
         let left = || LAST_WAIT.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
-        last_words(Ended::Confined, 0, left);
+        last_words(Ended::Confined, 0, counters::wchar(), left);
     }
 }
 
@@ -106,9 +106,9 @@ pub fn silence(time_too: bool) {
 
 /// Says goodbye, for which `left` tells how many ms there are.
 #[inline(never)]
-fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
+fn last_words(ended: Ended, pending: u64, wchar: Wchar, left: impl Fn() -> u64) {
     let mut payload = [0u8; 112];
-    if let Some(length) = encode(ended, pending, &mut payload) {
+    if let Some(length) = encode(ended, pending, wchar, &mut payload) {
         // The names of files come first.
         let last_words = || match pending_messages::send_waiting() {
             Sent::Whole => link::send(Kind::Goodbye, &payload[..length]),
@@ -128,8 +128,8 @@ fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
 
 /// The last words as they are sent.
 #[inline(always)]
-fn encode(ended: Ended, pending: u64, payload: &mut [u8]) -> Option<usize> {
-    let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
+fn encode(ended: Ended, pending: u64, wchar: Wchar, payload: &mut [u8]) -> Option<usize> {
+    let (usage, unseen) = (counters::usage(), UNSEEN.load(Relaxed));
     let past = PAST.load(Relaxed);
     Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen, past }.encode(payload)
 }

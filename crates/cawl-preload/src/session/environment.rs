@@ -100,6 +100,7 @@ unsafe fn hide_sanitizer(variable: *mut c_char) {
 }
 
 /// Why the dynamic linker of this program could not load the library, if it were started now.
+#[inline(never)]
 pub fn obstacle(target: &Target, library: &CStr) -> Option<Obstacle> {
     if let Target::Foreign = target { Some(Obstacle::Foreign) } else { hidden(library) }
 }
@@ -192,6 +193,7 @@ impl Completed<'_> {
     ///
     /// # Safety
     /// `envp` must be null or an array of strings that ends with null, as exec takes it.
+    #[inline(never)]
     pub unsafe fn with_tracer(
         &mut self,
         envp: *const *const c_char,
@@ -262,6 +264,7 @@ impl Completed<'_> {
     ///
     /// # Safety
     /// As [`Completed::with_tracer`].
+    #[inline(never)]
     pub unsafe fn without_tracer(&mut self, envp: *const *const c_char) -> *const *const c_char {
         let (mut length, mut used, mut changed) = (0, 0, false);
         // SAFETY: the caller's promise.

@@ -75,7 +75,6 @@ pub fn forget() {
     link::forget();
     close_memory();
     OPENER.store(0, Relaxed);
-    clock::forked();
     STARTED.store(sys::nanoseconds(), Relaxed);
     STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);

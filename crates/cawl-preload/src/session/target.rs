@@ -90,16 +90,28 @@ pub fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_>
         return Target::Usual;
     }
     let Some(fd) = open(directory, path, &mut place.piece) else { return Target::Usual };
-    place.same_root = is_same_root();
-    let kind = follow(fd, place);
+    let kind = kind(fd, place);
     sys::close(fd);
     kind.target(place)
 }
 
 /// The program that an open descriptor leads to.
 pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
-    place.same_root = is_same_root();
-    follow(fd, place).target(place)
+    kind(fd, place).target(place)
+}
+
+#[inline(always)]
+fn kind(fd: c_int, place: &mut Look) -> Kind {
+    place.same_root = is_same_root().into();
+    let (kind, last) = follow(fd, place);
+    let kind = match kind {
+        Kind::Through(at, length) => through(last, place, at, length).unwrap_or(Kind::Usual),
+        kind => kind,
+    };
+    if last != fd {
+        sys::close(last);
+    }
+    kind
 }
 
 /// Room for what is read of a program.
@@ -109,8 +121,8 @@ pub struct Look {
     piece: [u8; PIECE],
     /// For a look at who has a file open.
     room: [u8; 64],
-    /// The root directory is the one that this process began in.
-    same_root: bool,
+    /// Not 0 if the root directory is the one that this process began in. Any bytes must be valid.
+    same_root: u64,
 }
 
 /// Room for the path of a program that was searched for.
@@ -161,6 +173,7 @@ pub unsafe fn search(
 }
 
 /// Device and inode number, if it is a file that exec would take. Opening anything else might do something.
+#[inline(never)]
 fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
     let stat = sys::stat_path(directory, path, true)?;
     (stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0)
@@ -173,29 +186,25 @@ fn open(directory: c_int, path: *const c_char, room: &mut [u8]) -> Option<c_int>
     if held::may_be_open(dev, ino, room) { None } else { sys::open_to_read(directory, path) }
 }
 
-/// Looks at a file, and at the interpreters of scripts. Leaves the descriptor open.
-fn follow(first: c_int, place: &mut Look) -> Kind {
+/// Looks at a file, and at the interpreters of scripts. Leaves open the descriptor, and that of the last
+/// interpreter, which is returned.
+#[inline(never)]
+fn follow(first: c_int, place: &mut Look) -> (Kind, c_int) {
     let mut fd = first;
     for _ in 0..=LONGEST_CHAIN {
         let length = sys::read_at(fd, 0, &mut place.head);
-        let mut kind = look(fd, length, place);
-        if let Some(Kind::Through(at, path)) = kind {
-            kind = Some(through(fd, length, place, at, path).unwrap_or(Kind::Usual));
+        if let Some(kind) = look(fd, length, place) {
+            return (kind, fd);
         }
+        let next = interpreter(&mut place.head, length.min(LINE));
+        let next = next.and_then(|next| open(libc::AT_FDCWD, next.as_ptr(), &mut place.piece));
+        let Some(next) = next else { break };
         if fd != first {
             sys::close(fd);
         }
-        if let Some(kind) = kind {
-            return kind;
-        }
-        let Some(next) = interpreter(&mut place.head, length.min(LINE)) else { return Kind::Usual };
-        let Some(next) = open(libc::AT_FDCWD, next.as_ptr(), &mut place.piece) else { return Kind::Usual };
         fd = next;
     }
-    if fd != first {
-        sys::close(fd);
-    }
-    Kind::Usual
+    (Kind::Usual, fd)
 }
 
 /// What a file is; None for a script.
@@ -258,7 +267,7 @@ fn elf(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
         let fits = is_glibc(place.piece.get(..name)?) && is_new(fd, &mut place.piece);
         return (!fits).then_some(Kind::Foreign);
     };
-    let same_root = place.same_root;
+    let same_root = place.same_root != 0;
     let linker = part(fd, head, place, at, usize::try_from(length).ok()?)?;
     if same_root && is_own(CStr::from_bytes_until_nul(linker).ok()?) {
         return sanitized(fd, head, place);
@@ -273,9 +282,10 @@ fn sanitized(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
 }
 
 /// What a program is that names another dynamic linker than this process's own, there in its file. Not part of
-/// [`elf`], whose frame is gone by now.
+/// [`follow`], whose frame is gone by now.
 #[inline(never)]
-fn through(fd: c_int, head: usize, place: &mut Look, at: u64, length: usize) -> Option<Kind> {
+fn through(fd: c_int, place: &mut Look, at: u64, length: usize) -> Option<Kind> {
+    let head = sys::read_at(fd, 0, &mut place.head);
     let linker = part(fd, head, place, at, length)?;
     let linker = CStr::from_bytes_until_nul(linker).ok()?;
     // Where there is none, nothing will start.
@@ -413,7 +423,7 @@ mod tests {
     fn look_at(path: &Path) -> Target<'static> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
         let place =
-            Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE], room: [0; 64], same_root: false }));
+            Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE], room: [0; 64], same_root: 0 }));
         at(libc::AT_FDCWD, path.as_ptr(), place)
     }
 
