@@ -47,6 +47,8 @@ pub struct Looks {
 }
 
 impl Looks {
+    /// Of a descriptor that is unknown.
+    #[allow(clippy::declare_interior_mutable_const)]
     pub const NONE: Looks = Looks {
         span: AtomicI32::new(0),
         user: AtomicU32::new(0),
@@ -79,7 +81,7 @@ impl Doubt {
 
 /// A descriptor was opened.
 pub fn count_opened() {
-    if OPENED.fetch_add(1, Relaxed) % OPENED_FOR_ONE == 0 && EARLY.load(Relaxed) < MOST_EARLY {
+    if OPENED.fetch_add(1, Relaxed).is_multiple_of(OPENED_FOR_ONE) && EARLY.load(Relaxed) < MOST_EARLY {
         EARLY.fetch_add(1, Relaxed);
     }
 }
