@@ -5,10 +5,10 @@ use cawl_wire::{Event, FileId, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::buffers::Language;
+use crate::doubt::Doubt;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
-use crate::uncertain::Doubt;
 use crate::units::{Bytes, Nanos, Time, is_zero};
 
 /// One entry of a trace, in the order in which the analysis takes them.

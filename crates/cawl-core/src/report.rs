@@ -13,6 +13,7 @@ use crate::patterns::FilePatterns;
 use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
 use crate::selection::Selection;
+pub use crate::tally::Tally;
 use crate::timeline::TimelineReport;
 use crate::uncertain::Uncertain;
 use crate::units::Bytes;
@@ -168,28 +169,6 @@ impl Report {
             op: op.name().to_owned(),
             op_observed_s: model.by_op.get(op.name()).map_or(0.0, |op| op.observed_s),
         });
-    }
-}
-
-/// Calls and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
-    /// Number of calls.
-    pub calls: u64,
-    /// Bytes written by them.
-    pub bytes: u64,
-}
-
-impl Tally {
-    /// Counts one more call that wrote this many bytes.
-    pub fn add(&mut self, bytes: u64) {
-        self.add_all(Tally { calls: 1, bytes });
-    }
-
-    /// Counts more calls.
-    pub fn add_all(&mut self, more: Tally) {
-        self.calls = self.calls.saturating_add(more.calls);
-        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::batch::Batch;
 use crate::engine::Input;
+use crate::foreign::FOREIGN;
 use crate::lock;
 use crate::possible::Moved;
 
@@ -48,14 +49,6 @@ const THREADS: usize = 2048;
 const NOTES: usize = 10;
 /// Most users remembered.
 const USERS: usize = 1024;
-
-/// Of a birth: the file is a guest's, as it said.
-const FOREIGN: u32 = 1 << 31;
-
-/// True of a file that only a guest told of: its device and number are that program's words.
-pub fn is_foreign(file: FileId) -> bool {
-    file.birth & FOREIGN != 0
-}
 
 /// Inode number of all files beyond [`FILES`].
 const FURTHER: u64 = u64::MAX;
@@ -380,6 +373,7 @@ impl Drop for Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign::is_foreign;
     use cawl_core::FileFacts;
 
     #[test]

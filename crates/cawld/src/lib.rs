@@ -17,6 +17,7 @@ mod complaints;
 mod connections;
 mod devices;
 mod engine;
+mod foreign;
 mod guests;
 pub mod http;
 mod lane;

@@ -16,7 +16,7 @@ use cawl_core::{
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{FileId, FileKind};
 
-use crate::guests::is_foreign;
+use crate::foreign::is_foreign;
 use account::SECOND;
 pub use account::{Account, Call};
 

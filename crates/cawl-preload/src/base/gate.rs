@@ -13,7 +13,6 @@
 //! bounded time, until no thread is between the gate and the kernel ([`wait_for_others`]).
 
 use crate::base::hot::threads;
-use crate::base::thread::thread;
 use core::ffi::c_long;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
@@ -66,10 +65,18 @@ pub unsafe fn call<const N: usize>(number: c_long, args: [usize; N]) -> isize {
     result
 }
 
-/// The calling thread's: one of them, by its record's address, as evenly as a multiplication mixes.
+/// The calling thread's: one of them, by the thread's pointer, as evenly as a multiplication mixes.
 #[inline(always)]
 fn counter() -> &'static AtomicUsize {
-    let mixed = (core::ptr::from_ref(thread()) as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let pointer: usize;
+    // SAFETY: the thread's own pointer is read, which the C library keeps there.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nomem, nostack, preserves_flags));
+    }
+    let mixed = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &UNDER_WAY[mixed >> (usize::BITS - COUNTERS.ilog2())].0
 }
 

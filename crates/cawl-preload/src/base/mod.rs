@@ -3,10 +3,13 @@
 
 pub mod clock;
 pub mod counters;
+pub mod files;
 pub mod gate;
 pub mod guard;
 pub mod hot;
 pub mod interrupted;
+#[cfg_attr(test, allow(dead_code))]
+pub mod level;
 pub mod memory;
 pub mod notes;
 pub mod page_cache;

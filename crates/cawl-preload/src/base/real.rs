@@ -10,8 +10,9 @@
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
 pub use crate::base::hot::threads;
+use crate::base::level::Level;
 use crate::base::symbols;
-use crate::base::words::{self, Level, Seen};
+use crate::base::words::{self, Seen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};

@@ -6,7 +6,7 @@
 //! the order in which that searches, and their hash tables (DT_GNU_HASH, else DT_HASH). Of a name's versions
 //! the default one counts, which is not hidden.
 
-use crate::base::words::Level;
+use crate::base::level::Level;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// `struct link_map`, as far as it is public.

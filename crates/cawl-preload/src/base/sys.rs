@@ -5,6 +5,7 @@
 //! `errno`, or is a cancellation point. The program's own calls never come this way. A path may be any
 //! address: only the kernel follows it, and answers EFAULT where there is nothing.
 
+pub use crate::base::files::{close, decimal, open_to_read, read, read_file, readlink};
 pub use crate::base::gate::call;
 pub use crate::base::time::{coarse_time, nanoseconds};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -97,12 +98,6 @@ pub fn getuid() -> u32 {
 pub fn geteuid() -> u32 {
     // SAFETY: geteuid takes no arguments.
     unsafe { call(libc::SYS_geteuid, []) as u32 }
-}
-
-/// close
-pub fn close(fd: c_int) -> isize {
-    // SAFETY: close takes a number; callers pass descriptors that the tracer owns.
-    unsafe { call(libc::SYS_close, [fd as usize]) }
 }
 
 /// Where a descriptor stands in its file, or None where that makes no sense (a pipe).
@@ -236,19 +231,6 @@ fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
     })
 }
 
-/// readlink of a NUL-terminated path into `out`; the length, or 0.
-pub fn readlink(path: &[u8], out: &mut [u8]) -> usize {
-    if path.last() != Some(&0) {
-        return 0;
-    }
-    // SAFETY: `path` ends with NUL and `out` is a valid place of the length given.
-    let length = unsafe {
-        let (path, place) = (path.as_ptr() as usize, out.as_mut_ptr() as usize);
-        call(libc::SYS_readlinkat, [libc::AT_FDCWD as usize, path, place, out.len()])
-    };
-    usize::try_from(length).unwrap_or(0)
-}
-
 /// The working directory into `out`; its length without the NUL, or 0.
 pub fn getcwd(out: &mut [u8]) -> usize {
     // SAFETY: `out` is a valid place of the length given.
@@ -324,29 +306,6 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
     unsafe { call(libc::SYS_ppoll, [&raw mut entry as usize, 1, timeout, 0, 8]) > 0 }
 }
 
-/// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
-pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
-    let Some(fd) = open_to_read(libc::AT_FDCWD, path.as_ptr()) else { return 0 };
-    let length = read(fd, text);
-    close(fd);
-    length
-}
-
-/// read; the number of bytes, 0 on any failure.
-fn read(fd: c_int, out: &mut [u8]) -> usize {
-    // SAFETY: `out` is a valid place of the length given.
-    let read = unsafe { call(libc::SYS_read, [fd as usize, out.as_mut_ptr() as usize, out.len()]) };
-    usize::try_from(read).unwrap_or(0)
-}
-
-/// Opens a file for reading only, not waiting for anything.
-pub fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    // SAFETY: the kernel checks `path` itself.
-    let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize]) };
-    (fd >= 0).then_some(fd as c_int)
-}
-
 /// Entries of a directory (getdents64) into `out`; their length, 0 at the end and on any failure.
 pub fn entries(fd: c_int, out: &mut [u8]) -> usize {
     // SAFETY: `out` is a valid place of the length given.
@@ -416,17 +375,6 @@ fn hexadecimal(text: &[u8]) -> Option<usize> {
     text.iter().try_fold(0usize, |sum, &byte| {
         let digit = (byte as char).to_digit(16)?;
         Some(sum << 4 | digit as usize)
-    })
-}
-
-/// A decimal number, and nothing else.
-pub fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |sum, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
     })
 }
 

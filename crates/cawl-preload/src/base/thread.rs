@@ -1,7 +1,7 @@
 //! The thread's own record.
 
+use crate::base::level::Level;
 use crate::base::notes::Notes;
-use crate::base::words::Level;
 use crate::base::{hot, symbols, sys};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

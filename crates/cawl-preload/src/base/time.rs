@@ -3,7 +3,8 @@
 //! The law of this module: the time is the machine's. No symbol that another library could replace is used, and
 //! the offset of a time namespace is taken off.
 
-use crate::base::sys::{call, decimal, read_file, readlink};
+use crate::base::files::{decimal, read_file, readlink};
+use crate::base::gate::call;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64};

@@ -7,23 +7,11 @@
 //! not listed here (write, open, fopen…) mean the same in every library that defines them: so much else in the
 //! process calls them.
 
+use crate::base::level::Level;
 use crate::base::symbols::{self, Library};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr};
-
-/// Which libraries may stand behind a hook.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// All.
-    Any,
-    /// Those that can pass a call on: they ask for dlsym or dlvsym. And all of the following.
-    Passing,
-    /// Those that were preloaded (eatmydata, fakeroot), which wrap what they define.
-    Preloaded,
-    /// The C library alone: nothing is known to wrap these.
-    Own,
-}
 
 macro_rules! words {
     ($($level:ident: $($name:ident)*;)*) => {

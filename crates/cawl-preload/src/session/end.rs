@@ -3,7 +3,7 @@
 use crate::base::guard::{self, Inside, PAST, UNSEEN};
 use crate::base::hot::{HOT, OFF, active, is_open};
 use crate::base::{counters, gate, room, sys, thread};
-use crate::session::{fork, open};
+use crate::session::{fork, open, stop};
 use crate::transport::link::{self, Sent};
 use crate::transport::patience::{self, lossless};
 use crate::transport::{pending_messages, ring, slot, table};
@@ -100,7 +100,7 @@ pub fn no_silence(_inside: &Inside) {
 #[cold]
 pub fn silence(time_too: bool) {
     if !time_too || !is_open() || !ring::exists() || !HOT.ticking.load(Relaxed) {
-        fork::end_silently();
+        stop::silently();
     }
 }
 

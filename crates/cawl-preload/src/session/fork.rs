@@ -4,7 +4,7 @@ use crate::base::hot::{HOT, OFF, WANTED, active, share_all};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
 use crate::base::{clock, gate, sys};
-use crate::session::open;
+use crate::session::{open, stop};
 use crate::state::descriptors;
 use crate::transport::{link, pending_messages, table};
 use cawl_wire::{Event, Kind, Obstacle, Op};
@@ -62,14 +62,8 @@ fn end_in_copy() {
         DORMANT.store(true, Relaxed);
         HOT.state.store(OFF, Release);
     } else {
-        end_silently();
+        stop::silently();
     }
-}
-
-/// Ends all tracing without a word to anybody.
-pub fn end_silently() {
-    HOT.state.store(OFF, Release);
-    gate::shut();
 }
 
 /// In a copy of the process whose root directory or mounts are without the daemon's socket, as in a sandbox:

@@ -6,6 +6,7 @@ mod fork;
 mod held;
 mod open;
 mod ready;
+mod stop;
 pub mod target;
 
 pub use crate::base::hot::active;

@@ -8,8 +8,8 @@ use crate::base::settings::settings;
 use crate::base::thread::thread;
 use crate::base::{clock, counters, gate, guard, sys};
 use crate::session::environment;
-use crate::session::fork::end_silently;
 use crate::session::goodbye;
+use crate::session::stop;
 use crate::transport::link::{self, Sent};
 use crate::transport::{pending_messages, ring, table};
 use cawl_wire::{Ended, Hello, Kind, Usage, Wchar};
@@ -79,7 +79,7 @@ pub fn forget() {
     STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);
     if HOT.state.load(Relaxed) == OFF || !children_too {
-        return end_silently();
+        return stop::silently();
     }
     HOT.state.store(WANTED, Release);
 }
