@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(files, [("/7", 12), ("/8", 1)]);
         assert_eq!(
             report.text(),
-            "uncertain: 12 calls, 48.0 KiB were possibly on other files (descriptors were changed past the C \
-             library); 1 call, 1.0 KiB possibly at other places (positions were changed past the C library); \
+            "uncertain: 12 calls, 48 KiB were possibly on other files (descriptors were changed past the C \
+             library); 1 call, 1 KiB possibly at other places (positions were changed past the C library); \
              told of /7, /8"
         );
     }

@@ -285,7 +285,7 @@ mod tests {
             "4.2 % total, 8.1 % windowed, over 12.3 M calls; 0.5 % dirty",
             "every 12.5 ms, 0.34 % of a processor\n",
             "some task waited for I/O in 12.0 % of the latest 10 s",
-            "3 programs; 12345678 calls, 1 TiB in 200 s",
+            "3 programs; 12.3 M calls, 1 TiB in 200 s",
             "drops       5",
             "writer",
             "nvme0n1p2",

@@ -225,8 +225,10 @@ fn the_rank_whose_calls_took_longest_is_a_straggler() {
 #[test]
 fn notes_have_an_end() {
     let mut collector = collector();
-    for _ in 0..NOTES + 3 {
-        collector.note(&Record::Note("again".to_owned()));
+    for at in 0..NOTES + 3 {
+        collector.note(&Record::Note(format!("note {at}")));
+        // The same of another process.
+        collector.note(&Record::Note("note 0".to_owned()));
     }
     let notes = collector.report(Mode::Lockstep, false, &[], &[]).notes;
     assert_eq!((notes.len(), notes.last().map(String::as_str)), (NOTES + 1, Some("and 3 more notes")));
