@@ -103,6 +103,12 @@ impl<const N: usize> Bank<N> {
         }
     }
 
+    /// The same; a row of contradictions ends what was known.
+    pub fn reopening(mut self) -> Bank<N> {
+        self.members.iter_mut().chain([&mut self.begun]).for_each(|member| member.reopens = true);
+        self
+    }
+
     /// Observations that may be kept.
     pub fn kept(&self) -> u64 {
         self.evidence.count
@@ -129,7 +135,8 @@ impl<const N: usize> Bank<N> {
     /// Begins anew with other constants, which rest on these observations.
     pub fn anew(&mut self, known: &[Known; N], samples: u64) {
         let known = known.map(|known| (known.value, known.deviation));
-        *self = Bank::new(known, self.begun.bounds, self.memories);
+        let new = Bank::new(known, self.begun.bounds, self.memories);
+        *self = if self.begun.reopens { new.reopening() } else { new };
         self.members.iter_mut().for_each(Recursive::confine);
         self.samples = samples;
     }

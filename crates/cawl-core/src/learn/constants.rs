@@ -175,7 +175,7 @@ pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<3> {
     let device = &profile.device;
     let latency = of_known(device.read_latency.or(device.latency).as_ref(), LATENCY);
     let ahead = of_rate(&device.sequential_read.unwrap_or(device.read));
-    Bank::new([latency, of_rate(&device.read), ahead], [WAITS, BYTES, BYTES], memories)
+    Bank::new([latency, of_rate(&device.read), ahead], [WAITS, BYTES, BYTES], memories).reopening()
 }
 
 /// Opening, creating and closing a file.

@@ -26,6 +26,8 @@ pub struct Recursive<const N: usize> {
     updates: u64,
     /// How many observations in a row contradict the constants, negative if they are smaller.
     against: i32,
+    /// Such a row ends what was known of them: right where nothing but the constants explains it.
+    pub reopens: bool,
 }
 
 /// What the noise's variance is taken to be before anything is known, as a part of the observation: a fifth
@@ -48,7 +50,17 @@ impl<const N: usize> Recursive<N> {
             covariance[at][at] = spread[at] * spread[at];
         }
         let widest = spread.map(|spread| spread * spread);
-        Recursive { theta, covariance, widest, bounds, noise: 1.0, memory, updates: 0, against: 0 }
+        Recursive {
+            theta,
+            covariance,
+            widest,
+            bounds,
+            noise: 1.0,
+            memory,
+            updates: 0,
+            against: 0,
+            reopens: false,
+        }
     }
 
     /// Standard deviation of a constant.
@@ -73,7 +85,7 @@ impl<const N: usize> Recursive<N> {
         }
         self.forget(weight);
         let mut ph = self.covariance.map(|row| dot(&row, h));
-        if self.is_contradicted(error, (dot(h, &ph) + scale) * self.noise) {
+        if self.reopens && self.is_contradicted(error, (dot(h, &ph) + scale) * self.noise) {
             self.doubt(h, error);
             ph = self.covariance.map(|row| dot(&row, h));
         }
