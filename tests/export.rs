@@ -456,7 +456,7 @@ fn an_interrupted_export_leaves_nothing() {
     command.arg(&trace).args(["--to", "json", "-o", "out"]);
     let running = Running::start(command);
     eventually("the export has begun", || {
-        names(&dir.work()).iter().any(|name| name.starts_with(".cawl-export"))
+        names(&dir.work()).iter().any(|name| name.starts_with(".cawl-"))
     });
     running.signal(Signal::SIGINT);
     running.finish().signal(Signal::SIGINT).says("interrupted");
@@ -476,7 +476,7 @@ fn a_binary_format_is_not_for_a_terminal() {
         Running::start(command).finish()
     };
     for format in ["perfetto", "parquet"] {
-        let finished = on_terminal(format).code(1);
+        let finished = on_terminal(format).code(2);
         assert!(finished.stdout.contains("name a file with -o"), "{finished:#?}");
     }
     let shown = on_terminal("csv").success().stdout;
