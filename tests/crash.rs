@@ -172,16 +172,20 @@ fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
     let (cawl, trace) = (cawl.display(), dir.trace());
     let trace = trace.display();
     dir.clear();
-    for (command, says) in [
-        (format!("replay {trace} --report out.html"), "cannot write the report"),
-        (format!("export {trace} --to chrome -o out.html"), "cannot write out.html"),
-        (format!("whatif {trace} --chunk 1 -o out.html"), "cannot write the trace"),
+    // What is of another kind would not be overwritten.
+    let (page, chrome) =
+        ("<!DOCTYPE html>\n<title>cawl: before</title>", "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[]}");
+    for (command, says, before) in [
+        (format!("replay {trace} --report out.html"), "cannot write the report", page),
+        (format!("export {trace} --to chrome -o out.html"), "cannot write out.html", chrome),
+        (format!("whatif {trace} --chunk 1 -o out.html"), "cannot write the trace", ""),
         (
             format!("import --from csv {}/table.csv -o out.html", dir.path().display()),
             "cannot write the trace",
+            "",
         ),
     ] {
-        fs::write(dir.work().join("out.html"), "before").expect("a new file");
+        fs::write(dir.work().join("out.html"), before).expect("a new file");
         let rows: String =
             (0..2000).map(|n| format!("{n},write,{},1,{:.9},f{n}\n", n * 7919, 1e-6 * n as f64)).collect();
         fs::write(dir.path().join("table.csv"), format!("start_s,op,offset,size,duration_s,path\n{rows}"))
@@ -192,7 +196,7 @@ fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
         let names: Vec<_> =
             fs::read_dir(dir.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["out.html"], "{command}");
-        assert_eq!(fs::read_to_string(dir.work().join("out.html")).unwrap(), "before", "{command}");
+        assert_eq!(fs::read_to_string(dir.work().join("out.html")).unwrap(), before, "{command}");
     }
 }
 

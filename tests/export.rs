@@ -455,9 +455,7 @@ fn an_interrupted_export_leaves_nothing() {
     let mut command = dir.cawl(&["export"]);
     command.arg(&trace).args(["--to", "json", "-o", "out"]);
     let running = Running::start(command);
-    eventually("the export has begun", || {
-        names(&dir.work()).iter().any(|name| name.starts_with(".cawl-"))
-    });
+    eventually("the export has begun", || names(&dir.work()).iter().any(|name| name.starts_with(".cawl-")));
     running.signal(Signal::SIGINT);
     running.finish().signal(Signal::SIGINT).says("interrupted");
     assert_eq!(names(&dir.work()), [""; 0]);

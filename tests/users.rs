@@ -168,7 +168,7 @@ fn another_user_is_recorded_by_the_number_of_a_run_and_may_not_ask() {
     report.all_seen();
     assert_eq!(report.file_bytes("file"), 65_536);
     let finished = daemon.end(Signal::SIGTERM).success().says("another user").says("--allow-user");
-    assert_eq!(finished.stderr.matches("refused").count(), 1, "once for a user: {finished:#?}");
+    assert_eq!(finished.stderr.matches("refused a program").count(), 1, "once for a user: {finished:#?}");
 }
 
 #[test]
