@@ -178,7 +178,7 @@ fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
     for (command, says, before) in [
         (format!("replay {trace} --report out.html"), "cannot write the report", page),
         (format!("export {trace} --to chrome -o out.html"), "cannot write out.html", chrome),
-        (format!("whatif {trace} --chunk 1 -o out.html"), "cannot write the trace", ""),
+        (format!("whatif {trace} --split 1 -o out.html"), "cannot write the trace", ""),
         (
             format!("import --from csv {}/table.csv -o out.html", dir.path().display()),
             "cannot write the trace",

@@ -13,7 +13,7 @@ pub(super) const P90: f64 = 1.2816;
 /// A default may be off by this many times its value.
 const ASSUMED: f64 = 2.0;
 /// No percentile of what is learned is further from its value than by this factor.
-const FARTHEST: f64 = 1.0 + P90 * ASSUMED;
+pub(super) const FARTHEST: f64 = 1.0 + P90 * ASSUMED;
 /// A measurement without percentiles may be off by this part of its value.
 const MEASURED: f64 = 0.2;
 /// No constant is known better than to this part of its value beforehand: machines change.
@@ -273,7 +273,7 @@ impl Learner {
     pub(super) fn adopt_writeback(&mut self) -> bool {
         let (found, known) = (self.writeback.found(0), &mut self.profile.device.writeback);
         let changed = is_noteworthy(known.value.get(), found.value);
-        take_over(known, found.rates().map(Rate::per_second), found.samples, changed)
+        take_over(known, found.ends().map(Rate::per_second), found.samples, changed)
     }
 
     /// The constants that are learned, as configured and as learned.
@@ -336,16 +336,10 @@ fn is_noteworthy(known: f64, learned: f64) -> bool {
 }
 
 impl Found {
-    /// The value, and its percentiles: nothing is known worse, in proportion, than a default.
+    /// The value, and its percentiles.
     fn ends(self) -> [f64; 3] {
         let off = P90 * self.deviation;
-        [self.value, (self.value - off).max(self.value / FARTHEST), self.value + off]
-    }
-
-    /// The same of a rate, of which there is no zero.
-    fn rates(self) -> [f64; 3] {
-        let [value, low, high] = self.ends();
-        [value, low, high.min(value * FARTHEST)]
+        [self.value, self.value - off, self.value + off]
     }
 }
 
@@ -374,7 +368,9 @@ fn inverse<T: Copy>(
     make: impl Fn(f64) -> T,
     get: impl Fn(T) -> f64,
 ) -> bool {
-    let [value, least, most] = found.rates();
+    let [value, low, most] = found.ends();
+    // Most of an inverse's distribution lies where the deviation is small against the value.
+    let least = low.max(value * 0.1);
     let changed = is_noteworthy(1.0 / get(known.value), value);
     take_over(known, [value, most, least].map(|value| make(1.0 / value)), found.samples, changed)
 }

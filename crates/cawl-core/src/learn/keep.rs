@@ -3,7 +3,7 @@
 //! machine, and is not kept.
 
 use super::bank::Bank;
-use super::constants::P90;
+use super::constants::{FARTHEST, P90};
 use super::evidence::{Known, STRANGE, SUREST, Said};
 use super::{Constant, Learner, Memory};
 use crate::profile::{HostProfile, Kept, Origin};
@@ -171,7 +171,10 @@ impl Learner {
             let (runs, samples) = (runs.saturating_add(1), seen.saturating_add(samples));
             contradicted |= sure.contains(&name.as_str()) && file.contradicts(&name, alone.learned);
             let (least, most) = file.range(&name);
-            let [value, p10, p90] = [value, p10, p90].map(|learned| learned.clamp(least, most));
+            let value = value.clamp(least, most);
+            // Nothing is known worse, in proportion, than a default.
+            let (p10, p90) = (p10.max(value / FARTHEST), p90.min((value * FARTHEST).max(p10)));
+            let [p10, p90] = [p10.min(value), p90.max(value)].map(|learned| learned.clamp(least, most));
             learned.constants.insert(name, Kept { value, p10, p90, samples, runs });
         }
         let unmeasured = file.origin == Origin::Uncalibrated;
