@@ -166,12 +166,10 @@ class CauseChart extends TimeChart {
     if ([...this.legend.children].map((item) => item.textContent).join() !== told.join()) {
       this.legend.replaceChildren(...told.map((cause) => element("li", {}, causeKey(cause), cause)));
     }
-    // A daemon that began a moment ago has not seen the whole span.
-    const seen = Math.min(view.span, super.points.reduce((sum, point) => sum + point.span_s, 0));
     const shares = causeShares(sums, 4).map(([cause, share]) => `${cause} ${percent(share)}`);
     this.summarize(
       all > 0
-        ? `Time in calls: ${duration(all)} of ${duration(view.elapsed ?? seen)} elapsed: ${shares.join(", ")}. Above 1 s/s several threads are in calls.`
+        ? `Time in calls: ${duration(all)} of ${duration(view.elapsed ?? view.span)} elapsed: ${shares.join(", ")}. Above 1 s/s several threads are in calls.`
         : "In this span no call took time.",
     );
   }
