@@ -8,7 +8,7 @@ use cawl_wire::{Event, Op, RankVariable};
 
 use crate::buffers::Language;
 use crate::processes::{ProcessReport, RankReport, ranks};
-use crate::record::{EndKind, RunDelay, Session, SessionEnd};
+use crate::record::{EndKind, RunDelay, Session, SessionEnd, Wchar};
 use crate::report::{SessionReport, SessionTotals};
 use crate::units::{Nanos, Time};
 
@@ -68,13 +68,33 @@ impl Sessions {
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
         let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
+        let before = place.checked_sub(1).map(|place| of_pid[place]);
         self.list.push(ListedSession { image, ..ListedSession::default() });
+        if let Some(before) = before {
+            self.bound(before, session.wchar);
+        }
+    }
+
+    /// Bounds the counters of an image that called exec by those that the process's `next` image began with: a
+    /// daemon that reads them for a process that may not, reads them late.
+    fn bound(&mut self, index: usize, next: Wchar) {
+        let least = |late: Option<u64>, next: Option<u64>| late.map(|late| late.min(next.unwrap_or(late)));
+        if let Some(end) = self.list[index].end.as_mut().filter(|end| end.how == EndKind::Exec) {
+            let process = least(end.wchar.process, next.process);
+            end.wchar = Wchar { process, thread: least(end.wchar.thread, next.thread) };
+        }
     }
 
     pub(super) fn end(&mut self, end: &SessionEnd) {
-        if let Some(listed) = self.list.iter_mut().rev().find(|listed| listed.image.id == end.id) {
+        if let Some(index) = self.list.iter().rposition(|listed| listed.image.id == end.id) {
+            let listed = &mut self.list[index];
             self.ended += usize::from(listed.end.is_none());
             listed.end = Some(*end);
+            let images = self.by_pid.get(&listed.image.pid).into_iter().flatten();
+            let next = images.skip_while(|image| **image != index).nth(1);
+            if let Some(next) = next.map(|next| self.list[*next].image.wchar) {
+                self.bound(index, next);
+            }
             if self.ended >= 2 * SESSIONS {
                 self.fold();
             }

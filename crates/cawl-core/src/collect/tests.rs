@@ -10,7 +10,12 @@ fn collector() -> Collector {
 }
 
 fn begin(collector: &mut Collector, id: u32, pid: u32, ppid: u32, at: u64) {
-    let wchar = Wchar { process: Some(0), thread: Some(0) };
+    begin_after(collector, (id, pid, ppid), at, 0);
+}
+
+/// Begins an image of a process that has written so much.
+fn begin_after(collector: &mut Collector, (id, pid, ppid): (u32, u32, u32), at: u64, written: u64) {
+    let wchar = Wchar { process: Some(written), thread: Some(written) };
     let started = Time(at);
     collector.note(&Record::Session(Session { id, pid, ppid, started, wchar, ..Session::default() }));
 }
@@ -47,12 +52,12 @@ fn causes<'a>(times: &'a CauseTimes, own: &'a CostParts) -> Causes<'a> {
 #[test]
 fn a_call_belongs_to_the_image_that_made_it_whichever_connection_was_served_first() {
     let mut collector = collector();
-    begin(&mut collector, 2, 7, 1, 200);
+    begin_after(&mut collector, (2, 7, 1), 200, 10);
     begin(&mut collector, 1, 7, 1, 100);
     write(&mut collector, 7, 7, 150, 10);
     write(&mut collector, 7, 7, 250, 20);
     end(&mut collector, 1, 200, EndKind::Exec, 10, 10);
-    end(&mut collector, 2, 300, EndKind::Exit, 20, 20);
+    end(&mut collector, 2, 300, EndKind::Exit, 30, 30);
     assert_eq!(figures(&collector), [(20, Some(20)), (10, Some(10))]);
 }
 
@@ -152,6 +157,29 @@ fn bytes_of_untraced_children_count_also_where_the_program_does_not_wait_for_the
     collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: Some(10) }));
     let report = collector.report(Mode::Lockstep, false, &[], &[]);
     assert_eq!((report.untraced_bytes, report.coverage), (990, Some(10.0 / 1005.0)));
+}
+
+/// A process that may not read its own counters, whose daemon is late, and whose next image has written.
+#[test]
+fn counters_read_after_an_exec_are_not_those_of_the_image_before_it() {
+    for late in [false, true] {
+        let mut collector = collector();
+        begin(&mut collector, 1, 7, 1, 100);
+        begin(&mut collector, 2, 8, 7, 120);
+        let exec = |collector: &mut _| end(collector, 2, 130, EndKind::Exec, 0, 50);
+        if !late {
+            exec(&mut collector);
+        }
+        begin(&mut collector, 3, 8, 7, 131);
+        write(&mut collector, 8, 8, 150, 50);
+        if late {
+            exec(&mut collector);
+        }
+        end(&mut collector, 3, 160, EndKind::Exit, 50, 50);
+        end(&mut collector, 1, 170, EndKind::Exit, 0, 50);
+        let report = collector.report(Mode::Lockstep, false, &[], &[]);
+        assert_eq!((report.untraced_bytes, report.coverage), (0, Some(1.0)), "late: {late}");
+    }
 }
 
 #[test]
