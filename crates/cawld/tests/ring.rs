@@ -151,7 +151,7 @@ impl Thread<'_> {
         }
         let mut event = Event::new(Op::Write);
         // No two threads at the same time: whose call comes first would be anybody's guess.
-        let start = 3000 + 300 * number + u64::from(self.slot % 8);
+        let start = 3000 + 300 * number + 35 * u64::from(self.slot % 8);
         (event.pid, event.tid, event.start, event.duration) = (self.pid, self.slot, start, 30);
         (event.requested, event.returned) = (1, 1);
         (event.kind, event.ino) = (self.kind, self.kind as u64);
@@ -245,9 +245,8 @@ async fn a_file_that_a_killed_program_named_is_known() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_are_added_up_are_reported_as_if_told_each() {
     // Calls of long ago are taken as they come, and how far each thread has come when the daemon looks would
-    // decide whose of two calls is first. These wait for the end.
-    let soon = cawl_host::now().0 + 3_600_000_000_000;
-    let act = move |path: &Path, run: u64| {
+    // decide whose of two calls is first. These are as far ahead as a tracer's clock may be, and wait.
+    let act = |path: &Path, run: u64| {
         let memory = honest();
         let mut threads = [0, 1].map(|slot| Thread::new(&memory, slot, NOBODY));
         let kinds = [FileKind::Char, FileKind::Regular, FileKind::Fifo];
@@ -256,6 +255,7 @@ async fn calls_that_are_added_up_are_reported_as_if_told_each() {
             threads[1].kind = kinds[number as usize / 10 % 3];
             assert!(threads.iter_mut().all(|thread| thread.put(number)));
         }
+        let soon = cawl_host::now().0 + 900_000_000;
         Program::hello_at(soon, path, run, NOBODY, memory.as_fd(), true);
     };
     let dir = tempfile::tempdir().unwrap();
@@ -271,8 +271,9 @@ async fn calls_that_are_added_up_are_reported_as_if_told_each() {
         }
         for call in &mut report.worst {
             (call.before, call.after, call.tid, call.call) = (Vec::new(), Vec::new(), 0, 0);
+            call.at_s = 0.0;
         }
-        report.timeline = None;
+        (report.span_s, report.timeline) = (0.0, None);
         for model in &mut report.models {
             model.dirty_error = None;
             (model.summary.dirty_error, model.summary.dirty_samples) = (None, 0);
@@ -314,16 +315,16 @@ async fn sixty_four_programs_at_once() {
 async fn what_is_not_a_ring_is_refused_and_said() {
     let report = report(|path, run| {
         let (pipe, _write) = rustix::pipe::pipe().unwrap();
-        Program::hello(path, run, NOBODY, pipe.as_fd(), false).goodbye();
-        Program::hello(path, run, NOBODY, tempfile::tempfile().unwrap().as_fd(), false).goodbye();
-        Program::hello(path, run, NOBODY, memory(SealFlags::GROW).as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY + 1, pipe.as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY + 2, tempfile::tempfile().unwrap().as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY + 3, memory(SealFlags::GROW).as_fd(), false).goodbye();
         let other = honest();
         other.write_all_at(b"X", 0).unwrap();
-        Program::hello(path, run, NOBODY, other.as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY + 4, other.as_fd(), false).goodbye();
         let short = File::from(rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap());
         short.write_all_at(&HEADER.encode(), 0).unwrap();
         rustix::fs::fcntl_add_seals(&short, SealFlags::SHRINK).unwrap();
-        Program::hello(path, run, NOBODY, short.as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY + 5, short.as_fd(), false).goodbye();
     })
     .await;
     assert_eq!(report.notes.len(), 5, "{:?}", report.notes);
