@@ -3,9 +3,10 @@
 
 fn main() {
     const SOURCES: [&str; 4] = ["variadic", "thread", "freestanding", "unwind"];
-    for name in SOURCES.iter().chain(&["reports"]) {
+    for name in SOURCES.iter().chain(&["reports", "scans"]) {
         println!("cargo::rerun-if-changed=src/{name}.c");
     }
+    println!("cargo::rerun-if-changed=src/variadic.h");
     println!("cargo::rerun-if-changed=build.rs");
     // Calls inside the library stay inside, whatever else in the process has a function of that name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
@@ -26,6 +27,7 @@ fn main() {
         build
     };
     compiler(&SOURCES).compile("cawl_variadic");
+    compiler(&["scans"]).flag_if_supported("-mgeneral-regs-only").compile("cawl_scans");
     // The tests of the crate itself use the C library's.
     for object in compiler(&["reports"]).compile_intermediates() {
         println!("cargo::rustc-cdylib-link-arg={}", object.display());

@@ -2,8 +2,9 @@
  *
  * Rules: nothing here allocates, locks or looks at errno; every function turns its arguments into a list
  * and hands over to the Rust half, which calls the real function once. */
+#include "variadic.h"
+
 #include <alloca.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <wchar.h>
@@ -18,18 +19,6 @@ extern int cawl_vfprintf_chk(FILE *, int, const char *, va_list);
 extern int cawl_vdprintf_chk(int, int, const char *, va_list);
 extern int cawl_vwprintf_chk(int, const wchar_t *, va_list);
 extern int cawl_vfwprintf_chk(FILE *, int, const wchar_t *, va_list);
-extern int cawl_vscanf(const char *, va_list);
-extern int cawl_vfscanf(FILE *, const char *, va_list);
-extern int cawl_vscanf99(const char *, va_list);
-extern int cawl_vfscanf99(FILE *, const char *, va_list);
-extern int cawl_vscanf23(const char *, va_list);
-extern int cawl_vfscanf23(FILE *, const char *, va_list);
-extern int cawl_vwscanf(const wchar_t *, va_list);
-extern int cawl_vfwscanf(FILE *, const wchar_t *, va_list);
-extern int cawl_vwscanf99(const wchar_t *, va_list);
-extern int cawl_vfwscanf99(FILE *, const wchar_t *, va_list);
-extern int cawl_vwscanf23(const wchar_t *, va_list);
-extern int cawl_vfwscanf23(FILE *, const wchar_t *, va_list);
 extern void cawl_vwarn(const char *, va_list);
 extern void cawl_vwarnx(const char *, va_list);
 extern void cawl_verr(int, const char *, va_list);
@@ -37,15 +26,6 @@ extern void cawl_verrx(int, const char *, va_list);
 extern int cawl_execv(const char *, char *const *);
 extern int cawl_execvp(const char *, char *const *);
 extern int cawl_execve(const char *, char *const *, char *const *);
-
-#define PASS_ON(name, last, parameters, ...)   \
-    int cawl_c_##name parameters {             \
-        va_list list;                          \
-        va_start(list, last);                  \
-        int returned = cawl_v##name(__VA_ARGS__, list); \
-        va_end(list);                          \
-        return returned;                       \
-    }
 
 PASS_ON(printf, format, (const char *format, ...), format)
 PASS_ON(fprintf, format, (FILE *stream, const char *format, ...), stream, format)
@@ -57,24 +37,6 @@ PASS_ON(fprintf_chk, format, (FILE *stream, int level, const char *format, ...),
 PASS_ON(dprintf_chk, format, (int fd, int level, const char *format, ...), fd, level, format)
 PASS_ON(wprintf_chk, format, (int level, const wchar_t *format, ...), level, format)
 PASS_ON(fwprintf_chk, format, (FILE *stream, int level, const wchar_t *format, ...), stream, level, format)
-
-/* scanf takes pointers only, so the registers of floating-point numbers need no room on the stack. */
-#ifdef __x86_64__
-#define POINTERS __attribute__((target("general-regs-only")))
-#else
-#define POINTERS
-#endif
-
-/* The forms that the header chooses by the C standard asked for. */
-#define SCANS(standard)                                                                            \
-    POINTERS PASS_ON(scanf##standard, format, (const char *format, ...), format)                    \
-    POINTERS PASS_ON(fscanf##standard, format, (FILE *stream, const char *format, ...), stream, format)    \
-    POINTERS PASS_ON(wscanf##standard, format, (const wchar_t *format, ...), format)                \
-    POINTERS PASS_ON(fwscanf##standard, format, (FILE *stream, const wchar_t *format, ...), stream, format)
-
-SCANS()
-SCANS(99)
-SCANS(23)
 
 #define PASS_ON_VOID(name, parameters, ...)    \
     void cawl_c_##name parameters {            \
