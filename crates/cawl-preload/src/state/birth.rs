@@ -12,6 +12,8 @@
 use crate::base::sys::{self, Stat};
 use cawl_wire::{FileId, FileKind};
 use core::ffi::{c_char, c_int};
+use core::mem::MaybeUninit;
+use core::slice;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -106,16 +108,21 @@ fn remembered(stat: &Stat) -> Option<u32> {
 /// inode, and may change while the file lives (FUSE).
 #[inline(never)]
 fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> Option<(u32, u32)> {
-    let mut handle = Handle { bytes: size_of::<[u32; WORDS]>() as u32, kind: 0, words: [0; WORDS] };
+    let mut handle = MaybeUninit::<Handle>::uninit();
     let mut mount = 0u32;
-    // SAFETY: the kernel checks `path` itself; the others are places for the results.
-    let done = unsafe {
-        let places = [&raw mut handle as usize, &raw mut mount as usize];
+    // SAFETY: the kernel checks `path` itself; the others are places for the results. It fills `bytes` bytes, of
+    // which some at the end may be missing from the last word.
+    let words = unsafe {
+        (&raw mut (*handle.as_mut_ptr()).bytes).write(size_of::<[u32; WORDS]>() as u32);
+        let places = [handle.as_mut_ptr() as usize, &raw mut mount as usize];
         let arguments = [directory as usize, path as usize, places[0], places[1], flags as usize];
-        sys::call(libc::SYS_name_to_handle_at, arguments)
+        if sys::call(libc::SYS_name_to_handle_at, arguments) != 0 {
+            return None;
+        }
+        let bytes = (*handle.as_ptr()).bytes as usize;
+        slice::from_raw_parts((&raw const (*handle.as_ptr()).words).cast::<u32>(), (bytes / 4).min(WORDS))
     };
-    let words = handle.words.get(..handle.bytes.div_ceil(4) as usize)?;
-    (done == 0 && words.contains(&(ino as u32))).then(|| (mix(words), mount))
+    words.contains(&(ino as u32)).then(|| (mix(words), mount))
 }
 
 /// By the time of birth. The filesystem's clock ticks every few ms, so two files may share it.
