@@ -7,7 +7,7 @@ mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cawl_client::protocol::{RunEnd, RunSpec};
@@ -94,8 +94,8 @@ pub enum Input {
     EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// An input of another user's process; its permit frees room in that user's queue.
     OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
-    /// Finish every trace and end; once there is hurry, without the calls not processed yet.
-    Stop { hurry: Arc<AtomicBool>, reply: oneshot::Sender<()> },
+    /// Finish every trace and end; once there is [`Engine::hurry`], without the calls not processed yet.
+    Stop { reply: oneshot::Sender<()> },
 }
 
 /// The engine's options.
@@ -164,6 +164,8 @@ pub struct Engine {
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
     finishing: Vec<Finishing>,
+    /// Set when the daemon must end at once, whatever waits before [`Input::Stop`]: held calls are left out.
+    pub hurry: Arc<AtomicBool>,
     /// The process that asked for a run and will ask for its report; if it has ended, the run is ended here.
     owners: BTreeMap<u64, u32>,
     owners_seen: Time,
@@ -211,6 +213,7 @@ impl Engine {
             traces: Arc::default(),
             sessions: BTreeMap::new(),
             finishing: Vec::new(),
+            hurry: Arc::default(),
             owners: BTreeMap::new(),
             owners_seen: Time(0),
             orphans: Vec::new(),
@@ -306,20 +309,25 @@ impl Engine {
                     drop(reply.send(self.begin_run(&spec, trace, owner)));
                 }
                 Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),
-                Input::Stop { hurry, reply } => {
-                    for (run, lane) in std::mem::take(&mut self.lanes) {
-                        // These reports are not read, but an incomplete trace must be logged.
-                        for note in lane.finish(RunEnd::default(), &hurry).notes {
-                            tracing::warn!(run, "{note}");
-                        }
-                    }
-                    for finishing in std::mem::take(&mut self.finishing) {
-                        drop(finishing.thread.join());
-                    }
+                Input::Stop { reply } => {
+                    self.stop();
                     let _ = reply.send(());
                     return;
                 }
             }
+        }
+    }
+
+    /// Ends all lanes, and waits for those that were ended before.
+    fn stop(&mut self) {
+        for (run, lane) in std::mem::take(&mut self.lanes) {
+            // These reports are not read, but an incomplete trace must be logged.
+            for note in lane.finish(RunEnd::default(), &self.hurry).notes {
+                tracing::warn!(run, "{note}");
+            }
+        }
+        for finishing in std::mem::take(&mut self.finishing) {
+            finishing.wait(&self.hurry);
         }
     }
 
@@ -452,11 +460,14 @@ impl Engine {
         }
     }
 
-    /// Releases records of each lane, piece by piece, until `is_done`; answers questions between the pieces.
+    /// Releases records of each lane, piece by piece, until `is_done` or there is hurry; answers questions between
+    /// the pieces.
     fn release(&mut self, questions: &mut mpsc::Receiver<Question>, is_done: impl Fn(&mut Lane) -> bool) {
         let keys: Vec<u64> = self.lanes.keys().copied().collect();
         for key in keys {
-            while self.lanes.get_mut(&key).is_some_and(|lane| !is_done(lane)) {
+            while !self.hurry.load(Ordering::Relaxed)
+                && self.lanes.get_mut(&key).is_some_and(|lane| !is_done(lane))
+            {
                 for _ in 0..QUESTIONS_A_PIECE {
                     let Ok(question) = questions.try_recv() else { break };
                     question(self);

@@ -50,6 +50,8 @@ pub struct Daemon {
     backlog: mpsc::Sender<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
     thread: std::thread::JoinHandle<()>,
+    /// The engine's.
+    hurry: Arc<AtomicBool>,
 }
 
 impl Daemon {
@@ -73,7 +75,7 @@ impl Daemon {
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
         let connections = Arc::new(Connections::new(Arc::clone(&work.traces), allowed, work.facts.memory));
-        let stale = Arc::clone(&work.stale);
+        let (stale, hurry) = (Arc::clone(&work.stale), Arc::clone(&work.hurry));
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
             .name("cawl-engine".to_owned())
@@ -85,7 +87,7 @@ impl Daemon {
             tokio::spawn(look_at_host(stale, engine.clone())),
             tokio::spawn(watch_memory(Arc::clone(&connections), engine.clone())),
         ];
-        Ok(Daemon { engine, asker, connections, backlog, tasks, thread })
+        Ok(Daemon { engine, asker, connections, backlog, tasks, thread, hurry })
     }
 
     /// The asker of questions.
@@ -153,16 +155,15 @@ impl Daemon {
         for task in &self.tasks {
             task.abort();
         }
-        let hurry = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
         let processed = async {
-            if self.engine.send(Input::Stop { hurry: Arc::clone(&hurry), reply }).await.is_ok() {
+            if self.engine.send(Input::Stop { reply }).await.is_ok() {
                 drop((&mut answer).await);
             }
         };
         let mut processed = std::pin::pin!(processed);
         if tokio::time::timeout(PROCESSED_WITHIN, &mut processed).await.is_err() {
-            hurry.store(true, Ordering::Relaxed);
+            self.hurry.store(true, Ordering::Relaxed);
             processed.await;
         }
         self.connections.complaints.finish();

@@ -165,10 +165,10 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
 /// stack.
 #[inline(never)]
 pub fn fstat_for<T>(fd: c_int, wanted: impl FnOnce(&libc::stat) -> T) -> Option<T> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    let mut found = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: a valid place for the result.
     let done = unsafe { call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize]) };
-    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    // SAFETY: the kernel has filled in all of it (`cp_new_stat`).
     (done == 0).then(|| unsafe { found.assume_init_ref() }).map(wanted)
 }
 
@@ -182,7 +182,7 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
         | libc::STATX_SIZE
         | libc::STATX_BTIME
         | libc::STATX_MNT_ID;
-    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    let mut found = MaybeUninit::<libc::statx>::uninit();
     // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; a valid place for the result.
     let done = unsafe {
         let place = found.as_mut_ptr() as usize;
@@ -191,7 +191,7 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
     if done != 0 {
         return Err(done);
     }
-    // SAFETY: all zero bytes are a valid `statx`, and the kernel has filled it in.
+    // SAFETY: the kernel has filled in all of it (`cp_statx`).
     let found = unsafe { found.assume_init_ref() };
     let born = found.stx_btime;
     Ok(Stat {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
@@ -49,6 +50,17 @@ pub(super) struct Finishing {
     /// True if it is wanted at once.
     hurry: Arc<AtomicBool>,
     pub(super) thread: std::thread::JoinHandle<()>,
+}
+
+impl Finishing {
+    /// Returns when the report is made; once there is `hurry`, it is wanted at once.
+    pub(super) fn wait(self, hurry: &AtomicBool) {
+        while !self.thread.is_finished() && !hurry.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.hurry.store(true, Ordering::Relaxed);
+        drop(self.thread.join());
+    }
 }
 
 impl Engine {
