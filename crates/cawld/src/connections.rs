@@ -42,6 +42,9 @@ const SILENT_GUESTS: [usize; 2] = [64, 192];
 const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
 
+/// Connections that no tracer takes.
+const PLACES: usize = 64;
+
 /// The open connections and their shared state.
 #[derive(Default)]
 pub struct Connections {
@@ -180,14 +183,15 @@ impl Connections {
         drop(tokio::time::timeout(time, self.changed.notified()).await);
     }
 
-    /// True if a user may have another connection: at most half of all, and all guests together three
-    /// quarters, so that some are left for the daemon's own user.
-    pub fn has_room_for(&self, guest: u32) -> bool {
+    /// True if one more process may be traced: all together leave places for those who ask; a guest's take at most
+    /// half of all, and all guests' three quarters, so that some are left for the daemon's own user.
+    pub fn has_room_for(&self, guest: Option<u32>) -> bool {
         let connections = self.open();
-        let tracers = connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));
-        let guests: Vec<u32> = tracers.filter_map(|c| c.guest).collect();
-        let own = guests.iter().filter(|uid| **uid == guest).count();
-        own < self.most / 2 && guests.len() < self.most / 4 * 3
+        let tracers = || connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));
+        let of_guest = |uid| tracers().filter(|c| c.guest == Some(uid)).count() < self.most / 2;
+        let of_guests = || tracers().filter(|c| c.guest.is_some()).count() < self.most / 4 * 3;
+        tracers().count() < self.most - (self.most / 4).min(PLACES)
+            && guest.is_none_or(|uid| of_guest(uid) && of_guests())
     }
 
     /// The connection asks questions. False if there is no room: all others wait for an answer.
@@ -376,7 +380,7 @@ mod tests {
         let mut connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
         connections.most = 400;
         let begin = |uid: u32| {
-            let room = connections.has_room_for(uid);
+            let room = connections.has_room_for(Some(uid));
             if room {
                 let (id, _) = connections.connect(Some(uid)).unwrap();
                 connections.settle_role(id, Role::Tracer(1));

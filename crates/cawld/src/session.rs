@@ -133,9 +133,9 @@ async fn tracer(
         },
     };
     let engine = Line::new(engine, guest);
-    if engine.guest.is_some() && !connections.has_room_for(peer.uid) {
+    if !connections.has_room_for(engine.guest.as_ref().map(|_| peer.uid)) {
         let note = format!(
-            "programs of uid {} were not recorded: they had all the connections that one user may have; raise the \
+            "programs of uid {} were not recorded: they had all the connections that programs may have; raise the \
              daemon's limit of open files",
             peer.uid
         );
