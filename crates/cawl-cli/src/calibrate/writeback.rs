@@ -341,7 +341,8 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
             }
         } else {
             bench.note(
-                "this filesystem wrote nothing back: its data stay in memory, or each call passes them on itself",
+                "a burst was not seen to be written back: this filesystem keeps its data in memory, passes them \
+                 on in each call, or other programs wrote at the same time",
             );
         }
         // The next burst is to take half a second, since a short one says little.
