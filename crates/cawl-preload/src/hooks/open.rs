@@ -16,7 +16,7 @@ use libc::mode_t;
 /// Makes a call that opens a descriptor with these flags, by this name if it is not null, and records it if it
 /// matters for writes or reads.
 #[inline(always)]
-fn opening(
+pub fn opening(
     flags: c_int,
     directory: c_int,
     name: *const c_char,
@@ -35,7 +35,7 @@ fn opening(
 
 /// The same of a function that always makes its file, of whose flags only these are known, and no name.
 #[inline(always)]
-fn making(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub fn making(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }

@@ -11,13 +11,13 @@ use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
 
 /// Where a read goes: memory, and how many bytes of it.
-type Memory = (*const c_void, size_t);
+pub type Memory = (*const c_void, size_t);
 /// Into several pieces of memory: which ones may not be looked up before the kernel has.
-const PARTS: Memory = (core::ptr::null(), 0);
+pub const PARTS: Memory = (core::ptr::null(), 0);
 
 /// Makes a call that reads at the descriptor's own position, and records it; `requested` is asked afterwards.
 #[inline(always)]
-fn reading(
+pub fn reading(
     op: Op,
     fd: c_int,
     (data, length): Memory,
@@ -36,7 +36,7 @@ fn reading(
 
 /// The same of one that reads elsewhere.
 #[inline(always)]
-fn reading_at(
+pub fn reading_at(
     fd: c_int,
     offset: off_t,
     (data, length): Memory,

@@ -242,17 +242,60 @@ fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int, obstacle
     });
 }
 
+/// Makes a call that replaces this process's program, with a completed environment.
+///
 /// # Safety
-/// As execve, or execvpe if `search`.
-unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) -> c_int {
+/// As [`prepare`].
+#[inline(always)]
+unsafe fn exec_by(
+    directory: c_int,
+    name: *const c_char,
+    by: By,
+    envp: Strings,
+    call: impl FnOnce(Strings) -> c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let by = if search { By::Name } else { By::Path };
-        let Start { envp, room, .. } = prepare(libc::AT_FDCWD, path, by, envp, true);
-        let returned = if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
+        let Start { envp, room, .. } = prepare(directory, name, by, envp, true);
+        let returned = call(envp);
         room::give_back(room);
         returned
     }
+}
+
+/// The same of execve.
+///
+/// # Safety
+/// As execve.
+pub unsafe fn execve_by(path: *const c_char, envp: Strings, call: impl FnOnce(Strings) -> c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { exec_by(libc::AT_FDCWD, path, By::Path, envp, call) }
+}
+
+/// The same of execveat.
+///
+/// # Safety
+/// As execveat.
+pub unsafe fn execveat_by(
+    directory: c_int,
+    path: *const c_char,
+    envp: Strings,
+    flags: c_int,
+    call: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);
+        let by = if is_descriptor { By::Descriptor } else { By::Path };
+        exec_by(directory, path, by, envp, call)
+    }
+}
+
+/// # Safety
+/// As execvpe.
+unsafe fn search(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { exec_by(libc::AT_FDCWD, file, By::Name, envp, |envp| real::execvpe(file, argv, envp)) }
 }
 
 /// # Safety
@@ -310,32 +353,24 @@ impl Shell {
 }
 
 hooks! {
-    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int = exec(path, argv, envp, false);
-    fn execv(path: *const c_char, argv: Strings) -> c_int = exec(path, argv, environ, false);
-    fn execvp(file: *const c_char, argv: Strings) -> c_int = exec(file, argv, environ, true);
-    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = exec(file, argv, envp, true);
+    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int =
+        execve_by(path, envp, |envp| real::execve(path, argv, envp));
+    fn execv(path: *const c_char, argv: Strings) -> c_int = execve(path, argv, environ);
+    fn execvp(file: *const c_char, argv: Strings) -> c_int = search(file, argv, environ);
+    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = search(file, argv, envp);
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
         if argv.is_null() || envp.is_null() {
             return real::fexecve(fd, argv, envp);
         }
-        let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
-        let returned = real::fexecve(fd, argv, envp);
-        room::give_back(room);
-        returned
+        exec_by(fd, core::ptr::null(), By::Descriptor, envp, |envp| real::fexecve(fd, argv, envp))
     }
 
     fn execveat(
         directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int,
-    ) -> c_int {
-        let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);
-        let by = if is_descriptor { By::Descriptor } else { By::Path };
-        let Start { envp, room, .. } = prepare(directory, path, by, envp, true);
-        let returned = real::execveat(directory, path, argv, envp, flags);
-        room::give_back(room);
-        returned
-    }
+    ) -> c_int =
+        execveat_by(directory, path, envp, flags, |envp| real::execveat(directory, path, argv, envp, flags));
 
     fn posix_spawn(
         pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
