@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB (1l << 20)
@@ -66,8 +67,21 @@ int main(int argc, char **argv) {
         printf("%d %d %d\n", most != MAP_FAILED, made, malloc(MIB) != NULL);
     }
     if (!strcmp(way, "little")) {
-        limit(RLIMIT_AS, (kib("VmSize") << 10) + 30 * MIB);
+        limit(RLIMIT_AS, 66 * MIB);
         execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+    }
+    if (!strcmp(way, "less")) {
+        /* From too little for the program itself to what has no room for a library more. */
+        for (long most = 2 * MIB; most < 8 * MIB; most += MIB / 4) {
+            int status;
+            if (!fork()) {
+                limit(RLIMIT_AS, most);
+                execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+                _exit(1);
+            }
+            wait(&status);
+            printf("%ld KiB: %d\n", most >> 10, status);
+        }
     }
     if (!strcmp(way, "locks")) {
         /* What an ordinary user has by default; more where the tracer has taken more. */

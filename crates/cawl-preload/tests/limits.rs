@@ -52,6 +52,13 @@ fn little_address_space_is_left_alone_and_said() {
     assert_eq!(sessions.iter().map(|session| session.count(Op::Write)).collect::<Vec<_>>(), [1000, 0]);
 }
 
+/// Where the dynamic linker would have no room for the library, it would say so, or the program not start.
+#[test]
+fn no_library_is_preloaded_into_little_address_space() {
+    let sessions = as_untraced("less", 10);
+    assert!(sessions.iter().all(|session| !session.arguments.contains("calls")), "{sessions:#?}");
+}
+
 #[test]
 fn all_keys_are_the_program_s() {
     let sessions = as_untraced("keys", 10);

@@ -197,15 +197,16 @@ fn close(call: &Call) -> c_int {
 /// As [`understood`], with a call that starts a program.
 #[inline(never)]
 unsafe fn exec(call: &Call) -> c_int {
+    type Strings = *const *const c_char;
     let [a, b, c, d, e, _] = call.arguments;
     // SAFETY: the caller's promise.
     unsafe {
         if call.number == libc::SYS_execve {
-            let envp = c as *const *const c_char;
-            return spawn::execve_by(a as *const c_char, envp, |envp| call.with(2, envp as c_long));
+            let (path, argv, envp) = (a as *const c_char, b as Strings, c as Strings);
+            return spawn::execve_by(path, argv, envp, |envp| call.with(2, envp as c_long));
         }
-        let (path, envp) = (b as *const c_char, d as *const *const c_char);
-        spawn::execveat_by(a as c_int, path, envp, e as c_int, |envp| call.with(3, envp as c_long))
+        let (program, argv, envp) = ((a as c_int, b as *const c_char), c as Strings, d as Strings);
+        spawn::execveat_by(program, argv, envp, e as c_int, |envp| call.with(3, envp as c_long))
     }
 }
 

@@ -3,6 +3,7 @@
 //! because a dynamic linker tells of what it cannot load on the program's stderr.
 
 use crate::base::room::{self, Room};
+use crate::base::settings::strings;
 use crate::base::settings::{CARRIED, Settings, Text, library};
 use crate::base::{memory, sys};
 use crate::session::target::{self, Found, Look, Target, is_sanitizer};
@@ -119,6 +120,40 @@ fn hidden(library: &CStr) -> Option<Obstacle> {
     (!sys::maps_as_code(library)).then_some(Obstacle::NoExec)
 }
 
+/// Less address space than this, in bytes, may have no room for the library beside a program.
+const CROWDED: u64 = 64 << 20;
+
+/// True if a program is to be started as it would be without the tracer, though its dynamic linker could load
+/// the library: it lists its libraries instead of running, or may have no room for this one.
+///
+/// # Safety
+/// `argv` must be what exec was given, and `envp` null or an array of strings that ends with null.
+#[inline(never)]
+pub unsafe fn is_left_alone(target: &Target, argv: *const *const c_char, envp: *const *const c_char) -> bool {
+    // SAFETY: the caller's promise; the arguments are looked at only if they can be read.
+    unsafe {
+        sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
+            || places(envp).any(|place| after(*place, b"LD_TRACE_LOADED_OBJECTS=").is_some())
+            || matches!(target, Target::Linker) && memory::is_list(argv) && lists(strings(argv).skip(1))
+    }
+}
+
+/// True if a dynamic linker with these arguments only tells of libraries.
+fn lists<'a>(mut arguments: impl Iterator<Item = &'a CStr>) -> bool {
+    while let Some(argument) = arguments.next().map(CStr::to_bytes)
+        && argument.starts_with(b"--")
+    {
+        if argument.starts_with(b"--list") || argument == b"--verify" {
+            return true;
+        }
+        // All others have a value.
+        if argument != b"--inhibit-cache" {
+            arguments.next();
+        }
+    }
+    false
+}
+
 /// What follows a prefix of a string.
 ///
 /// # Safety
@@ -232,7 +267,7 @@ impl Completed<'_> {
                     // SAFETY: as above: the value is a string.
                     if name == SOCKET && unsafe { *value } == 0 {
                         // SAFETY: the caller's promise.
-                        return unsafe { self.without_tracer(envp) };
+                        return unsafe { self.without(envp, false) };
                     }
                 }
             }
@@ -260,12 +295,13 @@ impl Completed<'_> {
         self.ended(length, changed, envp)
     }
 
-    /// The environment as it would be without the tracer: the same array if it does not name it.
+    /// The environment as it would be without the tracer, and without its settings too if `bare`: the same array
+    /// if it does not name it.
     ///
     /// # Safety
     /// As [`Completed::with_tracer`].
     #[inline(never)]
-    pub unsafe fn without_tracer(&mut self, envp: *const *const c_char) -> *const *const c_char {
+    pub unsafe fn without(&mut self, envp: *const *const c_char, bare: bool) -> *const *const c_char {
         let (mut length, mut used, mut changed) = (0, 0, false);
         // SAFETY: the caller's promise.
         for place in unsafe { places(envp) } {
@@ -273,6 +309,11 @@ impl Completed<'_> {
             let mut text = unsafe { *place };
             // SAFETY: as above.
             let value = unsafe { after(text, PRELOAD).map(|value| CStr::from_ptr(value).to_bytes()) };
+            // SAFETY: as above.
+            if bare && unsafe { after(text, b"CAWL_") }.is_some() {
+                changed = true;
+                continue;
+            }
             if let Some(value) = value.filter(|value| has(value, self.library)) {
                 changed = true;
                 let Some(room) = self.preload.get_mut(used..) else { return envp };
@@ -362,7 +403,7 @@ pub unsafe fn before_shell(envp: *const *const c_char, library: &CStr) -> Option
         let parts = parts(room).0;
         let target = target::at(libc::AT_FDCWD, c"/bin/sh".as_ptr(), &mut parts.look);
         let obstacle = obstacle(&target, library);
-        if obstacle.is_some() && is_clearable() {
+        if (obstacle.is_some() || is_left_alone(&target, core::ptr::null(), envp)) && is_clearable() {
             remove(envp, library, &mut parts.preload);
         }
         room::give_back(room);
