@@ -9,7 +9,7 @@ use crate::base::{clock, gate, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
 use crate::hooks::emit::{closed, happened, mapping, record};
 use crate::session::environment::{self, Completed, names as names_tracer, parts, take_room};
-use crate::session::{self, target};
+use crate::session::{self, fitness, target};
 use crate::state::creation::Creation;
 use crate::state::glibc_file::Stream;
 use crate::state::names::{self, Source};
@@ -160,9 +160,8 @@ unsafe fn hand_on(start: &mut Start, room: *mut Room, library: &CStr, replaces: 
             _ => target::at(start.directory, start.program, &mut parts.look),
         };
         let mut completed = Completed { library, list, preload: &mut parts.preload };
-        start.obstacle = environment::obstacle(&target, library);
-        let left_alone =
-            start.obstacle.is_some() || environment::is_left_alone(&target, start.argv, start.envp);
+        start.obstacle = fitness::obstacle(&target, library);
+        let left_alone = start.obstacle.is_some() || fitness::is_left_alone(&target, start.argv, start.envp);
         match settings() {
             // With children off, only the traced process's own successor is traced too.
             Some(settings)

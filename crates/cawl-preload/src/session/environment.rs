@@ -2,10 +2,10 @@
 //! linker can load the tracer. Otherwise LD_PRELOAD is as the program would have it without the tracer,
 //! because a dynamic linker tells of what it cannot load on the program's stderr.
 
+use crate::base::memory;
 use crate::base::room::{self, Room};
-use crate::base::settings::strings;
 use crate::base::settings::{CARRIED, Settings, Text, library};
-use crate::base::{memory, sys};
+use crate::session::fitness::{is_left_alone, obstacle};
 use crate::session::target::{self, Found, Look, Target, is_sanitizer};
 use cawl_wire::Obstacle;
 use core::ffi::{CStr, c_char};
@@ -98,60 +98,6 @@ unsafe fn hide_sanitizer(variable: *mut c_char) {
         let to = variable.add(PRELOAD.len());
         core::ptr::copy(to.add(end + OURS_FOLLOWS.len()), to, length);
     }
-}
-
-/// Why the dynamic linker of this program could not load the library, if it were started now.
-#[inline(never)]
-pub fn obstacle(target: &Target, library: &CStr) -> Option<Obstacle> {
-    if let Target::Foreign = target { Some(Obstacle::Foreign) } else { hidden(library) }
-}
-
-/// Why no dynamic linker that is started now could load the library. Where the real and the
-/// effective ids differ, by which it opens files, it loads nothing.
-#[inline(never)]
-fn hidden(library: &CStr) -> Option<Obstacle> {
-    if sys::may_access(library, libc::R_OK | libc::X_OK) {
-        return None;
-    }
-    if !sys::may_access(library, libc::R_OK) {
-        return Some(Obstacle::Hidden);
-    }
-    // A file need not be executable to be loaded.
-    (!sys::maps_as_code(library)).then_some(Obstacle::NoExec)
-}
-
-/// Less address space than this, in bytes, may have no room for the library beside a program.
-const CROWDED: u64 = 64 << 20;
-
-/// True if a program is to be started as it would be without the tracer, though its dynamic linker could load
-/// the library: it lists its libraries instead of running, or may have no room for this one.
-///
-/// # Safety
-/// `argv` must be what exec was given, and `envp` null or an array of strings that ends with null.
-#[inline(never)]
-pub unsafe fn is_left_alone(target: &Target, argv: *const *const c_char, envp: *const *const c_char) -> bool {
-    // SAFETY: the caller's promise; the arguments are looked at only if they can be read.
-    unsafe {
-        sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
-            || places(envp).any(|place| after(*place, b"LD_TRACE_LOADED_OBJECTS=").is_some())
-            || matches!(target, Target::Linker) && memory::is_list(argv) && lists(strings(argv).skip(1))
-    }
-}
-
-/// True if a dynamic linker with these arguments only tells of libraries.
-fn lists<'a>(mut arguments: impl Iterator<Item = &'a CStr>) -> bool {
-    while let Some(argument) = arguments.next().map(CStr::to_bytes)
-        && argument.starts_with(b"--")
-    {
-        if argument.starts_with(b"--list") || argument == b"--verify" {
-            return true;
-        }
-        // All others have a value.
-        if argument != b"--inhibit-cache" {
-            arguments.next();
-        }
-    }
-    false
 }
 
 /// What follows a prefix of a string.
@@ -584,19 +530,6 @@ mod tests {
                 assert_eq!(left, wanted);
             }
         }
-    }
-
-    #[test]
-    fn a_library_that_cannot_be_loaded_is_seen() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("our.so");
-        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        assert_eq!(hidden(&name), Some(Obstacle::Hidden));
-        std::fs::write(&path, "").unwrap();
-        // That it is not executable is no matter, the mount is.
-        assert_eq!(hidden(&name), None);
-        assert_eq!(obstacle(&Target::Foreign, &name), Some(Obstacle::Foreign));
-        assert_eq!(hidden(c"/proc/self/maps"), Some(Obstacle::NoExec), "no code can be mapped from it");
     }
 
     /// Each start has memory of its own, also within another.
