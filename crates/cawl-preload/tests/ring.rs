@@ -138,7 +138,7 @@ fn without_memory_to_share_there_is_the_socket() {
 #[test]
 fn limits_on_files_and_addresses_are_respected() {
     let app = app("ring");
-    for limit in ["-f 100", "-v 500000", "-n 8"] {
+    for limit in ["-f 100", "-v 500000", "-Sn 8"] {
         let place = dir();
         let daemon = Daemon::start(place.path(), Answer::Read);
         let script = format!("ulimit {limit}; exec {} calls 1000", app.display());
