@@ -1,5 +1,5 @@
 /* Calls by syscall(), which is no cancellation point, in a process with a library that makes its own calls by it: with
- * -DLIBRARY that library, linked or preloaded. */
+ * -DLIBRARY that library, linked or preloaded; with -DOTHER_NAME it uses other names of the same functions. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,33 +23,44 @@
 #ifdef LIBRARY
 /* How often they were called. */
 int wrapper_calls;
-#define WRAP(type, name, number, parameters, ...) \
-    type name parameters {                        \
-        wrapper_calls++;                          \
-        return syscall(number, __VA_ARGS__);      \
+#define WRAP(type, name, parameters, call) \
+    type name parameters {                 \
+        wrapper_calls++;                   \
+        return call;                       \
     }
-WRAP(int, open, SYS_open, (const char *path, int flags, int mode), path, flags, mode)
-WRAP(int, openat, SYS_openat, (int at, const char *path, int flags, int mode), at, path, flags, mode)
-WRAP(int, creat, SYS_creat, (const char *path, mode_t mode), path, mode)
-WRAP(int, memfd_create, SYS_memfd_create, (const char *name, unsigned flags), name, flags)
-WRAP(int, close, SYS_close, (int fd), fd)
-WRAP(int, close_range, SYS_close_range, (unsigned first, unsigned last, int flags), first, last, flags)
-WRAP(int, dup, SYS_dup, (int fd), fd)
-WRAP(int, dup2, SYS_dup2, (int fd, int to), fd, to)
-WRAP(int, dup3, SYS_dup3, (int fd, int to, int flags), fd, to, flags)
-WRAP(int, fcntl, SYS_fcntl, (int fd, int command, long argument), fd, command, argument)
-WRAP(ssize_t, read, SYS_read, (int fd, void *data, size_t length), fd, data, length)
-WRAP(ssize_t, pread, SYS_pread64, (int fd, void *data, size_t length, off_t at), fd, data, length, at)
-WRAP(ssize_t, readv, SYS_readv, (int fd, const struct iovec *parts, int count), fd, parts, count)
-WRAP(ssize_t, write, SYS_write, (int fd, const void *data, size_t length), fd, data, length)
-WRAP(ssize_t, pwrite, SYS_pwrite64, (int fd, const void *data, size_t length, off_t at), fd, data, length, at)
-WRAP(int, fsync, SYS_fsync, (int fd), fd)
-WRAP(off_t, lseek, SYS_lseek, (int fd, off_t at, int whence), fd, at, whence)
-WRAP(int, unlink, SYS_unlink, (const char *path), path)
-WRAP(int, rename, SYS_rename, (const char *from, const char *to), from, to)
-WRAP(int, chdir, SYS_chdir, (const char *path), path)
-WRAP(int, fchdir, SYS_fchdir, (int fd), fd)
-WRAP(int, execve, SYS_execve, (const char *path, char *const *argv, char *const *envp), path, argv, envp)
+#ifdef OTHER_NAME
+int open64(const char *, int, ...), openat64(int, const char *, int, ...), creat64(const char *, mode_t), __close(int),
+    __dup2(int, int), fcntl64(int, int, ...);
+ssize_t __read(int, void *, size_t), pread64(int, void *, size_t, off_t), __write(int, const void *, size_t),
+    pwrite64(int, const void *, size_t, off_t);
+off_t lseek64(int, off_t, int);
+#define CALL(number, other, ...) other(__VA_ARGS__)
+#else
+#define CALL(number, other, ...) syscall(number, __VA_ARGS__)
+#endif
+WRAP(int, open, (const char *path, int flags, int mode), CALL(SYS_open, open64, path, flags, mode))
+WRAP(int, openat, (int at, const char *path, int flags, int mode), CALL(SYS_openat, openat64, at, path, flags, mode))
+WRAP(int, creat, (const char *path, mode_t mode), CALL(SYS_creat, creat64, path, mode))
+WRAP(int, close, (int fd), CALL(SYS_close, __close, fd))
+WRAP(int, dup2, (int fd, int to), CALL(SYS_dup2, __dup2, fd, to))
+WRAP(int, fcntl, (int fd, int command, long argument), CALL(SYS_fcntl, fcntl64, fd, command, argument))
+WRAP(ssize_t, read, (int fd, void *data, size_t length), CALL(SYS_read, __read, fd, data, length))
+WRAP(ssize_t, pread, (int fd, void *data, size_t length, off_t at), CALL(SYS_pread64, pread64, fd, data, length, at))
+WRAP(ssize_t, write, (int fd, const void *data, size_t length), CALL(SYS_write, __write, fd, data, length))
+WRAP(ssize_t, pwrite, (int fd, const void *data, size_t length, off_t at),
+     CALL(SYS_pwrite64, pwrite64, fd, data, length, at))
+WRAP(off_t, lseek, (int fd, off_t at, int whence), CALL(SYS_lseek, lseek64, fd, at, whence))
+WRAP(int, memfd_create, (const char *name, unsigned flags), syscall(SYS_memfd_create, name, flags))
+WRAP(int, close_range, (unsigned first, unsigned last, int flags), syscall(SYS_close_range, first, last, flags))
+WRAP(int, dup, (int fd), syscall(SYS_dup, fd))
+WRAP(int, dup3, (int fd, int to, int flags), syscall(SYS_dup3, fd, to, flags))
+WRAP(ssize_t, readv, (int fd, const struct iovec *parts, int count), syscall(SYS_readv, fd, parts, count))
+WRAP(int, fsync, (int fd), syscall(SYS_fsync, fd))
+WRAP(int, unlink, (const char *path), syscall(SYS_unlink, path))
+WRAP(int, rename, (const char *from, const char *to), syscall(SYS_rename, from, to))
+WRAP(int, chdir, (const char *path), syscall(SYS_chdir, path))
+WRAP(int, fchdir, (int fd), syscall(SYS_fchdir, fd))
+WRAP(int, execve, (const char *path, char *const *argv, char *const *envp), syscall(SYS_execve, path, argv, envp))
 
 #else
 static char data[100];

@@ -6,14 +6,18 @@ use cawl_wire::Op;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library whose functions call syscall().
-fn wrappers() -> PathBuf {
-    app_with("raw_calls", &["-O2", "-DLIBRARY", "-shared", "-fPIC"])
+/// How the functions of a library make their calls.
+const BY_SYSCALL: &str = "-DBY_SYSCALL";
+const BY_OTHER_NAME: &str = "-DOTHER_NAME";
+
+/// A library whose functions do it so.
+fn wrappers(how: &str) -> PathBuf {
+    app_with("raw_calls", &["-O2", "-DLIBRARY", how, "-shared", "-fPIC"])
 }
 
 /// The program, linked with it.
-fn linked() -> PathBuf {
-    let wrappers = wrappers();
+fn linked(how: &str) -> PathBuf {
+    let wrappers = wrappers(how);
     let wrappers = wrappers.to_str().expect("a readable path");
     app_with("raw_calls", &["-O2", "-Wl,--no-as-needed", wrappers, &format!("-Wl,-rpath,{wrappers}")])
 }
@@ -52,15 +56,15 @@ fn raw_calls_are_told_as_calls_by_name() {
 #[test]
 fn raw_calls_are_no_cancellation_points() {
     compare(&app("raw_calls"), &["cancel"], |_| {});
-    compare(&linked(), &["cancel"], |_| {});
+    compare(&linked(BY_SYSCALL), &["cancel"], |_| {});
 }
 
 /// Each of the library's functions is behind a hook, and calls another one.
 #[test]
-fn libraries_that_call_syscall_are_left_alone() {
-    for way in ["raw", "name"] {
-        compare(&linked(), &[way], |_| {});
-        let (wrappers, tracer) = (wrappers(), library());
+fn libraries_whose_functions_meet_hooks_again_are_left_alone() {
+    for (way, how) in [("raw", BY_SYSCALL), ("name", BY_SYSCALL), ("name", BY_OTHER_NAME)] {
+        compare(&linked(how), &[way], |_| {});
+        let (wrappers, tracer) = (wrappers(how), library());
         let plain = preloaded(way, &[&wrappers], None);
         for order in [[&*tracer, &*wrappers], [&*wrappers, &*tracer]] {
             let place = dir();

@@ -276,7 +276,7 @@ const DUPLICATE: c_int = libc::F_DUPFD;
 const DUPLICATE_CLOEXEC: c_int = libc::F_DUPFD_CLOEXEC;
 
 hooks! {
-    fn close, __close(fd: c_int) -> c_int = close_by(fd, || real::close(fd));
+    fn close, __close(fd: c_int) -> c_int = close_by(fd, || next(fd));
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int =
         close_range_by(first, last, flags, |first, last| real::close_range(first, last, flags));
@@ -314,19 +314,19 @@ hooks! {
 
     word fn dup(fd: c_int) -> c_int = duplicate_by(fd, || real::dup(fd));
 
-    word fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
+    word fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || next(fd, to));
 
     word fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
         replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags));
 
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int =
-        control_by(fd, command, argument, || real::fcntl(fd, command, argument));
+        control_by(fd, command, argument, || next(fd, command, argument));
 
-    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = looking(fd, || real::fstat(fd, stat));
+    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = looking(fd, || next(fd, stat));
 
     fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int =
-        looking(fd, || real::__fxstat(version, fd, stat));
+        looking(fd, || next(version, fd, stat));
 
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t =
-        seek_by(fd, || real::lseek(fd, offset, whence));
+        seek_by(fd, || next(fd, offset, whence));
 }
