@@ -14,6 +14,7 @@ use crate::base::level::Level;
 use crate::base::symbols;
 use crate::base::words::{self, Seen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
 
@@ -55,7 +56,7 @@ macro_rules! reals {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[repr(usize)]
         #[derive(Clone, Copy)]
-        enum Index { $( $name, $( $alias, )* )* }
+        enum Index { $( $name, )* $( $( $alias, )* )* }
 
         const fn name(text: &'static str) -> &'static CStr {
             match CStr::from_bytes_with_nul(text.as_bytes()) {
@@ -64,14 +65,16 @@ macro_rules! reals {
             }
         }
 
-        static NAMES: &[&CStr] = &[$(
-            name(concat!(stringify!($name), "\0")),
-            $( name(concat!(stringify!($alias), "\0")), )*
-        )*];
+        static NAMES: &[&CStr] = &[
+            $( name(concat!(stringify!($name), "\0")), )*
+            $( $( name(concat!(stringify!($alias), "\0")), )* )*
+        ];
 
-        /// The name by which the C library's function is looked up: some of the others are not to be found.
-        static FIRST: [Index; NAMES.len()] =
-            [$( Index::$name, $( { let _ = Index::$alias; Index::$name }, )* )*];
+        /// How many are not another name of one of these.
+        const FIRSTS: usize = [$( Index::$name ),*].len();
+
+        /// Of the others, which one's other name it is.
+        static FIRST: [Index; NAMES.len() - FIRSTS] = [$( $( { let _ = Index::$alias; Index::$name }, )* )*];
 
         static HASHES: [u32; NAMES.len()] = {
             let mut hashes = [0; NAMES.len()];
@@ -103,8 +106,9 @@ macro_rules! reals {
 #[cold]
 fn look_up(index: usize) -> *mut c_void {
     let mut found = symbols::find(NAMES[index], HASHES[index], LEVELS[index]);
-    let first = FIRST[index] as usize;
-    if found.is_null() && first != index {
+    if found.is_null()
+        && let Some(first) = index.checked_sub(FIRSTS).map(|other| FIRST[other] as usize)
+    {
         found = symbols::find(NAMES[first], HASHES[first], LEVELS[first]);
     }
     TABLE[index].store(found, Relaxed);
@@ -166,6 +170,11 @@ pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
 }
 
+/// Those that have not been found.
+fn missing(of: Range<usize>) -> impl Iterator<Item = usize> {
+    of.filter(|index| TABLE[*index].load(Relaxed).is_null())
+}
+
 /// Finds every function that is there. Only the constructor calls this.
 pub fn look_up_all() {
     const SINGLE: &CStr = c"__libc_single_threaded";
@@ -173,20 +182,25 @@ pub fn look_up_all() {
     let mut words = Seen::new();
     for library in symbols::behind() {
         let is_glibc = library.is_of_the_c_library();
-        // Of several names in a row the C library's function is looked up once.
-        let mut last = None;
-        for (index, place) in TABLE.iter().enumerate().filter(|(_, place)| place.load(Relaxed).is_null()) {
-            let name = if is_glibc { FIRST[index] as usize } else { index };
-            let found = match last {
-                Some((looked_up, found)) if looked_up == name => found,
-                _ => library.find(NAMES[name], HASHES[name]),
-            };
-            last = Some((name, found));
-            if let Some(found) = found
+        let look = |index: usize, name: usize| {
+            if let Some(found) = library.find(NAMES[name], HASHES[name])
                 && (is_glibc || library.may_be(LEVELS[index]))
             {
-                place.store(found, Relaxed);
+                TABLE[index].store(found, Relaxed);
             }
+        };
+        // In the C library all names of a function are one, and some are not to be found.
+        let others = || missing(FIRSTS..NAMES.len()).map(|index| (index, FIRST[index - FIRSTS] as usize));
+        for (index, first) in others() {
+            if !is_glibc {
+                look(index, index);
+            } else if !TABLE[first].load(Relaxed).is_null() {
+                look(index, first);
+            }
+        }
+        missing(0..FIRSTS).for_each(|index| look(index, index));
+        if is_glibc {
+            others().for_each(|(index, first)| TABLE[index].store(TABLE[first].load(Relaxed), Relaxed));
         }
         words.look_into(&library);
         if is_glibc && let Some(found) = library.find(SINGLE, HASH) {
