@@ -257,18 +257,23 @@ unsafe fn read(call: &Call) -> c_long {
 #[inline(never)]
 unsafe fn open(call: &Call) -> c_long {
     let [a, b, c, ..] = call.arguments;
-    let by_name = |flags: c_int, directory: c_int, path: c_long, creates: c_int| {
-        let creation = || Creation::of(creates);
-        opening(flags, directory, path as *const c_char, creation, || call.int())
-    };
-    const CREAT: c_int = libc::O_WRONLY | libc::O_TRUNC;
+    let int = || call.int();
     c_long::from(match call.number {
-        libc::SYS_memfd_create => making(0, || call.int()),
+        libc::SYS_memfd_create => making(0, int),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_open => by_name(b as c_int, libc::AT_FDCWD, a, b as c_int),
+        libc::SYS_open => {
+            let flags = b as c_int;
+            opening(flags, libc::AT_FDCWD, a as *const c_char, || Creation::of(flags), int)
+        }
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_creat => by_name(CREAT, libc::AT_FDCWD, a, libc::O_CREAT),
-        _ => by_name(c as c_int, a as c_int, b, c as c_int),
+        libc::SYS_creat => {
+            let (flags, creation) = (libc::O_WRONLY | libc::O_TRUNC, || Creation::of(libc::O_CREAT));
+            opening(flags, libc::AT_FDCWD, a as *const c_char, creation, int)
+        }
+        _ => {
+            let flags = c as c_int;
+            opening(flags, a as c_int, b as *const c_char, || Creation::of(flags), int)
+        }
     })
 }
 
@@ -277,7 +282,7 @@ unsafe fn open(call: &Call) -> c_long {
 #[inline(never)]
 unsafe fn name(call: &Call) -> c_long {
     let [a, b, c, d, e, _] = call.arguments;
-    let (first, second, int) = (a as *const c_char, b as *const c_char, || call.int());
+    let (second, int) = (b as *const c_char, || call.int());
     c_long::from(match call.number {
         libc::SYS_unlinkat => removing(a as c_int, second, c as c_int, int),
         libc::SYS_renameat => renaming(c as c_int, d as *const c_char, int),
@@ -285,7 +290,7 @@ unsafe fn name(call: &Call) -> c_long {
             renaming_with_flags((a as c_int, second), (c as c_int, d as *const c_char), e as c_uint, int)
         }
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_unlink => removing(libc::AT_FDCWD, first, 0, int),
+        libc::SYS_unlink => removing(libc::AT_FDCWD, a as *const c_char, 0, int),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_rename => renaming(libc::AT_FDCWD, second, int),
         _ => moving(int),
