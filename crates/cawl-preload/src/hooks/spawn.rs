@@ -161,7 +161,12 @@ unsafe fn hand_on(start: &mut Start, room: *mut Room, library: &CStr, replaces: 
         };
         let mut completed = Completed { library, list, preload: &mut parts.preload };
         start.obstacle = fitness::obstacle(&target, library);
-        let left_alone = start.obstacle.is_some() || fitness::is_left_alone(&target, start.argv, start.envp);
+        let lists = fitness::only_lists(&target, start.argv, start.envp);
+        if lists {
+            // It does nothing that is missed, so it need not be named.
+            start.program = core::ptr::null();
+        }
+        let left_alone = lists || start.obstacle.is_some() || fitness::is_crowded();
         match settings() {
             // With children off, only the traced process's own successor is traced too.
             Some(settings)

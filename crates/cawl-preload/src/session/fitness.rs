@@ -29,17 +29,20 @@ fn hidden(library: &CStr) -> Option<Obstacle> {
 /// Less address space than this, in bytes, may have no room for the library beside a program.
 const CROWDED: u64 = 64 << 20;
 
-/// True if a program is to be started as it would be without the tracer, though its dynamic linker could load
-/// the library: it lists its libraries instead of running, or may have no room for this one.
+/// True if a program that is started now may have no room for the library.
+pub fn is_crowded() -> bool {
+    sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
+}
+
+/// True if the program would not run, but its dynamic linker tell of its libraries, and of this one.
 ///
 /// # Safety
 /// `argv` must be what exec was given, and `envp` null or an array of strings that ends with null.
 #[inline(never)]
-pub unsafe fn is_left_alone(target: &Target, argv: *const *const c_char, envp: *const *const c_char) -> bool {
+pub unsafe fn only_lists(target: &Target, argv: *const *const c_char, envp: *const *const c_char) -> bool {
     // SAFETY: the caller's promise; the arguments are looked at only if they can be read.
     unsafe {
-        sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
-            || strings(envp).any(|text| text.to_bytes().starts_with(b"LD_TRACE_LOADED_OBJECTS="))
+        strings(envp).any(|text| text.to_bytes().starts_with(b"LD_TRACE_LOADED_OBJECTS="))
             || matches!(target, Target::Linker) && memory::is_list(argv) && lists(strings(argv).skip(1))
     }
 }
