@@ -114,6 +114,19 @@ int main(int argc, char **argv) {
             printf("%ld KiB: %d\n", most >> 10, status);
         }
     }
+    if (!strcmp(way, "vforks")) {
+        /* No memory can be mapped before them either. */
+        limit(RLIMIT_AS, 5 * MIB);
+        for (int i = 0; i < 3; i++) {
+            int status;
+            if (!vfork()) {
+                execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+                _exit(1);
+            }
+            wait(&status);
+            printf("%d\n", status);
+        }
+    }
     if (!strcmp(way, "locks")) {
         /* What an ordinary user has by default; more where the tracer has taken more. */
         long most = count > 1000 ? 72 * MIB : 8 * MIB;

@@ -56,8 +56,10 @@ fn little_address_space_is_left_alone_and_said() {
 /// Where the dynamic linker would have no room for the library, it would say so, or the program not start.
 #[test]
 fn no_library_is_preloaded_into_little_address_space() {
-    let sessions = as_untraced("less", 10);
-    assert!(sessions.iter().all(|session| !session.arguments.contains("calls")), "{sessions:#?}");
+    for way in ["less", "vforks"] {
+        let sessions = as_untraced(way, 10);
+        assert!(sessions.iter().all(|session| !session.arguments.contains("calls")), "{way}: {sessions:#?}");
+    }
 }
 
 /// Of few descriptors none is the tracer's: it has one beyond the soft limit, or there is no session.

@@ -34,7 +34,7 @@ pub fn is_crowded() -> bool {
     sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
 }
 
-/// True if the program would not run, but its dynamic linker tell of its libraries, and of this one.
+/// True if no program would run, and the dynamic linker may tell of libraries, this one among them.
 ///
 /// # Safety
 /// `argv` must be what exec was given, and `envp` null or an array of strings that ends with null.
@@ -47,11 +47,12 @@ pub unsafe fn only_lists(target: &Target, argv: *const *const c_char, envp: *con
     }
 }
 
-/// True if a dynamic linker with these arguments only tells of libraries.
+/// True if a dynamic linker with these arguments starts no program.
 fn lists<'a>(mut arguments: impl Iterator<Item = &'a CStr>) -> bool {
-    while let Some(argument) = arguments.next().map(CStr::to_bytes)
-        && argument.starts_with(b"--")
-    {
+    while let Some(argument) = arguments.next().map(CStr::to_bytes) {
+        if !argument.starts_with(b"--") {
+            return false;
+        }
         if argument.starts_with(b"--list") || argument == b"--verify" {
             return true;
         }
@@ -60,7 +61,7 @@ fn lists<'a>(mut arguments: impl Iterator<Item = &'a CStr>) -> bool {
             arguments.next();
         }
     }
-    false
+    true
 }
 
 #[cfg(test)]
@@ -88,7 +89,8 @@ mod tests {
             (&[c"--list-tunables"], true),
             (&[c"--argv0", c"--list", c"prog"], false),
             (&[c"prog", c"--list"], false),
-            (&[], false),
+            (&[c"--help"], true),
+            (&[], true),
         ] {
             assert_eq!(lists(arguments.iter().copied()), wanted, "{arguments:?}");
         }
