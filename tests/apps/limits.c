@@ -1,12 +1,15 @@
 /* Limits on addresses and memory, set after the start, in the way that the first argument names. The count is
  * the second: of calls before. */
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB (1l << 20)
@@ -45,12 +48,41 @@ static void limit(int resource, long most) {
     if (setrlimit(resource, &limits)) _exit(77);
 }
 
+static void descriptors(rlim_t soft, rlim_t hard) {
+    struct rlimit limits = {soft, hard};
+    if (setrlimit(RLIMIT_NOFILE, &limits)) _exit(77);
+}
+
+static void count_files(void) {
+    int files = 0, last = -1, fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0) last = fd, files++;
+    printf("%d files, the last is %d\n", files, last);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     const char *way = argv[1];
     count = atol(argv[2]);
     if (!strcmp(way, "threads")) {
         threads(16);
+        return 0;
+    }
+    if (!strcmp(way, "descriptors")) {
+        /* LIMIT for both, SOFT:HARD, or -LIMIT after the start. */
+        char *hard = strchr(argv[2], ':');
+        int later = count < 0;
+        /* Root, too, may not raise the limits then. */
+        prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE);
+        if (!later) {
+            descriptors(count, hard ? atol(hard + 1) : count);
+            execl("/proc/self/exe", argv[0], "files", "1", (char *)NULL);
+        }
+        descriptors(-count, -count);
+        count_files();
+        return 0;
+    }
+    if (!strcmp(way, "files")) {
+        count_files();
         return 0;
     }
     calls(NULL);
@@ -66,8 +98,34 @@ int main(int argc, char **argv) {
         printf("%d %d %d\n", most != MAP_FAILED, made, malloc(MIB) != NULL);
     }
     if (!strcmp(way, "little")) {
-        limit(RLIMIT_AS, (kib("VmSize") << 10) + 30 * MIB);
+        limit(RLIMIT_AS, 66 * MIB);
         execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+    }
+    if (!strcmp(way, "less")) {
+        /* From too little for the program itself to what has no room for a library more. */
+        for (long most = 2 * MIB; most < 8 * MIB; most += MIB / 4) {
+            int status;
+            if (!fork()) {
+                limit(RLIMIT_AS, most);
+                execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+                _exit(1);
+            }
+            wait(&status);
+            printf("%ld KiB: %d\n", most >> 10, status);
+        }
+    }
+    if (!strcmp(way, "vforks")) {
+        /* No memory can be mapped before them either. */
+        limit(RLIMIT_AS, 5 * MIB);
+        for (int i = 0; i < 3; i++) {
+            int status;
+            if (!vfork()) {
+                execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+                _exit(1);
+            }
+            wait(&status);
+            printf("%d\n", status);
+        }
     }
     if (!strcmp(way, "locks")) {
         /* What an ordinary user has by default; more where the tracer has taken more. */

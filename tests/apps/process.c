@@ -13,6 +13,41 @@
 
 extern char **environ;
 
+/* The most bytes of arguments with which a program can be started. */
+static size_t longest(int spawns, char *self, char **environment) {
+    enum { PIECE = 100000 };
+    static char piece[PIECE + 1], rest[PIECE + 1], *words[100];
+    size_t fits = 0, most = 8000000;
+    memset(piece, 'x', PIECE);
+    while (most - fits > 1) {
+        size_t length = (fits + most) / 2;
+        int status = 1, at = 0;
+        pid_t pid;
+        words[at++] = "process";
+        words[at++] = "quiet";
+        for (size_t left = length; at < 99; left -= PIECE, at++) {
+            words[at] = piece;
+            if (left <= PIECE) {
+                memcpy(words[at++] = rest, piece, left);
+                rest[left] = 0;
+                break;
+            }
+        }
+        words[at] = NULL;
+        if (spawns) {
+            if (posix_spawn(&pid, self, NULL, NULL, words, environment))
+                pid = -1;
+        } else if ((pid = vfork()) == 0) {
+            execve(self, words, environment);
+            _exit(1);
+        }
+        if (pid > 0)
+            waitpid(pid, &status, 0);
+        *(status == 0 ? &fits : &most) = length;
+    }
+    return fits;
+}
+
 int main(int count, char **arguments) {
     char *nothing[] = {NULL};
     char *words[] = {"process", "child", NULL};
@@ -26,6 +61,8 @@ int main(int count, char **arguments) {
         puts("child");
         return 0;
     }
+    if (!strcmp(way, "quiet"))
+        return 0;
     printf("parent\n");
     fflush(stdout);
     if (!strcmp(way, "execve"))
@@ -101,6 +138,23 @@ int main(int count, char **arguments) {
             abort();
         int fd = open("daemon", O_WRONLY | O_CREAT, 0600);
         return write(fd, "daemon", 6) != 6;
+    }
+    if (!strcmp(way, "longest")) {
+        char *one[] = {"A=1", NULL};
+        /* What the test was given. */
+        unsetenv("CAWL_TRANSPORT");
+        unsetenv("CAWL_CLOCK");
+        for (int by = 0; by < 4; by++)
+            printf("%zu\n", longest(by % 2, self, by / 2 ? environ : one));
+        return 0;
+    }
+    if (!strcmp(way, "lists")) {
+        char line[4096];
+        setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
+        FILE *pipe = popen("exit", "r");
+        while (fgets(line, sizeof line, pipe))
+            printf("%.*s\n", (int)strcspn(line, "("), line);
+        return pclose(pipe);
     }
     waitpid(pid, NULL, 0);
     puts("done");

@@ -93,7 +93,7 @@ static void halve(void) {
         check(fsync(fd) == 0 && posix_fadvise(fd, SIZE / 2, SIZE / 2, POSIX_FADV_DONTNEED) == 0, "drop");
         _exit(0);
     }
-    int status, fd = open("big", O_RDONLY);
+    int status, fd = -1;
     check(waitpid(child, &status, 0) == child && status == 0 && (fd = open("big", O_RDONLY)) >= 0, "big");
     unsigned char pages[SIZE / 4096], *at = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE, fd, 0);
     check(at != MAP_FAILED && mincore(at, SIZE, pages) == 0 && munmap(at, SIZE) == 0, "mincore");

@@ -6,8 +6,9 @@
 //!
 //! 1. **The traced program is untouchable.** The real function is called exactly once, with the
 //!    program's own arguments, and its result and `errno` are what the program sees. What must be looked
-//!    at before the call (what a name leads to, what a stream holds) is only looked at. The exception is
-//!    `tries`, which is asked for (`run --try`) and never entered without.
+//!    at before the call (what a name leads to, what a stream holds) is only looked at. The exceptions are
+//!    `tries`, which is asked for (`run --try`) and never entered without, and a start that failed because
+//!    the tracer's variables made its environment too long: it is made again without them.
 //! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. Three
 //!    waits are bounded: the end of a process image takes at most 100 ms until the last messages are sent
 //!    (`session::end`), with `--lossless` a hook waits for room, at most 10 s, and a filter of system calls

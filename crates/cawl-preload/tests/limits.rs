@@ -6,7 +6,7 @@ use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_wire::{Ended, Op};
 use std::process::{Command, Output};
 
-fn traced(way: &str, count: usize, answer: Answer) -> (Output, Vec<Session>) {
+fn traced(way: &str, count: impl ToString, answer: Answer) -> (Output, Vec<Session>) {
     let place = dir();
     let daemon = Daemon::start(place.path(), answer);
     let mut command = daemon.command(app("limits"));
@@ -15,14 +15,15 @@ fn traced(way: &str, count: usize, answer: Answer) -> (Output, Vec<Session>) {
 }
 
 /// What the program says, traced with a daemon that reads nothing; checked against what it says untraced.
-fn as_untraced(way: &str, count: usize) -> Vec<Session> {
-    let plain = Command::new(app("limits")).args([way, &count.to_string()]).output().expect("run");
+fn as_untraced(way: &str, count: impl ToString) -> Vec<Session> {
+    let count = count.to_string();
+    let plain = Command::new(app("limits")).args([way, &count]).output().expect("run");
     if plain.status.code() == Some(77) {
         println!("SKIPPED: {way}: not possible here");
         return Vec::new();
     }
     assert!(plain.status.success(), "{way}: {plain:?}");
-    let (out, sessions) = traced(way, count, Answer::Welcome);
+    let (out, sessions) = traced(way, &count, Answer::Welcome);
     assert_eq!((out.status.code(), out.stdout, out.stderr), (Some(0), plain.stdout, plain.stderr), "{way}");
     sessions
 }
@@ -52,6 +53,26 @@ fn little_address_space_is_left_alone_and_said() {
     assert_eq!(sessions.iter().map(|session| session.count(Op::Write)).collect::<Vec<_>>(), [1000, 0]);
 }
 
+/// Where the dynamic linker would have no room for the library, it would say so, or the program not start.
+#[test]
+fn no_library_is_preloaded_into_little_address_space() {
+    for way in ["less", "vforks"] {
+        let sessions = as_untraced(way, 10);
+        assert!(sessions.iter().all(|session| !session.arguments.contains("calls")), "{way}: {sessions:#?}");
+    }
+}
+
+/// Of few descriptors none is the tracer's: it has one beyond the soft limit, or there is no session.
+#[test]
+fn all_of_few_descriptors_are_the_program_s() {
+    for (limits, traced) in [("16", false), ("63", false), ("16:1024", true), ("8:9", false), ("-16", true)] {
+        let sessions = as_untraced("descriptors", limits);
+        let counts =
+            sessions.iter().filter(|session| limits == "-16" || session.arguments.starts_with("files"));
+        assert_eq!(counts.count() == 1, traced, "{limits}: {sessions:?}");
+    }
+}
+
 #[test]
 fn all_keys_are_the_program_s() {
     let sessions = as_untraced("keys", 10);
@@ -71,7 +92,7 @@ fn what_a_quiet_program_has_more() {
     };
     let plain = figures(&Command::new(app("limits")).args(["sizes", "100"]).output().expect("run"));
     for (count, addresses) in [("100", 5 << 10), ("1000000", 64 << 10)] {
-        let (out, _) = traced("sizes", count.parse().expect("a number"), Answer::Welcome);
+        let (out, _) = traced("sizes", count, Answer::Welcome);
         let traced = figures(&out);
         println!("{count} calls, KiB of addresses, resident, locked: {plain:?}, traced {traced:?}");
         assert!(traced[0] - plain[0] <= addresses, "{plain:?} {traced:?}");

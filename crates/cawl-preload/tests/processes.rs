@@ -31,6 +31,26 @@ fn every_way_of_starting_a_program_is_followed() {
     }
 }
 
+/// The longest that a program can be given is as long as without the tracer; what is shorter is traced.
+#[test]
+fn as_much_can_be_handed_to_a_program_as_untraced() {
+    let sessions = compare(&app("process"), &["longest"], |_| {});
+    assert!(sessions.len() > 5, "{}", sessions.len());
+}
+
+/// ldd, and what it does by hand.
+#[test]
+fn programs_that_list_their_libraries_list_no_more() {
+    let script = "ls=$(command -v ls); ld=$(ldd $ls | sed -n 's/^[[:space:]]*\\(\\/[^ ]*ld[^ ]*\\).*/\\1/p'); \
+        { ldd $ls; LD_TRACE_LOADED_OBJECTS=1 $ls; $ld --list $ls; $ld --inhibit-cache --library-path /x --list $ls; \
+        $ld --verify $ls; echo $?; $ld --list-diagnostics | grep PRELOAD; $ld $ls --version; } | sed 's/(0x.*//'";
+    let Some(shell) = cawl_kit::find("sh") else { return };
+    let sessions = compare(&shell, &["-c", script], |_| {});
+    // The last one runs.
+    assert_eq!(sessions.iter().filter(|session| session.arguments == "--version").count(), 1);
+    compare(&app("process"), &["lists"], |_| {});
+}
+
 /// The tracer opens and closes a program before it is started, but none that the process has open: that would
 /// release its record locks.
 #[test]
@@ -122,7 +142,13 @@ fn a_limit_of_sixteen_descriptors_is_enough() {
 
 #[test]
 fn threads_are_all_seen() {
-    let sessions = compare(&app("threads"), &[], |_| {});
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Read);
+    let mut command = daemon.command(app("threads"));
+    // However late the daemon is.
+    let out = command.env("CAWL_LOSSLESS", "1").current_dir(place.path()).output().expect("run");
+    assert!(out.status.success(), "{out:?}");
+    let sessions = daemon.finish();
     assert_eq!(sessions.len(), 1);
     assert_complete(&sessions);
     let mut tids: Vec<u32> = sessions[0].events.iter().map(|event| event.tid).collect();

@@ -14,6 +14,7 @@ mod limits;
 mod memory;
 mod past_hooks;
 mod processes;
+mod raw;
 mod reads;
 mod ring;
 mod rules;

@@ -14,6 +14,7 @@ use crate::base::level::Level;
 use crate::base::symbols;
 use crate::base::words::{self, Seen};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
 
@@ -22,18 +23,58 @@ type Arguments = *mut c_void;
 type Strings = *const *const c_char;
 
 macro_rules! reals {
-    ($( fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $missing:expr; )*) => {
+    (@function $name:ident ( $($arg:ident : $ty:ty),* ) $ret:ty, $missing:expr) => {
+        /// The real function of this name.
+        ///
+        /// # Safety
+        /// As the C library documents it.
+        #[inline(always)]
+        #[allow(non_snake_case, dead_code, clippy::too_many_arguments)]
+        pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            let mut found = TABLE[Index::$name as usize].load(Relaxed);
+            if found.is_null() {
+                found = look_up(Index::$name as usize);
+                if found.is_null() {
+                    set_errno(libc::ENOSYS);
+                    return $missing;
+                }
+            }
+            // SAFETY: a library behind this one has this name at this address, and the signature is that of the C
+            // library. "C-unwind" lets a cancelled thread unwind through the hook.
+            unsafe {
+                let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = core::mem::transmute(found);
+                function($($arg),*)
+            }
+        }
+    };
+    (@functions [$($name:ident)*] $args:tt $ret:ty, $missing:expr) => {
+        $( reals!(@function $name $args $ret, $missing); )*
+    };
+    ($(
+        fn $name:ident $(, $alias:ident)* ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty = $missing:expr;
+    )*) => {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[repr(usize)]
         #[derive(Clone, Copy)]
-        enum Index { $($name),* }
+        enum Index { $( $name, )* $( $( $alias, )* )* }
 
-        static NAMES: &[&CStr] = &[$(
-            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+        const fn name(text: &'static str) -> &'static CStr {
+            match CStr::from_bytes_with_nul(text.as_bytes()) {
                 Ok(name) => name,
                 Err(_) => c"",
             }
-        ),*];
+        }
+
+        static NAMES: &[&CStr] = &[
+            $( name(concat!(stringify!($name), "\0")), )*
+            $( $( name(concat!(stringify!($alias), "\0")), )* )*
+        ];
+
+        /// How many are not another name of one of these.
+        const FIRSTS: usize = [$( Index::$name ),*].len();
+
+        /// Of the others, which one's other name it is.
+        static FIRST: [Index; NAMES.len() - FIRSTS] = [$( $( { let _ = Index::$alias; Index::$name }, )* )*];
 
         static HASHES: [u32; NAMES.len()] = {
             let mut hashes = [0; NAMES.len()];
@@ -58,36 +99,18 @@ macro_rules! reals {
         static TABLE: [AtomicPtr<c_void>; NAMES.len()] =
             [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
 
-        $(
-            /// The real function of this name.
-            ///
-            /// # Safety
-            /// As the C library documents it.
-            #[inline(always)]
-            #[allow(non_snake_case, dead_code, clippy::too_many_arguments)]
-            pub unsafe fn $name($($arg: $ty),*) -> $ret {
-                let mut found = TABLE[Index::$name as usize].load(Relaxed);
-                if found.is_null() {
-                    found = look_up(Index::$name as usize);
-                    if found.is_null() {
-                        set_errno(libc::ENOSYS);
-                        return $missing;
-                    }
-                }
-                // SAFETY: a library behind this one has this name at this address, and the signature is that of the C
-                // library. "C-unwind" lets a cancelled thread unwind through the hook.
-                unsafe {
-                    let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = core::mem::transmute(found);
-                    function($($arg),*)
-                }
-            }
-        )*
+        $( reals!(@functions [$name $($alias)*] ($($arg : $ty),*) $ret, $missing); )*
     };
 }
 
 #[cold]
 fn look_up(index: usize) -> *mut c_void {
-    let found = symbols::find(NAMES[index], HASHES[index], LEVELS[index]);
+    let mut found = symbols::find(NAMES[index], HASHES[index], LEVELS[index]);
+    if found.is_null()
+        && let Some(first) = index.checked_sub(FIRSTS).map(|other| FIRST[other] as usize)
+    {
+        found = symbols::find(NAMES[first], HASHES[first], LEVELS[first]);
+    }
     TABLE[index].store(found, Relaxed);
     found
 }
@@ -147,6 +170,11 @@ pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
 }
 
+/// Those that have not been found.
+fn missing(of: Range<usize>) -> impl Iterator<Item = usize> {
+    of.filter(|index| TABLE[*index].load(Relaxed).is_null())
+}
+
 /// Finds every function that is there. Only the constructor calls this.
 pub fn look_up_all() {
     const SINGLE: &CStr = c"__libc_single_threaded";
@@ -154,13 +182,25 @@ pub fn look_up_all() {
     let mut words = Seen::new();
     for library in symbols::behind() {
         let is_glibc = library.is_of_the_c_library();
-        for (index, place) in TABLE.iter().enumerate() {
-            if place.load(Relaxed).is_null()
-                && let Some(found) = library.find(NAMES[index], HASHES[index])
+        let look = |index: usize, name: usize| {
+            if let Some(found) = library.find(NAMES[name], HASHES[name])
                 && (is_glibc || library.may_be(LEVELS[index]))
             {
-                place.store(found, Relaxed);
+                TABLE[index].store(found, Relaxed);
             }
+        };
+        // In the C library all names of a function are one, and some are not to be found.
+        let others = || missing(FIRSTS..NAMES.len()).map(|index| (index, FIRST[index - FIRSTS] as usize));
+        for (index, first) in others() {
+            if !is_glibc {
+                look(index, index);
+            } else if !TABLE[first].load(Relaxed).is_null() {
+                look(index, first);
+            }
+        }
+        missing(0..FIRSTS).for_each(|index| look(index, index));
+        if is_glibc {
+            others().for_each(|(index, first)| TABLE[index].store(TABLE[first].load(Relaxed), Relaxed));
         }
         words.look_into(&library);
         if is_glibc && let Some(found) = library.find(SINGLE, HASH) {
@@ -171,47 +211,47 @@ pub fn look_up_all() {
 }
 
 reals! {
-    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
-    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
-    fn creat(path: *const c_char, mode: mode_t) -> c_int = -1;
-    fn __open_2(path: *const c_char, flags: c_int) -> c_int = -1;
-    fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
-    fn mkstemp(template: *mut c_char) -> c_int = -1;
-    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int = -1;
-    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int = -1;
-    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = -1;
+    fn open, open64, __open, __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
+    fn openat, openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
+    fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int = -1;
+    fn __open_2, __open64_2(path: *const c_char, flags: c_int) -> c_int = -1;
+    fn __openat_2, __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
+    fn mkstemp, mkstemp64(template: *mut c_char) -> c_int = -1;
+    fn mkostemp, mkostemp64(template: *mut c_char, flags: c_int) -> c_int = -1;
+    fn mkstemps, mkstemps64(template: *mut c_char, suffix: c_int) -> c_int = -1;
+    fn mkostemps, mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = -1;
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int = -1;
     fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
-    fn close(fd: c_int) -> c_int = -1;
+    fn close, __close(fd: c_int) -> c_int = -1;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = -1;
     fn closefrom(first: c_int) -> () = ();
     fn closedir(directory: *mut c_void) -> c_int = -1;
     fn dirfd(directory: *mut c_void) -> c_int = -1;
     fn dup(fd: c_int) -> c_int = -1;
-    fn dup2(fd: c_int, to: c_int) -> c_int = -1;
+    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = -1;
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int = -1;
-    fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int = -1;
-    fn fstat(fd: c_int, stat: *mut c_void) -> c_int = -1;
-    fn __fxstat(version: c_int, fd: c_int, stat: *mut c_void) -> c_int = -1;
+    fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int = -1;
+    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = -1;
+    fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int = -1;
     fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int = -1;
-    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = -1;
-    fn write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = -1;
-    fn pwrite(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t = -1;
+    fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = -1;
+    fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = -1;
+    fn pwrite, pwrite64, __pwrite64(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t = -1;
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = -1;
-    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = -1;
-    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = -1;
+    fn pwritev, pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = -1;
+    fn pwritev2, pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = -1;
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint
     ) -> ssize_t = -1;
-    fn sendfile(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t = -1;
+    fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t = -1;
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint
     ) -> ssize_t = -1;
     fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t = -1;
-    fn truncate(path: *const c_char, length: off_t) -> c_int = -1;
-    fn ftruncate(fd: c_int, length: off_t) -> c_int = -1;
-    fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = -1;
-    fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int = libc::ENOSYS;
+    fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int = -1;
+    fn ftruncate, ftruncate64(fd: c_int, length: off_t) -> c_int = -1;
+    fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = -1;
+    fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int = libc::ENOSYS;
     fn chdir(path: *const c_char) -> c_int = -1;
     fn fchdir(fd: c_int) -> c_int = -1;
     fn unlink(path: *const c_char) -> c_int = -1;
@@ -231,9 +271,9 @@ reals! {
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
     ) -> c_long = -1;
-    fn aio_write(block: *mut libc::aiocb) -> c_int = -1;
-    fn aio_fsync(operation: c_int, block: *mut libc::aiocb) -> c_int = -1;
-    fn lio_listio(mode: c_int, list: *const *mut libc::aiocb, count: c_int, event: *mut c_void) -> c_int = -1;
+    fn aio_write, aio_write64(block: *mut libc::aiocb) -> c_int = -1;
+    fn aio_fsync, aio_fsync64(operation: c_int, block: *mut libc::aiocb) -> c_int = -1;
+    fn lio_listio, lio_listio64(mode: c_int, list: *const *mut libc::aiocb, count: c_int, event: *mut c_void) -> c_int = -1;
     fn io_submit(
         context: *mut c_void, count: c_long, blocks: *const *const c_void
     ) -> c_int = -libc::ENOSYS;
@@ -247,7 +287,7 @@ reals! {
     fn dlmopen() -> () = ();
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void = core::ptr::null_mut();
 
-    fn mmap(
+    fn mmap, mmap64(
         at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void = libc::MAP_FAILED;
     fn munmap(at: *mut c_void, length: size_t) -> c_int = -1;
@@ -257,16 +297,16 @@ reals! {
         at: *mut c_void, length: size_t, wanted: size_t, flags: c_int, place: *mut c_void
     ) -> *mut c_void = libc::MAP_FAILED;
 
-    fn read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t = -1;
+    fn read, __read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t = -1;
     fn __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t = -1;
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = -1;
-    fn pread(fd: c_int, data: *mut c_void, length: size_t, offset: off_t) -> ssize_t = -1;
-    fn __pread_chk(
+    fn pread, pread64, __pread64(fd: c_int, data: *mut c_void, length: size_t, offset: off_t) -> ssize_t = -1;
+    fn __pread_chk, __pread64_chk(
         fd: c_int, data: *mut c_void, length: size_t, offset: off_t, room: size_t
     ) -> ssize_t = -1;
-    fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = -1;
-    fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = -1;
-    fn fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
+    fn preadv, preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = -1;
+    fn preadv2, preadv64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = -1;
+    fn fread, _IO_fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
     fn fread_unlocked(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
     fn __fread_chk(
         data: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE
@@ -276,7 +316,7 @@ reals! {
     ) -> size_t = 0;
 
     fn fgetc(stream: *mut FILE) -> c_int = libc::EOF;
-    fn getc(stream: *mut FILE) -> c_int = libc::EOF;
+    fn getc, _IO_getc(stream: *mut FILE) -> c_int = libc::EOF;
     fn fgetc_unlocked(stream: *mut FILE) -> c_int = libc::EOF;
     fn getc_unlocked(stream: *mut FILE) -> c_int = libc::EOF;
     fn getchar() -> c_int = libc::EOF;
@@ -284,7 +324,7 @@ reals! {
     fn getw(stream: *mut FILE) -> c_int = libc::EOF;
     fn __uflow(stream: *mut FILE) -> c_int = libc::EOF;
     fn __underflow(stream: *mut FILE) -> c_int = libc::EOF;
-    fn fgets(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char = core::ptr::null_mut();
+    fn fgets, _IO_fgets(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char = core::ptr::null_mut();
     fn fgets_unlocked(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char = core::ptr::null_mut();
     fn __fgets_chk(
         text: *mut c_char, size: size_t, room: c_int, stream: *mut FILE
@@ -293,9 +333,9 @@ reals! {
         text: *mut c_char, size: size_t, room: c_int, stream: *mut FILE
     ) -> *mut c_char = core::ptr::null_mut();
     fn getline(place: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t = -1;
-    fn getdelim(place: *mut *mut c_char, size: *mut size_t, end: c_int, stream: *mut FILE) -> ssize_t = -1;
+    fn getdelim, __getdelim(place: *mut *mut c_char, size: *mut size_t, end: c_int, stream: *mut FILE) -> ssize_t = -1;
 
-    fn vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
+    fn vfscanf, __vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
     fn __isoc99_vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
     fn __isoc23_vfscanf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = libc::EOF;
     fn vfwscanf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int = libc::EOF;
@@ -359,46 +399,46 @@ reals! {
     fn sync() -> () = ();
     fn syncfs(fd: c_int) -> c_int = -1;
     fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int = -1;
-    fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int = libc::ENOSYS;
+    fn posix_fadvise, posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int = libc::ENOSYS;
     fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = -1;
     fn flock(fd: c_int, operation: c_int) -> c_int = -1;
-    fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int = -1;
+    fn lockf, lockf64(fd: c_int, command: c_int, length: off_t) -> c_int = -1;
     fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int = -1;
 
-    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
-    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
-    fn freopen(
+    fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
+    fn fdopen, _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
+    fn freopen, freopen64(
         path: *const c_char, mode: *const c_char, stream: *mut FILE
     ) -> *mut FILE = core::ptr::null_mut();
-    fn tmpfile() -> *mut FILE = core::ptr::null_mut();
-    fn fclose(stream: *mut FILE) -> c_int = libc::EOF;
+    fn tmpfile, tmpfile64() -> *mut FILE = core::ptr::null_mut();
+    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int = libc::EOF;
     fn fcloseall() -> c_int = libc::EOF;
     fn endmntent(stream: *mut FILE) -> c_int = 1;
-    fn fflush(stream: *mut FILE) -> c_int = libc::EOF;
+    fn fflush, _IO_fflush(stream: *mut FILE) -> c_int = libc::EOF;
     fn fflush_unlocked(stream: *mut FILE) -> c_int = libc::EOF;
     fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int = -1;
-    fn fseeko(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int = -1;
+    fn fseeko, fseeko64(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int = -1;
     fn rewind(stream: *mut FILE) -> () = ();
-    fn fsetpos(stream: *mut FILE, position: *const libc::fpos_t) -> c_int = -1;
-    fn setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int = -1;
-    fn setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () = ();
+    fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(stream: *mut FILE, position: *const libc::fpos_t) -> c_int = -1;
+    fn setvbuf, _IO_setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int = -1;
+    fn setbuffer, _IO_setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () = ();
     fn fileno(stream: *mut FILE) -> c_int = -1;
     fn __fpending(stream: *mut FILE) -> size_t = 0;
     fn __fbufsize(stream: *mut FILE) -> size_t = 0;
     fn __freadable(stream: *mut FILE) -> c_int = 1;
     fn __fwritable(stream: *mut FILE) -> c_int = 0;
 
-    fn fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
+    fn fwrite, _IO_fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
     fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
-    fn fputs(text: *const c_char, stream: *mut FILE) -> c_int = libc::EOF;
+    fn fputs, _IO_fputs(text: *const c_char, stream: *mut FILE) -> c_int = libc::EOF;
     fn fputs_unlocked(text: *const c_char, stream: *mut FILE) -> c_int = libc::EOF;
     fn fputc(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
     fn fputc_unlocked(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
-    fn putc(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
+    fn putc, _IO_putc(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
     fn putc_unlocked(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
     fn putchar(byte: c_int) -> c_int = libc::EOF;
     fn putchar_unlocked(byte: c_int) -> c_int = libc::EOF;
-    fn puts(text: *const c_char) -> c_int = libc::EOF;
+    fn puts, _IO_puts(text: *const c_char) -> c_int = libc::EOF;
     fn putw(word: c_int, stream: *mut FILE) -> c_int = libc::EOF;
     fn __overflow(stream: *mut FILE, byte: c_int) -> c_int = libc::EOF;
     fn perror(text: *const c_char) -> () = ();
@@ -414,14 +454,14 @@ reals! {
     fn fputws_unlocked(text: *const wchar_t, stream: *mut FILE) -> c_int = libc::EOF;
     fn __woverflow(stream: *mut FILE, wide: c_uint) -> c_uint = c_uint::MAX;
 
-    fn vfprintf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = -1;
+    fn vfprintf, _IO_vfprintf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = -1;
     fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int = -1;
     fn vfwprintf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int = -1;
     fn __vfprintf_chk(stream: *mut FILE, flag: c_int, format: *const c_char, args: Arguments) -> c_int = -1;
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, args: Arguments) -> c_int = -1;
     fn __vfwprintf_chk(stream: *mut FILE, flag: c_int, format: *const wchar_t, args: Arguments) -> c_int = -1;
 
-    fn fork() -> libc::pid_t = -1;
+    fn fork, __fork() -> libc::pid_t = -1;
     fn _Fork() -> libc::pid_t = -1;
     fn posix_spawn(
         pid: *mut libc::pid_t, path: *const c_char, actions: Attributes, attributes: Attributes,
@@ -438,10 +478,10 @@ reals! {
         directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int
     ) -> c_int = -1;
     fn system(command: *const c_char) -> c_int = -1;
-    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
+    fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
     fn pclose(stream: *mut FILE) -> c_int = -1;
     fn daemon(no_chdir: c_int, no_close: c_int) -> c_int = -1;
-    fn _exit(status: c_int) -> () = ();
+    fn _exit, _Exit(status: c_int) -> () = ();
     fn abort() -> () = ();
 }
 
@@ -456,11 +496,13 @@ mod tests {
             // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
             let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
             assert_eq!(find(name), wanted, "{name:?}");
-            // Of libaio, or of a later C library.
-            let is_rare = *name == c"io_submit" || name.to_bytes().starts_with(b"__isoc23");
+            // Of libaio, for programs that are linked already, or of a later C library.
+            let is_rare =
+                [c"io_submit", c"llseek"].contains(name) || name.to_bytes().starts_with(b"__isoc23");
             assert!(is_rare || !wanted.is_null(), "{name:?}");
         }
         assert!(find(c"no such function").is_null());
+        assert_eq!(look_up(Index::llseek as usize), find(c"lseek"));
         // One that chooses among several, by the processor.
         // SAFETY: as above.
         assert_eq!(find(c"memcpy"), unsafe { libc::dlsym(libc::RTLD_NEXT, c"memcpy".as_ptr()) });

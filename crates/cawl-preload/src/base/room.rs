@@ -8,10 +8,10 @@
 //! number is bounded; beyond it there is no room.
 
 use crate::base::thread::{self, Thread};
-use crate::base::{guard, sys};
+use crate::base::{gate, guard, sys};
 use core::cell::UnsafeCell;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Rooms that there may be at a time. Few are, and few are left for good: only where a vfork child started
 /// its program in the midst of another start, or a thread was killed there.
@@ -22,11 +22,12 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Where nothing can be mapped, as under a filter of system calls: a room for one start at a time.
 #[repr(align(16))]
 struct Reserve(UnsafeCell<[u8; RESERVE]>);
-// SAFETY: who moved TAKEN to true has it alone.
+// SAFETY: who is in HOLDER has it alone.
 unsafe impl Sync for Reserve {}
 const RESERVE: usize = 32 << 10;
 static LAST: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// The process that has taken it (lower half), and that one's parent; 0 if none has.
+static HOLDER: AtomicU64 = AtomicU64::new(0);
 
 /// A mapping that begins like this.
 #[repr(C, align(16))]
@@ -50,7 +51,20 @@ pub fn take(bytes: usize) -> Option<*mut Room> {
 
 /// The reserve.
 fn reserve(length: usize) -> Option<*mut Room> {
-    if length > RESERVE || TAKEN.swap(true, AcqRel) {
+    if length > RESERVE {
+        return None;
+    }
+    let held = HOLDER.load(Acquire);
+    // Where the kernel does not tell who this is, a vfork child never gives it back.
+    let (free, us) = if gate::is_open() {
+        (
+            is_free(held as u32, (held >> 32) as u32),
+            u64::from(sys::getppid()) << 32 | u64::from(sys::getpid()),
+        )
+    } else {
+        (held == 0, u64::MAX)
+    };
+    if !free || HOLDER.compare_exchange(held, us, AcqRel, Relaxed).is_err() {
         return None;
     }
     let room = LAST.0.get().cast::<Room>();
@@ -84,17 +98,20 @@ fn take_kept(thread: &Thread, length: usize) -> Option<*mut Room> {
     Some(new)
 }
 
+/// True if the user of a room does not need it any more, who had this parent. A thread's own room is used only by
+/// that thread and its vfork children. A thread waits for its vfork child until that execs or exits, so a child
+/// that used the room before another one was made has gone.
+fn is_free(user: u32, parent: u32) -> bool {
+    if user == 0 {
+        return true;
+    }
+    let us = sys::getpid();
+    parent == us || user != us && parent == sys::getppid()
+}
+
 impl Room {
-    /// True if its user does not need it any more. A thread's own room is used only by that thread and its
-    /// vfork children. A thread waits for its vfork child until that execs or exits, so a child that used the
-    /// room before another one was made has gone.
     fn is_free(&self) -> bool {
-        let (user, parent) = (self.user.load(Relaxed), self.parent.load(Relaxed));
-        if user == 0 {
-            return true;
-        }
-        let us = sys::getpid();
-        parent == us || user != us && parent == sys::getppid()
+        is_free(self.user.load(Relaxed), self.parent.load(Relaxed))
     }
 
     fn belongs_to_us(&self) {
@@ -137,7 +154,7 @@ pub unsafe fn bytes(room: *mut Room) -> (*mut u8, usize) {
 pub unsafe fn give_back(room: *mut Room) {
     // SAFETY: the caller's promise.
     match unsafe { room.as_ref() } {
-        Some(_) if core::ptr::eq(room, LAST.0.get().cast()) => TAKEN.store(false, Release),
+        Some(_) if core::ptr::eq(room, LAST.0.get().cast()) => HOLDER.store(0, Release),
         Some(kept) if kept.kept.load(Relaxed) => kept.user.store(0, Relaxed),
         _ => unmap(room),
     }

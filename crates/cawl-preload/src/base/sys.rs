@@ -208,19 +208,8 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
 
 /// The same without statx.
 #[cold]
-#[inline(never)]
 fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
-    let place = found.as_mut_ptr() as usize;
-    // SAFETY: as above.
-    let done =
-        unsafe { call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags as usize]) };
-    if done != 0 {
-        return None;
-    }
-    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    let found = unsafe { found.assume_init_ref() };
-    Some(Stat {
+    stat_for(directory, path, flags, |found| Stat {
         st_dev: found.st_dev,
         st_ino: found.st_ino,
         st_size: found.st_size,
@@ -229,6 +218,23 @@ fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
         st_mode: found.st_mode,
         ..Stat::default()
     })
+}
+
+/// What is asked of a plain fstatat, as [`fstat_for`].
+#[inline(never)]
+pub fn stat_for<T>(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    wanted: impl FnOnce(&libc::stat) -> T,
+) -> Option<T> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    let place = found.as_mut_ptr() as usize;
+    // SAFETY: the kernel checks `path` itself; a valid place for the result.
+    let done =
+        unsafe { call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags as usize]) };
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    (done == 0).then(|| unsafe { found.assume_init_ref() }).map(wanted)
 }
 
 /// The working directory into `out`; its length without the NUL, or 0.

@@ -274,11 +274,11 @@ impl Requests {
 hooks! {
     fn aio_write, aio_write64(block: *mut aiocb) -> c_int {
         if !session::active() {
-            return real::aio_write(block);
+            return next(block);
         }
         let request = Request::of_posix(block);
         let start = clock::now();
-        let returned = real::aio_write(block);
+        let returned = next(block);
         match request {
             Some((_, request)) if returned == 0 => request.record(start, BY_THREADS),
             None if returned == 0 => guard::count_unseen(),
@@ -290,11 +290,11 @@ hooks! {
     // A barrier that is asked for and not waited for: no bytes, and no time to compare.
     fn aio_fsync, aio_fsync64(operation: c_int, block: *mut aiocb) -> c_int {
         if !session::active() {
-            return real::aio_fsync(operation, block);
+            return next(operation, block);
         }
         let request = Request::of_posix(block);
         let start = clock::now();
-        let returned = real::aio_fsync(operation, block);
+        let returned = next(operation, block);
         if let Some((_, request)) = request {
             did(Op::AioWrite, start, request.fd, i64::from(returned), |event| event.flags |= flag::ESTIMATED);
         }
@@ -305,11 +305,11 @@ hooks! {
         mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void,
     ) -> c_int {
         if !session::active() {
-            return real::lio_listio(mode, list, count, event);
+            return next(mode, list, count, event);
         }
         let requests = Requests::of_posix(count, list);
         let start = clock::now();
-        let returned = real::lio_listio(mode, list, count, event);
+        let returned = next(mode, list, count, event);
         // EIO: some were accepted and failed later; EAGAIN: some were not, and it is unknown which.
         let accepted = if returned == 0 || guard::errno() == libc::EIO { count } else { 0 };
         requests.record(start, c_long::from(accepted), BY_THREADS);

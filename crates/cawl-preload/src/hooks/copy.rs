@@ -77,7 +77,7 @@ hooks! {
     word fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t {
         around_moving(
             to,
-            || real::sendfile(to, from, at, length),
+            || next(to, from, at, length),
             |start, returned| {
                 left_moved(from, at);
                 wrote(Op::Sendfile, start, to, Place::Own, length as u64, returned as i64, 0);
@@ -126,19 +126,19 @@ hooks! {
     }
 
     fn ftruncate, ftruncate64(fd: c_int, length: off_t) -> c_int = around(
-        || real::ftruncate(fd, length),
+        || next(fd, length),
         |start, returned| {
             did(Op::Truncate, start, fd, i64::from(returned), |event| event.offset = length as u64);
         },
     );
 
     word fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int = around(
-        || real::truncate(path, length),
+        || next(path, length),
         |start, returned| truncated(start, path, length, i64::from(returned)),
     );
 
     fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = around(
-        || real::fallocate(fd, mode, offset, length),
+        || next(fd, mode, offset, length),
         |start, returned| {
             tries::allocated(fd);
             did(Op::Allocate, start, fd, i64::from(returned), |event| {
@@ -151,7 +151,7 @@ hooks! {
 
     // Returns the error instead of setting errno.
     fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int = around(
-        || real::posix_fallocate(fd, offset, length),
+        || next(fd, offset, length),
         |start, failure| {
             tries::allocated(fd);
             did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {

@@ -139,9 +139,69 @@ fn replacing(from: c_int, to: c_int) -> Option<Event> {
     closing(to)
 }
 
+/// Makes a call that closes a descriptor, and records it.
+#[inline(always)]
+pub fn close_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    if link::is_own(fd) {
+        return not_open();
+    }
+    let event = closing(fd);
+    let start = clock::now();
+    let returned = call();
+    closed(event, start, i64::from(returned));
+    returned
+}
+
+/// Makes a call that closes a range of descriptors, or two, around the tracer's own.
+#[inline(always)]
+pub fn close_range_by(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+    call: impl Fn(c_uint, c_uint) -> c_int,
+) -> c_int {
+    const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
+    if !session::active() || flags & CLOSE_RANGE_CLOEXEC != 0 || last < first {
+        return call(first, last);
+    }
+    let own = link::own_fd() as c_uint;
+    if session::is_ours() {
+        closing_range(first, last);
+    }
+    if !(first..=last).contains(&own) {
+        return call(first, last);
+    }
+    // The first part's failure is the program's to see.
+    if first < own {
+        let returned = call(first, own - 1);
+        if returned != 0 || own == last {
+            return returned;
+        }
+    }
+    if own < last { call(own + 1, last) } else { 0 }
+}
+
+/// Makes a call that duplicates a descriptor, and records it.
+#[inline(always)]
+pub fn duplicate_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    if link::is_own(fd) {
+        return not_open();
+    }
+    let start = clock::now();
+    let returned = call();
+    duplicated(start, fd, returned, false);
+    returned
+}
+
 /// Makes a call that puts a duplicate of `from` at the number `to`, and records it.
 #[inline(always)]
-fn replace(from: c_int, to: c_int, until_exec: bool, call: impl FnOnce() -> c_int) -> c_int {
+pub fn replace(from: c_int, to: c_int, until_exec: bool, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
@@ -170,45 +230,56 @@ fn moved(start: u64, fd: c_int, at: off_t) {
     }
 }
 
+/// Makes a call of fcntl, and records what it changes.
+///
+/// # Safety
+/// `argument` must be what the command was given.
+#[inline(always)]
+pub unsafe fn control_by(
+    fd: c_int,
+    command: c_int,
+    argument: *mut c_void,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    if link::is_own(fd) {
+        return not_open();
+    }
+    let start = clock::now();
+    let returned = call();
+    match command {
+        DUPLICATE | DUPLICATE_CLOEXEC => duplicated(start, fd, returned, command == DUPLICATE_CLOEXEC),
+        libc::F_SETFD if returned >= 0 => marked(start, fd, argument as c_int & libc::FD_CLOEXEC != 0),
+        libc::F_SETFL if returned >= 0 => {
+            if let Some(_inside) = guard::enter() {
+                descriptors::flags_changed(fd);
+            }
+        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { lock::controlled(start, fd, command, argument.cast(), returned) },
+    }
+    returned
+}
+
+/// Makes a call that moves a descriptor, and records it.
+#[inline(always)]
+pub fn seek_by(fd: c_int, call: impl FnOnce() -> off_t) -> off_t {
+    around_moving(fd, call, |start, returned| {
+        moved(start, fd, returned);
+        interrupted::end(thread(), start);
+    })
+}
+
 const DUPLICATE: c_int = libc::F_DUPFD;
 const DUPLICATE_CLOEXEC: c_int = libc::F_DUPFD_CLOEXEC;
 
 hooks! {
-    fn close, __close(fd: c_int) -> c_int {
-        if !session::active() {
-            return real::close(fd);
-        }
-        if link::is_own(fd) {
-            return not_open();
-        }
-        let event = closing(fd);
-        let start = clock::now();
-        let returned = real::close(fd);
-        closed(event, start, i64::from(returned));
-        returned
-    }
+    fn close, __close(fd: c_int) -> c_int = close_by(fd, || next(fd));
 
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
-        if !session::active() || flags & CLOSE_RANGE_CLOEXEC != 0 || last < first {
-            return real::close_range(first, last, flags);
-        }
-        let own = link::own_fd() as c_uint;
-        if session::is_ours() {
-            closing_range(first, last);
-        }
-        if !(first..=last).contains(&own) {
-            return real::close_range(first, last, flags);
-        }
-        // Around our own, in two parts; the first one's failure is the program's to see.
-        if first < own {
-            let returned = real::close_range(first, own - 1, flags);
-            if returned != 0 || own == last {
-                return returned;
-            }
-        }
-        if own < last { real::close_range(own + 1, last, flags) } else { 0 }
-    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int =
+        close_range_by(first, last, flags, |first, last| real::close_range(first, last, flags));
 
     fn closefrom(first: c_int) -> () {
         if !session::active() {
@@ -241,57 +312,21 @@ hooks! {
         real::closedir(directory)
     }
 
-    word fn dup(fd: c_int) -> c_int {
-        if !session::active() {
-            return real::dup(fd);
-        }
-        if link::is_own(fd) {
-            return not_open();
-        }
-        let start = clock::now();
-        let returned = real::dup(fd);
-        duplicated(start, fd, returned, false);
-        returned
-    }
+    word fn dup(fd: c_int) -> c_int = duplicate_by(fd, || real::dup(fd));
 
-    word fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || real::dup2(fd, to));
+    word fn dup2, __dup2(fd: c_int, to: c_int) -> c_int = replace(fd, to, false, || next(fd, to));
 
     word fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int =
         replace(fd, to, flags & libc::O_CLOEXEC != 0, || real::dup3(fd, to, flags));
 
-    fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-        if !session::active() {
-            return real::fcntl(fd, command, argument);
-        }
-        if link::is_own(fd) {
-            return not_open();
-        }
-        let start = clock::now();
-        let returned = real::fcntl(fd, command, argument);
-        match command {
-            DUPLICATE | DUPLICATE_CLOEXEC => {
-                duplicated(start, fd, returned, command == DUPLICATE_CLOEXEC);
-            }
-            libc::F_SETFD if returned >= 0 => marked(start, fd, argument as c_int & libc::FD_CLOEXEC != 0),
-            libc::F_SETFL if returned >= 0 => {
-                if let Some(_inside) = guard::enter() {
-                    descriptors::flags_changed(fd);
-                }
-            }
-            _ => lock::controlled(start, fd, command, argument.cast(), returned),
-        }
-        returned
-    }
+    fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int =
+        control_by(fd, command, argument, || next(fd, command, argument));
 
-    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = looking(fd, || real::fstat(fd, stat));
+    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = looking(fd, || next(fd, stat));
 
     fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int =
-        looking(fd, || real::__fxstat(version, fd, stat));
+        looking(fd, || next(version, fd, stat));
 
-    fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        around_moving(fd, || real::lseek(fd, offset, whence), |start, returned| {
-            moved(start, fd, returned);
-            interrupted::end(thread(), start);
-        })
-    }
+    fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t =
+        seek_by(fd, || next(fd, offset, whence));
 }

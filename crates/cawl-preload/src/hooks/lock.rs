@@ -69,7 +69,7 @@ hooks! {
         around(|| real::flock(fd, operation), |start, returned| of_file(start, fd, operation, returned));
 
     word fn lockf, lockf64(fd: c_int, command: c_int, length: off_t) -> c_int = around(
-        || real::lockf(fd, command, length),
+        || next(fd, command, length),
         |start, returned| {
             let action = match command {
                 libc::F_ULOCK => lock::UNLOCK,

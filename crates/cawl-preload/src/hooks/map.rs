@@ -53,7 +53,7 @@ hooks! {
                 [at as usize, length, protection as usize, flags as usize, fd as usize, offset as usize];
             return answer(gate::call_for_program(libc::SYS_mmap, arguments));
         }
-        let mapped = real::mmap(at, length, protection, flags, fd, offset);
+        let mapped = next(at, length, protection, flags, fd, offset);
         // A read-only one too: mprotect may make it writable.
         if fd >= 0
             && flags & libc::MAP_SHARED != 0

@@ -3,7 +3,8 @@
 //! Each is declared through `hooks!`, which says only what a definition by hand would say a hundred
 //! times over: the exported names (several for one body), the calling convention, and that the name is
 //! not exported while the crate tests itself. A body that is one expression follows an equals sign. `word fn`
-//! is one of `base::words`, whose name may mean something else.
+//! is one of `base::words`, whose name may mean something else. In a body with several names, `next` is the real
+//! function of the name that was called: another library's may call one of the others.
 
 macro_rules! hooks {
     () => {};
@@ -35,14 +36,21 @@ macro_rules! hooks {
         hooks!(@each [$first $($alias)*] ($($arg : $ty),*) $ret, $body);
         hooks! { $($rest)* }
     };
-    (@words [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
-        $(
-            hooks!(@body [] $name $args $ret, $body);
-            word!($name => $name);
-        )*
+    (@words $names:tt $args:tt $ret:ty, $body:block) => {
+        hooks!(@named [] $names $args $ret, $body);
+        hooks!(@exported $names);
     };
-    (@each [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
-        $( hooks!(@body [cfg_attr(not(test), unsafe(no_mangle))] $name $args $ret, $body); )*
+    (@exported [$($name:ident)*]) => {
+        $( word!($name => $name); )*
+    };
+    (@each $names:tt $args:tt $ret:ty, $body:block) => {
+        hooks!(@named [cfg_attr(not(test), unsafe(no_mangle))] $names $args $ret, $body);
+    };
+    (@named $exported:tt [$name:ident] $args:tt $ret:ty, $body:block) => {
+        hooks!(@body $exported $name $args $ret, $body);
+    };
+    (@named $exported:tt [$($name:ident)*] $args:tt $ret:ty, $body:block) => {
+        $( hooks!(@body $exported $name $args $ret, { use crate::base::real::$name as next; $body }); )*
     };
     (@body [$($exported:meta)?] $name:ident ($($arg:ident : $ty:ty),*) $ret:ty, $body:block) => {
         $( #[$exported] )?

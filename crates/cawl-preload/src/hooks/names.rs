@@ -75,8 +75,8 @@ fn gone(event: &mut Event, found: &Named, returned: c_int) {
 
 /// Makes a call that takes a name away, and records it for a regular file.
 #[inline(always)]
-fn removing(directory: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
-    if !session::active() {
+pub fn removing(directory: c_int, path: *const c_char, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() || flags & libc::AT_REMOVEDIR != 0 {
         return call();
     }
     let found = behind(directory, path, false);
@@ -97,9 +97,17 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
     }
 }
 
+/// Makes a call that changes the working directory.
+#[inline(always)]
+pub fn moving(call: impl FnOnce() -> c_int) -> c_int {
+    let returned = call();
+    directory::changed();
+    returned
+}
+
 /// Makes a call that brings a file to the name `to`, and records it.
 #[inline(always)]
-fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+pub fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
@@ -117,29 +125,39 @@ fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -
     returned
 }
 
-hooks! {
-    word fn chdir(path: *const c_char) -> c_int {
-        let returned = real::chdir(path);
-        directory::changed();
-        returned
+/// Makes a call like renameat2, and records it.
+#[inline(always)]
+pub fn renaming_with_flags(
+    (from_directory, from): (c_int, *const c_char),
+    (to_directory, to): (c_int, *const c_char),
+    flags: c_uint,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    if !session::active() || flags == 0 || flags == libc::RENAME_NOREPLACE {
+        return renaming(to_directory, to, call);
     }
-
-    word fn fchdir(fd: c_int) -> c_int {
-        let returned = real::fchdir(fd);
-        directory::changed();
-        returned
-    }
-
-    word fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::unlink(path));
-
-    word fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        if flags & libc::AT_REMOVEDIR != 0 {
-            return real::unlinkat(directory, path, flags);
+    // An exchange, or a whiteout: nothing is replaced for good.
+    let returned = call();
+    if returned == 0 {
+        came(to_directory, to, None);
+        if flags & libc::RENAME_EXCHANGE != 0 {
+            came(from_directory, from, None);
         }
-        removing(directory, path, || real::unlinkat(directory, path, flags))
     }
+    returned
+}
 
-    word fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::remove(path));
+hooks! {
+    word fn chdir(path: *const c_char) -> c_int = moving(|| real::chdir(path));
+
+    word fn fchdir(fd: c_int) -> c_int = moving(|| real::fchdir(fd));
+
+    word fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, 0, || real::unlink(path));
+
+    word fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int =
+        removing(directory, path, flags, || real::unlinkat(directory, path, flags));
+
+    word fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, 0, || real::remove(path));
 
     word fn rename(from: *const c_char, to: *const c_char) -> c_int =
         renaming(libc::AT_FDCWD, to, || real::rename(from, to));
@@ -151,17 +169,7 @@ hooks! {
     word fn renameat2(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int {
-        if session::active() && flags != 0 && flags != libc::RENAME_NOREPLACE {
-            // An exchange, or a whiteout: nothing is replaced for good.
-            let returned = real::renameat2(from_directory, from, to_directory, to, flags);
-            if returned == 0 {
-                came(to_directory, to, None);
-                if flags & libc::RENAME_EXCHANGE != 0 {
-                    came(from_directory, from, None);
-                }
-            }
-            return returned;
-        }
-        renaming(to_directory, to, || real::renameat2(from_directory, from, to_directory, to, flags))
+        let call = || real::renameat2(from_directory, from, to_directory, to, flags);
+        renaming_with_flags((from_directory, from), (to_directory, to), flags, call)
     }
 }

@@ -16,7 +16,7 @@ use libc::mode_t;
 /// Makes a call that opens a descriptor with these flags, by this name if it is not null, and records it if it
 /// matters for writes or reads.
 #[inline(always)]
-fn opening(
+pub fn opening(
     flags: c_int,
     directory: c_int,
     name: *const c_char,
@@ -35,7 +35,7 @@ fn opening(
 
 /// The same of a function that always makes its file, of whose flags only these are known, and no name.
 #[inline(always)]
-fn making(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub fn making(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {
         return call();
     }
@@ -87,36 +87,36 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
 
 hooks! {
     fn open, open64, __open, __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
-        opening(flags, libc::AT_FDCWD, path, || Creation::of(flags), || real::open(path, flags, mode));
+        opening(flags, libc::AT_FDCWD, path, || Creation::of(flags), || next(path, flags, mode));
 
     fn openat, openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        let call = || real::openat(directory, path, flags, mode);
+        let call = || next(directory, path, flags, mode);
         opening(flags, directory, path, || Creation::of(flags), call)
     }
 
     fn __open_2, __open64_2(path: *const c_char, flags: c_int) -> c_int =
-        opening(flags, libc::AT_FDCWD, path, || Creation::of(flags), || real::__open_2(path, flags));
+        opening(flags, libc::AT_FDCWD, path, || Creation::of(flags), || next(path, flags));
 
     fn __openat_2, __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        let call = || real::__openat_2(directory, path, flags);
+        let call = || next(directory, path, flags);
         opening(flags, directory, path, || Creation::of(flags), call)
     }
 
     word fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
         let creation = || Creation::of(libc::O_CREAT);
-        opening(libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path, creation, || real::creat(path, mode))
+        opening(libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path, creation, || next(path, mode))
     }
 
-    fn mkstemp, mkstemp64(template: *mut c_char) -> c_int = making(0, || real::mkstemp(template));
+    fn mkstemp, mkstemp64(template: *mut c_char) -> c_int = making(0, || next(template));
 
     fn mkostemp, mkostemp64(template: *mut c_char, flags: c_int) -> c_int =
-        making(flags, || real::mkostemp(template, flags));
+        making(flags, || next(template, flags));
 
     fn mkstemps, mkstemps64(template: *mut c_char, suffix: c_int) -> c_int =
-        making(0, || real::mkstemps(template, suffix));
+        making(0, || next(template, suffix));
 
     fn mkostemps, mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int =
-        making(flags, || real::mkostemps(template, suffix, flags));
+        making(flags, || next(template, suffix, flags));
 
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int =
         making(0, || real::memfd_create(name, flags));

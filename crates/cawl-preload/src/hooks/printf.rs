@@ -37,7 +37,7 @@ fn printing_to(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 hooks! {
     fn vfprintf, _IO_vfprintf(
         stream: Stream, format: *const c_char, args: Arguments,
-    ) -> c_int = printing(stream, 0, || real::vfprintf(stream.file(), format, args));
+    ) -> c_int = printing(stream, 0, || next(stream.file(), format, args));
 
     fn __vfprintf_chk(
         stream: Stream, level: c_int, format: *const c_char, args: Arguments,

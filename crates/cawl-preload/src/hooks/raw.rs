@@ -7,19 +7,23 @@ use crate::base::settings::reads;
 use crate::base::thread::thread;
 use crate::base::{clock, gate, guard, interrupted, real};
 use crate::hooks::aio::Requests;
-use crate::hooks::confine::{Effect, around};
+use crate::hooks::confine::{Effect, around, forbids_counter};
 use crate::hooks::copy::{left_moved, place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote_deep as wrote};
-use crate::hooks::lock;
+use crate::hooks::names::{moving, removing, renaming, renaming_with_flags};
+use crate::hooks::open::{making, opened_unnamed, opening};
 use crate::hooks::process::ending;
+use crate::hooks::read::{PARTS, reading, reading_at};
 use crate::hooks::sync::advised_to_read;
 use crate::hooks::write::{asked, write_flags};
+use crate::hooks::{fd, lock, spawn};
 use crate::session;
+use crate::state::creation::Creation;
 use crate::state::descriptors::Opening;
 use crate::tries;
 use cawl_wire::{Ended, Op};
-use core::ffi::{c_char, c_int, c_long, c_uint};
-use libc::mode_t;
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use libc::ssize_t;
 
 /// What to jump to: the real function, or [`understood`].
 #[cfg(not(test))]
@@ -99,10 +103,47 @@ fn is_understood(number: c_long) -> bool {
     }
 }
 
+/// A call as it came; arguments that it does not have are whatever the registers held.
+struct Call {
+    number: c_long,
+    arguments: [c_long; 6],
+}
+
+impl Call {
+    /// Makes it by syscall() of the C library, as the program did: another function would be a cancellation
+    /// point, or another library's, which may call syscall() in turn.
+    #[inline(never)]
+    fn make(&self) -> c_long {
+        let [a, b, c, d, e, f] = self.arguments;
+        // SAFETY: what the program asked for.
+        unsafe { real::syscall(self.number, a, b, c, d, e, f) }
+    }
+
+    /// The same of one whose result is an `int`.
+    #[inline(always)]
+    fn int(&self) -> c_int {
+        self.make() as c_int
+    }
+
+    /// The same of one whose result is a length.
+    #[inline(always)]
+    fn size(&self) -> ssize_t {
+        self.make() as ssize_t
+    }
+
+    /// The same with another argument.
+    #[inline(always)]
+    fn with(&self, at: usize, argument: c_long) -> c_int {
+        let mut arguments = self.arguments;
+        arguments[at] = argument;
+        Call { number: self.number, arguments }.int()
+    }
+}
+
 /// Makes the call and records it.
 ///
 /// # Safety
-/// As syscall(2); arguments that the call does not have are whatever the registers held.
+/// As syscall(2).
 #[cfg_attr(test, allow(dead_code))]
 unsafe extern "C-unwind" fn understood(
     number: c_long,
@@ -113,88 +154,177 @@ unsafe extern "C-unwind" fn understood(
     e: c_long,
     f: c_long,
 ) -> c_long {
+    let call = Call { number, arguments: [a, b, c, d, e, f] };
     // SAFETY: the caller's promise: the arguments go to the call as they came, and are read as the call
-    // itself reads them.
+    // itself reads them. Each group is a function of its own, for the stack's sake.
     unsafe {
-        let fd = a as c_int;
         match number {
-            libc::SYS_exit_group => ending(Ended::QuickExit),
-            libc::SYS_seccomp => {
-                return around(Effect::of_seccomp(a, b), || real::syscall(number, a, b, c, d, e, f));
+            libc::SYS_close => c_long::from(close(&call)),
+            libc::SYS_close_range | libc::SYS_dup | libc::SYS_dup3 | libc::SYS_fcntl | libc::SYS_lseek => {
+                descriptor(&call)
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => descriptor(&call),
+            libc::SYS_read | libc::SYS_pread64 | libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
+                read(&call)
+            }
+            libc::SYS_openat | libc::SYS_memfd_create => open(&call),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open | libc::SYS_creat => open(&call),
+            libc::SYS_chdir
+            | libc::SYS_fchdir
+            | libc::SYS_unlinkat
+            | libc::SYS_renameat
+            | libc::SYS_renameat2 => name(&call),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_unlink | libc::SYS_rename => name(&call),
+            libc::SYS_execve | libc::SYS_execveat => c_long::from(exec(&call)),
+            libc::SYS_exit_group => {
+                ending(Ended::QuickExit);
+                call.make()
+            }
+            _ => other(&call),
+        }
+    }
+}
+
+#[inline(never)]
+fn close(call: &Call) -> c_int {
+    fd::close_by(call.arguments[0] as c_int, || call.int())
+}
+
+/// # Safety
+/// As [`understood`], with a call that starts a program.
+#[inline(never)]
+unsafe fn exec(call: &Call) -> c_int {
+    type Strings = *const *const c_char;
+    let [a, b, c, d, e, _] = call.arguments;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if call.number == libc::SYS_execve {
+            let (path, argv, envp) = (a as *const c_char, b as Strings, c as Strings);
+            return spawn::execve_by(path, argv, envp, |envp| call.with(2, envp as c_long));
+        }
+        let (program, argv, envp) = ((a as c_int, b as *const c_char), c as Strings, d as Strings);
+        spawn::execveat_by(program, argv, envp, e as c_int, |envp| call.with(3, envp as c_long))
+    }
+}
+
+/// # Safety
+/// As [`understood`], with a call about a descriptor.
+#[inline(never)]
+unsafe fn descriptor(call: &Call) -> c_long {
+    let [a, b, c, ..] = call.arguments;
+    let (fd, int) = (a as c_int, || call.int());
+    c_long::from(match call.number {
+        libc::SYS_lseek => return fd::seek_by(fd, || call.make()),
+        libc::SYS_close_range => fd::close_range_by(a as c_uint, b as c_uint, c as c_int, |first, last| {
+            let arguments = [first.into(), last.into(), c, 0, 0, 0];
+            Call { number: call.number, arguments }.int()
+        }),
+        libc::SYS_dup3 => fd::replace(fd, b as c_int, c as c_int & libc::O_CLOEXEC != 0, int),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 => fd::replace(fd, b as c_int, false, int),
+        // SAFETY: the caller's promise.
+        libc::SYS_fcntl => unsafe { fd::control_by(fd, b as c_int, c as *mut c_void, int) },
+        _ => fd::duplicate_by(fd, int),
+    })
+}
+
+/// # Safety
+/// As [`understood`], with a call that reads.
+#[inline(never)]
+unsafe fn read(call: &Call) -> c_long {
+    let [a, b, c, d, ..] = call.arguments;
+    let (fd, size) = (a as c_int, || call.size());
+    let memory = (b as *const c_void, c as usize);
+    let length = |_| c as u64;
+    // SAFETY: the caller's promise.
+    let asked = |returned| unsafe { asked(b as *const _, c as c_int, returned) };
+    let returned = match call.number {
+        libc::SYS_read => reading(Op::Read, fd, memory, length, size),
+        libc::SYS_pread64 => reading_at(fd, d, memory, length, size),
+        libc::SYS_readv => reading(Op::Read, fd, PARTS, asked, size),
+        // The offset -1 means the descriptor's own position.
+        libc::SYS_preadv2 if d == -1 => reading(Op::Pread, fd, PARTS, asked, size),
+        _ => reading_at(fd, d, PARTS, asked, size),
+    };
+    returned as c_long
+}
+
+/// # Safety
+/// As [`understood`], with a call that opens.
+#[inline(never)]
+unsafe fn open(call: &Call) -> c_long {
+    let [a, b, c, ..] = call.arguments;
+    let int = || call.int();
+    c_long::from(match call.number {
+        libc::SYS_memfd_create => making(0, int),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open => {
+            let flags = b as c_int;
+            opening(flags, libc::AT_FDCWD, a as *const c_char, || Creation::of(flags), int)
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_creat => {
+            let (flags, creation) = (libc::O_WRONLY | libc::O_TRUNC, || Creation::of(libc::O_CREAT));
+            opening(flags, libc::AT_FDCWD, a as *const c_char, creation, int)
+        }
+        _ => {
+            let flags = c as c_int;
+            opening(flags, a as c_int, b as *const c_char, || Creation::of(flags), int)
+        }
+    })
+}
+
+/// # Safety
+/// As [`understood`], with a call about names.
+#[inline(never)]
+unsafe fn name(call: &Call) -> c_long {
+    let [a, b, c, d, e, _] = call.arguments;
+    let (second, int) = (b as *const c_char, || call.int());
+    c_long::from(match call.number {
+        libc::SYS_unlinkat => removing(a as c_int, second, c as c_int, int),
+        libc::SYS_renameat => renaming(c as c_int, d as *const c_char, int),
+        libc::SYS_renameat2 => {
+            renaming_with_flags((a as c_int, second), (c as c_int, d as *const c_char), e as c_uint, int)
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink => removing(libc::AT_FDCWD, a as *const c_char, 0, int),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rename => renaming(libc::AT_FDCWD, second, int),
+        _ => moving(int),
+    })
+}
+
+/// # Safety
+/// As [`understood`].
+#[inline(never)]
+unsafe fn other(call: &Call) -> c_long {
+    let Call { number, arguments: [a, b, c, ..] } = *call;
+    let fd = a as c_int;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match number {
+            libc::SYS_seccomp => return around(Effect::of_seccomp(a, b), || call.make()),
             libc::SYS_prctl => {
-                if super::confine::forbids_counter(fd, b) {
+                if forbids_counter(fd, b) {
                     clock::forbid();
                 }
-                return around(Effect::of_prctl(fd, b), || real::syscall(number, a, b, c, d, e, f));
+                return around(Effect::of_prctl(fd, b), || call.make());
             }
             libc::SYS_fsync | libc::SYS_fdatasync if tries::leaves_out_sync(fd) => return 0,
-            // The hooks of these know how to keep out of the way.
-            libc::SYS_close => return c_long::from(super::fd::close(fd)),
-            libc::SYS_close_range => {
-                return c_long::from(super::fd::close_range(a as c_uint, b as c_uint, c as c_int));
-            }
-            libc::SYS_dup => return c_long::from(super::fd::dup(fd)),
-            libc::SYS_dup3 => return c_long::from(super::fd::dup3(fd, b as c_int, c as c_int)),
-            libc::SYS_read => return super::read::read(fd, b as *mut _, c as usize) as c_long,
-            libc::SYS_pread64 => return super::read::pread(fd, b as *mut _, c as usize, d) as c_long,
-            libc::SYS_readv => return super::read::readv(fd, b as *const _, c as c_int) as c_long,
-            libc::SYS_preadv => return super::read::preadv(fd, b as *const _, c as c_int, d) as c_long,
-            libc::SYS_preadv2 => {
-                return super::read::preadv2(fd, b as *const _, c as c_int, d, f as c_int) as c_long;
-            }
-            libc::SYS_openat => {
-                return c_long::from(super::open::openat(fd, b as *const c_char, c as c_int, d as mode_t));
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => {
-                return c_long::from(super::open::open(a as *const c_char, b as c_int, c as mode_t));
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_creat => return c_long::from(super::open::creat(a as *const c_char, b as mode_t)),
-            libc::SYS_memfd_create => {
-                return c_long::from(super::open::memfd_create(a as *const c_char, b as c_uint));
-            }
-            libc::SYS_execve => {
-                return c_long::from(super::spawn::execve(a as *const _, b as *const _, c as *const _));
-            }
-            libc::SYS_execveat => {
-                let (path, argv, envp) = (b as *const _, c as *const _, d as *const _);
-                return c_long::from(super::spawn::execveat(fd, path, argv, envp, e as c_int));
-            }
-            libc::SYS_lseek => return super::fd::lseek(fd, b, c as c_int),
-            libc::SYS_chdir => return c_long::from(super::names::chdir(a as *const c_char)),
-            libc::SYS_fchdir => return c_long::from(super::names::fchdir(fd)),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_dup2 => return c_long::from(super::fd::dup2(fd, b as c_int)),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_unlink => return c_long::from(super::names::unlink(a as *const c_char)),
-            libc::SYS_unlinkat => {
-                return c_long::from(super::names::unlinkat(fd, b as *const c_char, c as c_int));
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_rename => {
-                return c_long::from(super::names::rename(a as *const c_char, b as *const c_char));
-            }
-            libc::SYS_renameat => {
-                let (from, to) = (b as *const c_char, d as *const c_char);
-                return c_long::from(super::names::renameat(fd, from, c as c_int, to));
-            }
-            libc::SYS_renameat2 => {
-                let (from, to) = (b as *const c_char, d as *const c_char);
-                return c_long::from(super::names::renameat2(fd, from, c as c_int, to, e as c_uint));
-            }
             _ => {}
         }
         let requests = (number == libc::SYS_io_submit).then(|| Requests::of_kernel(b, c as *const *const _));
         let start = interrupted::begin(fd_moved(number, a, c));
-        let returned = real::syscall(number, a, b, c, d, e, f);
+        let returned = call.make();
         match requests {
             Some(requests) => {
                 super::aio::handed_on();
                 requests.record_kernel(start, returned);
             }
-            None => record(number, start, [a, b, c, d, e, f], returned),
+            None => record(number, start, call.arguments, returned),
         }
         interrupted::end(thread(), start);
         returned
@@ -253,7 +383,6 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_fadvise64 => did(Op::Advise, start, fd, returned, |event| {
                 (event.offset, event.requested, event.aux) = (b as u64, length, d as u32);
             }),
-            libc::SYS_fcntl => lock::controlled(start, fd, b as c_int, c as *const _, returned as c_int),
             libc::SYS_flock => lock::of_file(start, fd, b as c_int, returned as c_int),
             libc::SYS_readahead => advised_to_read(start, fd, b, c as usize, returned),
             libc::SYS_ftruncate => {
@@ -268,7 +397,7 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             }
             // The flags lie behind a pointer; the kernel's own answer about the descriptor will do.
             libc::SYS_openat2 => {
-                super::open::opened_unnamed(start, returned as c_int, libc::O_RDWR);
+                opened_unnamed(start, returned as c_int, libc::O_RDWR);
             }
             // Privileges were given up for this.
             libc::SYS_landlock_restrict_self if returned == 0 => gate::gave_up_privileges(false),

@@ -11,13 +11,13 @@ use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
 
 /// Where a read goes: memory, and how many bytes of it.
-type Memory = (*const c_void, size_t);
+pub type Memory = (*const c_void, size_t);
 /// Into several pieces of memory: which ones may not be looked up before the kernel has.
-const PARTS: Memory = (core::ptr::null(), 0);
+pub const PARTS: Memory = (core::ptr::null(), 0);
 
 /// Makes a call that reads at the descriptor's own position, and records it; `requested` is asked afterwards.
 #[inline(always)]
-fn reading(
+pub fn reading(
     op: Op,
     fd: c_int,
     (data, length): Memory,
@@ -36,7 +36,7 @@ fn reading(
 
 /// The same of one that reads elsewhere.
 #[inline(always)]
-fn reading_at(
+pub fn reading_at(
     fd: c_int,
     offset: off_t,
     (data, length): Memory,
@@ -56,7 +56,7 @@ fn reading_at(
 
 hooks! {
     fn read, __read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t =
-        reading(Op::Read, fd, (data, length), |_| length as u64, || real::read(fd, data, length));
+        reading(Op::Read, fd, (data, length), |_| length as u64, || next(fd, data, length));
 
     fn __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t =
         reading(Op::Read, fd, (data, length), |_| length as u64, || real::__read_chk(fd, data, length, room));
@@ -65,23 +65,23 @@ hooks! {
         reading(Op::Read, fd, PARTS, |returned| asked(parts, count, returned), || real::readv(fd, parts, count));
 
     fn pread, pread64, __pread64(fd: c_int, data: *mut c_void, length: size_t, offset: off_t) -> ssize_t =
-        reading_at(fd, offset, (data, length), |_| length as u64, || real::pread(fd, data, length, offset));
+        reading_at(fd, offset, (data, length), |_| length as u64, || next(fd, data, length, offset));
 
     fn __pread_chk, __pread64_chk(
         fd: c_int, data: *mut c_void, length: size_t, offset: off_t, room: size_t,
     ) -> ssize_t =
-        reading_at(fd, offset, (data, length), |_| length as u64, || real::__pread_chk(fd, data, length, offset, room));
+        reading_at(fd, offset, (data, length), |_| length as u64, || next(fd, data, length, offset, room));
 
     fn preadv, preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let requested = |returned| asked(parts, count, returned);
-        reading_at(fd, offset, PARTS, requested, || real::preadv(fd, parts, count, offset))
+        reading_at(fd, offset, PARTS, requested, || next(fd, parts, count, offset))
     }
 
     fn preadv2, preadv64v2(
         fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int,
     ) -> ssize_t {
         let requested = |returned| asked(parts, count, returned);
-        let call = || real::preadv2(fd, parts, count, offset, flags);
+        let call = || next(fd, parts, count, offset, flags);
         // The offset -1 means the descriptor's own position.
         if offset == -1 { reading(Op::Pread, fd, PARTS, requested, call) } else { reading_at(fd, offset, PARTS, requested, call) }
     }

@@ -18,7 +18,7 @@ fn scanning(stream: Stream, call: impl FnOnce() -> c_int) -> c_int {
 
 hooks! {
     fn vfscanf, __vfscanf(stream: Stream, format: *const c_char, args: Arguments) -> c_int =
-        scanning(stream, || real::vfscanf(stream.file(), format, args));
+        scanning(stream, || next(stream.file(), format, args));
 
     fn vscanf(format: *const c_char, args: Arguments) -> c_int {
         let stream = Stream::open(standard_input());

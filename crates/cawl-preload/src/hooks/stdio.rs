@@ -56,13 +56,13 @@ unsafe fn put_elements(
 
 hooks! {
     fn fwrite, _IO_fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
-        put_elements(stream, size, count, || real::fwrite(data, size, count, stream));
+        put_elements(stream, size, count, || next(data, size, count, stream));
 
     fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
         put_elements(stream, size, count, || real::fwrite_unlocked(data, size, count, stream));
 
     fn fputs, _IO_fputs(text: *const c_char, stream: Stream) -> c_int =
-        giving(stream, || string(text, 0), 0, || real::fputs(text, stream.file()), all_or_failed);
+        giving(stream, || string(text, 0), 0, || next(text, stream.file()), all_or_failed);
 
     fn fputs_unlocked(text: *const c_char, stream: Stream) -> c_int =
         giving(stream, || string(text, 0), 0, || real::fputs_unlocked(text, stream.file()), all_or_failed);
@@ -72,7 +72,7 @@ hooks! {
     fn fputc_unlocked(byte: c_int, stream: Stream) -> c_int =
         put(stream, || real::fputc_unlocked(byte, stream.file()));
 
-    fn putc, _IO_putc(byte: c_int, stream: Stream) -> c_int = put(stream, || real::putc(byte, stream.file()));
+    fn putc, _IO_putc(byte: c_int, stream: Stream) -> c_int = put(stream, || next(byte, stream.file()));
 
     fn putc_unlocked(byte: c_int, stream: Stream) -> c_int =
         put(stream, || real::putc_unlocked(byte, stream.file()));
@@ -87,7 +87,7 @@ hooks! {
         put(stream, || real::__overflow(stream.file(), byte));
 
     fn puts, _IO_puts(text: *const c_char) -> c_int =
-        giving(Stream::open(standard_output()), || string(text, 1), 0, || real::puts(text), all_or_failed);
+        giving(Stream::open(standard_output()), || string(text, 1), 0, || next(text), all_or_failed);
 
     word fn putw(word: c_int, stream: Stream) -> c_int =
         giving(stream, || size_of::<c_int>() as u64, 0, || real::putw(word, stream.file()), all_or_failed);

@@ -130,7 +130,7 @@ unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: 
 hooks! {
     fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         let then = sys::coarse_time();
-        around(|| real::fopen(path, mode), |start, stream| {
+        around(|| next(path, mode), |start, stream| {
             if let Some(stream) = Stream::if_any(stream) {
                 opened(start, stream, true, path, mode_flags(mode, then));
             }
@@ -138,7 +138,7 @@ hooks! {
     }
 
     fn fdopen, _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        around(|| real::fdopen(fd, mode), |start, stream| {
+        around(|| next(fd, mode), |start, stream| {
             if let Some(stream) = Stream::if_any(stream) {
                 // "a" makes the C library set O_APPEND on the descriptor.
                 if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
@@ -153,14 +153,14 @@ hooks! {
         let buffer = tries::take_back(stream);
         if !session::active() || stream.is_null() {
             stream_table::forget(stream);
-            let again = real::freopen(path, mode, stream);
+            let again = next(path, mode, stream);
             tries::give_back(buffer);
             return again;
         }
         let event = closing(Stream::open(stream));
         let start = clock::now();
         let then = sys::coarse_time();
-        let again = real::freopen(path, mode, stream);
+        let again = next(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         tries::give_back(buffer);
         if let Some(stream) = Stream::if_any(again) {
@@ -169,13 +169,13 @@ hooks! {
         again
     }
 
-    fn tmpfile, tmpfile64() -> *mut FILE = around(|| real::tmpfile(), |start, stream| {
+    fn tmpfile, tmpfile64() -> *mut FILE = around(|| next(), |start, stream| {
         if let Some(stream) = Stream::if_any(stream) {
             opened(start, stream, true, core::ptr::null(), (Creation::Always, flag::TMPFILE));
         }
     });
 
-    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int = ending(stream, || real::fclose(stream), i64::from);
+    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int = ending(stream, || next(stream), i64::from);
     fn endmntent(stream: *mut FILE) -> c_int = ending(stream, || real::endmntent(stream), |_| 0);
 
     fn fcloseall() -> c_int {
@@ -186,7 +186,7 @@ hooks! {
     }
 
     fn fflush, _IO_fflush(stream: *mut FILE) -> c_int =
-        flushing(Stream::if_any(stream), || real::fflush(stream));
+        flushing(Stream::if_any(stream), || next(stream));
 
     fn fflush_unlocked(stream: *mut FILE) -> c_int =
         flushing(Stream::if_any(stream), || real::fflush_unlocked(stream));
@@ -195,7 +195,7 @@ hooks! {
         moving(stream, || real::fseek(stream.file(), offset, whence));
 
     fn fseeko, fseeko64(stream: Stream, offset: off_t, whence: c_int) -> c_int =
-        moving(stream, || real::fseeko(stream.file(), offset, whence));
+        moving(stream, || next(stream.file(), offset, whence));
 
     fn rewind(stream: Stream) -> () {
         moving(stream, || {
@@ -206,14 +206,14 @@ hooks! {
 
     fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(
         stream: Stream, position: *const libc::fpos_t,
-    ) -> c_int = moving(stream, || real::fsetpos(stream.file(), position));
+    ) -> c_int = moving(stream, || next(stream.file(), position));
 
     fn setvbuf, _IO_setvbuf(stream: Stream, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int =
-        rebuffering(stream, || real::setvbuf(stream.file(), buffer, mode, size));
+        rebuffering(stream, || next(stream.file(), buffer, mode, size));
 
     fn setbuffer, _IO_setbuffer(stream: Stream, buffer: *mut c_char, size: size_t) -> () {
         rebuffering(stream, || {
-            real::setbuffer(stream.file(), buffer, size);
+            next(stream.file(), buffer, size);
             0
         });
     }

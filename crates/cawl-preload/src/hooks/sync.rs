@@ -57,7 +57,7 @@ hooks! {
     // Returns the error instead of setting errno.
     fn posix_fadvise, posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
         around(
-            || real::posix_fadvise(fd, offset, length, advice),
+            || next(fd, offset, length, advice),
             |start, failure| did(Op::Advise, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
                 event.offset = offset as u64;
                 event.requested = length as u64;

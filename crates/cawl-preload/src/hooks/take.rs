@@ -64,7 +64,7 @@ unsafe fn record(stream: *mut FILE, has_place: bool, call: impl FnOnce() -> ssiz
 
 hooks! {
     fn fread, _IO_fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
-        elements(stream, size, count, || real::fread(data, size, count, stream));
+        elements(stream, size, count, || next(data, size, count, stream));
 
     fn fread_unlocked(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
         elements(stream, size, count, || real::fread_unlocked(data, size, count, stream));
@@ -79,7 +79,7 @@ hooks! {
         elements(stream, size, count, || real::__fread_unlocked_chk(data, room, size, count, stream));
 
     fn fgetc(stream: Stream) -> c_int = byte(stream, || real::fgetc(stream.file()));
-    fn getc, _IO_getc(stream: Stream) -> c_int = byte(stream, || real::getc(stream.file()));
+    fn getc, _IO_getc(stream: Stream) -> c_int = byte(stream, || next(stream.file()));
     fn fgetc_unlocked(stream: Stream) -> c_int = byte(stream, || real::fgetc_unlocked(stream.file()));
     fn getc_unlocked(stream: Stream) -> c_int = byte(stream, || real::getc_unlocked(stream.file()));
     fn getchar() -> c_int = byte(Stream::open(standard_input()), || real::getchar());
@@ -94,7 +94,7 @@ hooks! {
         taking(stream, size_of::<c_int>() as u64, || real::getw(stream.file()), |_| None);
 
     fn fgets, _IO_fgets(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char =
-        line(stream, room, || real::fgets(text, room, stream));
+        line(stream, room, || next(text, room, stream));
 
     fn fgets_unlocked(text: *mut c_char, room: c_int, stream: *mut FILE) -> *mut c_char =
         line(stream, room, || real::fgets_unlocked(text, room, stream));
@@ -112,5 +112,5 @@ hooks! {
     word fn getdelim, __getdelim(
         place: *mut *mut c_char, size: *mut size_t, end: c_int, stream: *mut FILE,
     ) -> ssize_t =
-        record(stream, !place.is_null() && !size.is_null(), || real::getdelim(place, size, end, stream));
+        record(stream, !place.is_null() && !size.is_null(), || next(place, size, end, stream));
 }

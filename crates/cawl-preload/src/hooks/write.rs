@@ -38,13 +38,13 @@ pub fn write_flags(flags: c_int) -> u32 {
 hooks! {
     fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = around_moving(
         fd,
-        || real::write(fd, data, length),
+        || next(fd, data, length),
         |start, returned| wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0),
     );
 
     fn pwrite, pwrite64, __pwrite64(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t {
         around(
-            || real::pwrite(fd, data, length, offset),
+            || next(fd, data, length, offset),
             |start, returned| {
                 wrote(Op::Pwrite, start, fd, Place::At(offset as u64), length as u64, returned as i64, 0);
             },
@@ -60,7 +60,7 @@ hooks! {
     );
 
     fn pwritev, pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-        around(|| real::pwritev(fd, parts, count, offset), |start, returned| {
+        around(|| next(fd, parts, count, offset), |start, returned| {
             let requested = asked(parts, count, returned);
             wrote(Op::Pwritev, start, fd, Place::At(offset as u64), requested, returned as i64, 0);
         })
@@ -68,7 +68,7 @@ hooks! {
 
     fn pwritev2, pwritev64v2(
         fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int,
-    ) -> ssize_t = around_moving(fd, || real::pwritev2(fd, parts, count, offset, flags), |start, returned| {
+    ) -> ssize_t = around_moving(fd, || next(fd, parts, count, offset, flags), |start, returned| {
         // The offset -1 means the descriptor's own position.
         let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };
         let requested = asked(parts, count, returned);

@@ -2,9 +2,10 @@
 //! linker can load the tracer. Otherwise LD_PRELOAD is as the program would have it without the tracer,
 //! because a dynamic linker tells of what it cannot load on the program's stderr.
 
+use crate::base::memory;
 use crate::base::room::{self, Room};
 use crate::base::settings::{CARRIED, Settings, Text, library};
-use crate::base::{memory, sys};
+use crate::session::fitness::{is_crowded, obstacle, only_lists};
 use crate::session::target::{self, Found, Look, Target, is_sanitizer};
 use cawl_wire::Obstacle;
 use core::ffi::{CStr, c_char};
@@ -97,26 +98,6 @@ unsafe fn hide_sanitizer(variable: *mut c_char) {
         let to = variable.add(PRELOAD.len());
         core::ptr::copy(to.add(end + OURS_FOLLOWS.len()), to, length);
     }
-}
-
-/// Why the dynamic linker of this program could not load the library, if it were started now.
-#[inline(never)]
-pub fn obstacle(target: &Target, library: &CStr) -> Option<Obstacle> {
-    if let Target::Foreign = target { Some(Obstacle::Foreign) } else { hidden(library) }
-}
-
-/// Why no dynamic linker that is started now could load the library. Where the real and the
-/// effective ids differ, by which it opens files, it loads nothing.
-#[inline(never)]
-fn hidden(library: &CStr) -> Option<Obstacle> {
-    if sys::may_access(library, libc::R_OK | libc::X_OK) {
-        return None;
-    }
-    if !sys::may_access(library, libc::R_OK) {
-        return Some(Obstacle::Hidden);
-    }
-    // A file need not be executable to be loaded.
-    (!sys::maps_as_code(library)).then_some(Obstacle::NoExec)
 }
 
 /// What follows a prefix of a string.
@@ -232,7 +213,7 @@ impl Completed<'_> {
                     // SAFETY: as above: the value is a string.
                     if name == SOCKET && unsafe { *value } == 0 {
                         // SAFETY: the caller's promise.
-                        return unsafe { self.without_tracer(envp) };
+                        return unsafe { self.without(envp, false) };
                     }
                 }
             }
@@ -260,12 +241,13 @@ impl Completed<'_> {
         self.ended(length, changed, envp)
     }
 
-    /// The environment as it would be without the tracer: the same array if it does not name it.
+    /// The environment as it would be without the tracer, and without its settings too if `bare`: the same array
+    /// if it does not name it.
     ///
     /// # Safety
     /// As [`Completed::with_tracer`].
     #[inline(never)]
-    pub unsafe fn without_tracer(&mut self, envp: *const *const c_char) -> *const *const c_char {
+    pub unsafe fn without(&mut self, envp: *const *const c_char, bare: bool) -> *const *const c_char {
         let (mut length, mut used, mut changed) = (0, 0, false);
         // SAFETY: the caller's promise.
         for place in unsafe { places(envp) } {
@@ -273,6 +255,11 @@ impl Completed<'_> {
             let mut text = unsafe { *place };
             // SAFETY: as above.
             let value = unsafe { after(text, PRELOAD).map(|value| CStr::from_ptr(value).to_bytes()) };
+            // SAFETY: as above.
+            if bare && unsafe { after(text, b"CAWL_") }.is_some() {
+                changed = true;
+                continue;
+            }
             if let Some(value) = value.filter(|value| has(value, self.library)) {
                 changed = true;
                 let Some(room) = self.preload.get_mut(used..) else { return envp };
@@ -362,7 +349,8 @@ pub unsafe fn before_shell(envp: *const *const c_char, library: &CStr) -> Option
         let parts = parts(room).0;
         let target = target::at(libc::AT_FDCWD, c"/bin/sh".as_ptr(), &mut parts.look);
         let obstacle = obstacle(&target, library);
-        if obstacle.is_some() && is_clearable() {
+        let left_alone = obstacle.is_some() || is_crowded() || only_lists(&target, core::ptr::null(), envp);
+        if left_alone && is_clearable() {
             remove(envp, library, &mut parts.preload);
         }
         room::give_back(room);
@@ -543,19 +531,6 @@ mod tests {
                 assert_eq!(left, wanted);
             }
         }
-    }
-
-    #[test]
-    fn a_library_that_cannot_be_loaded_is_seen() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("our.so");
-        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        assert_eq!(hidden(&name), Some(Obstacle::Hidden));
-        std::fs::write(&path, "").unwrap();
-        // That it is not executable is no matter, the mount is.
-        assert_eq!(hidden(&name), None);
-        assert_eq!(obstacle(&Target::Foreign, &name), Some(Obstacle::Foreign));
-        assert_eq!(hidden(c"/proc/self/maps"), Some(Obstacle::NoExec), "no code can be mapped from it");
     }
 
     /// Each start has memory of its own, also within another.

@@ -2,6 +2,7 @@
 
 mod end;
 pub mod environment;
+pub mod fitness;
 mod fork;
 mod held;
 mod open;

@@ -132,7 +132,7 @@ fn open_alone() -> Sent {
             HOT.state.store(WANTED, Release);
             return Sent::Later;
         }
-        Some(Err(errno)) if errno != -(libc::ECONNREFUSED as isize) => {
+        Some(Err(errno)) if ![libc::ECONNREFUSED, libc::EMFILE].map(|no| -(no as isize)).contains(&errno) => {
             // There is no socket here, as in another root directory.
             if environment::is_clearable() {
                 environment::clear();

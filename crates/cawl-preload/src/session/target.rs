@@ -51,6 +51,8 @@ pub enum Target<'a> {
     /// Its dynamic linker is not that of this C library, or of one that is too old: musl's ends a program for
     /// which it cannot load a library, and so does glibc's where a version is missing; a 32-bit one complains.
     Foreign,
+    /// It is a dynamic linker that fits.
+    Linker,
     /// Its first library is this runtime of a sanitizer, which insists on being the first.
     Sanitized(&'a [u8]),
 }
@@ -59,6 +61,7 @@ pub enum Target<'a> {
 enum Kind {
     Usual,
     Foreign,
+    Linker,
     /// With so many bytes of a name in [`Look::piece`].
     Sanitized(usize),
     /// The dynamic linker whose path is at this place in the file, of this length, is to be looked at.
@@ -70,6 +73,7 @@ impl Kind {
         match self {
             Kind::Usual | Kind::Through(..) => Target::Usual,
             Kind::Foreign => Target::Foreign,
+            Kind::Linker => Target::Linker,
             Kind::Sanitized(length) => place.piece.get(..length).map_or(Target::Usual, Target::Sanitized),
         }
     }
@@ -175,9 +179,9 @@ pub unsafe fn search(
 /// Device and inode number, if it is a file that exec would take. Opening anything else might do something.
 #[inline(never)]
 fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
-    let stat = sys::stat_path(directory, path, true)?;
-    (stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0)
-        .then_some((stat.st_dev, stat.st_ino))
+    let (mode, dev, ino) =
+        sys::stat_for(directory, path, 0, |stat| (stat.st_mode, stat.st_dev, stat.st_ino))?;
+    (mode & libc::S_IFMT == libc::S_IFREG && mode & 0o111 != 0).then_some((dev, ino))
 }
 
 /// Opens a program, unless this process has it open. `room` is to read into.
@@ -265,7 +269,7 @@ fn elf(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
         // Static; or a dynamic linker that is started itself, which has a name.
         let name = name(fd, head, place, DT_SONAME)?;
         let fits = is_glibc(place.piece.get(..name)?) && is_new(fd, &mut place.piece);
-        return (!fits).then_some(Kind::Foreign);
+        return Some(if fits { Kind::Linker } else { Kind::Foreign });
     };
     let same_root = place.same_root != 0;
     let linker = part(fd, head, place, at, usize::try_from(length).ok()?)?;
@@ -473,7 +477,7 @@ mod tests {
         let begin = bytes[..at].iter().rposition(|byte| *byte == 0 || *byte == b'\n').unwrap() + 1;
         let length = bytes[begin..].iter().position(|byte| *byte == 0).unwrap();
         let own = Path::new(std::ffi::OsStr::from_bytes(&bytes[begin..begin + length]));
-        assert!(matches!(look_at(own), Target::Usual), "{}", own.display());
+        assert!(matches!(look_at(own), Target::Linker), "{}", own.display());
         let old = dir.path().join("ld-2.12.so");
         std::fs::copy(own, &old).unwrap();
         assert!(matches!(look_at(&old), Target::Foreign));

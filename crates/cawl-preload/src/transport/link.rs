@@ -123,9 +123,11 @@ pub fn forget() {
     ANSWERED.store(false, Relaxed);
 }
 
-/// Connects to the daemon at a path, if it is this user's or root's; or the kernel's error.
+/// Connects to the daemon at a path, if it is this user's or root's; or the kernel's error, EMFILE where there is
+/// no descriptor that the program would not miss.
 pub fn connect(path: &[u8]) -> Result<(), isize> {
     const UNTRUSTED: isize = -(libc::EPERM as isize);
+    const CROWDED: isize = -(libc::EMFILE as isize);
     let fd = make()?;
     // Known before anything else is done, so that it is closed if this thread is jumped out of here.
     FD.store(fd, Relaxed);
@@ -133,7 +135,10 @@ pub fn connect(path: &[u8]) -> Result<(), isize> {
         SOCKET_DEV.store(dev, Relaxed);
         SOCKET_INO.store(ino, Relaxed);
     }
-    connect_to(fd, path).inspect_err(|_| {
+    let moved = place::out_of_the_way(fd);
+    let fd = moved.unwrap_or(fd);
+    FD.store(fd, Release);
+    moved.ok_or(CROWDED).and_then(|fd| connect_to(fd, path)).inspect_err(|_| {
         FD.store(-1, Relaxed);
         sys::close(fd);
     })?;
@@ -143,8 +148,6 @@ pub fn connect(path: &[u8]) -> Result<(), isize> {
 /// Makes a socket that was just connected the session's; false if it is not to be.
 #[inline(never)]
 fn settle(fd: c_int) -> bool {
-    let fd = place::out_of_the_way(fd);
-    FD.store(fd, Release);
     if !peer_is_trusted(fd) {
         return false;
     }

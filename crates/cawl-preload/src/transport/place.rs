@@ -8,6 +8,8 @@ use core::ffi::c_int;
 /// Highest number wanted for the socket: for higher ones the kernel keeps a larger table, which each fork
 /// copies.
 const HIGHEST: u64 = 1024;
+/// A program that can have no more descriptors than this misses one that is taken.
+const FEW: u64 = 64;
 
 /// A duplicate at the first number that the program itself cannot have; an error if there is none.
 ///
@@ -31,14 +33,19 @@ pub fn duplicate_above_the_limit(fd: c_int) -> isize {
     moved
 }
 
-/// Moves a descriptor to a number that the program cannot have, or else to a high one, where few look.
-pub fn out_of_the_way(fd: c_int) -> c_int {
+/// Moves a descriptor to a number that the program cannot have, or else to a high one, where few look. None if
+/// it is where it was, and the program can have only a few.
+pub fn out_of_the_way(fd: c_int) -> Option<c_int> {
     let above = duplicate_above_the_limit(fd);
     if above >= 0 {
         sys::close(fd);
-        return above as c_int;
+        return Some(above as c_int);
     }
-    let limit = sys::limit(libc::RLIMIT_NOFILE).min(HIGHEST) as usize;
+    let limits = sys::limits(libc::RLIMIT_NOFILE, None)?;
+    if limits.rlim_max < FEW {
+        return None;
+    }
+    let limit = limits.rlim_cur.min(HIGHEST) as usize;
     for lowest in [limit.saturating_sub(24), limit.saturating_sub(limit / 4), limit / 2] {
         if lowest <= fd as usize {
             continue;
@@ -46,8 +53,8 @@ pub fn out_of_the_way(fd: c_int) -> c_int {
         let moved = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest);
         if moved >= 0 {
             sys::close(fd);
-            return moved as c_int;
+            return Some(moved as c_int);
         }
     }
-    fd
+    Some(fd)
 }
