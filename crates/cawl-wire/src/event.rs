@@ -202,6 +202,8 @@ codes! {
         Foreign = 3,
         /// A fork child is told of, for which the daemon's socket is not there. Its parent's session tells.
         Unreachable = 4,
+        /// The program may have too few addresses for the library (RLIMIT_AS).
+        Crowded = 5,
     }
 }
 

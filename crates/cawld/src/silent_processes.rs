@@ -163,6 +163,10 @@ impl SilentProcesses {
                 "{name}: the tracer's library lies on a mount without execution there; remount it with the \
                  option exec"
             ),
+            (Some(Obstacle::Crowded), _) => format!(
+                "{name}: it may have less than 64 MiB of addresses, in which there may be no room for the tracer; \
+                 raise its limit (ulimit -v, RLIMIT_AS, LimitAS=)"
+            ),
             (_, Some(why)) => why,
             (Some(Obstacle::Foreign | Obstacle::Unreachable), None) => format!(
                 "{name}: it is for another processor or C library, or its glibc is older than 2.17: the tracer \
@@ -170,7 +174,7 @@ impl SilentProcesses {
             ),
             (None, None) if times.sure => format!(
                 "{name}: no tracer spoke up in it, as in a program that begins under a filter of system calls \
-                 (seccomp), or where the daemon's socket is not visible"
+                 (seccomp), may have fewer than 64 open files, or has not the daemon's socket in its mounts"
             ),
             // Its exec may have failed.
             (None, None) => return None,

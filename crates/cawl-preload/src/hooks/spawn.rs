@@ -166,7 +166,7 @@ unsafe fn hand_on(start: &mut Start, room: *mut Room, library: &CStr, replaces: 
             // It does nothing that is missed, so it need not be named.
             start.program = core::ptr::null();
         }
-        let left_alone = lists || start.obstacle.is_some() || fitness::is_crowded();
+        let left_alone = lists || start.obstacle.is_some();
         match settings() {
             // With children off, only the traced process's own successor is traced too.
             Some(settings)

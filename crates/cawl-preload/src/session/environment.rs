@@ -5,7 +5,7 @@
 use crate::base::memory;
 use crate::base::room::{self, Room};
 use crate::base::settings::{CARRIED, Settings, Text, library};
-use crate::session::fitness::{is_crowded, obstacle, only_lists};
+use crate::session::fitness::{obstacle, only_lists};
 use crate::session::target::{self, Found, Look, Target, is_sanitizer};
 use cawl_wire::Obstacle;
 use core::ffi::{CStr, c_char};
@@ -349,7 +349,7 @@ pub unsafe fn before_shell(envp: *const *const c_char, library: &CStr) -> Option
         let parts = parts(room).0;
         let target = target::at(libc::AT_FDCWD, c"/bin/sh".as_ptr(), &mut parts.look);
         let obstacle = obstacle(&target, library);
-        let left_alone = obstacle.is_some() || is_crowded() || only_lists(&target, core::ptr::null(), envp);
+        let left_alone = obstacle.is_some() || only_lists(&target, core::ptr::null(), envp);
         if left_alone && is_clearable() {
             remove(envp, library, &mut parts.preload);
         }

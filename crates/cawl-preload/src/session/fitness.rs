@@ -9,7 +9,10 @@ use core::ffi::{CStr, c_char};
 /// Why the dynamic linker of this program could not load the library, if it were started now.
 #[inline(never)]
 pub fn obstacle(target: &Target, library: &CStr) -> Option<Obstacle> {
-    if let Target::Foreign = target { Some(Obstacle::Foreign) } else { hidden(library) }
+    if let Target::Foreign = target {
+        return Some(Obstacle::Foreign);
+    }
+    hidden(library).or_else(|| is_crowded().then_some(Obstacle::Crowded))
 }
 
 /// Why no dynamic linker that is started now could load the library. Where the real and the
@@ -30,7 +33,7 @@ fn hidden(library: &CStr) -> Option<Obstacle> {
 const CROWDED: u64 = 64 << 20;
 
 /// True if a program that is started now may have no room for the library.
-pub fn is_crowded() -> bool {
+fn is_crowded() -> bool {
     sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
 }
 
