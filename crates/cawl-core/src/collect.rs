@@ -378,6 +378,8 @@ impl Collector {
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
         // Of a child that the program did not wait for, that one's own parent may know.
         let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced)).max(self.sessions.untraced());
+        // The program's own count has those of the processes it waited for.
+        let uncounted = if tree.is_some() { 0 } else { self.sessions.uncounted() };
         let uncertain = self.doubts.report(|file| self.path(file).0);
         let mut notes: Vec<String> = uncertain.iter().map(Uncertain::text).collect();
         notes.extend_from_slice(&self.notes);
@@ -403,8 +405,9 @@ impl Collector {
             unseen: all.unseen,
             uncertain,
             coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced))
-                .filter(|_| !self.io_uring),
+                .filter(|_| !self.io_uring && uncounted == 0),
             io_uring: self.io_uring,
+            uncounted_processes: uncounted,
             untraced_bytes: untraced,
             profile: self.profile.clone(),
             command: self.command.clone(),

@@ -43,12 +43,16 @@ pub struct Report {
     /// Calls of which something was told that may not be true; None if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertain: Option<Uncertain>,
-    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, and
-    /// with `io_uring`.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, with
+    /// `io_uring`, and with `uncounted_processes`.
     pub coverage: Option<f64>,
     /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
     #[serde(default)]
     pub io_uring: bool,
+    /// Processes whose bytes the kernel counted for nobody who may read them, as of a user's program that ran an
+    /// untraced one by exec.
+    #[serde(default)]
+    pub uncounted_processes: u64,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
     pub untraced_bytes: u64,
     /// The profile the models used.

@@ -129,6 +129,9 @@ fn warnings(told: &Report) -> Vec<String> {
     if let Some(coverage) = told.coverage.filter(|coverage| !(0.99..=1.01).contains(coverage)) {
         warnings.push(format!("{} of the written bytes seen", percent(Some(coverage))));
     }
+    if told.uncounted_processes > 0 {
+        warnings.push("how many of the written bytes were seen is unknown".to_owned());
+    }
     if told.profile.origin == Origin::Uncalibrated {
         warnings.push("uncalibrated: predictions tell orders of magnitude".to_owned());
     }

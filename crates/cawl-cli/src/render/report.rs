@@ -111,6 +111,11 @@ fn coverage(report: &Report, terminal: bool) -> String {
         let why = "what is written through io_uring is neither seen nor counted by the kernel; of the rest";
         return warn(&format!("unknown: {why}, {seen} of {wrote}"), terminal);
     }
+    if report.uncounted_processes > 0 {
+        let processes = counted(report.uncounted_processes, "process");
+        let why = format!("nobody could read the kernel's count of {processes}; of the rest");
+        return warn(&format!("unknown: {why}, {seen} of {wrote} seen"), terminal);
+    }
     let Some(coverage) = report.coverage else {
         if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
             return "nothing was written, as the kernel confirms".to_owned();
