@@ -96,7 +96,7 @@ impl Devices {
                 Err(error) => {
                     // What was measured of memory is kept.
                     found = true;
-                    notes.push(format!("{device} was not calibrated: {error:#}"));
+                    notes.push(format!("{device} was not calibrated, or in part: {error:#}"));
                 }
             }
         }
@@ -181,6 +181,12 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     let measured = measure_apart(folder).and_then(|()| {
         let profile = HostProfile::from_toml(&fs::read_to_string(file)?)?;
         ensure!(profile.origin != Origin::Learned, BUSY);
+        let missing = profile.unmeasured();
+        ensure!(
+            missing.is_empty(),
+            "there was no time for {}, which are assumed; a later run measures again",
+            missing.join(", ")
+        );
         Ok(())
     });
     match &measured {

@@ -117,6 +117,9 @@ pub struct ProfileUsed {
     pub age_s: Option<u64>,
     /// How thoroughly they were measured, if they were and it is known.
     pub measured: Option<Thoroughness>,
+    /// Constants of the device that were not ([`HostProfile::unmeasured`](crate::HostProfile::unmeasured)).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmeasured: Vec<String>,
     /// Runs that added to it what they learned.
     #[serde(default)]
     pub learned_runs: u32,

@@ -169,8 +169,9 @@ impl SilentProcesses {
                  cannot be loaded into it"
             ),
             (None, None) if times.sure => format!(
-                "{name}: no tracer spoke up in it, as in a program that begins under a filter of system calls \
-                 (seccomp), or where the daemon's socket is not visible"
+                "{name}: its tracer did not report, as where CAWL_SOCKET was emptied or removed from the \
+                 environment, the program begins under a filter of system calls (seccomp), or the daemon's socket \
+                 is not visible"
             ),
             // Its exec may have failed.
             (None, None) => return None,

@@ -251,7 +251,8 @@ impl Sessions {
     }
 
     /// Processes of which nobody read what they wrote in all: neither they or the daemon, nor their parent, whose
-    /// counters have those of the children it waited for. An untraced program after an exec is one of them.
+    /// counters have those of the children it waited for. An untraced program after an exec is one of them; a
+    /// process whose counters were never told, as in an import, is not.
     pub(super) fn uncounted(&self) -> u64 {
         let uncounted = self.by_pid.values().filter(|images| self.is_uncounted(images));
         self.folded_uncounted + uncounted.count() as u64
@@ -260,7 +261,8 @@ impl Sessions {
     fn is_uncounted(&self, images: &[usize]) -> bool {
         let last = |images: &[usize]| images.last().map(|last| &self.list[*last]);
         let counts = |end: &SessionEnd| end.how != EndKind::Exec && end.wchar.process.is_some();
-        let Some((end, ppid)) = last(images).and_then(|last| Some((last.end?, last.image.ppid))) else {
+        let told = last(images).filter(|last| last.image.wchar.process.is_some());
+        let Some((end, ppid)) = told.and_then(|last| Some((last.end?, last.image.ppid))) else {
             return false;
         };
         let parent = self.by_pid.get(&ppid).and_then(|images| last(images)?.end);

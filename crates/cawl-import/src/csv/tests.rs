@@ -183,3 +183,16 @@ fn a_table_of_an_export_is_read() {
             .contains("\"disk\", not known")
     );
 }
+
+#[test]
+fn a_call_without_duration_is_marked_and_counted() {
+    let text = format!("{HEADER}1,write,0,4096,\n2,write,,4096,0\n3,write,,4096,0.1\n");
+    let (records, summary) = import(CsvOptions::default(), &text).unwrap();
+    assert_eq!(summary.skipped.len(), 1);
+    assert_eq!((&summary.skipped[0].reason, summary.skipped[0].lines), (&SkipReason::Durationless, 2));
+    assert!(
+        matches!(records.last(), Some(Record::Note(note)) if note.starts_with("2 rows: calls without duration"))
+    );
+    let estimated: Vec<bool> = events(&text).iter().map(|event| event.has(flag::ESTIMATED)).collect();
+    assert_eq!(estimated, [true, true, false]);
+}
