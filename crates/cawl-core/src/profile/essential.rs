@@ -17,15 +17,19 @@ impl HostProfile {
         ]
     }
 
-    /// Those of a disk that a brief measurement had no time for, as on a busy machine. Not those that some
-    /// filesystems cannot have (O_DIRECT).
+    /// Those that a brief measurement had no time for, as on a busy machine. Not those that some filesystems
+    /// cannot have (O_DIRECT), nor those of a device where files are in memory or elsewhere.
     pub fn unmeasured(&self) -> Vec<&'static str> {
-        let is_brief = self.measured == Some(Thoroughness::Brief);
+        if self.measured != Some(Thoroughness::Brief) {
+            return Vec::new();
+        }
         let on_disk =
             self.device.network.is_none() && self.device.filesystem.is_none_or(|kind| !kind.is_in_memory());
-        let missing = self.essential().into_iter().filter(|(name, measured)| {
-            !measured && matches!(*name, "device.write" | "device.fsync" | "device.writeback")
-        });
-        missing.map(|(name, _)| name).filter(|_| is_brief && on_disk).collect()
+        let needed = |name: &str| match name {
+            "device.read" | "device.sync_call" => false,
+            name => on_disk || name.starts_with("memory."),
+        };
+        let missing = self.essential().into_iter().filter(|(name, measured)| !measured && needed(name));
+        missing.map(|(name, _)| name).collect()
     }
 }

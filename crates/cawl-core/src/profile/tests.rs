@@ -27,6 +27,9 @@ fn what_a_brief_measurement_had_no_time_for_is_named() {
     let mut profile = HostProfile::uncalibrated();
     assert_eq!(profile.unmeasured(), [""; 0], "nobody measured it");
     profile.measured = Some(Thoroughness::Brief);
+    profile.memory.fresh.samples = 1;
+    assert_eq!(profile.unmeasured()[0], "memory.cached");
+    profile.memory.cached.samples = 1;
     assert_eq!(profile.unmeasured(), ["device.write", "device.fsync", "device.writeback"]);
     (profile.device.write.samples, profile.device.writeback.samples) = (1, 1);
     assert_eq!(profile.unmeasured(), ["device.fsync"]);
