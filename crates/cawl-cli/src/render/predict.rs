@@ -131,7 +131,8 @@ fsync       another 900 ms
     fn all_that_was_asked_for_is_repeated() {
         let plan = Plan { sync: true, fsync: true, at_s: 10.0, device: Some("254:1".to_owned()), ..plan() };
         let told = text(&plan, Some("vda"), &Predicted { p90_s: None, ..answer() }, None, false);
-        assert!(told.contains("O_SYNC, fsync at the end, beginning in 10 s, to device vda; by"), "{told}");
+        assert!(told.contains("O_SYNC, fsync at the end, beginning in\n"), "{told}");
+        assert!(told.contains("            10 s, to device vda; by"), "{told}");
         assert!(told.contains("cost        12.5 s\n") && told.contains("fsync       900 ms\n"), "{told}");
         assert!(told.contains("dirty peak  96 MiB\n"), "{told}");
     }

@@ -150,11 +150,8 @@ fn unknown(name: &str, whole: &Table) -> String {
     // Those of the same table, if there is one of that name.
     let table = name.split('.').next().unwrap_or_default();
     let near: Vec<&str> = known.iter().map(String::as_str).filter(|known| known.starts_with(table)).collect();
-    let tables = || TABLES.iter().map(|(table, _)| *table).collect::<Vec<_>>().join(", ");
-    match &near[..] {
-        [] => format!("the profile has no value `{name}`; its tables are {}", tables()),
-        near => format!("the profile has no value `{name}`; it has {}", near.join(", ")),
-    }
+    let has = if near.is_empty() { known.join(", ") } else { near.join(", ") };
+    format!("the profile has no value `{name}`; it has {has}")
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn wide() -> Report {
 fn what_was_dropped_is_told_first_with_the_remedy() {
     let text = report(&wide(), false, false);
     let second = text.lines().find(|line| line.starts_with("without")).expect("a line");
-    assert!(second.contains("12345678 calls") && text.find("without") < text.find("CAUSE"), "{text}");
+    assert!(second.contains("12.3 M calls") && text.find("without") < text.find("CAUSE"), "{text}");
     assert!(text.contains("run --lossless"), "{text}");
 }
 
