@@ -325,8 +325,7 @@ impl Importer for CsvImporter {
         let ends = (1..).zip(&self.state.processes);
         out.extend(ends.map(|(id, end)| Record::End(SessionEnd::new(id, Time(*end), EndKind::Exit))));
         let mut summary = std::mem::take(&mut self.state.summary);
-        summary.lines = self.lines;
-        summary.skipped = self.state.skips.list();
+        (summary.lines, summary.skipped) = (self.lines, self.state.skips.list());
         for loss in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
             out.push(Record::Note(format!("{} rows: {}", loss.lines, loss.reason)));
         }
@@ -437,7 +436,9 @@ impl State {
         if start.checked_add(duration).is_none() {
             return Err(wrong(DURATION, text(DURATION), LATE));
         }
-        if duration == 0 {
+        if duration == 0
+            && (op.moves_bytes() || matches!(op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs))
+        {
             // No call takes no time: who made the table did not know.
             flags |= flag::ESTIMATED;
             self.skips.count(SkipReason::Durationless, line);
@@ -498,9 +499,8 @@ impl State {
         let fd = i32::try_from(3 + self.handles.len()).unwrap_or(i32::MAX);
         let handle = self.handles.entry((pid, ino)).or_insert(Handle { fd, position: 0 });
 
-        let (fd, flags_left) = (handle.fd, flags & !flag::TRUNC);
-        let mut event =
-            Event { start, duration, pid, tid, ino, kind, fd, flags: flags_left, ..Event::new(op) };
+        let mut event = Event { start, duration, pid, tid, ino, kind, fd: handle.fd, ..Event::new(op) };
+        event.flags = flags & !flag::TRUNC;
         handle.place(&mut event, offset, size, flags);
         if op == Op::Unlink {
             event.fd = -1;

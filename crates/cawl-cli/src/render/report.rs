@@ -140,7 +140,8 @@ fn coverage(report: &Report, terminal: bool) -> String {
     }
     if (0.99..=1.01).contains(&coverage) {
         let untraced = report.notes.iter().any(|note| note.starts_with("not traced"));
-        return text + if untraced { "; what was not traced wrote nothing" } else { "" };
+        let nothing = untraced && report.untraced_bytes == 0;
+        return text + if nothing { "; what was not traced wrote nothing that was counted" } else { "" };
     }
     warn(&text, terminal)
 }
