@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use nix::unistd::{Uid, geteuid};
 
@@ -18,10 +19,13 @@ pub const SHARED: &str = "/run/cawl";
 
 /// The user that the kernel knows: fakeroot tells programs another one.
 pub fn own_uid() -> Uid {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let effective = line.and_then(|line| line.split_ascii_whitespace().nth(1)?.parse().ok());
-    effective.map_or_else(geteuid, Uid::from_raw)
+    static OWN: OnceLock<Uid> = OnceLock::new();
+    *OWN.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let effective = line.and_then(|line| line.split_ascii_whitespace().nth(1)?.parse().ok());
+        effective.map_or_else(geteuid, Uid::from_raw)
+    })
 }
 
 /// True for root, as the kernel knows it.

@@ -1,5 +1,6 @@
 //! `predict`: the cost of a write before it is made.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -24,7 +25,9 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         Some(place) => Some(format!("{}:{}", major(place.number), minor(place.number))),
         None => args.device.clone(),
     };
-    place.iter().for_each(|place| name_room(args.bytes, place));
+    // What a file has already it needs no room for.
+    let has = args.path.as_ref().and_then(|path| Some(std::fs::metadata(path).ok()?.blocks() * 512));
+    place.iter().for_each(|place| name_room(args.bytes.saturating_sub(has.unwrap_or(0)), place));
     let plan = Plan {
         bytes: args.bytes,
         chunk: Some(args.chunk),

@@ -191,11 +191,13 @@ fn name_stranger(place: &Place) {
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     let profile = args.model.profile.as_deref().map(read_profile).transpose()?;
     let trace = args.trace.as_ref().map(std::path::absolute).transpose()?;
-    if let Some(folder) = trace.as_deref().and_then(Path::parent).filter(|folder| !folder.is_dir()) {
-        let folder = folder.display();
-        let why =
-            format!("there is no folder {folder} for the trace: make it, or name another file with --trace");
-        return Err(anyhow!(why));
+    if let Some(trace) = &trace
+        && let Some(folder) = trace.parent().filter(|folder| !folder.is_dir())
+    {
+        let (trace, folder) = (trace.display(), folder.display());
+        anyhow::bail!(
+            "cannot write the trace {trace}: there is no folder {folder}; make it, or name another file with --trace"
+        );
     }
     Ok(RunSpec {
         // The other models are baselines, and each costs the daemon as much time.
