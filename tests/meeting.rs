@@ -58,6 +58,13 @@ fn in_folder(dir: &Dir, kind: &str) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == kind)).collect()
 }
 
+/// There is one profile. A lock stays only where no time was left for a part of it, as on a busy machine.
+fn has_no_lock_but_of_a_part(dir: &Dir) {
+    let [file] = &profiles(dir)[..] else { panic!("not one profile") };
+    let profile = HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
+    assert_eq!(in_folder(dir, "lock").is_empty(), profile.unmeasured().is_empty());
+}
+
 /// True if the folders of measurements are empty.
 fn is_clean(dir: &Dir) -> bool {
     ["tmp", "work"].iter().all(|name| fs::read_dir(dir.path().join(name)).expect("a folder").count() == 0)
@@ -177,10 +184,7 @@ fn a_measurement_that_failed_is_tried_again() {
     failed.env("CAWL_TEST_PATIENCE", "0");
     Running::start(failed).finish().success().says(SAYS);
     run(&dir, &["--", "true"]).finish().success().says(SAYS);
-    let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
-    let profile = HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
-    // The lock stays where no time was left for a part of it.
-    assert_eq!(in_folder(&dir, "lock").is_empty(), profile.unmeasured().is_empty());
+    has_no_lock_but_of_a_part(&dir);
 }
 
 #[test]
@@ -194,7 +198,7 @@ fn of_two_runs_one_measures() {
     });
     let said = started.map(|running| running.finish().success().stderr);
     assert_eq!(said.concat().matches(SAYS).count(), 1, "{said:#?}");
-    assert_eq!((profiles(&dir).len(), in_folder(&dir, "lock").len()), (1, 0));
+    has_no_lock_but_of_a_part(&dir);
 }
 
 #[test]

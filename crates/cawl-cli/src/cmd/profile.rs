@@ -53,8 +53,8 @@ fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
 /// This machine's profile.
 fn own_file() -> anyhow::Result<PathBuf> {
     profiles::choose(Path::new(".")).file.context(
-        "no daemon runs, and this machine has no profile: `cawl-cli calibrate` measures one, and `cawl-cli run` \
-         makes one",
+        "no daemon runs, and this machine has no profile: start one with `cawld`, or measure a profile with \
+         `cawl-cli calibrate`",
     )
 }
 
