@@ -125,12 +125,12 @@ fn a_full_disk_ends_the_trace_but_neither_the_program_nor_the_report() {
     let trace = trace.display();
     let mut running = small.start(&format!(
         "{cawl} run --no-calibrate --trace {trace} --report report.json -- {program} file 50000 100; echo status $?; \
-         {cawl} replay --json {trace} > replayed.json"
+         {cawl} replay --json {trace} > replayed.json; echo replay $?"
     ));
     half(&mut running);
     running.say("\n");
     let finished = running.finish().success();
-    assert!(finished.stdout.contains("status 0"), "{finished:#?}");
+    assert!(finished.stdout.contains("status 0") && finished.stdout.contains("replay 1"), "{finished:#?}");
     assert_eq!(size(&dir, "file"), 2 * 50_000 * 100);
     let report = Report::read(&dir.work().join("report.json"), &finished);
     report.all_seen();
@@ -235,7 +235,7 @@ fn cawl_itself_killed_leaves_a_trace_up_to_the_last_block() {
     let replayed = || {
         let mut replay = dir.cawl(&["replay", "--json"]);
         replay.arg(dir.trace());
-        Report::parse(&Running::start(replay).finish().success().stdout)
+        Report::parse(&Running::start(replay).finish().code(1).stdout)
     };
     while replayed().calls_of("write") == 0 {}
     running.signal(Signal::SIGKILL);

@@ -28,6 +28,11 @@ fn doctor(dir: &Dir, program: &Path) -> Finished {
     Running::start(doctor).finish()
 }
 
+/// The text in one line.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn another_libc_and_another_width() {
     for (compiler, flags, words) in [
@@ -201,7 +206,7 @@ fn who_can_use_io_uring_is_named_before_the_run() {
     let mut compile = dir.command("cc");
     compile.arg("-o").args([&program, &source, &library]);
     Running::start(compile).finish().success();
-    let told = doctor(&dir, &program).success().stdout;
+    let told = unwrapped(&doctor(&dir, &program).success().stdout);
     assert!(told.contains("can use io_uring (liburing): what it writes that way is not seen"), "{told}");
     let without = dir.app("print");
     assert!(!doctor(&dir, &without).success().stdout.contains("io_uring"));
@@ -235,7 +240,7 @@ fn who_makes_system_calls_itself_is_named_before_the_run() {
             let mut compile = dir.command("cc");
             compile.args([level, "-o"]).args([&program, &source]);
             Running::start(compile).finish().success();
-            let said = doctor(&dir, &program).success().stdout;
+            let said = unwrapped(&doctor(&dir, &program).success().stdout);
             assert!(said.contains(told), "{level}: {said}");
         }
     }

@@ -58,6 +58,13 @@ fn in_folder(dir: &Dir, kind: &str) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == kind)).collect()
 }
 
+/// There is one profile. A lock stays only where no time was left for a part of it, as on a busy machine.
+fn has_no_lock_but_of_a_part(dir: &Dir) {
+    let [file] = &profiles(dir)[..] else { panic!("not one profile") };
+    let profile = HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
+    assert_eq!(in_folder(dir, "lock").is_empty(), profile.unmeasured().is_empty());
+}
+
 /// True if the folders of measurements are empty.
 fn is_clean(dir: &Dir) -> bool {
     ["tmp", "work"].iter().all(|name| fs::read_dir(dir.path().join(name)).expect("a folder").count() == 0)
@@ -94,8 +101,27 @@ fn it_is_measured_once() {
     assert!(is_clean(&dir));
 
     let second = run(&dir, &["--", "true"]).finish().success();
-    assert!(!second.stderr.contains(SAYS), "{second:#?}");
+    assert_eq!(second.stderr.contains(SAYS), !profile.unmeasured().is_empty(), "{second:#?}");
     assert_eq!(report(&dir)["profile"]["origin"], "calibrated");
+}
+
+/// As of a first meeting on a busy machine.
+#[test]
+fn what_no_time_was_left_for_is_named_and_measured_again() {
+    let dir = Dir::new();
+    let _alone = alone();
+    run(&dir, &["--", "true"]).finish().success();
+    let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
+    let mut profile =
+        HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
+    profile.device.fsync.samples = 0;
+    fs::write(file, profile.to_toml()).expect("a profile");
+    in_folder(&dir, "lock").iter().for_each(|lock| fs::remove_file(lock).expect("it is there"));
+    let told = Running::start(command(&dir, &["--no-calibrate", "--", "true"])).finish().success();
+    assert!(!told.stderr.contains(SAYS), "{told:#?}");
+    let unmeasured = report(&dir)["profile"]["unmeasured"].to_string();
+    assert!(unmeasured.contains("device.fsync"), "{unmeasured}");
+    run(&dir, &["--", "true"]).finish().success().says(SAYS);
 }
 
 #[test]
@@ -158,7 +184,7 @@ fn a_measurement_that_failed_is_tried_again() {
     failed.env("CAWL_TEST_PATIENCE", "0");
     Running::start(failed).finish().success().says(SAYS);
     run(&dir, &["--", "true"]).finish().success().says(SAYS);
-    assert_eq!((profiles(&dir).len(), in_folder(&dir, "lock").len()), (1, 0));
+    has_no_lock_but_of_a_part(&dir);
 }
 
 #[test]
@@ -172,7 +198,7 @@ fn of_two_runs_one_measures() {
     });
     let said = started.map(|running| running.finish().success().stderr);
     assert_eq!(said.concat().matches(SAYS).count(), 1, "{said:#?}");
-    assert_eq!((profiles(&dir).len(), in_folder(&dir, "lock").len()), (1, 0));
+    has_no_lock_but_of_a_part(&dir);
 }
 
 #[test]
@@ -185,6 +211,8 @@ fn a_profile_that_is_no_longer_true_is_measured_again() {
     let mut profile = read();
     profile.contradicted = 2;
     profile.created = Some(1);
+    // A busy machine may have left out a part.
+    profile.measured = Some(Thoroughness::Quick);
     // A constant that is never measured.
     profile.memory.hot_size = cawl_core::Bytes(4242);
     fs::write(file, profile.to_toml()).expect("it is ours");
@@ -235,5 +263,10 @@ fn devices_among_the_arguments_are_measured_if_they_may_be() {
     assert_eq!(profiles(&dir).len(), 2);
     let device = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-loop"));
     assert_eq!(profiles(&dir).iter().filter(|path| device(path)).count(), 1);
-    assert!(!report(&dir)["notes"].to_string().contains("not calibrated"), "{:#}", report(&dir)["notes"]);
+    let report = report(&dir);
+    let notes: Vec<&str> =
+        report["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+    // A busy machine may have left out a part.
+    let failed = |note: &&str| note.contains("not calibrated") && !note.contains("no time was left");
+    assert!(!notes.iter().any(failed), "{notes:#?}");
 }

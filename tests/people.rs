@@ -2,6 +2,7 @@
 //! no panic.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use cawl_client::protocol::{Files, Processes, Request};
 use cawl_core::{Bytes, FileFacts, HostProfile, Origin, Record, Session};
@@ -278,5 +279,31 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
     for args in [&["--help"][..], &["--version"]] {
         with_output(&dir, &pipe(1), args);
         with_output(&dir, &full(1), args);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_the_remedy() {
+    let dir = Dir::new();
+    let script = dir.work().join("script");
+    fs::write(&script, "echo hi\n").expect("a new file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let room = ["predict", "--offline", "--bytes", "4000G", "--chunk", "1G", "--path", "/dev/shm"];
+    let asked: [(&[&str], i32, &str); 5] = [
+        (&["calibrate", ".", "--max-bytes", "1K", "-o", "p.toml"], 2, "give a higher --max-bytes"),
+        (&["run", "--", "./script"], 126, "give the command as sh ./script"),
+        (&["run", "--trace", "no/such/t", "--", "true"], 1, "there is no folder"),
+        (&["profile", "export"], 1, "cawl-cli calibrate"),
+        (&room, 0, "do not fit"),
+    ];
+    for (args, code, says) in asked {
+        Running::start(dir.cawl(args)).finish().code(code).says(says);
+    }
+    for command in
+        ["run", "doctor", "replay", "explain", "calibrate", "predict", "import", "export", "whatif"]
+    {
+        let help = Running::start(dir.cawl(&[command, "--help"])).finish().success().stdout;
+        let over: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(over.is_empty(), "{command}: {over:#?}");
     }
 }

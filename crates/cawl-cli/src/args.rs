@@ -42,7 +42,7 @@ pub use whatif::{Given, WhatIfArgs, Word};
 /// Exit codes: that of the traced program (`run`); 1 when something failed; 2 for wrong usage; 126 when the
 /// program cannot be executed; 127 when there is no such program.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, max_term_width = 80)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,

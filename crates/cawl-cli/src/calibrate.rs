@@ -85,6 +85,9 @@ pub struct Options {
 /// All shares of the time, without lowered limits.
 const SHARES: f64 = 1.07;
 
+/// Least bytes that tell anything of a device.
+pub const LEAST_WRITTEN: Bytes = Bytes::mib(16);
+
 /// Least free space on the filesystem.
 const LEAST: Bytes = Bytes::mib(64);
 

@@ -80,6 +80,11 @@ mod exit {
     /// There is no such program, as in a shell.
     pub const NOT_FOUND: u8 = 127;
 
+    /// The code of an answer from all of a trace, or from what could be read of a damaged one.
+    pub fn of_whole(is_whole: bool) -> std::process::ExitCode {
+        if is_whole { std::process::ExitCode::SUCCESS } else { FAILED.into() }
+    }
+
     /// What is wrong with the arguments, where that takes more than one of them to see.
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]

@@ -21,7 +21,7 @@ use cawl_core::{Bytes, HostProfile, Origin};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles::{self, Chosen};
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{AccessFlags, Pid, access};
 
@@ -33,6 +33,8 @@ const DEVICES: usize = 3;
 const ARGUMENTS: usize = 256;
 /// Least free space on a filesystem to be measured.
 const LEAST: Bytes = Bytes::mib(1 << 10);
+/// Least bytes for a profile.
+const ROOM: u64 = 64 << 10;
 /// Time limit for a measurement, or for that of another run; in seconds.
 const PATIENCE: u64 = 4;
 /// Failures in a row after which there is no other attempt for a time.
@@ -96,7 +98,7 @@ impl Devices {
                 Err(error) => {
                     // What was measured of memory is kept.
                     found = true;
-                    notes.push(format!("{device} was not calibrated: {error:#}"));
+                    notes.push(format!("{device} was not calibrated, or in part: {error:#}"));
                 }
             }
         }
@@ -147,20 +149,28 @@ fn is_measured(place: &Place) -> bool {
     }
 }
 
+/// Bytes that are free where this folder is, and whether they can be written; none where that is not known.
+fn room(folder: &Path) -> (u64, bool) {
+    let room = |stat: Statvfs| {
+        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+        (free, !stat.flags().contains(FsFlags::ST_RDONLY))
+    };
+    statvfs(folder).map(room).unwrap_or_default()
+}
+
 /// True for a folder that this user may write to, with enough free space.
 fn may_be_filled(folder: &Path) -> bool {
-    let room = statvfs(folder).is_ok_and(|stat| {
-        let room = stat.blocks_available().saturating_mul(stat.fragment_size());
-        room >= LEAST.0 && !stat.flags().contains(FsFlags::ST_RDONLY)
-    });
-    room && access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
+    let (free, writable) = room(folder);
+    free >= LEAST.0 && writable && access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
 /// Measures a device, unless another run measures it now or an attempt failed lately. True if there is a new
 /// profile.
 fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     let about = || format!("no profile can be kept at {}", file.display());
-    fs::create_dir_all(file.parent().unwrap_or(file)).with_context(about)?;
+    let profiles = file.parent().unwrap_or(file);
+    fs::create_dir_all(profiles).with_context(about)?;
+    ensure!(room(profiles).0 >= ROOM, "{}: the disk is full; make room there", about());
     // The lock file also holds the errors of failed measurements, one a line.
     let mark = file.with_extension("lock");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&mark);
@@ -181,6 +191,12 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     let measured = measure_apart(folder).and_then(|()| {
         let profile = HostProfile::from_toml(&fs::read_to_string(file)?)?;
         ensure!(profile.origin != Origin::Learned, BUSY);
+        let missing = profile.unmeasured();
+        ensure!(
+            missing.is_empty(),
+            "no time was left to measure {}; a later run measures again",
+            missing.join(", ")
+        );
         Ok(())
     });
     match &measured {
@@ -190,7 +206,8 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
                 lock.set_len(0)?;
             }
             lock.seek(SeekFrom::End(0))?;
-            writeln!(lock, "{error:#}")?;
+            // Without room for it the next run measures again.
+            drop(writeln!(lock, "{error:#}"));
         }
     }
     measured.map(|()| true)

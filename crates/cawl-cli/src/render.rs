@@ -38,7 +38,8 @@ use serde::Serialize;
 
 use shown::{BOLD, PLAIN, YELLOW};
 pub use shown::{page, shown};
-use wrap::{WIDTH, columns, room, wrapped};
+pub use wrap::wrapped;
+use wrap::{WIDTH, columns, room};
 
 /// Prints a line to stderr. A closed or full stderr must not change the exit code; `eprintln!` would panic.
 pub fn tell(text: impl Display) {
@@ -131,15 +132,15 @@ pub fn below_paths<F: PartialEq>(table: &str, files: impl Iterator<Item = (F, St
     text
 }
 
-/// A line of a text for people: its name, in bold, in a column of this width.
+/// A line of a text for people, in 80 columns: its name, in bold, in a column of this width.
 pub fn named(name: &str, width: usize, text: &str, terminal: bool) -> String {
-    format!("{}{text}\n", bold(&format!("{name:<width$}"), terminal))
+    format!("{}{}\n", bold(&format!("{name:<width$}"), terminal), wrapped(text, width))
 }
 
-/// A line of a report, in 80 columns.
+/// A line of a report.
 pub fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
     const NAME: usize = 11;
-    out.push_str(&named(name, NAME, &wrapped(text, NAME), terminal));
+    out.push_str(&named(name, NAME, text, terminal));
 }
 
 /// A number of things: `1 cause`, `2 causes`.

@@ -31,7 +31,7 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// may change its user; another user's is in that user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
     let mut failures = Vec::new();
-    let shared = SHARED.iter().filter(|_| geteuid().is_root()).map(|path| (PathBuf::from(path), true));
+    let shared = SHARED.iter().filter(|_| address::is_root()).map(|path| (PathBuf::from(path), true));
     let private = directories().map(|directory| (directory, false));
     for (directory, for_all) in shared.chain(private) {
         match install_in(&directory, &name(), for_all) {

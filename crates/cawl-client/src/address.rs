@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use nix::unistd::{Uid, geteuid};
 
@@ -16,6 +17,22 @@ pub const NAME: &str = "cawld.sock";
 /// The folder of root's daemon that records other users' programs.
 pub const SHARED: &str = "/run/cawl";
 
+/// The user that the kernel knows: fakeroot tells programs another one.
+pub fn own_uid() -> Uid {
+    static OWN: OnceLock<Uid> = OnceLock::new();
+    *OWN.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let effective = line.and_then(|line| line.split_ascii_whitespace().nth(1)?.parse().ok());
+        effective.map_or_else(geteuid, Uid::from_raw)
+    })
+}
+
+/// True for root, as the kernel knows it.
+pub fn is_root() -> bool {
+    own_uid().is_root()
+}
+
 /// Where `cawld` listens unless told otherwise.
 pub fn default_path() -> Result<PathBuf> {
     Ok(private_directory()?.join(NAME))
@@ -24,13 +41,13 @@ pub fn default_path() -> Result<PathBuf> {
 /// The daemon's address for a client: its own user's; for root, else the one open to all users.
 pub fn daemon_path() -> Result<PathBuf> {
     let (own, shared) = (default_path()?, Path::new(SHARED).join(NAME));
-    Ok(if geteuid().is_root() && !own.exists() && shared.exists() { shared } else { own })
+    Ok(if is_root() && !own.exists() && shared.exists() { shared } else { own })
 }
 
 /// A directory that root alone may change and every user may enter, made if need be. An error names what is
 /// wrong with it.
 pub fn shared_directory(path: &Path) -> Result<()> {
-    if !geteuid().is_root() {
+    if !is_root() {
         return Err(Error::new(ErrorKind::PermissionDenied, "only root makes folders for all users"));
     }
     match DirBuilder::new().create(path) {
@@ -64,11 +81,11 @@ const LONGEST: usize = 107 - 22;
 /// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else an [own](own_directories) one.
 /// An error names the directory and what is wrong with it.
 pub fn private_directory() -> Result<PathBuf> {
-    let uid = geteuid();
+    let uid = own_uid();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     for candidate in given.into_iter().chain([PathBuf::from(format!("/run/user/{uid}"))]) {
         let holds_sockets = candidate.as_os_str().len() <= LONGEST;
-        if candidate.is_absolute() && holds_sockets && check_directory(&candidate, uid).is_ok() {
+        if candidate.is_absolute() && holds_sockets && check_directory(&candidate, geteuid()).is_ok() {
             return Ok(candidate);
         }
     }
@@ -80,14 +97,14 @@ pub fn private_directory() -> Result<PathBuf> {
 /// /tmp/cawl-UID, /var/tmp/cawl-UID and /dev/shm/cawl-UID, each made if need be when it is asked for: private
 /// places whose paths are short and plain. An error names the directory and what is wrong with it.
 pub fn own_directories() -> impl Iterator<Item = Result<PathBuf>> {
-    let uid = geteuid();
+    let uid = own_uid();
     ["/tmp", "/var/tmp", "/dev/shm"].into_iter().map(move |folder| {
         let own = PathBuf::from(format!("{folder}/cawl-{uid}"));
         match DirBuilder::new().mode(0o700).create(&own) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 Err(Error::new(error.kind(), format!("{}: {error}", own.display())))
             }
-            _ => check_directory(&own, uid).map(|()| own),
+            _ => check_directory(&own, geteuid()).map(|()| own),
         }
     })
 }

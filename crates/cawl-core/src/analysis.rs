@@ -397,6 +397,23 @@ mod tests {
     }
 
     #[test]
+    fn a_call_without_duration_is_predicted_and_not_compared() {
+        for mode in [Mode::OpenLoop, Mode::Lockstep] {
+            let mut analysis = Analysis::new(&HostProfile::uncalibrated(), &[], mode).expect("models");
+            let flags = cawl_wire::flag::ESTIMATED;
+            let mut call = Event { flags, kind: FileKind::Regular, ..Event::new(Op::Write) };
+            (call.dev, call.ino, call.requested, call.returned, call.start) = (1, 2, 4096, 4096, 1_000_000);
+            let shown = analysis.take(&Record::Event(call));
+            assert!(shown.predictions[0].is_some_and(|told| told.cost.get() > 0.0) && shown.causes.is_none());
+            let report = analysis.report();
+            assert_eq!((report.models[0].calls, report.models[0].total_error), (0, None));
+            assert!(report.files[0].ops[0].predicted_s.get("kernel").is_some_and(|s| *s > 0.0));
+            analysis.take(&Record::Event(Event { start: 2_000_000, duration: 1000, flags: 0, ..call }));
+            assert_eq!(analysis.report().models[0].calls, 1);
+        }
+    }
+
+    #[test]
     fn what_is_not_kept_is_refused_by_name() {
         let profile = HostProfile::uncalibrated();
         let options = AnalysisOptions {

@@ -30,12 +30,24 @@ pub enum Class {
 }
 
 impl Class {
+    /// The same of a call whose duration nobody recorded, as in an import: there is nothing to compare.
+    #[inline]
+    pub fn timed(self, event: &Event) -> Class {
+        if self == Class::Cost && is_durationless(event) { Class::Untimed } else { self }
+    }
+
     /// What a call is that a model told a cost of, or none: names and lengths of files that are elsewhere are
     /// changed at the server, which has a law, and else at a cost that is not predicted.
     #[inline]
     pub fn told(self, has_cost: impl FnOnce() -> bool) -> Class {
         if self == Class::Effect && has_cost() { Class::Cost } else { self }
     }
+}
+
+/// How long it took was not recorded.
+#[inline]
+pub fn is_durationless(event: &Event) -> bool {
+    event.duration == 0 && event.has(flag::ESTIMATED)
 }
 
 /// It writes to a file: most calls do, and each is asked about several times.

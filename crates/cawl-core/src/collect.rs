@@ -27,7 +27,7 @@ use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::timeline::Timeline;
-use crate::uncertain::{Doubts, Uncertain};
+use crate::uncertain::Doubts;
 use crate::units::{Bytes, Nanos, Time};
 use crate::worst_call::{NearCall, WorstCall};
 use sessions::{Sessions, ratio};
@@ -97,6 +97,7 @@ impl Collector {
                 origin: profile.origin,
                 age_s: None,
                 measured: profile.measured,
+                unmeasured: profile.unmeasured().into_iter().map(str::to_owned).collect(),
                 learned_runs: profile.learned_runs(),
             },
             created: profile.created,
@@ -217,6 +218,11 @@ impl Collector {
         self.taken += 1;
         self.begins(Time(event.start));
         self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, false);
+        if event.kind == FileKind::Regular
+            && let Some(row) = self.files.index(event.file())
+        {
+            self.patterns.unselected(row, event, kernel_bytes(event));
+        }
     }
 
     /// Takes coalesced calls: what [`Collector::event`] would make of each of them; `discarded` if they wrote
@@ -378,8 +384,11 @@ impl Collector {
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
         // Of a child that the program did not wait for, that one's own parent may know.
         let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced)).max(self.sessions.untraced());
+        // The program's own count has those of the processes it waited for.
+        let uncounted = if tree.is_some() { 0 } else { self.sessions.uncounted() };
         let uncertain = self.doubts.report(|file| self.path(file).0);
-        let mut notes: Vec<String> = uncertain.iter().map(Uncertain::text).collect();
+        let mut notes: Vec<String> =
+            uncertain.iter().map(|uncertain| uncertain.text(all.dropped > 0)).collect();
         notes.extend_from_slice(&self.notes);
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
@@ -403,8 +412,9 @@ impl Collector {
             unseen: all.unseen,
             uncertain,
             coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced))
-                .filter(|_| !self.io_uring),
+                .filter(|_| !self.io_uring && uncounted == 0),
             io_uring: self.io_uring,
+            uncounted_processes: uncounted,
             untraced_bytes: untraced,
             profile: self.profile.clone(),
             command: self.command.clone(),

@@ -114,7 +114,8 @@ pub use births::{Births, Told};
 pub use buffers::{LIBRARY_BUFFERS, Language, LibraryBuffer, ProgramBuffer};
 pub use by_name::ByName;
 pub use call::{
-    Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, moved_bytes, wchar_bytes,
+    Class, classify, coalesced_bytes, is_coalescible, is_durationless, is_synchronous, kernel_bytes,
+    moved_bytes, wchar_bytes,
 };
 pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
 pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};

@@ -200,6 +200,22 @@ impl Patterns {
         }
     }
 
+    /// A call on the file of this row that the report is not about: what it wrote is no hole of later ones.
+    pub(crate) fn unselected(&mut self, row: usize, event: &Event, bytes: u64) {
+        match event.op {
+            Op::Open | Op::StreamOpen | Op::Truncate => self.effect(row, event),
+            _ if bytes > 0 && event.offset != UNKNOWN_OFFSET => {
+                let known = self.known(row);
+                known.size = known.size.max(event.offset.saturating_add(bytes));
+            }
+            _ if bytes > 0 && event.has(flag::APPEND) => {
+                let known = self.known(row);
+                known.size = known.size.saturating_add(bytes);
+            }
+            _ => {}
+        }
+    }
+
     /// What of the file lies behind this length is gone.
     fn cut(&mut self, row: usize, length: u64) {
         let Some(known) = self.files.get_mut(row) else { return };

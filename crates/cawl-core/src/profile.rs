@@ -6,6 +6,7 @@
 
 mod constants;
 mod error;
+mod essential;
 mod growth;
 mod learned;
 mod network;

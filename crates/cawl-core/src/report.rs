@@ -43,12 +43,16 @@ pub struct Report {
     /// Calls of which something was told that may not be true; None if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertain: Option<Uncertain>,
-    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, and
-    /// with `io_uring`.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, with
+    /// `io_uring`, and with `uncounted_processes`.
     pub coverage: Option<f64>,
     /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
     #[serde(default)]
     pub io_uring: bool,
+    /// Processes whose bytes the kernel counted for nobody who may read them, as of a user's program that ran an
+    /// untraced one by exec.
+    #[serde(default)]
+    pub uncounted_processes: u64,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
     pub untraced_bytes: u64,
     /// The profile the models used.
@@ -113,6 +117,9 @@ pub struct ProfileUsed {
     pub age_s: Option<u64>,
     /// How thoroughly they were measured, if they were and it is known.
     pub measured: Option<Thoroughness>,
+    /// Constants of the device that were not ([`HostProfile::unmeasured`](crate::HostProfile::unmeasured)).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmeasured: Vec<String>,
     /// Runs that added to it what they learned.
     #[serde(default)]
     pub learned_runs: u32,

@@ -75,9 +75,10 @@ pub struct UncertainFile {
 }
 
 impl Uncertain {
-    /// A sentence for the notes of a report.
-    pub fn text(&self) -> String {
-        let past = "changed past the C library";
+    /// A sentence for the notes of a report. Where calls were `dropped`, these may have opened and moved what
+    /// the tracer found elsewhere than told.
+    pub fn text(&self, dropped: bool) -> String {
+        let past = if dropped { "changed by calls that were dropped" } else { "changed past the C library" };
         let parts = [
             (self.other_file, "were possibly on other files", format!("descriptors were {past}")),
             (self.moved, "possibly at other places", format!("positions were {past}")),
@@ -115,10 +116,12 @@ mod tests {
         let files: Vec<_> = report.files.iter().map(|file| (file.path.as_str(), file.calls)).collect();
         assert_eq!(files, [("/7", 12), ("/8", 1)]);
         assert_eq!(
-            report.text(),
+            report.text(false),
             "uncertain: 12 calls, 48 KiB were possibly on other files (descriptors were changed past the C \
              library); 1 call, 1 KiB possibly at other places (positions were changed past the C library); \
              told of /7, /8"
         );
+        let text = report.text(true);
+        assert!(text.contains("(positions were changed by calls that were dropped)"), "{text}");
     }
 }

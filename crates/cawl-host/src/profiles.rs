@@ -28,8 +28,8 @@ pub struct Chosen {
     pub file: Option<PathBuf>,
     /// Why it is not the profile of the device, if so.
     pub note: Option<String>,
-    /// The places to calibrate: those without a profile, and those whose profile [`CONTRADICTED`] consecutive
-    /// runs have contradicted.
+    /// The places to calibrate: those without a profile or without [a part of it](HostProfile::unmeasured), and
+    /// those whose profile [`CONTRADICTED`] consecutive runs have contradicted.
     pub unmet: Vec<usize>,
     /// Keeps learned constants of the device; None if the profile is another device's, or its file is
     /// invalid.
@@ -77,11 +77,12 @@ impl Chosen {
     /// Adds the constants of further devices from their files.
     fn add(&mut self, files: &[(u64, PathBuf)]) {
         for (at, (number, file)) in files.iter().enumerate() {
-            let read =
-                if self.file.as_ref() == Some(file) { Ok(self.profile.clone()) } else { read_profile(file) };
-            match read {
+            match read_profile(file) {
                 Ok(profile) => {
-                    if profile.origin == Origin::Learned || is_different(&profile) {
+                    if profile.origin == Origin::Learned
+                        || is_different(&profile)
+                        || !profile.unmeasured().is_empty()
+                    {
                         self.unmet.push(at);
                     }
                     if at > 0 && self.file.as_ref() != Some(file) {

@@ -145,13 +145,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a process has done so far.
-#[derive(Debug)]
-struct Process {
-    last_end: u64,
-    descriptors: i32,
-}
-
 /// A file as one process has it open.
 #[derive(Debug)]
 struct Handle {
@@ -183,8 +176,8 @@ pub struct CsvImporter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Said {
     start: u64,
-    /// Its number in the table.
-    number: u64,
+    /// Its line in the table.
+    line: u64,
     duration: u64,
     op: Op,
     offset: Option<u64>,
@@ -222,10 +215,10 @@ impl Texts {
 struct State {
     texts: Texts,
     waiting: BinaryHeap<Reverse<Said>>,
-    rows: u64,
     /// Start of the latest row that went out.
     out_until: u64,
-    processes: Vec<Process>,
+    /// End of each process's latest call.
+    processes: Vec<u64>,
     by_pid: HashMap<u32, usize>,
     /// Identities by path.
     files: HashMap<u32, u64>,
@@ -329,12 +322,10 @@ impl Importer for CsvImporter {
             return Err(ImportError { line: self.lines, field: 0, fault });
         }
         self.state.release(0, out);
-        for (id, process) in (1..).zip(&self.state.processes) {
-            out.push(Record::End(SessionEnd::new(id, Time(process.last_end), EndKind::Exit)));
-        }
+        let ends = (1..).zip(&self.state.processes);
+        out.extend(ends.map(|(id, end)| Record::End(SessionEnd::new(id, Time(*end), EndKind::Exit))));
         let mut summary = std::mem::take(&mut self.state.summary);
-        summary.lines = self.lines;
-        summary.skipped = self.state.skips.list();
+        (summary.lines, summary.skipped) = (self.lines, self.state.skips.list());
         for loss in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
             out.push(Record::Note(format!("{} rows: {}", loss.lines, loss.reason)));
         }
@@ -424,7 +415,8 @@ impl State {
                 .ok_or_else(|| wrong(column, text(column), "but each call has a time; fill it in")),
             false => nanoseconds(text(column)).map_err(|why| wrong(column, text(column), why)),
         };
-        let (start, duration) = (time(START)?, time(DURATION)?);
+        let start = time(START)?;
+        let duration = if text(DURATION).is_empty() { 0 } else { time(DURATION)? };
         let op = operation(text(OP))?;
         if let Some(reason) = not_in_tables(op) {
             self.skips.count(reason, line);
@@ -443,6 +435,13 @@ impl State {
         }
         if start.checked_add(duration).is_none() {
             return Err(wrong(DURATION, text(DURATION), LATE));
+        }
+        if duration == 0
+            && (op.moves_bytes() || matches!(op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs))
+        {
+            // No call takes no time: who made the table did not know.
+            flags |= flag::ESTIMATED;
+            self.skips.count(SkipReason::Durationless, line);
         }
 
         // All that can fail has been read, except for fields that only some operations need.
@@ -464,11 +463,9 @@ impl State {
             (self.texts.place(path.unwrap_or(options.path.as_bytes())), self.texts.place(program));
         self.summary.sorted += u64::from(start < self.last_start);
         self.last_start = self.last_start.max(start);
-        self.rows += 1;
-        let number = self.rows;
         self.waiting.push(Reverse(Said {
             start,
-            number,
+            line,
             duration,
             op,
             offset,
@@ -499,24 +496,17 @@ impl State {
         self.out_until = start;
         let process = self.process(said.program, pid, start, out);
         let ino = self.file(said.path, op == Op::Open, out);
-        let process = &mut self.processes[process];
-        let handle = self.handles.entry((pid, ino)).or_insert_with(|| {
-            let fd = 3 + process.descriptors;
-            process.descriptors = process.descriptors.saturating_add(1);
-            Handle { fd, position: 0 }
-        });
+        let fd = i32::try_from(3 + self.handles.len()).unwrap_or(i32::MAX);
+        let handle = self.handles.entry((pid, ino)).or_insert(Handle { fd, position: 0 });
 
-        let mut event = Event::new(op);
-        (event.start, event.duration) = (start, duration);
-        (event.pid, event.tid) = (pid, tid);
-        (event.ino, event.kind) = (ino, kind);
-        (event.fd, event.flags) = (handle.fd, flags & !flag::TRUNC);
+        let mut event = Event { start, duration, pid, tid, ino, kind, fd: handle.fd, ..Event::new(op) };
+        event.flags = flags & !flag::TRUNC;
         handle.place(&mut event, offset, size, flags);
         if op == Op::Unlink {
             event.fd = -1;
             self.unlinked.insert(ino);
         }
-        process.last_end = process.last_end.max(event.end());
+        self.processes[process] = self.processes[process].max(event.end());
         self.summary.calls += 1;
         if op.moves_bytes() && !matches!(op, Op::Read | Op::Pread | Op::StreamRead) {
             self.summary.bytes = self.summary.bytes.saturating_add(size);
@@ -527,7 +517,7 @@ impl State {
     /// Place of the process, whose session is told of before its first call.
     fn process(&mut self, program: u32, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
         *self.by_pid.entry(pid).or_insert_with(|| {
-            self.processes.push(Process { last_end: start, descriptors: 0 });
+            self.processes.push(start);
             self.summary.sessions += 1;
             out.push(Record::Session(Session {
                 id: self.processes.len() as u32,
@@ -577,17 +567,16 @@ fn not_in_tables(op: Op) -> Option<SkipReason> {
 
 /// Kinds of what is written to, by name; a regular file, if there is none.
 fn kind(name: &[u8]) -> Option<FileKind> {
-    let kinds = [
-        ("", FileKind::Regular),
-        ("regular", FileKind::Regular),
-        ("directory", FileKind::Directory),
-        ("block", FileKind::Block),
-        ("char", FileKind::Char),
-        ("pipe", FileKind::Fifo),
-        ("socket", FileKind::Socket),
-        ("other", FileKind::Other),
-    ];
-    kinds.into_iter().find(|(known, _)| known.as_bytes() == name).map(|(_, kind)| kind)
+    Some(match name {
+        b"" | b"regular" => FileKind::Regular,
+        b"directory" => FileKind::Directory,
+        b"block" => FileKind::Block,
+        b"char" => FileKind::Char,
+        b"pipe" => FileKind::Fifo,
+        b"socket" => FileKind::Socket,
+        b"other" => FileKind::Other,
+        _ => return None,
+    })
 }
 
 fn wrong(column: usize, text: &[u8], why: &str) -> RowFault {

@@ -132,8 +132,8 @@ pub enum SkipReason {
     /// A call without result: the process was killed in it, or it is begun anew after a signal.
     #[error("calls without result")]
     Endless,
-    /// A call without duration, taken as 0; strace was run without -T. It was imported all the same.
-    #[error("calls without duration, taken as 0 (record with -T)")]
+    /// A call without duration; strace was run without -T. It was imported all the same.
+    #[error("calls without duration, which are predicted and not compared (strace records it with -T)")]
     Durationless,
     /// A call of which the time is known to the second; it was imported all the same, behind the thread's call
     /// before it. strace was run with -t.

@@ -37,7 +37,7 @@ const LABELS: usize = 16;
 /// reads the profile (for later runs) and the token again. Exit codes: 1 when it cannot start, 2 for wrong
 /// usage. Log level: CAWLD_LOG (error, warn, info, debug); format: CAWLD_LOG_FORMAT (text, json).
 #[derive(Parser)]
-#[command(name = "cawld", version)]
+#[command(name = "cawld", version, max_term_width = 80)]
 struct Args {
     /// The socket to listen at [default: cawld.sock in the user's folder of sockets]
     #[arg(long, value_name = "PATH")]

@@ -185,6 +185,7 @@ async fn tracer(
         run,
         program: session.program.clone(),
         ring: None,
+        by_socket: !hello.ring,
         possible,
         refused: 0,
         uid: peer.uid,
@@ -266,6 +267,8 @@ struct Tracer<'a> {
     run: u64,
     program: String,
     ring: Option<Ring>,
+    /// Its calls come by the socket, in batches.
+    by_socket: bool,
     possible: Possible,
     /// Calls that were not possible.
     refused: u64,
@@ -531,6 +534,16 @@ impl Tracer<'_> {
                 goodbye.wchar = cawl_wire::Wchar { process, thread };
                 goodbye.pending = 0;
             }
+        }
+        if self.by_socket && goodbye.is_none() {
+            // What was counted before the latest batch says nothing of the calls after it.
+            self.wchar = Wchar::default();
+            self.note(format!(
+                "{} ended without notice, as one that is killed: its calls since its latest delivery are unknown, \
+                 since without shared memory (as under a small ulimit -f) they come in batches",
+                self.program
+            ))
+            .await?;
         }
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.

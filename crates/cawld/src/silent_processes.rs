@@ -173,8 +173,9 @@ impl SilentProcesses {
                  cannot be loaded into it"
             ),
             (None, None) if times.sure => format!(
-                "{name}: no tracer spoke up in it, as in a program that begins under a filter of system calls \
-                 (seccomp), may have fewer than 64 open files, or has not the daemon's socket in its mounts"
+                "{name}: its tracer did not report, as where CAWL_SOCKET was emptied or removed from the \
+                 environment, the program begins under a filter of system calls (seccomp), may have fewer than 64 \
+                 open files, or has not the daemon's socket in its mounts"
             ),
             // Its exec may have failed.
             (None, None) => return None,

@@ -10,8 +10,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 
+use cawl_client::address::own_uid;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::geteuid;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Listens at `path`. A socket left behind by a dead daemon is replaced; a live daemon's is not.
@@ -96,7 +96,7 @@ impl Peer {
 
     /// True if it may ask and be recorded: the same user, or root.
     pub fn may_talk(&self) -> bool {
-        self.uid == geteuid().as_raw() || self.uid == 0
+        self.uid == own_uid().as_raw() || self.uid == 0
     }
 }
 

@@ -79,7 +79,7 @@ pub fn check(
         let then = &profile.device.sync_call;
         let (p10, p90) = (then.p10.map(|time| time + latency), then.p90.map(|time| time + latency));
         let then = Measured { value: then.value + latency, p10, p90, ..*then };
-        time(&mut compared, "synchronous call", &then, device.sync_call);
+        time(&mut compared, "synchronous call of a page", &then, device.sync_call);
     }
     bench.go_on()?;
     Ok(compared)

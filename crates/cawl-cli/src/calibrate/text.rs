@@ -99,7 +99,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("allocation, direct write", device.allocation.map(time)),
         ("part of a block, direct write", device.partial.map(time)),
         ("allocation, synchronous write", device.delayed_allocation.map(time)),
-        ("synchronous call", Some(time(device.sync_call))),
+        ("synchronous call, fixed part", Some(time(device.sync_call))),
         ("fsync", Some(time(device.fsync))),
         ("flush", device.flush.map(time)),
         ("after 1 ms of idling", device.idle.map(time)),

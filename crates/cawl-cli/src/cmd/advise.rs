@@ -95,6 +95,11 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let mut ledgers = ledgers.into_iter();
     let before = ledgers.next().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
+    anyhow::ensure!(
+        observed > 0.0,
+        "the trace has no durations, so that nothing tells where time was lost: record them (strace -T), or \
+         predict single changes with `cawl-cli whatif`"
+    );
     let mut tried: Vec<Tried> = Vec::new();
     loop {
         let pairs = std::mem::take(&mut candidates).into_iter().zip(ledgers);

@@ -56,6 +56,10 @@ fn profile_file(args: &CalibrateArgs) -> anyhow::Result<PathBuf> {
 fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
     let mut options = options(args);
     let file = profile_file(args)?;
+    let least = calibrate::LEAST_WRITTEN;
+    exit::usage(args.brief || options.effort.bytes >= least, || {
+        format!("with less than {least} nothing of the device can be measured; give a higher --max-bytes")
+    })?;
     if args.output.is_some() {
         outputs::check(&file, &outputs::PROFILE)?;
     }
@@ -72,29 +76,15 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     render::answer(args.json, &calibration, |terminal| Ok(calibrate::text(&calibration, terminal)))
 }
 
-/// The constants without which no write is predicted, and whether they were measured.
-fn essential(profile: &HostProfile) -> [(&'static str, bool); 7] {
-    let HostProfile { memory, device, .. } = profile;
-    [
-        ("memory.fresh", memory.fresh.samples > 0),
-        ("memory.cached", memory.cached.samples > 0),
-        ("device.write", device.write.samples > 0),
-        ("device.read", device.read.samples > 0),
-        ("device.sync_call", device.sync_call.samples > 0),
-        ("device.fsync", device.fsync.samples > 0),
-        ("device.writeback", device.writeback.samples > 0),
-    ]
-}
-
 /// Something of the device was measured, and all that the profile before has measured.
 fn is_enough(calibration: &Calibration, file: &Path) -> anyhow::Result<()> {
-    let now = essential(&calibration.profile);
+    let now = calibration.profile.essential();
     let Calibration { written, seconds, place, .. } = calibration;
     let limits = format!(
         "in {written} and {seconds:.0} s; give a higher --max-bytes or --max-seconds, or neither, or --brief"
     );
     let before = read_profile(file).ok().filter(|before| before.name == calibration.profile.name);
-    let before = before.as_ref().map(essential).into_iter().flatten();
+    let before = before.as_ref().map(HostProfile::essential).into_iter().flatten();
     let lost: Vec<_> = before.zip(now).filter(|(was, is)| was.1 && !is.1).map(|(was, _)| was.0).collect();
     ensure!(
         lost.is_empty(),

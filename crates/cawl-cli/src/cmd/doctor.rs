@@ -71,19 +71,19 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 
 fn text(findings: &Findings, terminal: bool) -> String {
     let mut out = String::new();
+    let mut line = |name: &str, text: &str| out += &render::named(name, 17, text, terminal);
     for (index, path) in findings.chain.iter().enumerate() {
         let role = if index == 0 { "program" } else { "started by it" };
-        out += &format!("{role:<16} {}\n", shown(&path.to_string_lossy()));
+        line(role, &shown(&path.to_string_lossy()));
     }
     for obstacle in &findings.obstacles {
-        out += &render::warn_if(&format!("{:<16} {}\n", "not traced", shown(obstacle)), true, terminal);
+        line("not traced", &render::warn(&shown(obstacle), terminal));
     }
     for remark in &findings.remarks {
-        out += &format!("{:<16} {}\n", "not seen", shown(remark));
+        line("not seen", &shown(remark));
     }
     for check in &findings.machine {
-        let line = format!("{:<16} {}\n", check.name, shown(&check.text));
-        out += &render::warn_if(&line, check.state != State::Fine, terminal);
+        line(check.name, &render::warn_if(&shown(&check.text), check.state != State::Fine, terminal));
     }
     out += match (findings.traced, &findings.program) {
         (true, Some(_)) => "It will be traced.\n",

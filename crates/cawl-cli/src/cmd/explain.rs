@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cawl_core::{Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, moved_bytes};
+use cawl_core::{
+    Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, is_durationless, moved_bytes,
+};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -54,7 +56,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let report = analysis.report();
     let explain = report.explain.as_ref().context("the report has no causes")?;
-    if explain.calls == 0 && options.selection.is_some() {
+    if report.calls == 0 && options.selection.is_some() {
         anyhow::ensure!(any, "the trace has no calls");
         bail!("no call was selected; `cawl-cli replay --calls` lists the trace's calls, files and processes");
     }
@@ -62,12 +64,13 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         render::file::write(&report, path, |terminal| {
             render::explain::explained(&report, args.long, terminal)
         })?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::of_whole(damage.is_none()));
     }
     let answer = Answer { explain, selection: report.selection.as_ref(), damage: damage.as_deref() };
-    render::answer(args.json, &answer, |terminal| {
+    let printed = render::answer(args.json, &answer, |terminal| {
         Ok(render::explain::explained(&report, args.long, terminal))
-    })
+    })?;
+    Ok(if damage.is_none() { printed } else { exit::of_whole(false) })
 }
 
 /// What `--json` prints.
@@ -187,7 +190,7 @@ impl Wanted {
             op: event.op.name(),
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
             bytes: moved_bytes(event),
-            observed_s: event.duration as f64 / 1e9,
+            observed_s: (!is_durationless(event)).then(|| event.duration as f64 / 1e9),
             predicted_s: predicted.map(|told| told.cost.as_seconds()),
             cause: shown.causes.map(|times| times.main().name()),
         }

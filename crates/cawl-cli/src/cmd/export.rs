@@ -72,11 +72,12 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     for note in notes {
         render::tell(render::warn(&note, colour));
     }
-    if damage.is_none() {
-        return Ok(ExitCode::SUCCESS);
+    if damage.is_some() {
+        render::tell(
+            "cawl-cli: the export has what could be read of the trace; for the rest, record it again",
+        );
     }
-    render::tell("cawl-cli: the export has what could be read of the trace; for the rest, record it again");
-    Ok(ExitCode::from(exit::FAILED))
+    Ok(exit::of_whole(damage.is_none()))
 }
 
 /// Gives every record to the models and to the exporter. The outer error is that of the output, the inner one

@@ -199,7 +199,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
 fn tell(summary: &ImportSummary, output: &Path) {
     let counted = render::counted;
     let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
-    render::tell(format_args!(
+    let text = format!(
         "{}, {} to {} by {}, from {}, are now in {}",
         counted(*calls, "call"),
         Bytes(*bytes),
@@ -207,7 +207,8 @@ fn tell(summary: &ImportSummary, output: &Path) {
         counted(*sessions, "process image"),
         counted(*lines, "line"),
         output.display()
-    ));
+    );
+    render::tell(render::wrapped(&text, 0));
     if summary.sorted > 0 {
         render::tell(format_args!(
             "{} rows stand behind later ones: all were put in order of their starts",
@@ -225,6 +226,6 @@ fn tell(summary: &ImportSummary, output: &Path) {
         };
         let lines = counted(skipped.lines, "line");
         let text = format!("{what}: {lines} (first: {}): {}", skipped.first, skipped.reason);
-        render::tell(render::warn_if(&text, skipped.reason.is_loss(), colour));
+        render::tell(render::warn_if(&render::wrapped(&text, 0), skipped.reason.is_loss(), colour));
     }
 }

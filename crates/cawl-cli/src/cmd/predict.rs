@@ -1,5 +1,6 @@
 //! `predict`: the cost of a write before it is made.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use cawl_client::query;
 use cawl_core::{Bytes, DirtyLimits, dirtyable};
 use cawl_host::place::{Backing, Place};
 use nix::sys::stat::{major, minor};
+use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,6 +25,9 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         Some(place) => Some(format!("{}:{}", major(place.number), minor(place.number))),
         None => args.device.clone(),
     };
+    // What a file has already it needs no room for.
+    let has = args.path.as_ref().and_then(|path| Some(std::fs::metadata(path).ok()?.blocks() * 512));
+    place.iter().for_each(|place| name_room(args.bytes.saturating_sub(has.unwrap_or(0)), place));
     let plan = Plan {
         bytes: args.bytes,
         chunk: Some(args.chunk),
@@ -35,7 +40,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     if args.offline {
         return without_daemon(args, &plan, place.as_ref());
     }
-    match asked(args, &plan) {
+    match asked(args, &plan, place.as_ref()) {
         // A daemon that was named must answer; only the default one may be absent.
         Err(error) if args.daemon.socket.is_none() && query::is_absent(&error) => {
             render::tell(format_args!(
@@ -47,12 +52,13 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
+fn asked(args: &PredictArgs, plan: &Plan, place: Option<&Place>) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
     let answer: Value = query::ask(&socket, &Request::Predict(plan.clone()))?;
     render::answer(args.json, &answer, |terminal| {
         let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
-        Ok(render::predict::text(plan, &parsed(&answer)?, Some(status.hard_bytes), terminal))
+        let device = place.map(|place| place.device.as_str());
+        Ok(render::predict::text(plan, device, &parsed(&answer)?, Some(status.hard_bytes), terminal))
     })
 }
 
@@ -80,7 +86,8 @@ fn without_daemon(args: &PredictArgs, plan: &Plan, place: Option<&Place>) -> any
     let answer = Answer { predicted, background_bytes: background.0, hard_bytes: hard.0 };
     render::answer(args.json, &answer, |terminal| {
         let limits = render::predict::limits(profile.kernel.limits, terminal);
-        Ok(render::predict::text(plan, &answer.predicted, Some(hard.0), terminal) + &limits)
+        let device = place.map(|place| place.device.as_str());
+        Ok(render::predict::text(plan, device, &answer.predicted, Some(hard.0), terminal) + &limits)
     })
 }
 
@@ -91,6 +98,24 @@ struct Answer {
     predicted: Predicted,
     background_bytes: u64,
     hard_bytes: u64,
+}
+
+/// Tells of a write for which the filesystem has no room.
+fn name_room(bytes: u64, place: &Place) {
+    let free =
+        statvfs(&place.folder).map(|stat| stat.blocks_available().saturating_mul(stat.fragment_size()));
+    if let Ok(free) = free
+        && free < bytes
+    {
+        let (folder, filesystem) = (place.folder.to_string_lossy(), &place.filesystem);
+        render::tell(format_args!(
+            "cawl-cli: {} do not fit: {} are free at {} ({filesystem} on {})",
+            Bytes(bytes),
+            Bytes(free),
+            render::shown(&folder),
+            place.device
+        ));
+    }
 }
 
 /// Where a file is, or would be: in the nearest existing folder above it, which is told if it is not the

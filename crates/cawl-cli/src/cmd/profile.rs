@@ -1,7 +1,7 @@
 //! `profile`: the constants that the daemon or earlier runs learned.
 
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -25,7 +25,7 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
 fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     // The profile file holds what runs learned, with or without a daemon.
     let own = args.before.is_none() && has_no_daemon(&args.daemon);
-    let own = own.then(|| profiles::choose(Path::new(".")).file).flatten();
+    let own = own.then(own_file).transpose()?;
     let before = args.before.as_ref().or(own.as_ref());
     let (names, rows) = match (before, &args.after) {
         (None, _) => {
@@ -50,6 +50,14 @@ fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     render::answer(args.json, &answer, |_| Ok(render::profile::text(&rows, names)))
 }
 
+/// This machine's profile.
+fn own_file() -> anyhow::Result<PathBuf> {
+    profiles::choose(Path::new(".")).file.context(
+        "no daemon runs, and this machine has no profile: start one with `cawld`, or measure a profile with \
+         `cawl-cli calibrate`",
+    )
+}
+
 /// True if no daemon was named and none listens at the default socket.
 fn has_no_daemon(daemon: &DaemonArgs) -> bool {
     daemon.socket.is_none() && socket_of(daemon).is_ok_and(|path| UnixStream::connect(path).is_err())
@@ -62,8 +70,13 @@ fn learned(file: &Path) -> anyhow::Result<Vec<Difference>> {
 }
 
 fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
-    let text = if args.configured { answer.configured } else { answer.learned };
+    let text = if has_no_daemon(&args.daemon) {
+        let profile = stored_profile(&own_file()?)?;
+        if args.configured { profile.to_toml() } else { profile.as_learned().to_toml() }
+    } else {
+        let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
+        if args.configured { answer.configured } else { answer.learned }
+    };
     // A profile that this version cannot parse is not written.
     HostProfile::from_toml(&text)
         .context("the daemon's profile cannot be read; use a cawl-cli of its version")?;

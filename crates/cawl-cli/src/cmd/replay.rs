@@ -11,7 +11,7 @@ use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ReplayArgs;
 use crate::render::calls::CallPrinter;
-use crate::{outputs, render};
+use crate::{exit, outputs, render};
 
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.file), args.report.as_deref())?;
@@ -44,13 +44,16 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             result.is_ok()
         },
     )?;
-    if let Some(damage) = trace.reader.damage().describe() {
+    let damage = trace.reader.damage().describe();
+    let is_whole = damage.is_none();
+    if let Some(damage) = damage {
         analysis.take(&Record::Note(damage));
     }
     let report = analysis.report();
     if let Some(path) = &args.report {
         render::file::write(&report, path, |terminal| render::explain::report(&report, args.long, terminal))?;
-        return render::printed(result.and_then(|()| out.flush()));
+        render::printed(result.and_then(|()| out.flush()))?;
+        return Ok(exit::of_whole(is_whole));
     }
     result = result.and_then(|()| match (args.json, args.calls) {
         (true, true) => Ok(()),
@@ -62,5 +65,6 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             )
         }
     });
-    render::printed(result.and_then(|()| out.flush()))
+    let printed = render::printed(result.and_then(|()| out.flush()))?;
+    Ok(if is_whole { printed } else { exit::of_whole(false) })
 }

@@ -19,7 +19,7 @@ use cawld::socket::{self, SocketFile};
 use cawld::{Daemon, EngineOptions};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal as listen_for};
 use tokio::task::JoinSet;
@@ -94,7 +94,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
             if let Some(trace) = &args.trace {
                 drop(std::fs::remove_file(trace));
             }
-            return Ok(Ended::NotStarted(not_started(program, &error)));
+            return Ok(Ended::NotStarted(not_started(program, &error, &verdict)));
         }
     };
     let kinds: Vec<SignalKind> = forwarded.iter().map(|(kind, _)| *kind).collect();
@@ -191,6 +191,14 @@ fn name_stranger(place: &Place) {
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     let profile = args.model.profile.as_deref().map(read_profile).transpose()?;
     let trace = args.trace.as_ref().map(std::path::absolute).transpose()?;
+    if let Some(trace) = &trace
+        && let Some(folder) = trace.parent().filter(|folder| !folder.is_dir())
+    {
+        let (trace, folder) = (trace.display(), folder.display());
+        anyhow::bail!(
+            "cannot write the trace {trace}: there is no folder {folder}; make it, or name another file with --trace"
+        );
+    }
     Ok(RunSpec {
         // The other models are baselines, and each costs the daemon as much time.
         models: args.model.models(vec![MODELS[0].to_owned()]),
@@ -290,7 +298,7 @@ impl Backend {
 /// starts may become other users.
 fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
     let name = format!("cawl-run-{}.sock", std::process::id());
-    if geteuid().is_root() {
+    if address::is_root() {
         let shared = Path::new(address::SHARED);
         match address::shared_directory(shared) {
             Ok(()) => {
@@ -390,13 +398,17 @@ fn preload(library: &Path, before: &OsStr, sanitizer: Option<&str>) -> OsString 
     [head.as_ref(), library.as_os_str(), colon.as_ref(), rest].join(OsStr::new(""))
 }
 
-fn not_started(path: &Path, error: &std::io::Error) -> u8 {
+fn not_started(path: &Path, error: &std::io::Error, verdict: &Verdict) -> u8 {
     let (why, code) = match error.kind() {
         // The file exists, so its interpreter is missing.
         ErrorKind::NotFound if path.components().nth(1).is_some() && path.exists() => {
             ("cannot be executed: the interpreter it names does not exist".to_owned(), exit::CANNOT_EXECUTE)
         }
         ErrorKind::NotFound => ("no such program; check the spelling and PATH".to_owned(), exit::NOT_FOUND),
+        _ if error.raw_os_error() == Some(nix::libc::ENOEXEC) && !verdict.obstacles.is_empty() => {
+            render::tell(format_args!("cawl-cli: {}", render::shown(&verdict.obstacles[0])));
+            return exit::CANNOT_EXECUTE;
+        }
         _ => (format!("cannot be executed: {error}"), exit::CANNOT_EXECUTE),
     };
     render::tell(format_args!("cawl-cli: {}: {why}", render::shown(&path.to_string_lossy())));
@@ -431,7 +443,8 @@ fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
         notes.push("only the program itself was traced, not the processes it started (--no-children)".into());
     }
     if args.lossless {
-        let why = "the program waited whenever its ring was full, so its times may be too long (--lossless)";
+        let why =
+            "the program waited whenever the daemon was behind, so its times may be too long (--lossless)";
         notes.push(why.to_owned());
     }
     notes.extend(verdict.obstacles.iter().map(|why| format!("not traced: {why}")));

@@ -33,7 +33,10 @@ pub struct OpTimes {
 
 /// What calls took in the trace and on paper, in seconds.
 pub fn on_paper(observed_s: f64, paper_s: f64) -> String {
-    let off = if observed_s > 0.0 { paper_s / observed_s - 1.0 } else { 0.0 };
+    if observed_s == 0.0 {
+        return format!("no durations, {} on paper", time(paper_s));
+    }
+    let off = paper_s / observed_s - 1.0;
     format!("{} observed, {} on paper ({:+.0} %)", time(observed_s), time(paper_s), off * 100.0)
 }
 

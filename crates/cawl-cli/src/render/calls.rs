@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use cawl_core::{Bytes, Nanos, Shown, moved_bytes};
+use cawl_core::{Bytes, Nanos, Shown, is_durationless, moved_bytes};
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -26,7 +26,8 @@ struct CallLine<'a> {
     path: &'a str,
     offset: Option<u64>,
     size: u64,
-    observed_s: f64,
+    /// None: nobody recorded it.
+    observed_s: Option<f64>,
     predictions: Vec<PredictionLine<'a>>,
 }
 
@@ -60,6 +61,7 @@ impl CallPrinter {
             _ if event.returned >= 0 => moved_bytes(event),
             _ => event.requested,
         };
+        let observed = (!is_durationless(event)).then(|| Nanos::new(event.duration as f64));
         if self.json {
             let predictions = self.models.iter().zip(predictions).filter_map(|(model, p)| {
                 p.map(|p| PredictionLine {
@@ -78,7 +80,7 @@ impl CallPrinter {
                 path,
                 offset,
                 size,
-                observed_s: event.duration as f64 / 1e9,
+                observed_s: observed.map(|observed| observed.as_seconds()),
                 predictions: predictions.collect(),
             };
             serde_json::to_writer(&mut *out, &line)?;
@@ -105,7 +107,7 @@ impl CallPrinter {
             Bytes(size),
             primary.map_or("-", |p| p.state.name()),
             primary.map_or("-".to_owned(), |p| p.dirty.to_string()),
-            Nanos::new(event.duration as f64),
+            observed.map_or("-".to_owned(), |observed| observed.to_string()),
         )?;
         for prediction in predictions {
             write!(out, " {:>10}", prediction.map_or("-".to_owned(), |p| p.cost.to_string()))?;

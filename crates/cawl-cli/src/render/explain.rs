@@ -67,9 +67,26 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
         line(&mut out, "rests on", &text, terminal);
         selected(&mut out, report, terminal);
     } else {
+        if explained.is_none() {
+            predicted(&mut out, report, terminal);
+        }
         basis(&mut out, report, terminal);
     }
     out
+}
+
+/// What calls should cost of which none was timed.
+fn predicted(out: &mut String, report: &Report, terminal: bool) {
+    let of = |model: &ModelReport| {
+        let ops = report.files.iter().flat_map(|file| &file.ops);
+        let seconds: f64 = ops.filter_map(|op| op.predicted_s.get(&model.name)).sum();
+        (seconds > 0.0).then(|| format!("{} by {}", time(seconds), model.name))
+    };
+    let models: Vec<String> = report.models.iter().filter_map(of).collect();
+    if !models.is_empty() {
+        let text = format!("no durations, only predictions: {}; --long has them by file", models.join(", "));
+        line(out, "cawl", &bold(&text, terminal), terminal);
+    }
 }
 
 /// Nothing is missing that a reader must know of.
@@ -99,6 +116,12 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
     };
     let calls = format!("{} in {}, {saved}{most}", time(observed), operations(report, explain));
     let mut lines = vec![("cawl", calls)];
+    if report.drops > 0 {
+        let all = report.calls.saturating_add(report.drops);
+        let part = percent(Some(share(report.drops as f64, all as f64)));
+        let dropped = counted(report.drops, "call");
+        lines.push(("without", format!("{dropped}, {part} of all, which were dropped: see `drops`")));
+    }
     let best = explain.best.best_s;
     let saved = own - best - explain.seconds_of(Cause::Discard);
     if saved >= NOTEWORTHY && share(saved, observed) >= WORTH {

@@ -7,6 +7,7 @@ use cawl_core::{Bytes, Explain, FileReport, Origin, Report, WorstCall, renamed_p
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::json;
 
+use super::report::losses;
 use super::{counted, percent, shown, time};
 
 mod tables;
@@ -124,10 +125,13 @@ fn summary(told: &Report) -> Markup {
 fn warnings(told: &Report) -> Vec<String> {
     let mut warnings = Vec::new();
     if told.drops.max(told.unseen) > 0 {
-        warnings.push(format!("{} dropped, {} unseen", counted(told.drops, "call"), told.unseen));
+        warnings.push(losses(told));
     }
     if let Some(coverage) = told.coverage.filter(|coverage| !(0.99..=1.01).contains(coverage)) {
         warnings.push(format!("{} of the written bytes seen", percent(Some(coverage))));
+    }
+    if told.uncounted_processes > 0 {
+        warnings.push("how many of the written bytes were seen is unknown".to_owned());
     }
     if told.profile.origin == Origin::Uncalibrated {
         warnings.push("uncalibrated: predictions tell orders of magnitude".to_owned());

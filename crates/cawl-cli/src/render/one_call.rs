@@ -3,6 +3,7 @@
 use cawl_core::Bytes;
 use serde::Serialize;
 
+use super::report::observed;
 use super::{bold, headed, line, shown, table, time};
 
 /// A call, as `explain --call N` tells it. Times in seconds, sizes in bytes.
@@ -45,7 +46,8 @@ pub struct CallRow {
     pub op: &'static str,
     pub offset: Option<u64>,
     pub bytes: u64,
-    pub observed_s: f64,
+    /// None: nobody recorded it.
+    pub observed_s: Option<f64>,
     pub predicted_s: Option<f64>,
     /// The cause with the largest part.
     pub cause: Option<&'static str>,
@@ -78,14 +80,14 @@ impl OneCall {
         let interval = self.interval_s.map_or(String::new(), |[low, high]| {
             format!(", 8 of 10 between {} and {}", time(low), time(high))
         });
-        line("took", &format!("{}; predicted {}{interval}", time(call.observed_s), known(call.predicted_s)));
+        line("took", &format!("{}; predicted {}{interval}", known(call.observed_s), known(call.predicted_s)));
         if let (Some(state), Some(dirty)) = (self.state, self.dirty) {
             line("state", &format!("{state}, with {} dirty at its end", Bytes(dirty)));
         }
         if self.causes.is_empty() {
             out.push_str("\nThis call has no cost that is modelled.\n");
         } else {
-            let row = |part: &Part| [part.name.to_owned(), time(part.predicted_s), time(part.observed_s)];
+            let row = |part: &Part| [part.name.to_owned(), time(part.predicted_s), observed(part.observed_s)];
             let text = table(&["CAUSE", "PREDICTED", "OBSERVED"], [0], self.causes.iter().map(row));
             headed(&mut out, &text, terminal);
         }
@@ -96,7 +98,7 @@ impl OneCall {
                 row.op.to_owned(),
                 row.offset.map_or("-".to_owned(), |offset| offset.to_string()),
                 Bytes(row.bytes).to_string(),
-                time(row.observed_s),
+                known(row.observed_s),
                 known(row.predicted_s),
                 row.cause.unwrap_or("-").to_owned(),
             ];

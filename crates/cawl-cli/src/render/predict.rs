@@ -11,11 +11,17 @@ const NAME: usize = 12;
 /// The states in the order of their cost.
 const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
 
-/// The whole answer. `hard`: the hard limit in bytes, if known.
-pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) -> String {
+/// The whole answer. `device`: its name, `hard`: the hard limit in bytes, if known.
+pub fn text(
+    plan: &Plan,
+    device: Option<&str>,
+    answer: &Predicted,
+    hard: Option<u64>,
+    terminal: bool,
+) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out += &named(name, NAME, text, terminal);
-    line("job", &job(plan, answer));
+    line("job", &job(plan, device.or(plan.device.as_deref()), answer));
     let interval = match (answer.p10_s, answer.p90_s) {
         (Some(p10), Some(p90)) => format!(" (8 of 10 times between {} and {})", time(p10), time(p90)),
         _ => String::new(),
@@ -47,7 +53,7 @@ pub fn limits(limits: DirtyLimits, terminal: bool) -> String {
     named("limits", NAME, &format!("background {}, hard {}", limits.background, limits.hard), terminal)
 }
 
-fn job(plan: &Plan, answer: &Predicted) -> String {
+fn job(plan: &Plan, device: Option<&str>, answer: &Predicted) -> String {
     let chunk = plan.chunk.unwrap_or(1 << 20).min(plan.bytes);
     let calls = counted(answer.calls, "call");
     let mut text = format!("{} in {calls} of {}", Bytes(plan.bytes), Bytes(chunk));
@@ -60,7 +66,7 @@ fn job(plan: &Plan, answer: &Predicted) -> String {
     if plan.at_s > 0.0 {
         text += &format!(", beginning in {}", time(plan.at_s));
     }
-    if let Some(device) = &plan.device {
+    if let Some(device) = device {
         text += &format!(", to device {}", shown(device));
     }
     format!("{text}; by model {}", shown(&answer.model))
@@ -107,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_job() {
-        let told = text(&plan(), &answer(), Some(128 << 20), false);
+        let told = text(&plan(), None, &answer(), Some(128 << 20), false);
         let expected = "\
 job         4 GiB in 4096 calls of 1 MiB; by model kernel
 cost        12.5 s (8 of 10 times between 11 s and 14 s)
@@ -124,8 +130,9 @@ fsync       another 900 ms
     #[test]
     fn all_that_was_asked_for_is_repeated() {
         let plan = Plan { sync: true, fsync: true, at_s: 10.0, device: Some("254:1".to_owned()), ..plan() };
-        let told = text(&plan, &Predicted { p90_s: None, ..answer() }, None, false);
-        assert!(told.contains("O_SYNC, fsync at the end, beginning in 10 s, to device 254:1; by"), "{told}");
+        let told = text(&plan, Some("vda"), &Predicted { p90_s: None, ..answer() }, None, false);
+        assert!(told.contains("O_SYNC, fsync at the end, beginning in\n"), "{told}");
+        assert!(told.contains("            10 s, to device vda; by"), "{told}");
         assert!(told.contains("cost        12.5 s\n") && told.contains("fsync       900 ms\n"), "{told}");
         assert!(told.contains("dirty peak  96 MiB\n"), "{told}");
     }

@@ -5,7 +5,7 @@ use cawl_core::{Bytes, HostProfile, Measured, Nanos, Rate, constants_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{compact, shown, table};
+use super::{WIDTH, columns, compact, shown, table};
 
 /// A value of a constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -146,7 +146,15 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
         ]
     };
     let header = ["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"];
-    table(&header, [0], rows.iter().map(cells))
+    let text = table(&header, [0], rows.iter().map(cells));
+    if text.lines().all(|line| columns(line) <= WIDTH) {
+        return text;
+    }
+    // Long names leave no room for the percentiles.
+    let left =
+        |[name, before, after, change, _, _, samples]: [String; 7]| [name, before, after, change, samples];
+    let header = ["CONSTANT", names[0], names[1], "CHANGE", "SAMPLES"];
+    table(&header, [0], rows.iter().map(cells).map(left))
 }
 
 fn signed(change: f64) -> String {
@@ -194,7 +202,8 @@ mod tests {
             ["device.writeback", "kernel.hz", "memory.cold", "memory.block_cache", "device.filesystem"];
         let expected = expected.into_iter().chain(network.iter().map(String::as_str)).chain(["calls.over"]);
         assert_eq!(names, expected.collect::<Vec<_>>());
-        let text = text(&rows, ["A", "B"]);
+        let (long, short): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.name.contains("network"));
+        let text = text(&short, ["A", "B"]) + &text(&long, ["A", "B"]);
         let line = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
             line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join("|")
@@ -203,6 +212,10 @@ mod tests {
         assert_eq!(line("kernel.hz"), "kernel.hz|250|1000|+300 %|-|-|-");
         assert_eq!(line("memory.cold"), "memory.cold|-|700 MB/s|-|-|-|-");
         assert_eq!(line("device.network.policy"), "device.network.policy|-|write-back|-|-|-|-");
+        let mut long = short[..1].to_vec();
+        long[0].name = "device.shared_queue.reads_wait_for_reads".to_owned();
+        let long = super::text(&long, ["A", "B"]);
+        assert!(!long.contains("P10") && long.lines().all(|line| columns(line) <= 80), "{long}");
         assert_eq!(super::text(&changed(differences(&before, &before)), ["A", "B"]), "no constant differs\n");
     }
 }

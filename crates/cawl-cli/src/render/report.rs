@@ -52,9 +52,9 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         line(out, "program", &ended(outcome), terminal);
     }
     line(out, "coverage", &coverage(report, terminal), terminal);
-    let lost = format!("{} dropped, {} unseen", counted(report.drops, "call"), report.unseen);
-    let lost = if report.drops.max(report.unseen) > 0 { warn(&lost, terminal) } else { lost };
-    line(out, "drops", &lost, terminal);
+    let lost = report.drops.max(report.unseen) > 0;
+    let text = losses(report);
+    line(out, "drops", &if lost { warn(&text, terminal) } else { text }, terminal);
     let unmodelled: Vec<String> =
         report.unmodelled.iter().map(|(op, tally)| format!("{op} ({})", tallied(tally))).collect();
     let unmodelled =
@@ -72,6 +72,14 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     if report.sessions.len() > 1 {
         processes(out, report, terminal);
     }
+}
+
+/// Calls that were lost, and how to lose none.
+pub(super) fn losses(report: &Report) -> String {
+    let lost = format!("{} dropped, {} unseen", counted(report.drops, "call"), report.unseen);
+    let remedy =
+        if report.drops > 0 { "; with `run --lossless` the program waits, and none is dropped" } else { "" };
+    lost + remedy
 }
 
 pub(super) fn selected(out: &mut String, report: &Report, terminal: bool) {
@@ -111,6 +119,11 @@ fn coverage(report: &Report, terminal: bool) -> String {
         let why = "what is written through io_uring is neither seen nor counted by the kernel; of the rest";
         return warn(&format!("unknown: {why}, {seen} of {wrote}"), terminal);
     }
+    if report.uncounted_processes > 0 {
+        let processes = counted(report.uncounted_processes, "process");
+        let why = format!("nobody could read the kernel's count of {processes}; of the rest");
+        return warn(&format!("unknown: {why}, {seen} of {wrote} seen"), terminal);
+    }
     let Some(coverage) = report.coverage else {
         if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
             return "nothing was written, as the kernel confirms".to_owned();
@@ -125,7 +138,12 @@ fn coverage(report: &Report, terminal: bool) -> String {
     if report.untraced_bytes > 0 {
         text.push_str(&format!("; {} of it by children that were not traced", Bytes(report.untraced_bytes)));
     }
-    if (0.99..=1.01).contains(&coverage) { text } else { warn(&text, terminal) }
+    if (0.99..=1.01).contains(&coverage) {
+        let untraced = report.notes.iter().any(|note| note.starts_with("not traced"));
+        let nothing = untraced && report.untraced_bytes == 0;
+        return text + if nothing { "; what was not traced wrote nothing that was counted" } else { "" };
+    }
+    warn(&text, terminal)
 }
 
 fn processes(out: &mut String, report: &Report, terminal: bool) {
@@ -178,6 +196,10 @@ pub(super) fn profile(report: &Report, terminal: bool) -> String {
         1 => ", learned from 1 run".to_owned(),
         runs => format!(", learned from {runs} runs"),
     };
+    let unmeasured = match &used.unmeasured[..] {
+        [] => String::new(),
+        names => format!(", but not {}", names.join(", ")),
+    };
     match used.origin {
         Origin::Uncalibrated => {
             // The limits are known only if the report has facts of the host.
@@ -188,9 +210,9 @@ pub(super) fn profile(report: &Report, terminal: bool) -> String {
             warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
         }
         Origin::Calibrated if used.measured == Some(Thoroughness::Brief) && used.learned_runs == 0 => {
-            format!("{} (measured briefly{age}; see `calibrate`)", shown(&used.name))
+            format!("{} (measured briefly{age}{unmeasured}; see `calibrate`)", shown(&used.name))
         }
-        Origin::Calibrated => format!("{} (calibrated{age}{learned})", shown(&used.name)),
+        Origin::Calibrated => format!("{} (calibrated{age}{unmeasured}{learned})", shown(&used.name)),
         Origin::Fitted => format!("{} (fitted to recorded runs{age}{learned})", shown(&used.name)),
         Origin::Learned if used.learned_runs > 0 => {
             format!("{} (never measured{learned})", shown(&used.name))
@@ -250,7 +272,10 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
             if models.len() == 1 {
                 row.push(predicted.map_or("-".to_owned(), time));
             }
-            row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
+            row.push(match predicted {
+                Some(s) if op.observed_s == 0.0 && models.len() > 1 => time(s),
+                predicted => predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)),
+            });
         }
         row.push(String::new());
         row
@@ -312,6 +337,9 @@ fn states(op: &FileOp, width: usize) -> String {
 /// Accuracy of each model over all calls, and percentiles of the cost of a call.
 fn totals(out: &mut String, report: &Report, terminal: bool) {
     let header = ["MODEL", "OBSERVED", "PREDICTED", "TOTAL", "WINDOWED", "PER CALL", "MEDIAN", "DIRTY"];
+    if report.models.iter().all(|model| model.calls == 0) {
+        return;
+    }
     let (mut errors, mut costs) = (Vec::new(), Vec::new());
     for (at, model) in report.models.iter().enumerate() {
         errors.push(total(model).to_vec());

@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use cawl_host::output::{self, FOR_ALL};
 
 use super::script::Script;
 use crate::exit;
@@ -92,7 +93,7 @@ impl Folder {
     pub fn leave_prepared(&mut self, script: &Script) -> anyhow::Result<()> {
         let text = format!("{}\n{}", if self.is_new { "new" } else { "old" }, listed(script));
         let file = self.path.join(PREPARED);
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        output::write(&file, FOR_ALL, text).with_context(|| format!("cannot write {}", file.display()))?;
         self.keeps = true;
         Ok(())
     }

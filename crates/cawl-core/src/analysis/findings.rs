@@ -92,7 +92,8 @@ impl Findings {
         let selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
         match record {
             Record::Event(event) => {
-                let class = classify(event).told(|| self.predictions.iter().any(Option::is_some));
+                let class =
+                    classify(event).told(|| self.predictions.iter().any(Option::is_some)).timed(event);
                 if let (Class::Cost, Some(answer)) = (class, self.prediction(self.answering)) {
                     let cost = answer.cost;
                     self.device = event.dev;

@@ -32,7 +32,7 @@ impl Learning {
         models: impl Iterator<Item = &'a mut Track>,
     ) -> Option<Widths> {
         let changed = match record {
-            Record::Event(event) if classify(event) == Class::Cost => {
+            Record::Event(event) if classify(event).timed(event) == Class::Cost => {
                 let prediction = self.teacher.and_then(|teacher| said.get(teacher)?.as_ref());
                 prediction.is_some_and(|prediction| self.learner.call(event, prediction))
             }

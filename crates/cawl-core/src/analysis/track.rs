@@ -6,7 +6,7 @@ use super::assimilate::{Filter, Pace};
 use super::counters::{Counted, Counters};
 use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
-use crate::call::{Class, classify};
+use crate::call::{Class, classify, is_durationless};
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
 use crate::limits::DirtyLimits;
@@ -129,7 +129,7 @@ impl Track {
         match record {
             Record::Event(event) => {
                 predictions.push(None);
-                let class = classify(event);
+                let class = classify(event).timed(event);
                 if let (true, Some(prediction)) = (class != Class::Elsewhere, predictions.last_mut()) {
                     self.call(descriptors.shown(event), class, prediction);
                 }
@@ -177,6 +177,7 @@ impl Track {
             (Some(prediction), Class::Cost | Class::Effect) => {
                 self.compare(event, start, prediction, observed)
             }
+            (Some(prediction), Class::Untimed) if is_durationless(event) => prediction.cost,
             // What the model has no opinion on takes, in its time, as long as it took.
             _ => observed,
         };

@@ -26,6 +26,8 @@ pub(super) struct Sessions {
     pub(super) folded: SessionTotals,
     /// The same of [`Sessions::untraced`].
     folded_untraced: u64,
+    /// The same of [`Sessions::uncounted`].
+    folded_uncounted: u64,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
     /// The latest look-up: a pid, when its calls belong to one session, and the index of that.
@@ -183,6 +185,8 @@ impl Sessions {
             let untraced = listed.untraced(listed.written_by(&children));
             self.folded_untraced = self.folded_untraced.saturating_add(untraced);
         }
+        let gone = self.by_pid.values().filter(|images| leaving[images[images.len() - 1]]);
+        self.folded_uncounted += gone.filter(|images| self.is_uncounted(images)).count() as u64;
         // What a child wrote is still to be taken off its parent's count.
         let orphans: Vec<(usize, u64)> = self
             .by_pid
@@ -244,6 +248,25 @@ impl Sessions {
     pub(super) fn reports(&self) -> Vec<SessionReport> {
         let children = self.children();
         self.list.iter().map(|listed| listed.report(listed.written_by(&children))).collect()
+    }
+
+    /// Processes of which nobody read what they wrote in all: neither they or the daemon, nor their parent, whose
+    /// counters have those of the children it waited for. An untraced program after an exec is one of them; a
+    /// process whose counters were never told, as in an import, is not.
+    pub(super) fn uncounted(&self) -> u64 {
+        let uncounted = self.by_pid.values().filter(|images| self.is_uncounted(images));
+        self.folded_uncounted + uncounted.count() as u64
+    }
+
+    fn is_uncounted(&self, images: &[usize]) -> bool {
+        let last = |images: &[usize]| images.last().map(|last| &self.list[*last]);
+        let counts = |end: &SessionEnd| end.how != EndKind::Exec && end.wchar.process.is_some();
+        let told = last(images).filter(|last| last.image.wchar.process.is_some());
+        let Some((end, ppid)) = told.and_then(|last| Some((last.end?, last.image.ppid))) else {
+            return false;
+        };
+        let parent = self.by_pid.get(&ppid).and_then(|images| last(images)?.end);
+        !counts(&end) && !parent.is_some_and(|parent| counts(&parent) && parent.at >= end.at)
     }
 
     /// Bytes that the sessions' processes waited for and that no session wrote: those of children that were not

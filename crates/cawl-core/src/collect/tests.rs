@@ -159,6 +159,27 @@ fn bytes_of_untraced_children_count_also_where_the_program_does_not_wait_for_the
     assert_eq!((report.untraced_bytes, report.coverage), (990, Some(10.0 / 1005.0)));
 }
 
+/// A user's processes, whose counters the daemon may not read, go on as an untraced program.
+#[test]
+fn an_untraced_program_that_nobody_counted_makes_the_coverage_unknown() {
+    let known = |parent_counts: bool, outcome: Option<u64>| {
+        let mut collector = collector();
+        if parent_counts {
+            begin(&mut collector, 1, 7, 1, 100);
+            end(&mut collector, 1, 300, EndKind::Exit, 10, 40);
+        }
+        begin(&mut collector, 2, 8, 7, 120);
+        write(&mut collector, 8, 8, 130, 10);
+        end(&mut collector, 2, 140, EndKind::Exec, 10, 10);
+        collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: outcome }));
+        let report = collector.report(Mode::Lockstep, false, &[], &[]);
+        (report.uncounted_processes, report.coverage)
+    };
+    assert_eq!(known(false, None), (1, None));
+    assert_eq!(known(true, None), (0, Some(10.0 / 40.0)));
+    assert_eq!(known(false, Some(40)), (0, Some(10.0 / 40.0)));
+}
+
 /// A process that may not read its own counters, whose daemon is late, and whose next image has written.
 #[test]
 fn counters_read_after_an_exec_are_not_those_of_the_image_before_it() {

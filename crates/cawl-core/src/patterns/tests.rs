@@ -170,6 +170,20 @@ fn holes_are_what_is_skipped_behind_the_end() {
     assert_eq!(run.file().holes, 2);
 }
 
+/// A report of the end of a trace knows what was written before.
+#[test]
+fn what_a_report_leaves_out_is_no_hole() {
+    let selection = crate::Selection { from: Some(crate::Nanos::millis(0.15)), ..Default::default() };
+    let options = crate::AnalysisOptions { selection: Some(selection), ..Default::default() };
+    let analysis = Analysis::with(&HostProfile::uncalibrated(), &options).unwrap();
+    let mut run = Run { analysis, at: 1_000_000 };
+    run.does(Op::Write, 0, 1 << 20).does(Op::Write, 1 << 20, 4096).does(Op::Write, (1 << 20) + 4096, 4096);
+    let file = run.file();
+    assert_eq!((file.ops[0].calls, file.holes, file.hole_bytes), (1, 0, 0));
+    run.does(Op::Pwrite, 4 << 20, 4096);
+    assert_eq!(run.file().holes, 1);
+}
+
 #[test]
 fn what_appends_makes_no_hole() {
     let mut run = Run::new();

@@ -130,7 +130,11 @@ impl HostProfile {
             other => *other = Value::Float(value),
         }
         let changed = toml::to_string(&whole).map_err(|error| format!("{error}"))?;
-        HostProfile::from_toml(&changed).map_err(|error| format!("`{name}` cannot be {text}: {error}"))
+        HostProfile::from_toml(&changed).map_err(|error| {
+            // Of the text that was read, which is not the user's, only what is wrong with it.
+            let error = error.to_string();
+            format!("`{name}` cannot be {text}: {}", error.lines().last().unwrap_or_default())
+        })
     }
 }
 
@@ -143,7 +147,11 @@ fn unknown(name: &str, whole: &Table) -> String {
         constants_of(table).filter_map(move |(name, _)| has(table, name)).collect::<Vec<_>>()
     };
     let known: Vec<String> = TABLES.iter().flat_map(of).collect();
-    format!("the profile has no value `{name}`; it has {}", known.join(", "))
+    // Those of the same table, if there is one of that name.
+    let table = name.split('.').next().unwrap_or_default();
+    let near: Vec<&str> = known.iter().map(String::as_str).filter(|known| known.starts_with(table)).collect();
+    let has = if near.is_empty() { known.join(", ") } else { near.join(", ") };
+    format!("the profile has no value `{name}`; it has {has}")
 }
 
 #[cfg(test)]

@@ -21,3 +21,18 @@ fn bad_profiles_are_refused_with_a_reason() {
     upside_down.kernel.limits.background = Bytes::mib(10_000);
     assert!(HostProfile::from_toml(&upside_down.to_toml()).unwrap_err().to_string().contains("background"));
 }
+
+#[test]
+fn what_a_brief_measurement_had_no_time_for_is_named() {
+    let mut profile = HostProfile::uncalibrated();
+    assert_eq!(profile.unmeasured(), [""; 0], "nobody measured it");
+    profile.measured = Some(Thoroughness::Brief);
+    profile.memory.fresh.samples = 1;
+    assert_eq!(profile.unmeasured()[0], "memory.cached");
+    profile.memory.cached.samples = 1;
+    assert_eq!(profile.unmeasured(), ["device.write", "device.fsync", "device.writeback"]);
+    (profile.device.write.samples, profile.device.writeback.samples) = (1, 1);
+    assert_eq!(profile.unmeasured(), ["device.fsync"]);
+    profile.device.filesystem = Some(FilesystemKind::of("tmpfs"));
+    assert_eq!(profile.unmeasured(), [""; 0]);
+}

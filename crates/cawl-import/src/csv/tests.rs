@@ -62,7 +62,7 @@ fn every_operation() {
 #[test]
 fn columns_in_any_order_with_byte_order_mark_and_crlf() {
     let text = "\u{feff}path,tid,size,op,start_s,pid,flags,duration_s,offset\r\n\r\n\
-                \"a,\"\"b\",8,1,write,1e-05,7,O_SYNC|O_DIRECT,0,0\r\n c,,1,write,2,7,,0,0\r\n";
+                \"a,\"\"b\",8,1,write,1e-05,7,O_SYNC|O_DIRECT,1,0\r\n c,,1,write,2,7,,1,0\r\n";
     let (records, summary) = import(CsvOptions::default(), text).unwrap();
     let paths = records
         .iter()
@@ -78,7 +78,7 @@ fn columns_in_any_order_with_byte_order_mark_and_crlf() {
 #[test]
 fn options_fill_what_the_table_leaves_open() {
     let options = CsvOptions { flags: flag::DSYNC, path: "out".into(), ..CsvOptions::default() };
-    let (records, _) = import(options, &format!("{HEADER}0,write,0,1,0\n")).unwrap();
+    let (records, _) = import(options, &format!("{HEADER}0,write,0,1,1\n")).unwrap();
     let (Record::File(file), Record::Event(event)) = (&records[1], &records[2]) else {
         panic!("{records:?}")
     };
@@ -182,4 +182,17 @@ fn a_table_of_an_export_is_read() {
             .2
             .contains("\"disk\", not known")
     );
+}
+
+#[test]
+fn a_call_without_duration_is_marked_and_counted() {
+    let text = format!("{HEADER}1,write,0,4096,\n2,write,,4096,0\n3,write,,4096,0.1\n4,lseek,0,,\n");
+    let (records, summary) = import(CsvOptions::default(), &text).unwrap();
+    assert_eq!(summary.skipped.len(), 1);
+    assert_eq!((&summary.skipped[0].reason, summary.skipped[0].lines), (&SkipReason::Durationless, 2));
+    assert!(
+        matches!(records.last(), Some(Record::Note(note)) if note.starts_with("2 rows: calls without duration"))
+    );
+    let estimated: Vec<bool> = events(&text).iter().map(|event| event.has(flag::ESTIMATED)).collect();
+    assert_eq!(estimated, [true, true, false, false]);
 }

@@ -111,6 +111,35 @@ fn wide() -> Report {
 }
 
 #[test]
+fn what_was_dropped_is_told_first_with_the_remedy() {
+    let text = report(&wide(), false, false);
+    let second = text.lines().find(|line| line.starts_with("without")).expect("a line");
+    assert!(second.contains("12.3 M calls") && text.find("without") < text.find("CAUSE"), "{text}");
+    assert!(text.contains("run --lossless"), "{text}");
+}
+
+#[test]
+fn calls_without_durations_are_only_predicted() {
+    let mut analysis = Analysis::new(&HostProfile::uncalibrated(), &[], Mode::OpenLoop).expect("models");
+    let flags = cawl_wire::flag::ESTIMATED;
+    let call =
+        Event { dev: 1, ino: 1, kind: FileKind::Regular, flags, returned: 4096, ..Event::new(Op::Write) };
+    analysis.take(&Record::Event(call));
+    let told = analysis.report();
+    let text = explained(&told, false, false);
+    assert!(text.starts_with("cawl       no durations, only predictions: "), "{text}");
+    assert!(!text.contains("0 ns by") && !text.contains("off"), "{text}");
+    let long = explained(&told, true, false);
+    assert!(!long.contains("MODEL ") && long.contains("STATES"), "{long}");
+}
+
+#[test]
+fn a_count_that_nobody_could_read_leaves_the_coverage_unknown() {
+    let text = report(&Report { uncounted_processes: 1, coverage: None, ..wide() }, false, false);
+    assert!(text.contains("coverage   unknown: nobody could read the kernel's count of 1 process"), "{text}");
+}
+
+#[test]
 fn every_line_fits_80_columns() {
     let wide = wide();
     let well = Report {
