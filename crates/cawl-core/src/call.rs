@@ -145,6 +145,11 @@ pub fn is_copied_up(event: &Event) -> bool {
     matches!(event.op, Op::Open | Op::StreamOpen) && event.has(flag::COPIED_UP)
 }
 
+/// True of an open that cuts a file off.
+pub(crate) fn cuts_off(event: &Event) -> bool {
+    event.has(flag::TRUNC) && !event.has(flag::CREATED)
+}
+
 /// True of what the tracer tells of a file, which is no call of the program.
 pub fn is_no_call(event: &Event) -> bool {
     event.op == Op::Resident

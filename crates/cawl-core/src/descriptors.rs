@@ -84,7 +84,7 @@ impl Descriptors {
     }
 
     /// Takes a call. Models are shown it as it came, or as answered: a file that loses its last link is
-    /// [held](flag::HELD) while it has a descriptor.
+    /// [held](flag::HELD) while it has a descriptor, which the [last](flag::LAST) close of it takes.
     fn event(&mut self, event: &Event) -> Option<Event> {
         let opened = Open { file: event.file(), until_exec: event.has(flag::CLOEXEC) };
         match event.op {
@@ -100,6 +100,8 @@ impl Descriptors {
                     held.unlinked = false;
                 }
                 self.close(event.pid, event.fd);
+                let is_last = self.gone.contains(&opened.file);
+                return is_last.then_some(Event { flags: event.flags | flag::LAST, ..*event });
             }
             Op::Dup if event.returned >= 0 => self.open(event, event.returned as i32, opened),
             Op::Fork if event.returned > 0 => self.forked(event.pid, event.returned as u32),
@@ -232,10 +234,12 @@ mod tests {
     struct Machine(Descriptors);
 
     impl Machine {
-        /// True if the file is gone after it.
+        /// True if the file is gone after it. Models are told so of a close.
         fn does(&mut self, event: Event) -> bool {
             self.0.take(&Record::Event(event));
-            self.0.gone == [FILE]
+            let is_gone = self.0.gone == [FILE];
+            assert_eq!(self.0.shown(&event).has(flag::LAST), is_gone && event.op == Op::Close);
+            is_gone
         }
 
         fn dups(&mut self, pid: u32, fd: i32, to: i32, flags: u32) -> bool {

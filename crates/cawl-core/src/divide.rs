@@ -98,6 +98,7 @@ impl Widths {
                 Cause::Copy => rates(&memory.cached),
                 Cause::LargeFolio => calls.block_far.as_ref().map_or(unmeasured, times),
                 Cause::NewPages => rates(&memory.fresh),
+                Cause::FreedPages => times(&calls.free),
                 Cause::ColdMemory => memory.cold.as_ref().map_or(unmeasured, rates),
                 Cause::PartialPage => rates(&device.read),
                 Cause::Read => device.read_latency.as_ref().map_or(rates(&device.read), times),

@@ -227,6 +227,8 @@ pub struct Work {
     /// Seconds more, or less if negative, that it takes if the device reads at its other speed: that of its
     /// own cache, or without that.
     pub other_speed: f64,
+    /// Pages that it takes out of the cache, those that share a folio in part.
+    pub freed: f64,
     /// Pages that it wrote into the cache, by what it found there.
     pub met: Met,
     /// What it reads, opens and closes.

@@ -18,6 +18,7 @@ mod coming;
 mod constants;
 mod copy;
 mod follow;
+mod freeing;
 mod history;
 mod inode_lock;
 mod intervals;
@@ -42,7 +43,7 @@ use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
-use crate::call::{Class, classify, is_synchronous};
+use crate::call::{Class, changes_name_or_length, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
@@ -89,6 +90,8 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
+    /// The file that each process closed last of those it could write to.
+    closed: LruMap<u32, u32>,
     /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
     untimed: LruMap<u32, ()>,
     /// What the processor's cache has of files.
@@ -158,6 +161,7 @@ impl Kernel {
             copies: Copies::default(),
             reads: Reads::default(),
             read_pages: ReadPages::default(),
+            closed: LruMap::default(),
             untimed: LruMap::default(),
             nearby: Nearby::new(page),
             intervals: Spreads::of(profile),
@@ -330,6 +334,7 @@ impl Kernel {
         }
         if event.op == Op::StreamClose {
             call.spend_empty_call(self.constants.close);
+            self.closed(call, event);
         }
     }
 
@@ -369,6 +374,7 @@ impl Kernel {
             Op::Syncfs => self.sync_all(call, Some(call.device)),
             Op::Read | Op::Pread | Op::StreamRead => self.read_call(call, event),
             Op::Open | Op::StreamOpen | Op::Close => self.open_or_close(call, event),
+            Op::Unlink | Op::Rename | Op::Truncate => self.change(call, event),
             _ => {}
         }
     }
@@ -384,9 +390,7 @@ impl Kernel {
             Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(&call, event),
             Op::Resident => self.resident(file, event),
             Op::Advise if event.errno == 0 => self.advised(&call, event),
-            Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
-            Op::Unlink | Op::Rename if event.takes_last_link() => self.lose(&call, event),
             Op::AioWrite | Op::StreamExit => {
                 let bytes = crate::call::kernel_bytes(event);
                 if bytes > 0 && !event.has(flag::DIRECT) {
@@ -395,15 +399,6 @@ impl Kernel {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// The last name of the call's file has gone.
-    fn lose(&mut self, call: &Call, event: &Event) {
-        self.machine.change(call.file, self.machine.now, true);
-        self.machine.devices[call.device].renamed = true;
-        if !event.has(flag::HELD) {
-            self.truncate(call.file, 0);
         }
     }
 
@@ -445,7 +440,7 @@ impl CostModel for Kernel {
         match classify(event) {
             Class::Cost => {}
             Class::Untimed => return self.stores(event),
-            Class::Effect if self.asks_server(event) => {}
+            Class::Effect if changes_name_or_length(event) => {}
             _ => {
                 self.effect(event);
                 return None;

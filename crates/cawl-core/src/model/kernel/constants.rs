@@ -48,6 +48,8 @@ pub(super) struct Constants {
     pub(super) open: f64,
     pub(super) create: f64,
     pub(super) close: f64,
+    /// Of a folio of a page that leaves the cache.
+    pub(super) free: f64,
     pub(super) fresh_folio: f64,
     /// Beyond a warm one.
     pub(super) cold_page: f64,
@@ -100,6 +102,7 @@ impl Constants {
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
+            free: calls.free.value.as_seconds(),
             page,
             page_bits: page.ilog2(),
             folio: (kernel.folio.0 / page).max(1),

@@ -17,7 +17,7 @@ use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
 use super::constants::MOST_RESIDENT;
 use super::{Call, Kernel};
-use crate::call::{is_copied_up, is_file_read};
+use crate::call::{cuts_off, is_copied_up, is_file_read};
 use crate::cause::Cause;
 use crate::model::ReadWork;
 use crate::model::readahead::{Advice, Window};
@@ -400,23 +400,27 @@ impl Kernel {
 
     /// open, fopen and close.
     pub(super) fn open_or_close(&mut self, call: &mut Call, event: &Event) {
-        let created = event.has(flag::CREATED);
+        // Cutting a file off takes about what creating one does.
+        let changes = event.has(flag::CREATED | flag::TRUNC);
         let cost = match event.op {
             Op::Close => self.constants.close,
-            _ if created => self.constants.open + self.constants.create,
+            _ if changes => self.constants.open + self.constants.create,
             _ => self.constants.open,
         };
         call.spend_empty_call(cost);
         let work = &mut call.work.read;
         if event.op == Op::Close {
             work.closes += 1.0;
-        } else {
-            work.opens += 1.0;
-            work.creates += f64::from(u8::from(created));
-            if is_copied_up(event) {
-                self.copy_up(call, event);
-            }
-            self.opened(call, event);
+            return self.closed(call, event);
         }
+        work.opens += 1.0;
+        work.creates += f64::from(u8::from(changes));
+        if is_copied_up(event) {
+            self.copy_up(call, event);
+        }
+        if cuts_off(event) {
+            self.cut(call, 0);
+        }
+        self.opened(call, event);
     }
 }
