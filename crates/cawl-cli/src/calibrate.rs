@@ -464,6 +464,7 @@ fn profile(
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
     put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));
     put(&mut profile.device.folio, time(durable.handed.difference()).map(Some));
+    put(&mut profile.device.discard, rate(durable.discard.difference()).map(Some));
     put(&mut profile.device.request, time(durable.request.difference()).map(Some));
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
         // An assumption: the fastest write is nearer to the writeback rate than the default.
@@ -533,6 +534,7 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut calls.open, time(of(&reads.open)).map(Some));
     put(&mut calls.create, time(of(&reads.create)).map(Some));
     put(&mut calls.close, time(of(&reads.close)).map(Some));
+    put(&mut calls.free, time(of(&reads.free)));
     put(&mut constants.read_latency, time(device.latency).map(Some));
     constants.completes_together = device.together;
     put(&mut constants.sequential_read, rate(device.ahead).map(Some));
