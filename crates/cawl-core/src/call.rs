@@ -30,8 +30,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// What a call is that a model told a cost of, or none: names and lengths of files that are elsewhere are
-    /// changed at the server, which has a law, and else at a cost that is not predicted.
+    /// What a call is that a model told a cost of, or none: not every model has a law of names and lengths.
     #[inline]
     pub fn told(self, has_cost: impl FnOnce() -> bool) -> Class {
         if self == Class::Effect && has_cost() { Class::Cost } else { self }

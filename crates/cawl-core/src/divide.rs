@@ -356,7 +356,7 @@ impl Divider {
     }
 
     /// Causes that may explain the `rest`, with the most that each explains, in ns.
-    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 6] {
+    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 7] {
         let work = &prediction.work;
         // For the device itself; a writer into the cache may wait for the journal.
         let waits = prediction.parts.device() > prediction.parts[Cause::Journal] || work.commits();
@@ -378,6 +378,7 @@ impl Divider {
         let shared = rest > INTERRUPTS
             && self.others(event).any(|write| write.end.saturating_add(event.duration) > event.start);
         let lock = if shared { rest } else { 0.0 };
+        let freed = if work.frees_unknown { rest } else { 0.0 };
         [
             (Cause::ColdMemory, cold),
             (Cause::Journal, behind),
@@ -385,6 +386,7 @@ impl Divider {
             (Cause::Queue, queue),
             (Cause::Journal, journal),
             (Cause::Lock, lock),
+            (Cause::FreedPages, freed),
         ]
     }
 

@@ -142,12 +142,15 @@ pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Du
 /// Cuts off a file that is on the device, and one that is not: where the call discards the blocks.
 fn discards(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
     let waits = bench.place.lacks_journal && bench.place.options.split(',').any(|option| option == "discard");
+    if !waits {
+        return Ok(());
+    }
+    let file = bench.scratch.file("discarded")?;
     for _ in 0..=bench.rounds.0 {
-        if !waits || !bench.spend(DISCARDED as u64) {
+        if !bench.spend(DISCARDED as u64) {
             break;
         }
         bench.go_on()?;
-        let file = bench.scratch.file("discarded")?;
         let cut = |on_device: bool| {
             bench.write_run(&file, 0, DISCARDED, FOLIO)?;
             if on_device {

@@ -158,8 +158,8 @@ impl Kernel {
             return false;
         }
         let buffered = match event.op {
-            Op::Truncate | Op::Unlink | Op::Rename => return true,
-            Op::Open | Op::StreamOpen if cuts_off(event) => return true,
+            Op::Truncate | Op::Unlink | Op::Rename if self.may_wait_to_free(event) => return true,
+            Op::Open | Op::StreamOpen if cuts_off(event) && self.may_wait_to_free(event) => return true,
             Op::Close | Op::StreamClose if self.closes_a_change(event) => return true,
             Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {
                 // Not more than what the stream held in addition.

@@ -68,10 +68,21 @@ impl Kernel {
         }
     }
 
-    /// A close has more to do than that.
+    /// The device may hold back a call that frees what its file has, or renames one over it.
+    pub(super) fn may_wait_to_free(&self, event: &Event) -> bool {
+        let has_work = |at| {
+            let device = &self.machine.devices[self.machine.cache.device(at)];
+            device.in_flight > 0 || self.profile.device_of(device.profiled).discard.is_some()
+        };
+        event.op == Op::Rename && self.closed.peek(&event.pid).is_some()
+            || self.machine.cache.find(event.file()).is_some_and(has_work)
+    }
+
+    /// The same of a close, if it has more to do than that.
     pub(super) fn closes_a_change(&self, event: &Event) -> bool {
         let is_cut = |at| self.machine.cache.is_cut(at);
-        event.has(flag::LAST) || self.machine.cache.find(event.file()).is_some_and(is_cut)
+        event.has(flag::LAST) && self.may_wait_to_free(event)
+            || self.machine.cache.find(event.file()).is_some_and(is_cut)
     }
 
     /// The file that is renamed over the call's begins to be written.
@@ -109,6 +120,7 @@ impl Kernel {
     /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device.
     pub(super) fn cut(&mut self, call: &mut Call, size: u64) {
         let first = self.constants.pages_up_to(size);
+        call.work.frees_unknown = !self.machine.cache.file(call.file).told;
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.wait_for_file(call, 0);
         }

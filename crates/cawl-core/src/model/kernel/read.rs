@@ -392,6 +392,7 @@ impl Kernel {
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(size);
         inode.told |= inode.size == 0;
+        inode.cut &= !event.has(flag::CREATED);
         self.reads.opened(event);
         if event.op == Op::StreamOpen {
             self.streams.open(event);
