@@ -36,7 +36,7 @@ const MANY: usize = 64;
 const SCATTERED: usize = 16;
 const REPEATS: usize = 4;
 /// Bytes of a file that is cut off.
-const DISCARDED: usize = 4 << 20;
+const DISCARDED: usize = 8 << 20;
 /// Bytes changed by the other work: more than a processor's own cache holds.
 const ELSEWHERE: usize = 2 << 20;
 
@@ -72,7 +72,7 @@ pub struct Durable {
     /// Of each request beyond the first of a wait.
     pub request: Rounds,
     /// Per byte that the device discards in the call that frees it.
-    pub discard: Rounds,
+    pub discard: Vec<f64>,
 }
 
 /// A sample of each round.
@@ -113,6 +113,7 @@ impl Rounds {
 /// Measures them; `per_byte` is the time of a synchronous transfer and `seek` that of a seek, in ns.
 pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Durable> {
     let mut samples = Durable::default();
+    discards(bench, &mut samples)?;
     let folios = large_folios(bench)?;
     blocks(bench, &mut samples)?;
     bench.repeat(|bench, index| {
@@ -135,7 +136,6 @@ pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Du
         Ok(folios.sync_data()?)
     })?;
     bench.scratch.remove("folios");
-    discards(bench, &mut samples)?;
     Ok(samples)
 }
 

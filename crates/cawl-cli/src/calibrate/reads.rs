@@ -54,8 +54,6 @@ const AHEAD: (usize, usize, f64) = (3, 16, 0.3e9);
 const BEFORE: usize = 2;
 const WINDOWS: usize = 8;
 const LEAST_AHEAD: usize = 16 << 20;
-/// Bytes of a file that is cut off.
-const FREED: usize = 4 << 20;
 /// Times that a file is opened and closed, and files created, in a round.
 const OPENED: usize = 64;
 const CREATED: usize = 16;
@@ -92,8 +90,6 @@ pub struct Reads {
     pub open: Vec<f64>,
     pub create: Vec<f64>,
     pub close: Vec<f64>,
-    /// Per page that leaves the cache, a folio of its own.
-    pub free: Vec<f64>,
 }
 
 /// Measures the page cache.
@@ -138,7 +134,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
             round.folio_far.extend(far_call.map(|call| (pages - call) / (FOLIOS / PAGE) as f64));
         }
         opening(bench, index, &mut round)?;
-        round.free.push(freeing(bench)?);
         round.fresh.push(holes(bench, buffer)?);
         if index == 0 || !bench.cache_was_dropped(drops) {
             rounds.push(round);
@@ -159,7 +154,7 @@ impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
         let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, .. } = round;
-        let Reads { apart, fault, away, open, create, close, free, .. } = round;
+        let Reads { apart, fault, away, open, create, close, .. } = round;
         let to = [
             (&mut self.copy, copy),
             (&mut self.hot, hot),
@@ -175,7 +170,6 @@ impl Reads {
             (&mut self.open, open),
             (&mut self.create, create),
             (&mut self.close, close),
-            (&mut self.free, free),
         ];
         to.into_iter().for_each(|(all, samples)| all.extend(samples));
     }
@@ -303,16 +297,6 @@ fn faults(bench: &Bench, file: &File) -> anyhow::Result<f64> {
         found = (pass()? - pass()?) / (TOUCHED / PAGE) as f64;
     }
     Ok(found)
-}
-
-/// What a page takes to leave the cache that was never on the device.
-fn freeing(bench: &Bench) -> anyhow::Result<f64> {
-    bench.go_on()?;
-    let file = bench.scratch.file("freed")?;
-    bench.write_run(&file, 0, FREED, PAGE)?;
-    let freed = timed(|| Ok(file.set_len(0)?))?;
-    bench.scratch.remove("freed");
-    Ok(freed / (FREED / PAGE) as f64)
 }
 
 /// Name of a file that a round creates.

@@ -16,6 +16,7 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
 use super::constants::MOST_RESIDENT;
+use super::freeing::LENGTH;
 use super::{Call, Kernel};
 use crate::call::{cuts_off, is_copied_up, is_file_read};
 use crate::cause::Cause;
@@ -401,12 +402,12 @@ impl Kernel {
 
     /// open, fopen and close.
     pub(super) fn open_or_close(&mut self, call: &mut Call, event: &Event) {
-        // Cutting a file off takes about what creating one does.
-        let changes = event.has(flag::CREATED | flag::TRUNC);
+        let created = event.has(flag::CREATED);
+        let opens = if cuts_off(event) { 1.0 + LENGTH } else { 1.0 };
         let cost = match event.op {
             Op::Close => self.constants.close,
-            _ if changes => self.constants.open + self.constants.create,
-            _ => self.constants.open,
+            _ if created => self.constants.open + self.constants.create,
+            _ => opens * self.constants.open,
         };
         call.spend_empty_call(cost);
         let work = &mut call.work.read;
@@ -414,8 +415,8 @@ impl Kernel {
             work.closes += 1.0;
             return self.closed(call, event);
         }
-        work.opens += 1.0;
-        work.creates += f64::from(u8::from(changes));
+        work.opens += opens;
+        work.creates += f64::from(u8::from(created));
         if is_copied_up(event) {
             self.copy_up(call, event);
         }
