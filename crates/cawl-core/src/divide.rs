@@ -269,7 +269,8 @@ impl Divider {
                 }
             }
             let pauses = prediction.may_pause && parts[Cause::Throttle] + awake >= self.widths.tick;
-            parts[if pauses { Cause::Throttle } else { Cause::Unexpected }] += awake;
+            let waits = if prediction.work.frees_unknown { Cause::Transfer } else { Cause::Unexpected };
+            parts[if pauses { Cause::Throttle } else { waits }] += awake;
             return Bounds { ran: ran - awake, slept: slept + awake };
         }
         if asleep > INTERRUPTS {

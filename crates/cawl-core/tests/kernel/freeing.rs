@@ -47,7 +47,7 @@ fn pages_leave_the_cache_one_after_the_other() {
         Event { op: Op::Unlink, ..write(0, 0, 0) },
         Event { op: Op::Rename, ..write(0, 0, 0) },
         opened(flag::TRUNC),
-        closed(1, flag::LAST),
+        closed(1, flag::LAST | flag::GONE),
     ];
     for call in calls {
         // Pages of a folio take a quarter each beyond the first.
@@ -75,7 +75,7 @@ fn what_stays_costs_nothing() {
         Event { op: Op::Unlink, aux: 1, ..write(0, 0, 0) },
         Event { op: Op::Unlink, ..with(flag::HELD, 0, 0) },
         Event { op: Op::Truncate, ..write(0, 8 * MIB, 0) },
-        closed(1, 0),
+        closed(1, flag::LAST),
         opened(0),
     ] {
         assert_eq!(micros(program.call(call).expect("a cost"), Cause::FreedPages), 0.0);
@@ -121,10 +121,12 @@ fn close_begins_to_write_a_file_that_was_cut_off() {
         let mut program = Program::on(&profile);
         written(&mut program, 1, 1, MIB);
         program.call(opened(flags));
+        // Another descriptor is open.
+        program.call(closed(1, 0));
         written(&mut program, 1, 4, MIB);
-        let told = program.call(closed(1, 0)).expect("a cost");
+        let told = program.call(closed(1, flag::LAST)).expect("a cost");
         assert_eq!(program.model.in_flight().0 > 0, told.parts.device() > Nanos::ZERO);
-        let again = program.call(closed(1, 0)).expect("a cost");
+        let again = program.call(closed(1, flag::LAST)).expect("a cost");
         assert_eq!(again.parts.device(), Nanos::ZERO, "once");
         (program.model.in_flight().0 / MIB, micros(told, Cause::Transfer).round())
     };

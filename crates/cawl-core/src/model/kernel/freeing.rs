@@ -16,6 +16,7 @@
 
 use cawl_wire::{Event, Op, flag};
 
+use super::constants::MOST_RESIDENT;
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;
@@ -54,7 +55,8 @@ impl Kernel {
         self.machine.devices[call.device].renamed = true;
     }
 
-    /// A descriptor of the call's file is closed.
+    /// A descriptor of the call's file is closed. Those of one open file are closed together, mostly: a file is
+    /// released with its last one.
     pub(super) fn closed(&mut self, call: &mut Call, event: &Event) {
         if self.is_far(call.device) {
             return;
@@ -63,10 +65,11 @@ impl Kernel {
             self.closed.put(event.pid, call.file);
         }
         let writes = self.machine.devices[call.device].filesystem.writes_cut_files();
-        if std::mem::take(&mut self.machine.cache.file_mut(call.file).cut) && writes {
+        if event.has(flag::LAST) && std::mem::take(&mut self.machine.cache.file_mut(call.file).cut) && writes
+        {
             self.begin_new_blocks(call);
         }
-        if event.has(flag::LAST) {
+        if event.has(flag::GONE) {
             self.cut(call, 0);
         }
     }
@@ -84,8 +87,8 @@ impl Kernel {
     /// The same of a close, if it has more to do than that.
     pub(super) fn closes_a_change(&self, event: &Event) -> bool {
         let is_cut = |at| self.machine.cache.is_cut(at);
-        event.has(flag::LAST) && self.may_wait_to_free(event)
-            || self.machine.cache.find(event.file()).is_some_and(is_cut)
+        event.has(flag::GONE) && self.may_wait_to_free(event)
+            || event.has(flag::LAST) && self.machine.cache.find(event.file()).is_some_and(is_cut)
     }
 
     /// The file that is renamed over the call's begins to be written.
@@ -147,7 +150,7 @@ impl Kernel {
         let end = self.constants.pages_up_to(self.machine.cache.size(call.file));
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
-        let blocks = end.saturating_sub(first + unwritten);
+        let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MOST_RESIDENT);
         if blocks == 0 {
             return;
         }
