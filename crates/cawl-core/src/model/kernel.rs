@@ -55,6 +55,7 @@ use call::Call;
 use coming::{Reads, describe};
 use constants::{Constants, MOST_LIMIT};
 use copy::Copies;
+use freeing::Lengths;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
@@ -90,6 +91,7 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
+    lengths: Lengths,
     /// The file that each process closed last of those it could write to.
     closed: LruMap<u32, u32>,
     /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
@@ -125,24 +127,23 @@ pub struct Conservation {
     pub cancelled: Bytes,
 }
 
+/// Limits in pages.
+fn thresholds(limits: DirtyLimits, page: u64) -> Thresholds {
+    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MOST_LIMIT) as f64);
+    Thresholds { background, hard, limit: hard }
+}
+
 impl Kernel {
     /// A machine with these constants, an empty cache and nothing dirty.
     pub fn new(profile: &HostProfile) -> Kernel {
         let kernel = &profile.kernel;
         let page = kernel.page.0.next_power_of_two();
-        let hz = f64::from(kernel.hz.max(1));
-        let pages = |bytes: Bytes| (bytes.0 / page).min(MOST_LIMIT) as f64;
-        let thresholds = |limits: DirtyLimits| Thresholds {
-            background: pages(limits.background),
-            hard: pages(limits.hard),
-            limit: pages(limits.hard),
-        };
         let mut machine = Machine::new(
-            thresholds(kernel.limits),
-            kernel.cgroup.map(thresholds),
+            thresholds(kernel.limits, page),
+            kernel.cgroup.map(|limits| thresholds(limits, page)),
             kernel.wakeup.as_seconds(),
             kernel.expire.as_seconds(),
-            hz,
+            f64::from(kernel.hz.max(1)),
         );
         if let Some(group) = &kernel.group {
             let pages = |bytes: Bytes| bytes.0 / page;
@@ -161,6 +162,7 @@ impl Kernel {
             copies: Copies::default(),
             reads: Reads::default(),
             read_pages: ReadPages::default(),
+            lengths: Lengths::default(),
             closed: LruMap::default(),
             untimed: LruMap::default(),
             nearby: Nearby::new(page),
@@ -437,23 +439,25 @@ impl CostModel for Kernel {
 
     fn step(&mut self, event: &Event) -> Option<Prediction> {
         self.machine.reclaim();
-        match classify(event) {
-            Class::Cost => {}
-            Class::Untimed => return self.stores(event),
-            Class::Effect if changes_name_or_length(event) => {}
-            _ => {
-                self.effect(event);
-                return None;
+        match classify(event).told(|| changes_name_or_length(event)) {
+            Class::Cost => {
+                let mut call = self.begin(event);
+                self.run(&mut call, event, f64::INFINITY);
+                self.over(&call, call.at);
+                return self.told(&call, event);
             }
+            Class::Untimed => return self.stores(event),
+            _ => self.effect(event),
         }
-        let mut call = self.begin(event);
-        self.run(&mut call, event, f64::INFINITY);
-        self.over(&call, call.at);
-        self.told(&call, event)
+        None
     }
 
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
         self.follow_call(event, end)
+    }
+
+    fn meet_file(&mut self, file: FileId, length: Bytes) {
+        self.lengths.put(file, length.0);
     }
 
     fn gone(&mut self, file: FileId) {
@@ -469,12 +473,11 @@ impl CostModel for Kernel {
 
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.limits = limits;
-        let pages = |bytes: Bytes| (bytes.0 / self.constants.page).min(MOST_LIMIT) as f64;
-        self.machine.global.background = pages(limits.background);
-        self.machine.global.hard = pages(limits.hard);
-        self.check_interval = check_interval(self.machine.global.hard, self.profile.kernel.cpus);
+        let new = thresholds(limits, self.constants.page);
+        self.check_interval = check_interval(new.hard, self.profile.kernel.cpus);
         let dirty = self.machine.level_now() as f64;
-        self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);
+        let limit = self.machine.global.limit.max(new.hard).max(dirty);
+        self.machine.global = Thresholds { limit, ..new };
     }
 
     fn correct_throttle(&mut self, device: u64, factor: f64) {

@@ -1,8 +1,8 @@
 //! Calls that free what a file has, and those that begin to write what comes in its place.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Cause, FilesystemKind, HostProfile, Measured, Mode, Nanos, Prediction, Rate,
-    Record,
+    Analysis, AnalysisOptions, Bytes, Cause, CostModel, FilesystemKind, HostProfile, Measured, Mode, Nanos,
+    Prediction, Rate, Record,
 };
 use cawl_wire::{Event, Op, flag};
 
@@ -84,6 +84,19 @@ fn what_stays_costs_nothing() {
     let half = Event { op: Op::Truncate, ..write(0, 2 * MIB, 0) };
     assert_eq!(micros(program.call(half).expect("a cost"), Cause::FreedPages), 512.0);
     assert_eq!(program.dirty(), 2 * 256);
+}
+
+/// What was there before is as long as its name told, and cached as far as is known.
+#[test]
+fn a_file_that_was_there_before_is_freed_as_a_whole() {
+    let mut program = Program::on(&disk());
+    program.model.meet_file(write(0, 0, 0).file(), Bytes(4 * MIB));
+    let unlink = Event { op: Op::Unlink, ..write(0, 0, 0) };
+    let told = program.call(unlink).expect("a cost");
+    // Folios of 16 pages.
+    assert_eq!(micros(told, Cause::FreedPages), 64.0 * (1.0 + 15.0 / 4.0));
+    assert!(told.work.frees_unknown);
+    assert_eq!(micros(program.call(unlink).expect("a cost"), Cause::FreedPages), 0.0, "once");
 }
 
 #[test]

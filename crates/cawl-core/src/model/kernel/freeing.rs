@@ -14,9 +14,10 @@
 //! the file that is renamed: it is taken to be the one that the process closed last of those it could write
 //! to.
 
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, FileId, Op, flag};
 
 use super::constants::MOST_RESIDENT;
+use super::read::FOLIO;
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;
@@ -30,12 +31,30 @@ const FURTHER: f64 = 0.25;
 pub(super) const LENGTH: f64 = 2.0;
 const NAME: f64 = 3.0;
 
+/// Lengths of the files that were named last, for calls that follow on such as no call was seen of before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lengths {
+    latest: [(FileId, u64); 8],
+    next: usize,
+}
+
+impl Lengths {
+    pub(super) fn put(&mut self, file: FileId, length: u64) {
+        self.latest[self.next] = (file, length);
+        self.next = (self.next + 1) % self.latest.len();
+    }
+
+    fn of(&self, file: FileId) -> u64 {
+        self.latest.iter().find(|named| named.0 == file).map_or(0, |named| named.1)
+    }
+}
+
 impl Kernel {
     /// unlink, rename over another file, truncate and ftruncate.
     pub(super) fn change(&mut self, call: &mut Call, event: &Event) {
         if event.op == Op::Truncate {
             call.spend_empty_call(LENGTH * self.constants.open);
-            return self.cut(call, event.offset);
+            return self.cut(call, event, event.offset);
         }
         call.spend_empty_call(NAME * self.constants.open);
         if event.op == Op::Rename {
@@ -44,7 +63,7 @@ impl Kernel {
         if event.takes_last_link() {
             self.lose(call);
             if !event.has(flag::HELD) {
-                self.cut(call, 0);
+                self.cut(call, event, 0);
             }
         }
     }
@@ -70,7 +89,7 @@ impl Kernel {
             self.begin_new_blocks(call);
         }
         if event.has(flag::GONE) {
-            self.cut(call, 0);
+            self.cut(call, event, 0);
         }
     }
 
@@ -124,13 +143,24 @@ impl Kernel {
     }
 
     /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device.
-    pub(super) fn cut(&mut self, call: &mut Call, size: u64) {
+    pub(super) fn cut(&mut self, call: &mut Call, event: &Event, size: u64) {
         let first = self.constants.pages_up_to(size);
-        call.work.frees_unknown = !self.machine.cache.file(call.file).told;
+        let inode = self.machine.cache.file_mut(call.file);
+        let unknown = !inode.told;
+        if unknown && inode.size == 0 {
+            inode.size = self.lengths.of(event.file());
+        }
+        let end = self.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
+        call.work.frees_unknown = unknown;
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.wait_for_file(call, 0);
         }
-        let (pages, folios) = self.machine.cache.folios_from(call.file, first);
+        let (mut pages, mut folios) = self.machine.cache.folios_from(call.file, first);
+        if unknown {
+            // As of a file that is read.
+            let others = end.saturating_sub(first + pages);
+            (pages, folios) = (pages + others, folios + others.div_ceil(FOLIO));
+        }
         if pages > 0 {
             let freed = folios as f64 + self.further(call, pages, folios);
             call.pass(freed * self.constants.free);

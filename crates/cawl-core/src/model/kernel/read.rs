@@ -29,7 +29,7 @@ const RANGES: u64 = 64;
 const MOST_READ: u64 = 0x7fff_f000;
 /// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
 /// in ordinary pieces, comes in folios of 16 KiB to 256.
-const FOLIO: u64 = 16;
+pub(super) const FOLIO: u64 = 16;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
@@ -421,7 +421,7 @@ impl Kernel {
             self.copy_up(call, event);
         }
         if cuts_off(event) {
-            self.cut(call, 0);
+            self.cut(call, event, 0);
         }
         self.opened(call, event);
     }
