@@ -5,6 +5,9 @@ use crate::profile::{HostProfile, Measured};
 
 /// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
 pub(super) const MOST_RESIDENT: u64 = 1 << 27;
+/// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
+/// in ordinary pieces, comes in folios of 16 KiB to 256.
+pub(super) const FOLIO: u64 = 16;
 /// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
 pub(super) const MOST_LIMIT: u64 = 1 << 28;
 

@@ -16,8 +16,7 @@
 
 use cawl_wire::{Event, FileId, Op, flag};
 
-use super::constants::MOST_RESIDENT;
-use super::read::FOLIO;
+use super::constants::{FOLIO, MOST_RESIDENT};
 use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;

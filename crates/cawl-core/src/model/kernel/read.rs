@@ -15,7 +15,7 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
-use super::constants::MOST_RESIDENT;
+use super::constants::{FOLIO, MOST_RESIDENT};
 use super::freeing::LENGTH;
 use super::{Call, Kernel};
 use crate::call::{cuts_off, is_copied_up, is_file_read};
@@ -27,9 +27,6 @@ use crate::model::readahead::{Advice, Window};
 const RANGES: u64 = 64;
 /// Most bytes of a read (`MAX_RW_COUNT`).
 const MOST_READ: u64 = 0x7fff_f000;
-/// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
-/// in ordinary pieces, comes in folios of 16 KiB to 256.
-pub(super) const FOLIO: u64 = 16;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
