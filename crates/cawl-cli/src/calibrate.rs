@@ -437,6 +437,7 @@ fn profile(
     put(&mut profile.calls.folio, time(memory.folio).map(Some));
     put(&mut profile.calls.jump, time(memory.jump).map(Some));
     put(&mut profile.calls.over, time(memory.over).map(Some));
+    put(&mut profile.calls.free, time(memory.free));
     put(&mut profile.calls.stream, time(stream.call));
     put(&mut profile.calls.buffer, time(stream.buffer).map(Some));
     put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));
@@ -467,6 +468,7 @@ fn profile(
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
     put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));
     put(&mut profile.device.folio, time(durable.handed.difference()).map(Some));
+    put(&mut profile.device.discard, rate(Estimate::of(&durable.discard)).map(Some));
     put(&mut profile.device.request, time(durable.request.difference()).map(Some));
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
         // An assumption: the fastest write is nearer to the writeback rate than the default.

@@ -36,8 +36,7 @@ impl Class {
         if self == Class::Cost && is_durationless(event) { Class::Untimed } else { self }
     }
 
-    /// What a call is that a model told a cost of, or none: names and lengths of files that are elsewhere are
-    /// changed at the server, which has a law, and else at a cost that is not predicted.
+    /// What a call is that a model told a cost of, or none: not every model has a law of names and lengths.
     #[inline]
     pub fn told(self, has_cost: impl FnOnce() -> bool) -> Class {
         if self == Class::Effect && has_cost() { Class::Cost } else { self }
@@ -155,6 +154,11 @@ pub fn is_clone(event: &Event) -> bool {
 /// True of an open for which an overlay copied the file up.
 pub fn is_copied_up(event: &Event) -> bool {
     matches!(event.op, Op::Open | Op::StreamOpen) && event.has(flag::COPIED_UP)
+}
+
+/// True of an open that cuts a file off.
+pub(crate) fn cuts_off(event: &Event) -> bool {
+    event.has(flag::TRUNC) && !event.has(flag::CREATED)
 }
 
 /// True of what the tracer tells of a file, which is no call of the program.

@@ -26,6 +26,8 @@ named! {
         LargeFolio = "large folio",
         /// Allocating pages and entering them into the page cache.
         NewPages = "new pages",
+        /// Taking pages out of the page cache: a file is cut off, or its last link goes.
+        FreedPages = "freed pages",
         /// Memory that the host of a virtual machine has to supply first.
         ColdMemory = "cold memory",
         /// Reading a page that is written in part, or the source of a copy.
@@ -42,7 +44,7 @@ named! {
         Journal = "journal",
         /// Waiting for requests that the device had before.
         Queue = "queue",
-        /// The device writes the data, the latency of the request included.
+        /// The device writes the data, or discards what was freed, the latency of the request included.
         Transfer = "transfer",
         /// The device moves to another place.
         Seek = "seek",
@@ -80,6 +82,7 @@ impl Cause {
                 | Copy
                 | LargeFolio
                 | NewPages
+                | FreedPages
                 | PartialPage
                 | Read
                 | CopyUp

@@ -84,7 +84,8 @@ impl Descriptors {
     }
 
     /// Takes a call. Models are shown it as it came, or as answered: a file that loses its last link is
-    /// [held](flag::HELD) while it has a descriptor.
+    /// [held](flag::HELD) while it has a descriptor, and the [last](flag::LAST) close of a file may make it
+    /// [gone](flag::GONE).
     fn event(&mut self, event: &Event) -> Option<Event> {
         let opened = Open { file: event.file(), until_exec: event.has(flag::CLOEXEC) };
         match event.op {
@@ -100,6 +101,9 @@ impl Descriptors {
                     held.unlinked = false;
                 }
                 self.close(event.pid, event.fd);
+                let gone = if self.gone.contains(&opened.file) { flag::GONE } else { 0 };
+                let is_last = !self.files.contains_key(&opened.file);
+                return is_last.then_some(Event { flags: event.flags | flag::LAST | gone, ..*event });
             }
             Op::Dup if event.returned >= 0 => self.open(event, event.returned as i32, opened),
             Op::Fork if event.returned > 0 => self.forked(event.pid, event.returned as u32),
@@ -232,10 +236,14 @@ mod tests {
     struct Machine(Descriptors);
 
     impl Machine {
-        /// True if the file is gone after it.
+        /// True if the file is gone after it. Models are told so of a close.
         fn does(&mut self, event: Event) -> bool {
             self.0.take(&Record::Event(event));
-            self.0.gone == [FILE]
+            let is_gone = self.0.gone == [FILE];
+            let shown = self.0.shown(&event);
+            assert_eq!(shown.has(flag::GONE), is_gone && event.op == Op::Close);
+            assert!(shown.has(flag::LAST) || !shown.has(flag::GONE));
+            is_gone
         }
 
         fn dups(&mut self, pid: u32, fd: i32, to: i32, flags: u32) -> bool {
@@ -279,13 +287,14 @@ mod tests {
         assert!(!machine.unlinks(), "no process has it open");
         assert!(!machine.does(call(Op::Open, 1, 3)));
         assert!(!machine.dups(1, 3, 4, 0));
-        assert!(!machine.does(call(Op::Close, 1, 3)));
+        let one = call(Op::Close, 1, 3);
+        assert!(!machine.does(one) && !machine.0.shown(&one).has(flag::LAST));
         assert!(machine.unlinks());
         assert!(machine.does(call(Op::Close, 1, 4)));
         assert!(!machine.does(call(Op::Close, 1, 4)), "it is gone once");
         // A file that keeps its name stays.
         machine.does(call(Op::Open, 1, 3));
-        assert!(!machine.does(call(Op::Close, 1, 3)));
+        assert!(!machine.does(one) && machine.0.shown(&one).has(flag::LAST));
     }
 
     #[test]

@@ -98,6 +98,7 @@ impl Widths {
                 Cause::Copy => rates(&memory.cached),
                 Cause::LargeFolio => calls.block_far.as_ref().map_or(unmeasured, times),
                 Cause::NewPages => rates(&memory.fresh),
+                Cause::FreedPages => times(&calls.free),
                 Cause::ColdMemory => memory.cold.as_ref().map_or(unmeasured, rates),
                 Cause::PartialPage => rates(&device.read),
                 Cause::Read => device.read_latency.as_ref().map_or(rates(&device.read), times),
@@ -268,7 +269,8 @@ impl Divider {
                 }
             }
             let pauses = prediction.may_pause && parts[Cause::Throttle] + awake >= self.widths.tick;
-            parts[if pauses { Cause::Throttle } else { Cause::Unexpected }] += awake;
+            let waits = if prediction.work.frees_unknown { Cause::Transfer } else { Cause::Unexpected };
+            parts[if pauses { Cause::Throttle } else { waits }] += awake;
             return Bounds { ran: ran - awake, slept: slept + awake };
         }
         if asleep > INTERRUPTS {
@@ -355,7 +357,7 @@ impl Divider {
     }
 
     /// Causes that may explain the `rest`, with the most that each explains, in ns.
-    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 6] {
+    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 7] {
         let work = &prediction.work;
         // For the device itself; a writer into the cache may wait for the journal.
         let waits = prediction.parts.device() > prediction.parts[Cause::Journal] || work.commits();
@@ -377,6 +379,7 @@ impl Divider {
         let shared = rest > INTERRUPTS
             && self.others(event).any(|write| write.end.saturating_add(event.duration) > event.start);
         let lock = if shared { rest } else { 0.0 };
+        let freed = if work.frees_unknown { rest } else { 0.0 };
         [
             (Cause::ColdMemory, cold),
             (Cause::Journal, behind),
@@ -384,6 +387,7 @@ impl Divider {
             (Cause::Queue, queue),
             (Cause::Journal, journal),
             (Cause::Lock, lock),
+            (Cause::FreedPages, freed),
         ]
     }
 

@@ -65,6 +65,17 @@ impl FilesystemKind {
         matches!(self, FilesystemKind::Ext4 | FilesystemKind::Overlay | FilesystemKind::Other)
     }
 
+    /// Closing a file that was cut off to nothing begins to write it (`ext4_release_file`, `xfs_file_release`,
+    /// `btrfs_release_file`).
+    pub const fn writes_cut_files(self) -> bool {
+        matches!(self, FilesystemKind::Xfs) || self.writes_renamed_files()
+    }
+
+    /// Renaming a file over another begins to write it (`ext4_rename`, `btrfs_rename`).
+    pub const fn writes_renamed_files(self) -> bool {
+        matches!(self, FilesystemKind::Ext4 | FilesystemKind::Btrfs | FilesystemKind::Overlay)
+    }
+
     /// A copy within it shares blocks instead of copying them (`vfs_clone_file_range`).
     pub const fn clones(self) -> bool {
         matches!(self, FilesystemKind::Xfs | FilesystemKind::Btrfs)

@@ -15,6 +15,7 @@
 //! | `calls.read`, `read_folio`, `read_folio_far`, `fault`, `read_away`, `memory.read`, `read_fresh` | reads from the page cache |
 //! | `device.read`, `sequential_read`, `read_latency` | reads that wait for what they asked the device for |
 //! | `calls.open`, `create`, `close` | opens and closes |
+//! | `calls.free` | calls that take pages out of the cache |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
 mod bank;
@@ -61,6 +62,8 @@ const TOO_FAST: f64 = 8.0;
 /// Calls of fewer bytes tell what a call and its folios cost, and nothing for good of a byte: what a small
 /// call takes longer in one program than in another is as much as its bytes take.
 const LARGE: u64 = 64 << 10;
+/// Part of its cost from which on a call tells what the pages take that it frees.
+const FREES: f64 = 0.8;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
@@ -105,7 +108,7 @@ pub struct Learner {
     stream: Bank<2>,
     reading: Bank<7>,
     fetching: Bank<3>,
-    opening: Bank<3>,
+    opening: Bank<4>,
     waiting: Bank<9>,
     writeback: Bank<1>,
     /// The same of the profile's `others`, and which device was written to last.
@@ -216,6 +219,10 @@ impl Learner {
         self.copying.silent[1..=2].fill(is_small);
         (self.reading.silent[1], self.reading.silent[4]) = (is_small, is_small);
         self.host.silent = [is_small];
+        if work.freed > 0.0 {
+            self.count(self.keeps == Some(event.dev));
+            return !work.frees_unknown && self.freed(observed, prediction);
+        }
         if work.read != ReadWork::default() {
             self.count(self.keeps == Some(event.dev));
             return self.about(event.dev, |learner| learner.read(observed, prediction));
@@ -250,8 +257,11 @@ impl Learner {
         let Prediction { parts, work, .. } = prediction;
         let (read, cost) = (&work.read, prediction.cost.as_seconds());
         if read.opens + read.closes > 0.0 {
+            if parts.device() > Nanos::ZERO {
+                return false;
+            }
             // Names that are not cached and names of new directories make an open dearer than any.
-            let h = [read.opens, read.creates, read.closes];
+            let h = [read.opens, read.creates, read.closes, 0.0];
             let observed = cut(observed, self.opening.expect(&h), &COPYING);
             return self.opening.observe(&h, observed, observed) && self.adopt_opening();
         }
@@ -281,6 +291,17 @@ impl Learner {
         let others = parts[Cause::Stream].as_seconds();
         let observed = cut(observed, cost, &COPYING);
         self.reading.observe(&h, observed - others, observed) && self.adopt_reading()
+    }
+
+    /// A call that takes pages out of the cache, and does little else.
+    fn freed(&mut self, observed: f64, prediction: &Prediction) -> bool {
+        let (cost, freed) = (prediction.cost.as_seconds(), prediction.parts[Cause::FreedPages].as_seconds());
+        if freed < FREES * cost {
+            return false;
+        }
+        let h = [0.0, 0.0, 0.0, prediction.work.freed];
+        let observed = cut(observed - (cost - freed), freed, &COPYING);
+        self.opening.observe(&h, observed, observed) && self.adopt_opening()
     }
 
     /// Learns about this device: its constants are in the place of the profile's own for as long.

@@ -53,6 +53,9 @@ pub trait CostModel: Send {
     /// Must not read `event.duration`.
     fn step(&mut self, event: &Event) -> Option<Prediction>;
 
+    /// A file that a call is about to be made on has this length. A model without a law of lengths ignores it.
+    fn meet_file(&mut self, _file: FileId, _length: Bytes) {}
+
     /// Neither a name nor a descriptor leads to this file any more: what is dirty of it is never written.
     fn gone(&mut self, _file: FileId) {}
 
@@ -227,6 +230,10 @@ pub struct Work {
     /// Seconds more, or less if negative, that it takes if the device reads at its other speed: that of its
     /// own cache, or without that.
     pub other_speed: f64,
+    /// Pages that it takes out of the cache, those that share a folio in part.
+    pub freed: f64,
+    /// It frees what a file had before the first call on it, which is not known.
+    pub frees_unknown: bool,
     /// Pages that it wrote into the cache, by what it found there.
     pub met: Met,
     /// What it reads, opens and closes.

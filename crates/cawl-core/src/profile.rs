@@ -265,6 +265,10 @@ pub struct DeviceConstants {
     /// transfer. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folio: Option<Measured<Nanos>>,
+    /// Rate at which it discards blocks that a call frees, which waits for that (`ext4_issue_discard`, 6.18:
+    /// ext4 without a journal, mounted with `discard`). None: no call waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard: Option<Measured<Rate>>,
     /// Extra cost of an access away from the previous one, synchronous (`sk`) or the flusher's.
     pub seek: Measured<Nanos>,
     /// Logical block size (`bs`), in bytes.
@@ -323,6 +327,11 @@ const fn readahead() -> Bytes {
 /// The same: the interval of ext4's commits.
 const fn commit() -> Nanos {
     Nanos::seconds(5.0)
+}
+
+/// The same: what was measured on 6.18.
+fn free() -> Measured<Nanos> {
+    Measured::assumed(Nanos::new(700.0))
 }
 
 /// The same: no bound.
@@ -420,6 +429,9 @@ pub struct CallConstants {
     /// Closing a file. None: as much as `empty`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub close: Option<Measured<Nanos>>,
+    /// Taking a page out of the page cache that is a folio of its own.
+    #[serde(default = "free")]
+    pub free: Measured<Nanos>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }

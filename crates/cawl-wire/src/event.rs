@@ -282,6 +282,10 @@ pub mod flag {
     pub const CREATED: u32 = 1 << 16;
     /// This open made an overlay copy the file, which was in a lower layer, into its upper one.
     pub const COPIED_UP: u32 = 1 << 17;
+    /// No descriptor leads to the file after this close. Set by the analysis, for models.
+    pub const LAST: u32 = 1 << 18;
+    /// Nor does a name. Set by the analysis, for models.
+    pub const GONE: u32 = 1 << 19;
 }
 
 /// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not

@@ -35,6 +35,8 @@ const SOON: (Nanos, usize) = (Nanos::millis(0.01), 2 * CALLS);
 const MANY: usize = 64;
 const SCATTERED: usize = 16;
 const REPEATS: usize = 4;
+/// Bytes of a file that is cut off.
+const DISCARDED: usize = 8 << 20;
 /// Bytes changed by the other work: more than a processor's own cache holds.
 const ELSEWHERE: usize = 2 << 20;
 
@@ -69,6 +71,8 @@ pub struct Durable {
     pub handed: Rounds,
     /// Of each request beyond the first of a wait.
     pub request: Rounds,
+    /// Per byte that the device discards in the call that frees it.
+    pub discard: Vec<f64>,
 }
 
 /// A sample of each round.
@@ -109,6 +113,7 @@ impl Rounds {
 /// Measures them; `per_byte` is the time of a synchronous transfer and `seek` that of a seek, in ns.
 pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Durable> {
     let mut samples = Durable::default();
+    discards(bench, &mut samples)?;
     let folios = large_folios(bench)?;
     blocks(bench, &mut samples)?;
     bench.repeat(|bench, index| {
@@ -132,6 +137,31 @@ pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Du
     })?;
     bench.scratch.remove("folios");
     Ok(samples)
+}
+
+/// Cuts off a file that is on the device, and one that is not: where the call discards the blocks.
+fn discards(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
+    let waits = bench.place.lacks_journal && bench.place.options.split(',').any(|option| option == "discard");
+    if !waits {
+        return Ok(());
+    }
+    let file = bench.scratch.file("discarded")?;
+    for _ in 0..=bench.rounds.0 {
+        if !bench.spend(DISCARDED as u64) {
+            break;
+        }
+        bench.go_on()?;
+        let cut = |on_device: bool| {
+            bench.write_run(&file, 0, DISCARDED, FOLIO)?;
+            if on_device {
+                file.sync_data()?;
+            }
+            timed(|| Ok(file.set_len(0)?))
+        };
+        samples.discard.push((cut(true)? - cut(false)?) / DISCARDED as f64);
+    }
+    bench.scratch.remove("discarded");
+    Ok(())
 }
 
 /// Writes of a page into the dirty folios of a large file: again and again into the same one, into all of

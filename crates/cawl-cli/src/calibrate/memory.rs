@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::Context;
 use cawl_core::{Bytes, Estimate, Line, Measured, Modes, quantile};
 
-use super::bench::{Bench, FROM_MEMORY, LARGEST, background, no_space};
+use super::bench::{Bench, FROM_MEMORY, LARGEST, background, no_space, timed};
 use super::others::Stopwatch;
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
@@ -70,6 +70,8 @@ pub struct Memory {
     pub jump: Option<Estimate>,
     /// Of a page of its own folio that is written over for the first time.
     pub over: Option<Estimate>,
+    /// Of a page of its own folio that leaves the cache, and was never on the device.
+    pub free: Option<Estimate>,
 }
 
 /// Measures the page cache.
@@ -131,6 +133,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let odd: Vec<f64> = rounds.iter().map(|round| round.odd).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
     let over: Vec<f64> = rounds.iter().filter_map(|round| round.over).collect();
+    let free: Vec<f64> = rounds.iter().filter_map(|round| round.free).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold_share: (!pages.is_empty()).then(|| Measured {
@@ -152,6 +155,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
         over: Estimate::of(&over),
+        free: Estimate::of(&free),
     })
 }
 
@@ -169,6 +173,7 @@ struct Round {
     odd: f64,
     jump: Option<f64>,
     over: Option<f64>,
+    free: Option<f64>,
 }
 
 /// The line through the calls whose data come from memory; its slope is the copy.
@@ -272,8 +277,8 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         }
     }
     near(bench, &mut round)?;
-    if let Some([jump, over]) = jump(bench, most)? {
-        round.jump = Some(jump);
+    if let Some([jump, over, free]) = jump(bench, most)? {
+        (round.jump, round.free) = (Some(jump), Some(free));
         round.over = bench.place.kind.has_single_pages().then_some(over);
     }
     Ok(round)
@@ -323,8 +328,8 @@ const JUMPS: usize = BRIEF_FILE as usize / PAGE as usize;
 
 /// What a page costs longer that lies apart from the one written before: the pages of a file in an order
 /// without a pattern, against those of another one in sequence. And what each of them costs longer when it is
-/// written over for the first time than the second time, in that order.
-fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<[f64; 2]>> {
+/// written over for the first time than the second time, in that order; and what it costs to free one.
+fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<[f64; 3]>> {
     let size = PAGE as usize;
     if JUMPS * size > most {
         return Ok(None);
@@ -334,17 +339,17 @@ fn jump(bench: &mut Bench, most: usize) -> anyhow::Result<Option<[f64; 2]>> {
     let mut order: Vec<usize> = (0..JUMPS).collect();
     let mut costs = [0.0; 4];
     let [in_sequence, apart @ ..] = &mut costs;
-    write_pages(bench, &order, std::slice::from_mut(in_sequence))?;
+    let free = write_pages(bench, &order, std::slice::from_mut(in_sequence))?;
     // A regular order would be foreseen by the processor.
     fastrand::Rng::with_seed(1).shuffle(&mut order);
     // Within the same time, so what disturbs the one mostly disturbs the other.
     write_pages(bench, &order, apart)?;
     let [in_sequence, apart, over, again] = costs;
-    Ok(Some([apart - in_sequence, over - again].map(|more| more.max(0.0))))
+    Ok(Some([apart - in_sequence, over - again, free].map(|more| more.max(0.0))))
 }
 
-/// Writes these pages of a new file again and again; what one costs each time.
-fn write_pages(bench: &mut Bench, order: &[usize], costs: &mut [f64]) -> anyhow::Result<()> {
+/// Writes these pages of a new file again and again; what one costs each time, and what it costs to free one.
+fn write_pages(bench: &mut Bench, order: &[usize], costs: &mut [f64]) -> anyhow::Result<f64> {
     let size = PAGE as usize;
     let file = bench.scratch.file("jump")?;
     for cost in costs {
@@ -359,9 +364,10 @@ fn write_pages(bench: &mut Bench, order: &[usize], costs: &mut [f64]) -> anyhow:
         }
         *cost = quantile(&times, 0.5).unwrap_or(f64::NAN);
     }
+    let freed = timed(|| Ok(file.set_len(0)?))?;
     drop(file);
     bench.scratch.remove("jump");
-    Ok(())
+    Ok(freed / order.len() as f64)
 }
 
 /// Cost of a call in a run: the mean of single calls, or of short groups of small ones. Samples of pages are

@@ -74,6 +74,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("open", calls.open.map(time)),
         ("creating a file, beyond", calls.create.map(time)),
         ("close", calls.close.map(time)),
+        ("page that leaves the cache", Some(time(calls.free))),
         ("read from memory", memory.read.map(rate)),
         ("read from the processor's cache", memory.read_hot.map(rate)),
         ("read of new pages", memory.read_fresh.map(rate)),
@@ -105,6 +106,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("after 1 ms of idling", device.idle.map(time)),
         ("further folio of a wait", device.folio.map(time)),
         ("further request of a wait", device.request.map(time)),
+        ("discard in the call", device.discard.map(rate)),
         ("seek", Some(time(device.seek))),
         ("direct write, fixed part", calibration.extra.latency.map(time)),
     ];

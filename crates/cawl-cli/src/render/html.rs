@@ -266,9 +266,10 @@ fn worst_call(call: &WorstCall) -> Markup {
 
 /// The classes of a cause's colour, as in causes.js.
 fn class(cause: &str) -> String {
-    const STRIPED: [&str; 10] = [
+    const STRIPED: [&str; 11] = [
         "stream",
         "large folio",
+        "freed pages",
         "partial page read",
         "read",
         "copy up",

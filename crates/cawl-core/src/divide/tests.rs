@@ -231,3 +231,13 @@ proptest! {
         prop_assert_eq!(times.iter().map(|(_, ns)| u128::from(ns)).sum::<u128>(), u128::from(duration));
     }
 }
+
+#[test]
+fn what_is_freed_and_was_not_known_is_no_surprise() {
+    let mut told = prediction([(Cause::Call, 5000.0)]);
+    let unlink = Event { op: Op::Unlink, ..call(50_000_000) };
+    let freed = |told: &Prediction| divide(&unlink, told)[Cause::FreedPages] > 49_000_000;
+    assert!(!freed(&told), "all that it had was known");
+    told.work.frees_unknown = true;
+    assert!(freed(&told));
+}

@@ -178,12 +178,14 @@ pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<3> {
     Bank::new([latency, of_rate(&device.read), ahead], [WAITS, BYTES, BYTES], memories).reopening()
 }
 
-/// Opening, creating and closing a file.
-pub(super) fn opening(profile: &HostProfile, memories: Memories) -> Bank<3> {
+/// Opening, creating and closing a file, and taking a page of it out of the cache.
+pub(super) fn opening(profile: &HostProfile, memories: Memories) -> Bank<4> {
     let calls = &profile.calls;
     let open = of_short_time(&calls.open.unwrap_or(calls.write));
     let close = of_short_time(&calls.close.or(calls.empty).unwrap_or(calls.write));
-    Bank::new([open, of_known(calls.create.as_ref(), FIRST), close], [CALLS, SURCHARGES, CALLS], memories)
+    let create = of_known(calls.create.as_ref(), FIRST);
+    let free = of_short_time(&calls.free);
+    Bank::new([open, create, close, free], [CALLS, SURCHARGES, CALLS, CALLS], memories)
 }
 
 pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
@@ -268,6 +270,7 @@ impl Learner {
         time(calls.open.get_or_insert(call), bank.found(0))
             | known(&mut calls.create, bank.found(1))
             | time(calls.close.get_or_insert(call), bank.found(2))
+            | time(&mut calls.free, bank.found(3))
     }
 
     pub(super) fn adopt_writeback(&mut self) -> bool {
@@ -313,6 +316,7 @@ impl Learner {
             ("calls.open", "ns", self.opening.samples),
             ("calls.create", "ns", self.opening.samples),
             ("calls.close", "ns", self.opening.samples),
+            ("calls.free", "ns", self.opening.samples),
             ("memory.flush_factor", "1", self.slowdown.samples),
             ("memory.cold", "B/s", self.host.samples),
             ("memory.folio", "B/s", copied),

@@ -44,7 +44,7 @@ const READING: [&str; 7] = [
     "calls.read_away",
 ];
 const FETCHING: [&str; 3] = ["device.read_latency", "device.read", "device.sequential_read"];
-const OPENING: [&str; 3] = ["calls.open", "calls.create", "calls.close"];
+const OPENING: [&str; 4] = ["calls.open", "calls.create", "calls.close", "calls.free"];
 
 /// The standard deviation of a call's time that was measured or learned, by its percentiles, in seconds.
 fn deviation(of: &HostProfile, name: &str) -> Option<f64> {

@@ -80,6 +80,8 @@ pub struct File {
     pub reserved: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
     pub growing: bool,
+    /// It was cut off to nothing, and not closed since (`EXT4_STATE_DA_ALLOC_CLOSE`).
+    pub cut: bool,
     /// What of it was cached before the first call is known.
     pub told: bool,
     /// Pages before its end of which nothing is on the device.
@@ -169,6 +171,11 @@ impl Cache {
     /// When this file's oldest dirty data was dirtied, in seconds.
     pub fn dirtied_when(&self, at: u32) -> f64 {
         self.files.at(at as usize).dirtied_when
+    }
+
+    /// This file was cut off to nothing, and not closed since.
+    pub fn is_cut(&self, at: u32) -> bool {
+        self.files.at(at as usize).cut
     }
 
     /// Index of this file's device.
@@ -341,8 +348,7 @@ impl Cache {
             }
         };
         for (start, end) in file.dirty.runs_between(first, end) {
-            let folio = file.folios.around(start);
-            pieces.folios += (end - start).div_ceil(folio.1 - folio.0);
+            pieces.folios += file.folios.of_run(start, end);
             let mut written = start;
             for padding in file.padding.iter().flat_map(|padding| padding.runs_between(start, end)) {
                 request(written, padding.0);

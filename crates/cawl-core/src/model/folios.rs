@@ -82,6 +82,12 @@ impl Folios {
         (first, first.saturating_add(pages))
     }
 
+    /// How many folios the pages from `start` up to `end` lie in, which are of one block.
+    pub fn of_run(&self, start: u64, end: u64) -> u64 {
+        let folio = self.around(start);
+        (end - start).div_ceil(folio.1 - folio.0)
+    }
+
     /// All pages of the folios that have the pages from `start` up to `end`.
     pub fn spread(&self, start: u64, end: u64) -> (u64, u64) {
         (self.around(start).0, self.around(end.saturating_sub(1)).1.max(end))

@@ -18,6 +18,7 @@ mod coming;
 mod constants;
 mod copy;
 mod follow;
+mod freeing;
 mod history;
 mod inode_lock;
 mod intervals;
@@ -42,7 +43,7 @@ use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
-use crate::call::{Class, classify, is_synchronous};
+use crate::call::{Class, changes_name_or_length, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
@@ -54,6 +55,7 @@ use call::Call;
 use coming::{Reads, describe};
 use constants::{Constants, MOST_LIMIT};
 use copy::Copies;
+use freeing::Lengths;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
@@ -89,6 +91,9 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
+    lengths: Lengths,
+    /// The file that each process closed last of those it could write to.
+    closed: LruMap<u32, u32>,
     /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
     untimed: LruMap<u32, ()>,
     /// What the processor's cache has of files.
@@ -122,24 +127,23 @@ pub struct Conservation {
     pub cancelled: Bytes,
 }
 
+/// Limits in pages.
+fn thresholds(limits: DirtyLimits, page: u64) -> Thresholds {
+    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MOST_LIMIT) as f64);
+    Thresholds { background, hard, limit: hard }
+}
+
 impl Kernel {
     /// A machine with these constants, an empty cache and nothing dirty.
     pub fn new(profile: &HostProfile) -> Kernel {
         let kernel = &profile.kernel;
         let page = kernel.page.0.next_power_of_two();
-        let hz = f64::from(kernel.hz.max(1));
-        let pages = |bytes: Bytes| (bytes.0 / page).min(MOST_LIMIT) as f64;
-        let thresholds = |limits: DirtyLimits| Thresholds {
-            background: pages(limits.background),
-            hard: pages(limits.hard),
-            limit: pages(limits.hard),
-        };
         let mut machine = Machine::new(
-            thresholds(kernel.limits),
-            kernel.cgroup.map(thresholds),
+            thresholds(kernel.limits, page),
+            kernel.cgroup.map(|limits| thresholds(limits, page)),
             kernel.wakeup.as_seconds(),
             kernel.expire.as_seconds(),
-            hz,
+            f64::from(kernel.hz.max(1)),
         );
         if let Some(group) = &kernel.group {
             let pages = |bytes: Bytes| bytes.0 / page;
@@ -158,6 +162,8 @@ impl Kernel {
             copies: Copies::default(),
             reads: Reads::default(),
             read_pages: ReadPages::default(),
+            lengths: Lengths::default(),
+            closed: LruMap::default(),
             untimed: LruMap::default(),
             nearby: Nearby::new(page),
             intervals: Spreads::of(profile),
@@ -330,6 +336,7 @@ impl Kernel {
         }
         if event.op == Op::StreamClose {
             call.spend_empty_call(self.constants.close);
+            self.closed(call, event);
         }
     }
 
@@ -369,6 +376,7 @@ impl Kernel {
             Op::Syncfs => self.sync_all(call, Some(call.device)),
             Op::Read | Op::Pread | Op::StreamRead => self.read_call(call, event),
             Op::Open | Op::StreamOpen | Op::Close => self.open_or_close(call, event),
+            Op::Unlink | Op::Rename | Op::Truncate => self.change(call, event),
             _ => {}
         }
     }
@@ -384,9 +392,7 @@ impl Kernel {
             Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(&call, event),
             Op::Resident => self.resident(file, event),
             Op::Advise if event.errno == 0 => self.advised(&call, event),
-            Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
-            Op::Unlink | Op::Rename if event.takes_last_link() => self.lose(&call, event),
             Op::AioWrite | Op::StreamExit => {
                 let bytes = crate::call::kernel_bytes(event);
                 if bytes > 0 && !event.has(flag::DIRECT) {
@@ -395,15 +401,6 @@ impl Kernel {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// The last name of the call's file has gone.
-    fn lose(&mut self, call: &Call, event: &Event) {
-        self.machine.change(call.file, self.machine.now, true);
-        self.machine.devices[call.device].renamed = true;
-        if !event.has(flag::HELD) {
-            self.truncate(call.file, 0);
         }
     }
 
@@ -442,23 +439,25 @@ impl CostModel for Kernel {
 
     fn step(&mut self, event: &Event) -> Option<Prediction> {
         self.machine.reclaim();
-        match classify(event) {
-            Class::Cost => {}
-            Class::Untimed => return self.stores(event),
-            Class::Effect if self.asks_server(event) => {}
-            _ => {
-                self.effect(event);
-                return None;
+        match classify(event).told(|| changes_name_or_length(event)) {
+            Class::Cost => {
+                let mut call = self.begin(event);
+                self.run(&mut call, event, f64::INFINITY);
+                self.over(&call, call.at);
+                return self.told(&call, event);
             }
+            Class::Untimed => return self.stores(event),
+            _ => self.effect(event),
         }
-        let mut call = self.begin(event);
-        self.run(&mut call, event, f64::INFINITY);
-        self.over(&call, call.at);
-        self.told(&call, event)
+        None
     }
 
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
         self.follow_call(event, end)
+    }
+
+    fn meet_file(&mut self, file: FileId, length: Bytes) {
+        self.lengths.put(file, length.0);
     }
 
     fn gone(&mut self, file: FileId) {
@@ -474,12 +473,11 @@ impl CostModel for Kernel {
 
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.limits = limits;
-        let pages = |bytes: Bytes| (bytes.0 / self.constants.page).min(MOST_LIMIT) as f64;
-        self.machine.global.background = pages(limits.background);
-        self.machine.global.hard = pages(limits.hard);
-        self.check_interval = check_interval(self.machine.global.hard, self.profile.kernel.cpus);
+        let new = thresholds(limits, self.constants.page);
+        self.check_interval = check_interval(new.hard, self.profile.kernel.cpus);
         let dirty = self.machine.level_now() as f64;
-        self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);
+        let limit = self.machine.global.limit.max(new.hard).max(dirty);
+        self.machine.global = Thresholds { limit, ..new };
     }
 
     fn correct_throttle(&mut self, device: u64, factor: f64) {

@@ -32,7 +32,7 @@ const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s,
                       shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, \
                       shared_queue.requests 1, shared_queue.write_cache 1, writeback B/s, latency ns, \
                       direct ns, allocation ns, partial ns, delayed_allocation ns, sync_call ns, fsync ns, \
-                      flush ns, idle ns, request ns, folio ns, seek ns, block B, queue B, base_rate B/s, \
+                      flush ns, idle ns, request ns, folio ns, discard B/s, seek ns, block B, queue B, base_rate B/s, \
                       commit ns, min_ratio 1, max_ratio 1, strict_limit 1, filesystem name, syncs_stamps 1, \
                       network.policy name, network.request B, network.read_request B, network.in_flight 1, \
                       network.push B, network.close_flushes 1, network.open_keeps 1, \
@@ -44,7 +44,7 @@ const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s,
 const CALLS: &str = "write ns, folio ns, inode ns, away ns, away_soon ns, jump ns, over ns, clean ns, \
                      block ns, block_far ns, empty ns, odd ns, read ns, empty_read ns, read_folio ns, \
                      read_folio_far ns, read_apart ns, read_away ns, fault ns, buffer ns, open ns, \
-                     create ns, close ns, stream ns";
+                     create ns, close ns, free ns, stream ns";
 const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, \
                       hz 1, fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B, \
                       group.room B, group.inactive B, group.active B";

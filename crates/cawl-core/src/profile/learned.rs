@@ -204,6 +204,7 @@ impl HostProfile {
             "calls.open" => &mut calls.open,
             "calls.create" => &mut calls.create,
             "calls.close" => &mut calls.close,
+            "calls.free" => &mut calls.free,
             _ => return None,
         })
     }

@@ -25,6 +25,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Op::Truncate),
         1 => Just(Op::Allocate),
         1 => Just(Op::Unlink),
+        1 => Just(Op::Rename),
         1 => Just(Op::Open),
         1 => Just(Op::Close),
         1 => Just(Op::Read),
@@ -39,6 +40,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(flag::DIRECT),
         1 => Just(flag::DIRECT | flag::DSYNC),
         1 => Just(flag::TRUNC),
+        1 => Just(flag::LAST | flag::GONE),
         1 => Just(flag::UNBUFFERED),
     ];
     let size = prop_oneof![Just(0u64), 1..64u64, 64..4096u64, Just(16_384u64)];

@@ -244,7 +244,6 @@ fn names_and_lengths_are_changed_at_the_server() {
     let mut program = Program::on(&profile);
     for (op, cost) in [(Op::Unlink, 20e-6), (Op::Rename, 30e-6), (Op::Truncate, 40e-6)] {
         same(program.cost(is(op, 0)), cost);
-        assert_eq!(Program::on(&roomy()).call(is(op, 0)), None, "on this machine it has no law");
     }
 }
 
@@ -334,10 +333,10 @@ fn a_page_that_is_read_again_is_moved() {
     }
 }
 
-/// Calls on names have a row in the report where they have a law, and none on a disk.
+/// Calls on names have a row in the report, there and on a disk.
 #[test]
-fn names_are_reported_where_they_cost() {
-    for (profile, expected) in [(far(CachePolicy::None), 1), (roomy(), 0)] {
+fn names_are_reported() {
+    for profile in [far(CachePolicy::None), roomy()] {
         let mut analysis = Analysis::new(&profile, &["kernel".to_owned()], Mode::Lockstep).expect("a model");
         for (at, op) in [Op::Open, Op::Write, Op::Close, Op::Unlink].into_iter().enumerate() {
             let bytes = if op == Op::Write { PAGE } else { 0 };
@@ -346,8 +345,8 @@ fn names_are_reported_where_they_cost() {
         }
         let report = analysis.report();
         let rows = report.files[0].ops.iter().filter(|row| row.op == "unlink");
-        assert_eq!(rows.map(|row| row.calls).sum::<u64>(), expected);
-        assert_eq!(report.models[0].calls, 3 + expected);
+        assert_eq!(rows.map(|row| row.calls).sum::<u64>(), 1);
+        assert_eq!(report.models[0].calls, 4);
         assert_eq!(report.unmodelled.len(), 0);
     }
 }

@@ -2,14 +2,15 @@
 
 /** All causes, in the order of reports; colours and stripes are in causes.css. */
 const CAUSES = [
-  "call", "stream", "copy", "large folio", "new pages", "cold memory", "partial page read", "read", "copy up",
-  "flusher beside", "throttle", "journal", "queue", "transfer", "seek", "device flush", "network", "lock", "preempted",
-  "discard", "unexpected",
+  "call", "stream", "copy", "large folio", "new pages", "freed pages", "cold memory", "partial page read", "read",
+  "copy up", "flusher beside", "throttle", "journal", "queue", "transfer", "seek", "device flush", "network", "lock",
+  "preempted", "discard", "unexpected",
 ];
 
 /** Causes that share the colour of another one are striped. */
 const STRIPED = new Set([
-  "stream", "large folio", "partial page read", "read", "copy up", "queue", "seek", "network", "preempted", "discard",
+  "stream", "large folio", "freed pages", "partial page read", "read", "copy up", "queue", "seek", "network",
+  "preempted", "discard",
 ]);
 
 /** Marks differ by shape as well as by colour: lines through these corners, closed if there are more than two; a disk without. */

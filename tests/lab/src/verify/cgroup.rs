@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Mode};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Mode, Record};
+use cawl_wire::{Event, flag};
 use serde_json::Value;
 
 use super::{Bench, Figure, recorded};
@@ -113,7 +114,13 @@ impl Replayed {
         let options = AnalysisOptions { models, mode: Mode::OpenLoop, ..AnalysisOptions::default() };
         let mut analysis = Analysis::with(&profile, &options)?;
         for record in &records {
-            analysis.take(record);
+            match record {
+                // The recording is of before this flag; its file is new.
+                Record::Event(event) if event.has(flag::TRUNC) => {
+                    analysis.take(&Record::Event(Event { flags: event.flags | flag::CREATED, ..*event }))
+                }
+                record => analysis.take(record),
+            };
         }
         let report = analysis.report();
         let model = report.models.first().context("no model")?;

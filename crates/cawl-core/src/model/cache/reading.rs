@@ -148,6 +148,16 @@ impl Cache {
         self.files.at(at as usize).size
     }
 
+    /// Cached pages of a file from `first` on, and the folios that they lie in.
+    pub fn folios_from(&mut self, at: u32, first: u64) -> (u64, u64) {
+        let file = self.file(at);
+        let runs =
+            [&file.clean, &file.dirty].into_iter().flat_map(|pages| pages.runs_between(first, u64::MAX));
+        runs.fold((0, 0), |(pages, folios), (start, end)| {
+            (pages + end - start, folios + file.folios.of_run(start, end))
+        })
+    }
+
     /// Pages of a file that are cached, as far as remembered.
     pub fn cached(&mut self, at: u32) -> u64 {
         let file = self.file(at);

@@ -5,6 +5,9 @@ use crate::profile::{HostProfile, Measured};
 
 /// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
 pub(super) const MOST_RESIDENT: u64 = 1 << 27;
+/// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
+/// in ordinary pieces, comes in folios of 16 KiB to 256.
+pub(super) const FOLIO: u64 = 16;
 /// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
 pub(super) const MOST_LIMIT: u64 = 1 << 28;
 
@@ -48,6 +51,8 @@ pub(super) struct Constants {
     pub(super) open: f64,
     pub(super) create: f64,
     pub(super) close: f64,
+    /// Of a folio of a page that leaves the cache.
+    pub(super) free: f64,
     pub(super) fresh_folio: f64,
     /// Beyond a warm one.
     pub(super) cold_page: f64,
@@ -100,6 +105,7 @@ impl Constants {
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
+            free: calls.free.value.as_seconds(),
             page,
             page_bits: page.ilog2(),
             folio: (kernel.folio.0 / page).max(1),

@@ -23,17 +23,22 @@ use super::super::{Disturbance, LONGEST_PAUSE, Prediction};
 use super::sync::waits;
 use super::write::EXCEEDED_CHECK;
 use super::{Call, CostModel, Kernel};
-use crate::call::{Class, classify, is_file_read, kernel_bytes};
+use crate::call::{Class, changes_name_or_length, classify, cuts_off, is_file_read, kernel_bytes};
 use crate::cause::Cause;
 use crate::units::{Nanos, Time};
 
 /// So many times as long as reading takes, a read may be late for what the device does.
 const MOST_LATE: f64 = 4.0;
 
+/// It moves data; others, which open, close or change a file, are never made to pause.
+fn is_moving(event: &Event) -> bool {
+    !matches!(event.op, Op::Open | Op::StreamOpen | Op::Close | Op::Truncate | Op::Unlink | Op::Rename)
+}
+
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
     pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
-        if classify(event).told(|| self.asks_server(event)) != Class::Cost {
+        if classify(event).told(|| changes_name_or_length(event)) != Class::Cost {
             return self.step(event);
         }
         self.machine.reclaim();
@@ -90,7 +95,7 @@ impl Kernel {
                 self.shift_reads(call.device, until - start - cost);
                 return Some(*prediction);
             }
-            let waits = waits(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
+            let waits = waits(event) || !is_moving(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
             if !waits && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, until - start - cost);
             }
@@ -153,6 +158,9 @@ impl Kernel {
             return false;
         }
         let buffered = match event.op {
+            Op::Truncate | Op::Unlink | Op::Rename if self.may_wait_to_free(event) => return true,
+            Op::Open | Op::StreamOpen if cuts_off(event) && self.may_wait_to_free(event) => return true,
+            Op::Close | Op::StreamClose if self.closes_a_change(event) => return true,
             Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {
                 // Not more than what the stream held in addition.
                 self.profile.kernel.stream_buffer.0.max(u64::from(event.buffer))

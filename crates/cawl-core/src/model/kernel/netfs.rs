@@ -18,7 +18,7 @@ use super::super::cache::Source;
 use super::nearby::LAST;
 use super::sync::known;
 use super::{Call, Constants, Kernel};
-use crate::call::{changes_name_or_length, is_file_read, is_synchronous};
+use crate::call::{cuts_off, is_file_read, is_synchronous};
 use crate::cause::Cause;
 use crate::filesystem::FilesystemKind;
 use crate::profile::{
@@ -203,14 +203,6 @@ impl Kernel {
         self.networks.get(device).is_some_and(Option::is_some)
     }
 
-    /// It changes a name or a length at the server that the file is on.
-    pub(super) fn asks_server(&mut self, event: &Event) -> bool {
-        changes_name_or_length(event) && {
-            let device = self.device(event.dev);
-            self.is_far(device)
-        }
-    }
-
     /// A call on a file that is elsewhere: copying costs what it does there for as long.
     pub(super) fn call_over_network(&mut self, call: &mut Call, event: &Event) {
         let networks = Arc::clone(&self.networks);
@@ -385,7 +377,7 @@ impl Kernel {
         call.spend_empty_call(self.constants.open);
         // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells no
         // birth of a file, a new one looks the same.
-        let trips = match (is_new, event.has(flag::TRUNC)) {
+        let trips = match (is_new, cuts_off(event)) {
             (true, _) => network.create,
             (false, true) => network.open + network.truncate,
             (false, false) => network.open,
@@ -405,7 +397,8 @@ impl Kernel {
         does(self, call);
         let gone = before.saturating_sub(self.machine.cache.cached(call.file)) as f64;
         if gone > 0.0 {
-            call.spend_empty_call(gone * network.drop_page);
+            call.pass(gone * network.drop_page);
+            call.spent[Cause::FreedPages] += gone * network.drop_page;
         }
     }
 
@@ -435,7 +428,10 @@ impl Kernel {
         self.travel(call, 0.0, trip);
         if event.takes_last_link() {
             self.read_pages.forget(call.file, 0, u64::MAX);
-            self.dropping(call, network, |kernel, call| kernel.lose(call, event));
+            self.lose(call);
+            if !event.has(flag::HELD) {
+                self.dropping(call, network, |kernel, call| kernel.truncate(call.file, 0));
+            }
         }
     }
 

@@ -15,9 +15,10 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
-use super::constants::MOST_RESIDENT;
+use super::constants::{FOLIO, MOST_RESIDENT};
+use super::freeing::LENGTH;
 use super::{Call, Kernel};
-use crate::call::{is_copied_up, is_file_read};
+use crate::call::{cuts_off, is_copied_up, is_file_read};
 use crate::cause::Cause;
 use crate::model::ReadWork;
 use crate::model::readahead::{Advice, Window};
@@ -26,9 +27,6 @@ use crate::model::readahead::{Advice, Window};
 const RANGES: u64 = 64;
 /// Most bytes of a read (`MAX_RW_COUNT`).
 const MOST_READ: u64 = 0x7fff_f000;
-/// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
-/// in ordinary pieces, comes in folios of 16 KiB to 256.
-const FOLIO: u64 = 16;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
@@ -392,6 +390,7 @@ impl Kernel {
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(size);
         inode.told |= inode.size == 0;
+        inode.cut &= !event.has(flag::CREATED);
         self.reads.opened(event);
         if event.op == Op::StreamOpen {
             self.streams.open(event);
@@ -401,22 +400,26 @@ impl Kernel {
     /// open, fopen and close.
     pub(super) fn open_or_close(&mut self, call: &mut Call, event: &Event) {
         let created = event.has(flag::CREATED);
+        let opens = if cuts_off(event) { 1.0 + LENGTH } else { 1.0 };
         let cost = match event.op {
             Op::Close => self.constants.close,
             _ if created => self.constants.open + self.constants.create,
-            _ => self.constants.open,
+            _ => opens * self.constants.open,
         };
         call.spend_empty_call(cost);
         let work = &mut call.work.read;
         if event.op == Op::Close {
             work.closes += 1.0;
-        } else {
-            work.opens += 1.0;
-            work.creates += f64::from(u8::from(created));
-            if is_copied_up(event) {
-                self.copy_up(call, event);
-            }
-            self.opened(call, event);
+            return self.closed(call, event);
         }
+        work.opens += opens;
+        work.creates += f64::from(u8::from(created));
+        if is_copied_up(event) {
+            self.copy_up(call, event);
+        }
+        if cuts_off(event) {
+            self.cut(call, event, 0);
+        }
+        self.opened(call, event);
     }
 }

@@ -276,7 +276,7 @@ impl Kernel {
         }
         let mut submitted = 0;
         if event.aux & RANGE_WRITE != 0 {
-            submitted = self.begin_range(call, event);
+            submitted = self.begin_range(call, self.range(event));
         }
         if event.aux & WAIT_AFTER != 0 {
             self.wait_for_file(call, submitted);
@@ -291,7 +291,7 @@ impl Kernel {
         if event.returned < 0 || self.in_memory(call) {
             return;
         }
-        self.begin_range(call, event);
+        self.begin_range(call, self.range(event));
         let page = self.constants.page;
         let last = event.offset.saturating_add(event.requested);
         // The page at the end of the file is a whole one.
@@ -301,15 +301,19 @@ impl Kernel {
         self.machine.cache.evict(call.file, event.offset.div_ceil(page), end, in_flight);
     }
 
-    /// Begins to write back the dirty pages of a call's range, and waits until the device's queue has taken
-    /// them; how many.
-    fn begin_range(&mut self, call: &mut Call, event: &Event) -> u64 {
+    /// The pages of a call's range.
+    fn range(&self, event: &Event) -> (u64, u64) {
         let page = self.constants.page;
         let end = match event.requested {
             0 => u64::MAX,
             length => event.offset.saturating_add(length).div_ceil(page),
         };
-        let first = event.offset / page;
+        (event.offset / page, end)
+    }
+
+    /// Begins to write back the dirty pages of the call's file from `first` up to `end`, and waits until the
+    /// device's queue has taken them; how many.
+    pub(super) fn begin_range(&mut self, call: &mut Call, (first, end): (u64, u64)) -> u64 {
         self.hand_over(call, first, end, false);
         let submitted = self.submit_range(call.file, first, end);
         let device = &self.machine.devices[call.device];
@@ -425,7 +429,7 @@ impl Kernel {
     }
 
     /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
-    fn latency(&self, call: &mut Call) -> f64 {
+    pub(super) fn latency(&self, call: &mut Call) -> f64 {
         let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         call.work.latencies += 1.0;
         let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
@@ -446,7 +450,7 @@ impl Kernel {
 
     /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers;
     /// `submitted` pages of it were submitted just now.
-    fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
+    pub(super) fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
             let of = self.profile.device_of(self.machine.devices[call.device].profiled);
@@ -471,7 +475,7 @@ impl Kernel {
 
     /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more,
     /// which are booked.
-    fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
+    pub(super) fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let device = &mut self.machine.devices[call.device];
         let free = device.occupied.max(call.at);
         device.occupied = (free + transfer).min(call.until.max(free));

@@ -386,28 +386,6 @@ impl Kernel {
         found
     }
 
-    /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).
-    pub(super) fn truncate(&mut self, file: u32, size: u64) {
-        let page = self.constants.page;
-        let cached = self.machine.cache.cached(file);
-        let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
-        let freed = cached - self.machine.cache.cached(file);
-        self.age_memory(self.machine.now);
-        for memory in self.memory.iter_mut().flat_map(|memory| memory.iter_mut()) {
-            memory.free(freed as f64, self.machine.now);
-        }
-        self.machine.cancel(file, gone);
-        let inode = self.machine.cache.file_mut(file);
-        inode.told |= size == 0;
-        inode.reserved = inode.reserved.min(size);
-        let before = std::mem::replace(&mut inode.size, size);
-        if size != before {
-            self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
-            self.machine.cache.set_aside(file, before.div_ceil(page), size.div_ceil(page));
-            self.machine.change(file, self.machine.now, true);
-        }
-    }
-
     /// fallocate: space without data; punching holes drops pages, and what is moved is written out first.
     pub(super) fn allocate(&mut self, file: u32, event: &Event) {
         debug_assert_eq!(event.op, Op::Allocate);

@@ -1,0 +1,208 @@
+//! Calls that free what a file has, and those that begin to write what comes in its place.
+
+use cawl_core::{
+    Analysis, AnalysisOptions, Bytes, Cause, CostModel, FilesystemKind, HostProfile, Measured, Mode, Nanos,
+    Prediction, Rate, Record,
+};
+use cawl_wire::{Event, Op, flag};
+
+use super::{Program, roomy, with, write};
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// Pages that leave the cache take 1 µs, names 8 and lengths 4.
+fn disk() -> HostProfile {
+    let mut profile = roomy();
+    let micros = |micros: f64| Measured::assumed(Nanos::new(micros * 1e3));
+    let calls = &mut profile.calls;
+    (calls.free, calls.open, calls.close) = (micros(1.0), Some(micros(2.0)), Some(micros(1.0)));
+    profile.device.delayed_allocation = Some(micros(20.0));
+    profile
+}
+
+/// A file of so many MiB that was written in calls of this size.
+fn written(program: &mut Program, ino: u64, mib: u64, size: u64) {
+    for at in (0..mib * MIB).step_by(size as usize) {
+        program.call(Event { ino, ..write(0, at, size) });
+    }
+}
+
+fn opened(flags: u32) -> Event {
+    Event { op: Op::Open, fd: 3, returned: 3, ..with(flag::WRITABLE | flags, 0, 0) }
+}
+
+fn closed(ino: u64, flags: u32) -> Event {
+    Event { op: Op::Close, fd: 3, ino, ..with(flag::WRITABLE | flags, 0, 0) }
+}
+
+fn micros(told: Prediction, cause: Cause) -> f64 {
+    told.parts[cause].get() / 1e3
+}
+
+#[test]
+fn pages_leave_the_cache_one_after_the_other() {
+    let calls = [
+        Event { op: Op::Truncate, ..write(0, 0, 0) },
+        Event { op: Op::Unlink, ..write(0, 0, 0) },
+        Event { op: Op::Rename, ..write(0, 0, 0) },
+        opened(flag::TRUNC),
+        closed(1, flag::LAST | flag::GONE),
+    ];
+    for call in calls {
+        // Pages of a folio take a quarter each beyond the first.
+        for (mib, size, freed) in [(1, PAGE, 256.0), (4, PAGE, 1024.0), (4, MIB, 4.0 * (1.0 + 255.0 / 4.0))] {
+            let mut program = Program::on(&disk());
+            written(&mut program, 1, mib, size);
+            let told = program.call(call).expect("a cost");
+            assert_eq!(micros(told, Cause::FreedPages), freed, "{:?} of {mib} MiB", call.op);
+            let entry = match call.op {
+                Op::Close => 1.0,
+                Op::Truncate => 4.0,
+                Op::Open => 6.0,
+                _ => 8.0,
+            };
+            assert_eq!(micros(told, Cause::Call), entry);
+            assert_eq!((told.parts.device(), program.dirty()), (Nanos::ZERO, 0), "nothing is written");
+            let account = program.model.conservation();
+            assert_eq!((account.cancelled.0, account.written.0), (mib * MIB, 0));
+            assert_eq!(micros(program.call(call).expect("a cost"), Cause::FreedPages), 0.0);
+        }
+    }
+}
+
+#[test]
+fn what_stays_costs_nothing() {
+    let mut program = Program::on(&disk());
+    program.call(opened(flag::CREATED));
+    written(&mut program, 1, 4, PAGE);
+    // A file that has another name or a descriptor, a close of one that has a name, a new one.
+    for call in [
+        Event { op: Op::Unlink, aux: 1, ..write(0, 0, 0) },
+        Event { op: Op::Unlink, ..with(flag::HELD, 0, 0) },
+        Event { op: Op::Truncate, ..write(0, 8 * MIB, 0) },
+        closed(1, flag::LAST),
+        opened(0),
+    ] {
+        assert_eq!(micros(program.call(call).expect("a cost"), Cause::FreedPages), 0.0);
+        assert_eq!(program.dirty(), 4 * 256);
+    }
+    let half = Event { op: Op::Truncate, ..write(0, 2 * MIB, 0) };
+    assert_eq!(micros(program.call(half).expect("a cost"), Cause::FreedPages), 512.0);
+    assert_eq!(program.dirty(), 2 * 256);
+}
+
+/// What was there before is as long as its name told, and cached as far as is known.
+#[test]
+fn a_file_that_was_there_before_is_freed_as_a_whole() {
+    let mut program = Program::on(&disk());
+    program.model.meet_file(write(0, 0, 0).file(), Bytes(4 * MIB));
+    let unlink = Event { op: Op::Unlink, ..write(0, 0, 0) };
+    let told = program.call(unlink).expect("a cost");
+    // Folios of 16 pages.
+    assert_eq!(micros(told, Cause::FreedPages).round(), 64.0 * (1.0 + 15.0 / 4.0));
+    assert!(told.work.frees_unknown);
+    assert_eq!(micros(program.call(unlink).expect("a cost"), Cause::FreedPages), 0.0, "once");
+}
+
+#[test]
+fn pages_under_writeback_are_waited_for() {
+    let mut program = Program::on(&disk());
+    written(&mut program, 1, 4, MIB);
+    program.call(super::range(Op::SyncRange, 0, 0, 2));
+    let told = program.call(Event { op: Op::Truncate, ..write(0, 0, 0) }).expect("a cost");
+    // 4 MiB at 500 MB/s.
+    assert!((told.parts.device().as_seconds() / 8.39e-3 - 1.0).abs() < 0.02, "{told:?}");
+    assert_eq!((program.dirty(), program.model.conservation().cancelled.0), (0, 0));
+}
+
+#[test]
+fn the_device_discards_what_it_has() {
+    let mut profile = disk();
+    profile.device.discard = Some(Measured::assumed(Rate::mb_per_second(1000.0)));
+    let unlinked = |synced| {
+        let mut program = Program::on(&profile);
+        written(&mut program, 1, 4, MIB);
+        if synced {
+            program.call(Event { op: Op::Fsync, ..write(0, 0, 0) });
+        }
+        program.waits(Event { op: Op::Unlink, ..write(0, 0, 0) })
+    };
+    assert_eq!(unlinked(false), 0.0, "it was never there");
+    assert!((unlinked(true) - 4.194).abs() < 0.01, "{}", unlinked(true));
+}
+
+#[test]
+fn close_begins_to_write_a_file_that_was_cut_off() {
+    let flight = |filesystem, flags| {
+        let mut profile = disk();
+        profile.device.filesystem = Some(filesystem);
+        let mut program = Program::on(&profile);
+        written(&mut program, 1, 1, MIB);
+        program.call(opened(flags));
+        // Another descriptor is open.
+        program.call(closed(1, 0));
+        written(&mut program, 1, 4, MIB);
+        let told = program.call(closed(1, flag::LAST)).expect("a cost");
+        assert_eq!(program.model.in_flight().0 > 0, told.parts.device() > Nanos::ZERO);
+        let again = program.call(closed(1, flag::LAST)).expect("a cost");
+        assert_eq!(again.parts.device(), Nanos::ZERO, "once");
+        (program.model.in_flight().0 / MIB, micros(told, Cause::Transfer).round())
+    };
+    // 20 µs, and a quarter of one for each page beyond the first of its folio; nothing waits for the device.
+    assert_eq!(flight(FilesystemKind::Ext4, flag::TRUNC), (4, 20.0 + 255.0));
+    assert_eq!(flight(FilesystemKind::Xfs, flag::TRUNC).0, 4);
+    assert_eq!(flight(FilesystemKind::Ext4, 0), (0, 0.0));
+    assert_eq!(flight(FilesystemKind::Ext4, flag::TRUNC | flag::CREATED), (0, 0.0), "a new file");
+    assert_eq!(flight(FilesystemKind::Other, flag::TRUNC), (0, 0.0));
+}
+
+#[test]
+fn rename_begins_to_write_the_file_that_replaces_another() {
+    let flight = |filesystem, pid, synced| {
+        let mut profile = disk();
+        profile.device.filesystem = Some(filesystem);
+        let mut program = Program::on(&profile);
+        written(&mut program, 1, 1, MIB);
+        written(&mut program, 2, 4, MIB);
+        if synced {
+            program.call(Event { op: Op::Fsync, ino: 2, ..write(0, 0, 0) });
+        }
+        program.call(closed(2, 0));
+        program.call(Event { op: Op::Rename, pid, ..write(0, 0, 0) });
+        (program.model.in_flight().0 / MIB, program.dirty() / 256)
+    };
+    assert_eq!(flight(FilesystemKind::Ext4, 0, false), (4, 4), "what was replaced is gone");
+    assert_eq!(flight(FilesystemKind::Ext4, 0, true), (0, 0), "it is on the device");
+    assert_eq!(flight(FilesystemKind::Ext4, 7, false), (0, 4), "of another process");
+    assert_eq!(flight(FilesystemKind::Xfs, 0, false), (0, 4));
+}
+
+/// In a run: what was dirty is gone with the last descriptor, that is told as the time of the close, and from
+/// calls that take longer it is learned how long a page takes.
+#[test]
+fn a_run_learns_what_pages_take() {
+    let (models, mode) = (vec!["kernel".to_owned()], Mode::Assimilated);
+    let options = AnalysisOptions { models, mode, learn: true, ..AnalysisOptions::default() };
+    let mut analysis = Analysis::with(&disk(), &options).expect("a model");
+    let mut now = 0;
+    let mut told = Vec::new();
+    for round in 0..40 {
+        let mut call = |event: Event, duration: u64| {
+            let event = Event { start: now, duration, ino: 10 + round, fd: 3, ..event };
+            now += duration + 1000;
+            analysis.take(&Record::Event(event)).predictions[0]
+        };
+        let is = |op| Event { op, ..with(flag::WRITABLE, 0, 0) };
+        call(Event { returned: 3, ..opened(flag::CREATED) }, 5000);
+        for at in 0..256 {
+            call(write(0, at * PAGE, PAGE), 3000);
+        }
+        call(is(Op::Unlink), 5000);
+        told.push(call(is(Op::Close), 513_000).expect("a cost").cost.get());
+    }
+    assert_eq!(told[0], 257_000.0);
+    assert!((told[39] / 513e3 - 1.0).abs() < 0.1, "{told:?}");
+    let report = analysis.report();
+    assert!(report.models[0].by_op["close"].predicted_s > 0.25 * 40e-3);
+}
