@@ -269,7 +269,7 @@ impl Divider {
                 }
             }
             let pauses = prediction.may_pause && parts[Cause::Throttle] + awake >= self.widths.tick;
-            let waits = if prediction.work.frees_unknown { Cause::Transfer } else { Cause::Unexpected };
+            let waits = if prediction.work.frees_unknown > 0.0 { Cause::Transfer } else { Cause::Unexpected };
             parts[if pauses { Cause::Throttle } else { waits }] += awake;
             return Bounds { ran: ran - awake, slept: slept + awake };
         }
@@ -379,7 +379,7 @@ impl Divider {
         let shared = rest > INTERRUPTS
             && self.others(event).any(|write| write.end.saturating_add(event.duration) > event.start);
         let lock = if shared { rest } else { 0.0 };
-        let freed = if work.frees_unknown { rest } else { 0.0 };
+        let freed = if work.frees_unknown > 0.0 { rest } else { 0.0 };
         [
             (Cause::ColdMemory, cold),
             (Cause::Journal, behind),

@@ -221,7 +221,7 @@ impl Learner {
         self.host.silent = [is_small];
         if work.freed > 0.0 {
             self.count(self.keeps == Some(event.dev));
-            return !work.frees_unknown && self.freed(observed, prediction);
+            return work.frees_unknown == 0.0 && self.freed(observed, prediction);
         }
         if work.read != ReadWork::default() {
             self.count(self.keeps == Some(event.dev));

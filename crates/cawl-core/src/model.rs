@@ -232,8 +232,8 @@ pub struct Work {
     pub other_speed: f64,
     /// Pages that it takes out of the cache, those that share a folio in part.
     pub freed: f64,
-    /// It frees what a file had before the first call on it, which is not known.
-    pub frees_unknown: bool,
+    /// 1 if it frees what a file had before the first call on it, which is not known.
+    pub frees_unknown: f64,
     /// Pages that it wrote into the cache, by what it found there.
     pub met: Met,
     /// What it reads, opens and closes.

@@ -238,6 +238,6 @@ fn what_is_freed_and_was_not_known_is_no_surprise() {
     let unlink = Event { op: Op::Unlink, ..call(50_000_000) };
     let freed = |told: &Prediction| divide(&unlink, told)[Cause::FreedPages] > 49_000_000;
     assert!(!freed(&told), "all that it had was known");
-    told.work.frees_unknown = true;
+    told.work.frees_unknown = 1.0;
     assert!(freed(&told));
 }

@@ -440,16 +440,17 @@ impl CostModel for Kernel {
     fn step(&mut self, event: &Event) -> Option<Prediction> {
         self.machine.reclaim();
         match classify(event).told(|| changes_name_or_length(event)) {
-            Class::Cost => {
-                let mut call = self.begin(event);
-                self.run(&mut call, event, f64::INFINITY);
-                self.over(&call, call.at);
-                return self.told(&call, event);
-            }
+            Class::Cost => {}
             Class::Untimed => return self.stores(event),
-            _ => self.effect(event),
+            _ => {
+                self.effect(event);
+                return None;
+            }
         }
-        None
+        let mut call = self.begin(event);
+        self.run(&mut call, event, f64::INFINITY);
+        self.over(&call, call.at);
+        self.told(&call, event)
     }
 
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
@@ -475,8 +476,7 @@ impl CostModel for Kernel {
         self.limits = limits;
         let new = thresholds(limits, self.constants.page);
         self.check_interval = check_interval(new.hard, self.profile.kernel.cpus);
-        let dirty = self.machine.level_now() as f64;
-        let limit = self.machine.global.limit.max(new.hard).max(dirty);
+        let limit = self.machine.global.limit.max(new.hard).max(self.machine.level_now() as f64);
         self.machine.global = Thresholds { limit, ..new };
     }
 

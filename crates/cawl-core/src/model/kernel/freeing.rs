@@ -150,7 +150,7 @@ impl Kernel {
             inode.size = self.lengths.of(event.file());
         }
         let end = self.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
-        call.work.frees_unknown = unknown;
+        call.work.frees_unknown = f64::from(u8::from(unknown));
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.wait_for_file(call, 0);
         }
