@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use cawl_kit::{Dir, Running, compiled, same, same_but, skipped, unchanged};
+use cawl_kit::{Dir, Running, compiled, same, skipped, unchanged};
 
 /// A program from apps/ built with a sanitizer; None, with a message, if this compiler has none.
 fn sanitized(dir: &Dir, app: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -92,7 +92,11 @@ fn the_tracers_own_programs_with_sanitizers() {
         let Some(program) = watched(app) else { return };
         let mut command = vec![program.to_str().expect("a readable path")];
         command.extend(mode.split_whitespace());
-        let (finished, _) = same_but(&dir, |_| {}, &command, &["memory"]);
+        let (finished, report) = unchanged(&dir, |_| {}, &[], &command, &["memory"]);
+        // A copy of a process that has limited its descriptors may have none to spare.
+        if mode != "limits" {
+            report.all_seen();
+        }
         assert!(!finished.stderr.contains("Sanitizer"), "{app} {mode}: {finished:#?}");
     }
 }

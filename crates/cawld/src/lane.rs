@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{RunEnd, RunProcess};
 use cawl_core::{
@@ -57,6 +58,8 @@ pub struct Open {
 
 /// Records processed between two checks of `hurry`: calls of gigabytes take milliseconds each.
 const PIECE: usize = 64;
+/// Time for records between two looks at what else is to be done.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// Processes named in a note.
 const NAMED: usize = 10;
@@ -185,10 +188,14 @@ impl Lane {
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }
 
-    /// Processes the records before `until`, in order, at most `most`; true if that was all.
+    /// Processes the records before `until`, in order, at most `most` and for a [`MOMENT`]; true if that was all.
     pub fn release(&mut self, until: Time, most: usize) -> bool {
         let mut merge = std::mem::take(&mut self.merge);
-        let all = merge.release(until, most, |record| self.analyse(record));
+        let began = Instant::now();
+        let all = merge.release(until, most, |record| {
+            self.analyse(record);
+            began.elapsed() >= MOMENT
+        });
         self.merge = merge;
         if let Some(tables) = &mut self.tables {
             tables.totals.settle();
@@ -304,8 +311,14 @@ impl Lane {
         let mut left_out = 0;
         let mut merge = std::mem::take(&mut self.merge);
         merge.release(Time(u64::MAX), usize::MAX, |record| match record {
-            Record::Event(_) => left_out += 1,
-            other => self.analyse(other),
+            Record::Event(_) => {
+                left_out += 1;
+                false
+            }
+            other => {
+                self.analyse(other);
+                false
+            }
         });
         left_out
     }

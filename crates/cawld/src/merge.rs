@@ -110,8 +110,9 @@ impl Merge {
         }
     }
 
-    /// Releases the records before `until` in order of time, at most `most`; true if that was all.
-    pub fn release(&mut self, until: Time, most: usize, mut take: impl FnMut(Record)) -> bool {
+    /// Releases the records before `until` in order of time, at most `most`, and none after one that `take` says is
+    /// enough; true if that was all.
+    pub fn release(&mut self, until: Time, most: usize, mut take: impl FnMut(Record) -> bool) -> bool {
         let mut left = most;
         while left > 0
             && let Some(&(earliest, source)) = self.turns.first().filter(|(time, _)| *time < until)
@@ -126,9 +127,8 @@ impl Merge {
                 && let Some(record) = queue.pop(time)
             {
                 self.calls -= usize::from(matches!(record, Record::Event(_)));
-                take(record);
+                left = if take(record) { 0 } else { left - 1 };
                 limit = second;
-                left -= 1;
             }
             queue.turn = queue.first();
             self.turns.extend(queue.turn.map(|first| (first, source)));
@@ -157,6 +157,7 @@ mod tests {
             if let Record::Note(text) = record {
                 out.push_str(&text);
             }
+            false
         });
         out
     }
@@ -184,9 +185,9 @@ mod tests {
         let mut more = true;
         while more {
             more = !merge.release(Time(40), 2, |record| {
-                if let Record::Note(text) = record {
-                    out.push_str(&text);
-                }
+                let Record::Note(text) = record else { panic!("{record:?}") };
+                out.push_str(&text);
+                text == "a"
             });
             pieces += 1;
         }
@@ -291,10 +292,13 @@ mod tests {
                     }
                     Step::Release(until, most) => {
                         let mut out = Vec::new();
-                        let all = merge.release(Time(until), most, |record| match record {
-                            Record::Event(event) => out.push(event.aux),
-                            Record::Note(name) => out.push(name.parse().unwrap()),
-                            other => panic!("{other:?}"),
+                        let all = merge.release(Time(until), most, |record| {
+                            match record {
+                                Record::Event(event) => out.push(event.aux),
+                                Record::Note(name) => out.push(name.parse().unwrap()),
+                                other => panic!("{other:?}"),
+                            }
+                            false
                         });
                         prop_assert_eq!((out, all), plain.release(Time(until), most));
                     }

@@ -327,8 +327,7 @@ async fn what_is_not_a_ring_is_refused_and_said() {
         Program::hello(path, run, NOBODY + 5, short.as_fd(), false).goodbye();
     })
     .await;
-    // Two say the same, and a note is told once.
-    assert_eq!(report.notes.len(), 4, "{:?}", report.notes);
+    assert_eq!(report.notes.len(), 5, "{:?}", report.notes);
     assert_eq!((report.sessions.len(), report.calls), (5, 0));
 }
 

@@ -177,6 +177,22 @@ fn copy(text: &[u8], out: &mut [u8]) -> usize {
     length
 }
 
+/// True of a variable that the tracer understands, by what follows `CAWL_`.
+pub fn is_own(text: &[u8]) -> bool {
+    const NAMES: [&[u8]; 9] = [
+        b"SOCKET=",
+        b"RUN=",
+        b"READS=",
+        b"TRY=",
+        b"ONLY_CHILD_OF=",
+        b"TRANSPORT=",
+        b"LOSSLESS=",
+        b"CLOCK=",
+        b"FILTERS=",
+    ];
+    NAMES.iter().any(|name| text.starts_with(name))
+}
+
 impl Settings {
     /// All zero bytes, so that the library's file holds none of them.
     const fn new() -> Settings {
@@ -207,7 +223,7 @@ impl Settings {
 
     fn learn(&mut self, variable: &CStr) {
         let bytes = variable.to_bytes();
-        if let Some(ours) = bytes.strip_prefix(b"CAWL_") {
+        if let Some(ours) = bytes.strip_prefix(b"CAWL_").filter(|ours| is_own(ours)) {
             self.learn_own(ours);
             self.carry(variable.to_bytes_with_nul());
         } else if let Some(rank) = Rank::of_variable(bytes)

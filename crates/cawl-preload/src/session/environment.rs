@@ -4,7 +4,7 @@
 
 use crate::base::memory;
 use crate::base::room::{self, Room};
-use crate::base::settings::{CARRIED, Settings, Text, library};
+use crate::base::settings::{CARRIED, Settings, Text, is_own, library};
 use crate::session::fitness::{obstacle, only_lists};
 use crate::session::target::{self, Found, Look, Target, is_sanitizer};
 use cawl_wire::Obstacle;
@@ -256,7 +256,8 @@ impl Completed<'_> {
             // SAFETY: as above.
             let value = unsafe { after(text, PRELOAD).map(|value| CStr::from_ptr(value).to_bytes()) };
             // SAFETY: as above.
-            if bare && unsafe { after(text, b"CAWL_") }.is_some() {
+            let own = unsafe { after(text, b"CAWL_").map(|rest| CStr::from_ptr(rest).to_bytes()) };
+            if bare && own.is_some_and(is_own) {
                 changed = true;
                 continue;
             }
