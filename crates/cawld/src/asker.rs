@@ -11,7 +11,7 @@ use cawl_client::protocol::{
 use cawl_core::{Nanos, Rate, Report};
 use cawl_host::clock::Clocks;
 use serde::Serialize;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -29,7 +29,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Subscribers at a time.
 const SUBSCRIBERS: usize = 32;
 
-/// A status has a forecast that is made again after [`FORECAST_EVERY`], and dropped after [`FORECAST_HOLDS`].
+/// A status has a forecast that is made again after [`FORECAST_EVERY`], and dropped after [`FORECAST_HOLDS`]. Where
+/// there is none, it waits this long for one: others may ask for many.
+const FORECAST_WITHIN: Duration = Duration::from_millis(50);
 const FORECAST_EVERY: Duration = Duration::from_millis(250);
 const FORECAST_HOLDS: Duration = Duration::from_secs(2);
 
@@ -67,6 +69,8 @@ pub struct Asker {
     pub(crate) subscribers: Arc<Semaphore>,
     ahead: Arc<Semaphore>,
     recent: Arc<Mutex<Recent>>,
+    /// Notified when a forecast has been made.
+    made: Arc<Notify>,
 }
 
 /// The latest forecast of a status.
@@ -86,6 +90,7 @@ impl Asker {
             subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
             ahead: Arc::new(Semaphore::new(AHEAD)),
             recent: Arc::default(),
+            made: Arc::default(),
         }
     }
 
@@ -208,35 +213,35 @@ impl Asker {
         timeout(ANSWERED_WITHIN, done).await.map_err(|_| AskError::Late)?
     }
 
-    /// The forecast for a status: a recent one at once, while the next is made.
+    /// The forecast for a status: a recent one at once, while the next is made, else what is made in a moment.
     async fn recent_forecast(&self) -> Option<Forecast> {
-        let known = {
+        let made = self.made.notified();
+        let (known, is_being_made) = {
             let mut recent = lock(&self.recent);
             let age = recent.made.map(|made| made.elapsed());
-            let known = recent.forecast.filter(|_| age.is_some_and(|age| age < FORECAST_HOLDS));
-            if known.is_some() && !recent.is_being_made && age.is_some_and(|age| age >= FORECAST_EVERY) {
+            if !recent.is_being_made && age.is_none_or(|age| age >= FORECAST_EVERY) {
                 recent.is_being_made = true;
-                let asker = self.clone();
-                tokio::spawn(async move {
-                    let forecast = asker.look_ahead(View::default()).await.ok();
-                    asker.made(forecast)
-                });
+                tokio::spawn(self.clone().make_forecast());
             }
-            known
+            (recent.known(), recent.is_being_made)
         };
-        match known {
-            Some(known) => Some(known),
-            None => {
-                let forecast = self.look_ahead(View::default()).await.ok();
-                self.made(forecast)
-            }
+        if known.is_some() || !is_being_made {
+            return known;
         }
+        drop(timeout(FORECAST_WITHIN, made).await);
+        lock(&self.recent).known()
     }
 
-    /// Stores the latest forecast.
-    fn made(&self, forecast: Option<Forecast>) -> Option<Forecast> {
+    async fn make_forecast(self) {
+        let forecast = self.look_ahead(View::default()).await.ok();
         *lock(&self.recent) = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
-        forecast
+        self.made.notify_waiters();
+    }
+}
+
+impl Recent {
+    fn known(&self) -> Option<Forecast> {
+        self.forecast.filter(|_| self.made.is_some_and(|made| made.elapsed() < FORECAST_HOLDS))
     }
 }
 

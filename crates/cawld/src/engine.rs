@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{RunEnd, RunSpec};
 use cawl_core::{
@@ -47,11 +48,12 @@ const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
 /// Devices that the machine's facts are read again for.
 const DEVICES: usize = 1024;
 
-/// Records processed between two reads of the questions: well under a millisecond.
+/// Records processed between two reads of the questions.
 const PIECE: usize = 64;
 
-/// Most questions answered then, so that they cannot stop the work.
-const QUESTIONS_A_PIECE: usize = 4;
+/// Time for questions after such a piece, at least: else they get as much as it took. So neither calls nor
+/// questions can keep the engine from the other.
+const ANSWERING: Duration = Duration::from_millis(1);
 
 /// A question: a look-up in the engine. It must be quick, because the models wait; the asker does the rest of
 /// the work.
@@ -465,11 +467,17 @@ impl Engine {
     fn release(&mut self, questions: &mut mpsc::Receiver<Question>, is_done: impl Fn(&mut Lane) -> bool) {
         let keys: Vec<u64> = self.lanes.keys().copied().collect();
         for key in keys {
-            while !self.hurry.load(Ordering::Relaxed)
-                && self.lanes.get_mut(&key).is_some_and(|lane| !is_done(lane))
-            {
-                for _ in 0..QUESTIONS_A_PIECE {
-                    let Ok(question) = questions.try_recv() else { break };
+            loop {
+                let began = Instant::now();
+                let is_over =
+                    self.hurry.load(Ordering::Relaxed) || self.lanes.get_mut(&key).is_none_or(&is_done);
+                if is_over {
+                    break;
+                }
+                let until = Instant::now() + began.elapsed().max(ANSWERING);
+                while Instant::now() < until
+                    && let Ok(question) = questions.try_recv()
+                {
                     question(self);
                 }
             }

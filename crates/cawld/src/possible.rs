@@ -18,8 +18,10 @@ use crate::batch::Batch;
 const MOST_AT_A_TIME: u64 = 0x7fff_f000;
 /// Most asynchronous writes that a call hands over, as far as they are looked at.
 const MOST_REQUESTS: u64 = 128;
-/// More than the memory of any machine copies in a second.
-const COPYING: Rate = Rate::per_second(200e9);
+/// More than one processor copies in a second.
+const COPYING: Rate = Rate::per_second(64e9);
+/// More than all of a machine's copy.
+const COPYING_IN_ALL: Rate = Rate::per_second(200e9);
 /// Bytes that a call may move in no time by the clock.
 const AT_ONCE: u64 = 32 << 20;
 /// The same of all calls together.
@@ -46,7 +48,7 @@ impl Moved {
 
     /// Adds bytes; false if they are too many by now.
     fn add(&self, bytes: u64, now: Time) -> bool {
-        let most = Bytes(AT_ONCE_IN_ALL) + COPYING * now.since(self.since);
+        let most = Bytes(AT_ONCE_IN_ALL) + COPYING_IN_ALL * now.since(self.since);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= most.0;
         if !fits {
@@ -92,6 +94,10 @@ impl Possible {
                 // The filesystem below shares blocks: nothing was copied.
                 event.flags &= !flag::COPIED_UP;
             }
+            if event.op == Op::CopyRange && event.returned.max(0) as u64 > copied_in(event.duration) {
+                // So does this one.
+                event.flags |= flag::ESTIMATED;
+            }
             let bytes = self.bytes(event);
             let can_be = event.start >= first.0
                 && event.end() <= last.0
@@ -128,12 +134,10 @@ impl Possible {
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::Read | Op::Pread => {
                 return (returned <= MOST_AT_A_TIME).then_some(0);
             }
-            Op::Sendfile | Op::Splice => (returned, MOST_AT_A_TIME),
+            Op::Sendfile | Op::Splice if is_file => (returned, copied().min(MOST_AT_A_TIME)),
+            Op::Sendfile | Op::Splice => return (returned <= MOST_AT_A_TIME).then_some(0),
             Op::AioWrite => (returned, MOST_REQUESTS * MOST_AT_A_TIME),
-            // More than that, a filesystem that shares blocks made of them.
-            Op::CopyRange if !event.has(flag::ESTIMATED) && returned <= MOST_AT_A_TIME => {
-                (returned, MOST_AT_A_TIME)
-            }
+            Op::CopyRange if !event.has(flag::ESTIMATED) => (returned, u64::MAX),
             Op::MmapWrite => (returned, self.memory),
             Op::StreamExit => (event.pending_before.into(), self.memory),
             // Of each range at least half.
@@ -196,6 +200,9 @@ mod tests {
             (call(Op::MmapWrite, (1 << 40) - 1, 0, 0), false),
             (call(Op::CopyRange, 1 << 40, 1, 0), true),
             (call(Op::Sendfile, 1 << 40, 500, 0), false),
+            (call(Op::Sendfile, GIB, 1, 0), false),
+            (call(Op::Sendfile, GIB, 500, 0), true),
+            (Event { kind: FileKind::Socket, ..call(Op::Sendfile, GIB, 0, 0) }, true),
             // Nothing is copied.
             (Event { kind: FileKind::Char, ..call(Op::Write, GIB, 0, 0) }, true),
             (
@@ -247,7 +254,17 @@ mod tests {
             assert_eq!(possible(Nanos::seconds(1.0)).sift(&mut batch), 0);
             batch.events[0].has(flag::COPIED_UP)
         };
-        assert!(open(GIB) && !open(1 << 40));
+        assert!(open(GIB / 2) && !open(1 << 40));
+    }
+
+    #[test]
+    fn a_range_copied_faster_than_memory_copies_was_shared() {
+        let is_shared = |ms| {
+            let mut batch = Batch { events: vec![call(Op::CopyRange, GIB, ms, 0)], ..Batch::default() };
+            assert_eq!(possible(Nanos::seconds(1.0)).sift(&mut batch), 0);
+            batch.events[0].has(flag::ESTIMATED)
+        };
+        assert!(is_shared(1) && !is_shared(100));
     }
 
     #[test]

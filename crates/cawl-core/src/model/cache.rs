@@ -31,6 +31,8 @@ use requests::Requests;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
+/// Blocks kept when there are more: to find the oldest takes a look at all files.
+const KEPT_BLOCKS: usize = CLEAN_BLOCKS / 16 * 15;
 /// Pages in the longest request to a device: 1280 KiB (`BLK_DEF_MAX_SECTORS_CAP`).
 pub const REQUEST: u64 = 320;
 /// Files without dirty pages that are remembered.
@@ -509,23 +511,27 @@ impl Cache {
 
     /// Keeps the number of clean blocks within bounds.
     fn forget(&mut self) {
-        if self.clean_blocks > CLEAN_BLOCKS {
-            self.settle_all();
+        if self.clean_blocks <= CLEAN_BLOCKS {
+            return;
         }
-        while self.clean_blocks > CLEAN_BLOCKS {
-            let oldest = (self.files.iter().enumerate())
-                .filter(|(_, file)| file.clean.blocks() > 0)
-                .min_by_key(|(_, file)| file.touched)
-                .map(|(at, _)| at);
-            let Some(at) = oldest else { break };
+        self.settle_all();
+        let with_blocks = self.files.iter().enumerate().filter(|(_, file)| file.clean.blocks() > 0);
+        let mut oldest: Vec<(u64, usize)> = with_blocks.map(|(at, file)| (file.touched, at)).collect();
+        oldest.sort_unstable();
+        let mut forgotten = BTreeSet::new();
+        for (_, at) in oldest {
+            if self.clean_blocks <= KEPT_BLOCKS {
+                break;
+            }
             let file = self.files.at_mut(at);
             self.clean_blocks -= file.clean.blocks();
             file.clean.clear();
             file.folios.clear();
             file.told = false;
-            if let Some(eviction) = &mut self.eviction {
-                eviction.forget(|of| of as usize == at);
-            }
+            forgotten.insert(at as u32);
+        }
+        if let Some(eviction) = &mut self.eviction {
+            eviction.forget(|of| forgotten.contains(&of));
         }
     }
 }
