@@ -109,7 +109,9 @@ fn the_daemon_answers_among_clients_that_lie() {
     let most: u64 = most.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
     took.sort();
     let [half, all_but_few, all] = [50, 99, 100].map(|part| took[(took.len() * part).div_ceil(100) - 1]);
-    println!("\na status took {half:?}, 99 of 100 {all_but_few:?}, {all:?} and {most_work:?} of work at most");
+    println!(
+        "\na status took {half:?}, 99 of 100 {all_but_few:?}, {all:?} and {most_work:?} of work at most"
+    );
     println!("the daemon took {} MiB at most", most >> 20);
     assert!(most < MEMORY, "seed {seed}: {} MiB", most >> 20);
     // The end of its input tells it to end. The clients go on lying.
