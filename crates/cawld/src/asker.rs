@@ -29,8 +29,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Subscribers at a time.
 const SUBSCRIBERS: usize = 32;
 
-/// A status has a forecast that is made again after [`FORECAST_EVERY`], and dropped after [`FORECAST_HOLDS`]. Where
-/// there is none, it waits this long for one: others may ask for many.
+/// A status has a forecast that is made again after [`FORECAST_EVERY`], and dropped after
+/// [`FORECAST_HOLDS`]. Where there is none, it waits this long for one: others may ask for many.
 const FORECAST_WITHIN: Duration = Duration::from_millis(50);
 const FORECAST_EVERY: Duration = Duration::from_millis(250);
 const FORECAST_HOLDS: Duration = Duration::from_secs(2);

@@ -129,7 +129,9 @@ impl Possible {
             Op::StreamWrite | Op::StreamRead | Op::StreamFlush | Op::StreamSeek | Op::StreamClose
                 if is_file =>
             {
-                (if event.op.moves_bytes() { returned.max(flushed) } else { flushed }, copied())
+                // A buffer is in memory.
+                let bytes = if event.op.moves_bytes() { returned.max(flushed) } else { flushed };
+                (bytes, copied().min(self.memory))
             }
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::Read | Op::Pread => {
                 return (returned <= MOST_AT_A_TIME).then_some(0);
@@ -195,6 +197,7 @@ mod tests {
             (call(Op::Write, 3 * GIB, 500, 0), false),
             (call(Op::StreamWrite, 3 * GIB, 500, 0), true),
             (call(Op::StreamWrite, 1 << 40, 500, 0), false),
+            (call(Op::StreamWrite, 5 * GIB, 50_000, 0), false),
             (call(Op::Read, GIB, 1, 0), false),
             (call(Op::MmapWrite, GIB, 0, 0), true),
             (call(Op::MmapWrite, (1 << 40) - 1, 0, 0), false),

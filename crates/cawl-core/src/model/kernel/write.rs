@@ -22,6 +22,9 @@ use cawl_wire::Event;
 
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
 const HOT_FIRST: u64 = 64 << 10;
+/// Pieces that a call is taken in, at most: those of the longest write (`MAX_RW_COUNT`), checked every
+/// 128 KiB. A stream may write more at a time.
+const MOST_PIECES: u64 = 1 << 14;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
 pub(super) const EXCEEDED_CHECK: u64 = 8;
 
@@ -86,6 +89,7 @@ impl Kernel {
         let largest =
             self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let in_memory = self.in_memory(call);
+        let least = ((end - first) / MOST_PIECES).max(1);
         let mut at = first;
         let mut fresh_pages = 0;
         while at < end {
@@ -108,7 +112,7 @@ impl Kernel {
                 let task = &self.tasks.current;
                 let quota = quota(task, self.machine.devices[call.device].exceeded);
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
-                (left.max(1).div_ceil(largest) * largest).min(end - at)
+                (left.max(least).div_ceil(largest) * largest).min(end - at)
             };
             let found = self.machine.write(call.file, at, at + until, largest, call.at);
             let folios = if found.fresh > 0 {
