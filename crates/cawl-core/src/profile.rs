@@ -582,20 +582,17 @@ impl HostProfile {
                 "cached_flush_factor is not between 0 and 1",
             ),
             (
-                self.devices().all(|device| device.network.as_ref().is_none_or(NetworkConstants::is_sound)),
+                self.devices().all(|of| of.network.as_ref().is_none_or(NetworkConstants::is_sound)),
                 "a request over the network has no bytes, or none is under way",
             ),
             (
-                self.devices()
-                    .all(|device| device.shared_queue.as_ref().is_none_or(QueueConstants::is_sound)),
+                self.devices().all(|of| of.shared_queue.as_ref().is_none_or(QueueConstants::is_sound)),
                 "reads wait for no part of the writes, or a queue holds no request",
             ),
             (self.learned.as_ref().is_none_or(Learned::is_sound), "a learned value is no number or negative"),
         ];
-        match sane.iter().find(|(holds, _)| !holds) {
-            Some((_, why)) => Err(ProfileError::Nonsense(why)),
-            None => Ok(()),
-        }
+        let wrong = sane.iter().find(|(holds, _)| !holds);
+        wrong.map_or(Ok(()), |(_, why)| Err(ProfileError::Nonsense(why)))
     }
 }
 

@@ -49,8 +49,8 @@ pub struct Report {
     /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
     #[serde(default)]
     pub io_uring: bool,
-    /// Processes whose bytes the kernel counted for nobody who may read them, as of a user's program that ran an
-    /// untraced one by exec.
+    /// Processes whose counters in /proc/PID/io the daemon may not read, as of a user's program that becomes an
+    /// untraced one by exec: their coverage is not known.
     #[serde(default)]
     pub uncounted_processes: u64,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
