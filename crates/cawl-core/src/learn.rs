@@ -423,7 +423,8 @@ impl Learner {
         self.before = Some(*sample);
         self.flushing = sample.writeback > 0 || moved;
         if !busy {
-            return self.busy.take().is_some_and(|(began, latest)| self.written(&began, &latest));
+            let span = self.busy.take().filter(|(began, latest)| is_turned_over(began, latest));
+            return span.is_some_and(|(began, latest)| self.written(&began, &latest));
         }
         if !moved {
             return false;
@@ -431,7 +432,7 @@ impl Learner {
         // Spans begin and end where pages were completed: a journal's commit completes many at once.
         let began = self.busy.map_or(*sample, |(began, _)| began);
         self.busy = Some((began, *sample));
-        if sample.time.0.saturating_sub(began.time.0) < SPAN {
+        if sample.time.0.saturating_sub(began.time.0) < SPAN || !is_turned_over(&began, sample) {
             return false;
         }
         self.busy = Some((*sample, *sample));
@@ -458,6 +459,12 @@ impl Learner {
             on_others >= (1.0 - FEW) * all && self.about(self.latest, learn)
         }
     }
+}
+
+/// What was under writeback when a span began is written: completions come many together, and a moment of
+/// the queue says nothing of how fast it empties.
+fn is_turned_over(began: &Sample, ended: &Sample) -> bool {
+    ended.written.saturating_sub(began.written) >= began.writeback
 }
 
 /// A copy was neither read from the device nor made by sharing blocks.

@@ -7,7 +7,7 @@ use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::CostModel;
 use crate::model::kernel::Kernel;
-use crate::profile::Measured;
+use crate::profile::{DeviceConstants, Measured};
 use crate::record::Record;
 use crate::units::{Rate, Time};
 
@@ -160,6 +160,40 @@ fn flushes_are_learned() {
     }
     assert!((late.1 / late.0 - 1.0).abs() < 0.1, "{late:?}");
     near(&world.learned("device.flush"), 1e5, 0.15);
+}
+
+/// Of 400 short waits, the first of which takes a hundred times as long: what all are foretold to take over
+/// what they take, given how often too long they were calibrated.
+fn foretold_after_a_slow_first_call(factor: f64) -> f64 {
+    let mut truth = truth();
+    truth.device.flush = Some(Measured::assumed(Nanos::millis(0.2)));
+    let calibrated = Measured { samples: 3, ..Measured::assumed(Nanos::millis(0.2 * factor)) };
+    let mut world = World::new(
+        &truth,
+        &HostProfile {
+            device: DeviceConstants { flush: Some(calibrated), ..truth.device.clone() },
+            ..truth.clone()
+        },
+    );
+    world.call(Op::Write, 1 << 20, mild);
+    world.call(Op::Fsync, 0, mild);
+    let slow = |noise: &mut Noise, cost: f64| 100.0 * mild(noise, cost);
+    let mut sum = (0.0, 0.0);
+    for call in 0..400 {
+        let (observed, predicted) =
+            if call == 0 { world.call(Op::Fdatasync, 0, slow) } else { world.call(Op::Fdatasync, 0, mild) };
+        sum = (sum.0 + observed, sum.1 + predicted);
+    }
+    sum.1 / sum.0
+}
+
+#[test]
+fn a_slow_first_call_does_not_raise_the_next_hundreds() {
+    // The first one takes a fifth of all time. A mean that begins with it foretells nearly twice what they take.
+    for factor in [1.0, 0.5, 2.0] {
+        let ratio = foretold_after_a_slow_first_call(factor);
+        assert!((0.7..1.35).contains(&ratio), "{factor}: {ratio}");
+    }
 }
 
 /// Up to a fifth more or less.
