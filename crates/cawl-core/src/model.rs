@@ -222,6 +222,8 @@ pub struct Work {
     pub latencies: f64,
     /// Synchronous writes waited for.
     pub syncs: f64,
+    /// Of these, those that allocated blocks.
+    pub allocated: f64,
     /// Commits waited for; where the cost of a flush of the device's cache is not known, that is a part of
     /// one.
     pub fsyncs: f64,
