@@ -163,8 +163,8 @@ fn flushes_are_learned() {
 }
 
 /// Of 400 synchronous writes, the first of which takes `first` times as long: what all are foretold to take
-/// over what they take, where a brief calibration found `factor` times as much for `sync_call`, give or take a
-/// half, and that many ms for an allocation of 0.05.
+/// over what they take, where a brief calibration found `factor` times as much for `sync_call`, give or take
+/// a half, and that many ms for an allocation of 0.05.
 fn foretold_after(first: f64, factor: f64, allocation: f64) -> f64 {
     let measured = |ms: f64| {
         let bound = |part: f64| Some(Nanos::millis(ms * part));
@@ -201,6 +201,35 @@ fn a_slow_first_call_does_not_raise_the_next_hundreds() {
         let ratio = foretold_after(1.0, factor, 0.05);
         assert!((0.95..1.05).contains(&ratio), "{factor}: {ratio}");
     }
+}
+
+/// A moment of a queue is not the device's rate: one page of 42 MiB came, and the rest before the next look.
+#[test]
+fn a_rate_is_learned_once_the_queue_has_turned_over() {
+    let rate = |spans: &[(u64, u64)]| {
+        let profile = truth();
+        let mut learner = Learner::new(&profile);
+        let limits = profile.kernel.limits;
+        let (mut written, mut at) = (0, 0);
+        for (pages, writeback) in spans {
+            written += pages;
+            at += 16_000_000;
+            learner.sample(&Sample {
+                time: Time(at),
+                dirty: 0,
+                writeback: *writeback,
+                background: limits.background.0 / 4096,
+                hard: limits.hard.0 / 4096,
+                written,
+                dirtied: 0,
+            });
+        }
+        learner.profile.device.writeback.value.get() / 1e6
+    };
+    assert_eq!(rate(&[(1, 10_000), (1, 10_000), (10_000, 0)]), 150.0);
+    // All of it within 16 ms, twice: 2.5 GB/s.
+    let burst = [(1, 10_000), (10_000, 10_000), (10_000, 0)];
+    assert!(rate(&[burst, burst].concat()) > 300.0);
 }
 
 /// What was disturbed while it was measured gives way, each part of a wait.

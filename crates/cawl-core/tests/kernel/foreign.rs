@@ -19,7 +19,8 @@ fn wide() -> HostProfile {
     profile
 }
 
-/// Pages that others made dirty are written beside the program's, which therefore is left with more of its own.
+/// Pages that others made dirty are written beside the program's, which therefore is left with more of its
+/// own.
 #[test]
 fn others_pages_are_written_in_turn_with_the_programs() {
     let written = |others: u64| {
@@ -69,8 +70,8 @@ fn the_flusher_waits_for_the_kernels() {
 }
 
 /// The machine as a program meets it that writes beside a file which is dirty already: a call of the program,
-/// the counters, and so on. Turns are short, 16 MiB. What its fsync is foretold to take, and what it takes, in
-/// seconds.
+/// the counters, and so on. Turns are short, 16 MiB. What its fsync is foretold to take, and what it takes,
+/// in seconds.
 fn fsync_beside(older: u64, own: u64) -> (f64, f64) {
     let mut profile = wide();
     profile.kernel.limits.hard = Bytes::mib(128);
