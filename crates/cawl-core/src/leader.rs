@@ -13,6 +13,8 @@ const FADING: f64 = 0.9;
 pub struct Leader {
     /// The one that is to be believed.
     pub leads: usize,
+    /// A block is over.
+    pub is_tried: bool,
     scores: [f64; WAYS],
     errors: [f64; WAYS],
     block: f64,
@@ -33,7 +35,7 @@ impl Leader {
             for (score, error) in self.scores.iter_mut().zip(&mut self.errors) {
                 *score = FADING * *score + std::mem::take(error).abs();
             }
-            self.block = 0.0;
+            (self.block, self.is_tried) = (0.0, true);
             let score = |way: usize| factors[way] * self.scores[way];
             let best = (0..WAYS).min_by(|a, b| score(*a).total_cmp(&score(*b)));
             self.leads = best.unwrap_or(self.leads);

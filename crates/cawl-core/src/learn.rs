@@ -11,7 +11,7 @@
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
-//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek` | calls that wait for the device |
+//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek`, `delayed_allocation` | calls that wait for the device |
 //! | `calls.read`, `read_folio`, `read_folio_far`, `fault`, `read_away`, `memory.read`, `read_fresh` | reads from the page cache |
 //! | `device.read`, `sequential_read`, `read_latency` | reads that wait for what they asked the device for |
 //! | `calls.open`, `create`, `close` | opens and closes |
@@ -109,10 +109,10 @@ pub struct Learner {
     reading: Bank<7>,
     fetching: Bank<3>,
     opening: Bank<4>,
-    waiting: Bank<9>,
+    waiting: Bank<10>,
     writeback: Bank<1>,
     /// The same of the profile's `others`, and which device was written to last.
-    others: Vec<(Bank<9>, Bank<1>, Bank<3>)>,
+    others: Vec<(Bank<10>, Bank<1>, Bank<3>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -400,9 +400,10 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let Work { syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, .. } = *work;
-        let h = [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed];
-        if h == [0.0; 9] {
+        let Work { syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, allocated, .. } = *work;
+        let h =
+            [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, allocated];
+        if h == [0.0; 10] {
             // Waiting for others, which no constant explains.
             return false;
         }
@@ -423,7 +424,8 @@ impl Learner {
         self.before = Some(*sample);
         self.flushing = sample.writeback > 0 || moved;
         if !busy {
-            return self.busy.take().is_some_and(|(began, latest)| self.written(&began, &latest));
+            let span = self.busy.take().filter(|(began, latest)| is_turned_over(began, latest));
+            return span.is_some_and(|(began, latest)| self.written(&began, &latest));
         }
         if !moved {
             return false;
@@ -431,7 +433,7 @@ impl Learner {
         // Spans begin and end where pages were completed: a journal's commit completes many at once.
         let began = self.busy.map_or(*sample, |(began, _)| began);
         self.busy = Some((began, *sample));
-        if sample.time.0.saturating_sub(began.time.0) < SPAN {
+        if sample.time.0.saturating_sub(began.time.0) < SPAN || !is_turned_over(&began, sample) {
             return false;
         }
         self.busy = Some((*sample, *sample));
@@ -458,6 +460,12 @@ impl Learner {
             on_others >= (1.0 - FEW) * all && self.about(self.latest, learn)
         }
     }
+}
+
+/// What was under writeback when a span began is written: completions come many together, and a moment of
+/// the queue says nothing of how fast it empties.
+fn is_turned_over(began: &Sample, ended: &Sample) -> bool {
+    ended.written.saturating_sub(began.written) >= began.writeback
 }
 
 /// A copy was neither read from the device nor made by sharing blocks.

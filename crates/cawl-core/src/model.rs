@@ -87,6 +87,16 @@ pub trait CostModel: Send {
         Disturbance { at, ..Disturbance::default() }
     }
 
+    /// Bytes of the disturbance that the model has made its own since it was last asked: they are no longer in
+    /// what it was told, and count as they did.
+    fn take_adopted(&mut self) -> Bytes {
+        Bytes::ZERO
+    }
+
+    /// The kernel has begun to write this many bytes back in the `span` before `at`. A model without a flusher
+    /// ignores it.
+    fn begun(&mut self, _at: Time, _bytes: f64, _span: Nanos) {}
+
     /// The machine has these filesystems; a model without laws of theirs ignores it.
     fn meet_filesystems(&mut self, _mounts: &[Filesystem]) {}
 
@@ -212,6 +222,8 @@ pub struct Work {
     pub latencies: f64,
     /// Synchronous writes waited for.
     pub syncs: f64,
+    /// Of these, those that allocated blocks.
+    pub allocated: f64,
     /// Commits waited for; where the cost of a flush of the device's cache is not known, that is a part of
     /// one.
     pub fsyncs: f64,

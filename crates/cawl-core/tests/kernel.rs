@@ -9,6 +9,7 @@
 //! | sync | calls that wait for the device: journal, flush, latency, direct writes |
 //! | copying | what copying costs: cold memory, new folios, inodes, time away, the processor's cache |
 //! | filesystems | what differs by filesystem: files in memory, logs of files, large folios, overlays |
+//! | foreign | dirty pages of untraced writers, and how far the kernel's own flusher is |
 //! | freeing | what leaves the cache, what a device discards, and what close and rename begin to write |
 //! | lock | the lock of an inode: who waits for whom |
 //! | netfs | files that are elsewhere: the policies of the page cache, requests, open and close |
@@ -20,6 +21,7 @@ mod cache;
 mod copies;
 mod copying;
 mod filesystems;
+mod foreign;
 mod freeing;
 mod invariants;
 mod lock;

@@ -243,9 +243,18 @@ impl Track {
         if whole == Nanos::ZERO { 1.0 } else { (moment.since(begin) / whole).min(1.0) }
     }
 
+    /// What the model has made its own of the offset is none any more.
+    fn adopt(&mut self) {
+        if let Some(filter) = &mut self.filter {
+            let adopted = self.model.take_adopted().as_f64();
+            filter.offset -= adopted;
+            self.settled -= adopted;
+        }
+    }
+
     /// Compares with a sample; returns the modelled dirty level once there were calls.
     fn sample(&mut self, counted: &Counted) -> Option<Bytes> {
-        let Counted { at, dirty: sampled, limits, flushing } = *counted;
+        let Counted { at, dirty: sampled, limits, flushing, begun } = *counted;
         if let Some(hold) = &mut self.hold {
             hold.sample(at, sampled, flushing);
         }
@@ -254,6 +263,7 @@ impl Track {
             self.model.set_limits(limits);
         }
         let Span { observed: (begin, end), dirty: (before, after), .. } = self.last;
+        self.adopt();
         let modelled = if at < end {
             // The model has taken the whole call at once; in between, dirty bytes grow evenly.
             let fraction = self.fraction(at, begin, end);
@@ -262,8 +272,12 @@ impl Track {
             Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction + moved)
         } else {
             self.model.advance(self.model_time(at));
+            self.adopt();
             self.model.dirty_level()
         };
+        if let (Mode::Assimilated, Some((bytes, span))) = (self.mode, begun) {
+            self.model.begun(at, bytes, span);
+        }
         if let Some(filter) = &mut self.filter {
             let innovation = sampled.as_f64() - modelled.as_f64();
             self.model.disturb(filter.correct(at, innovation));

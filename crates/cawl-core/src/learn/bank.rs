@@ -2,7 +2,9 @@
 //!
 //! The law: how fast a machine changes is not known beforehand, so it is no setting. A long memory is right
 //! on a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member
-//! predicts every observation before it is told of it, and the one that [leads](crate::leader) is used.
+//! predicts every observation before it is told of it, and the one that [leads](crate::leader) is used. Until
+//! the first block is over, the constants that it began with are one of them, and the least sum of errors so
+//! far counts: a program's first calls are often slow, and a mean that begins with them is too high for long.
 
 use super::evidence::{Evidence, Known, Said};
 use super::recursive::Recursive;
@@ -46,6 +48,10 @@ pub struct Bank<const N: usize> {
     pub samples: u64,
     /// What it began with, and what was observed since that may be kept.
     begun: Recursive<N>,
+    /// What it began with is used for now.
+    by_begun: bool,
+    /// Sums of errors since the beginning: by what it began with, and by the member that leads.
+    off: [f64; 2],
     evidence: Evidence<N>,
     /// The observations that follow may be kept for good.
     pub counts: bool,
@@ -95,6 +101,8 @@ impl<const N: usize> Bank<N> {
             summed: Summed::default(),
             samples: 0,
             begun: Recursive::new(theta, spread, bounds, f64::INFINITY),
+            by_begun: true,
+            off: [0.0; 2],
             evidence: Evidence::default(),
             counts: false,
             calls: 0,
@@ -141,19 +149,23 @@ impl<const N: usize> Bank<N> {
         self.samples = samples;
     }
 
+    fn in_use(&self) -> &Recursive<N> {
+        if self.by_begun { &self.begun } else { &self.members[self.leader.leads] }
+    }
+
     /// The constants in use.
     pub fn theta(&self) -> &[f64; N] {
-        &self.members[self.leader.leads].theta
+        &self.in_use().theta
     }
 
     /// What an observation should be by the constants in use.
     pub fn expect(&self, h: &[f64; N]) -> f64 {
-        self.members[self.leader.leads].expect(h)
+        self.in_use().expect(h)
     }
 
     /// A constant in use.
     pub fn found(&self, at: usize) -> Found {
-        let member = &self.members[self.leader.leads];
+        let member = self.in_use();
         Found { value: member.theta[at], deviation: member.deviation(at), samples: self.samples }
     }
 
@@ -200,6 +212,9 @@ impl<const N: usize> Bank<N> {
     fn tell(&mut self, h: &[f64; N], y: f64, weight: f64) {
         let off = self.members.each_ref().map(|member| y - member.expect(h));
         self.members.iter_mut().for_each(|member| member.update(h, y, weight));
+        self.off[0] += y - self.begun.expect(h);
+        self.off[1] += off[self.leader.leads];
         self.leader.judge(off, weight, self.memories.block, [1.0; WAYS]);
+        self.by_begun = !self.leader.is_tried && self.off[0].abs() <= self.off[1].abs();
     }
 }

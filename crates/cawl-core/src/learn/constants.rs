@@ -134,7 +134,7 @@ pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
     Bank::new([call, byte], [CALLS, BYTES], memories)
 }
 
-pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<9> {
+pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<10> {
     let device = &profile.device;
     let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
     let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
@@ -144,9 +144,11 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<9> {
     let idle = of_known(device.idle.as_ref(), LATENCY);
     let request = of_known(device.request.as_ref(), REQUEST);
     let folio = of_known(device.folio.as_ref(), FIRST);
+    // Where it was not measured, it is in what a synchronous write takes.
+    let allocation = of_known(device.delayed_allocation.as_ref(), 0.0);
     Bank::new(
-        [byte, sync, fsync, seek, latency, flush, idle, request, folio],
-        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES, SURCHARGES, SURCHARGES],
+        [byte, sync, fsync, seek, latency, flush, idle, request, folio, allocation],
+        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES, SURCHARGES, SURCHARGES, SURCHARGES],
         memories,
     )
 }
@@ -239,6 +241,7 @@ impl Learner {
             | known(&mut device.idle, bank.found(6))
             | known(&mut device.request, bank.found(7))
             | known(&mut device.folio, bank.found(8))
+            | known(&mut device.delayed_allocation, bank.found(9))
     }
 
     pub(super) fn adopt_reading(&mut self) -> bool {
@@ -303,6 +306,7 @@ impl Learner {
             ("device.idle", "ns", waited),
             ("device.request", "ns", waited),
             ("device.folio", "ns", waited),
+            ("device.delayed_allocation", "ns", waited),
             ("memory.read", "B/s", self.reading.samples),
             ("memory.read_fresh", "B/s", self.reading.samples),
             ("calls.read", "ns", self.reading.samples),

@@ -22,7 +22,7 @@ const COPYING: [&str; 8] = [
 ];
 const HOST: [&str; 1] = ["memory.cold"];
 const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
-const WAITING: [&str; 9] = [
+const WAITING: [&str; 10] = [
     "device.write",
     "device.sync_call",
     "device.fsync",
@@ -32,6 +32,7 @@ const WAITING: [&str; 9] = [
     "device.idle",
     "device.request",
     "device.folio",
+    "device.delayed_allocation",
 ];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
 const READING: [&str; 7] = [

@@ -1,4 +1,4 @@
-use cawl_wire::{FileKind, Op};
+use cawl_wire::{FileKind, Op, flag};
 use proptest::prelude::*;
 
 use super::*;
@@ -160,6 +160,83 @@ fn flushes_are_learned() {
     }
     assert!((late.1 / late.0 - 1.0).abs() < 0.1, "{late:?}");
     near(&world.learned("device.flush"), 1e5, 0.15);
+}
+
+/// Of 400 synchronous writes, the first of which takes `first` times as long: what all are foretold to take
+/// over what they take, where a brief calibration found `factor` times as much for `sync_call`, give or take
+/// a half, and that many ms for an allocation of 0.05.
+fn foretold_after(first: f64, factor: f64, allocation: f64) -> f64 {
+    let measured = |ms: f64| {
+        let bound = |part: f64| Some(Nanos::millis(ms * part));
+        Measured { value: Nanos::millis(ms), p10: bound(0.5), p90: bound(1.5), samples: 1 }
+    };
+    let mut truth = truth();
+    truth.device.sync_call = measured(0.2);
+    truth.device.delayed_allocation = Some(measured(0.05));
+    let mut assumed = truth.clone();
+    assumed.device.sync_call = measured(0.2 * factor);
+    assumed.device.delayed_allocation = Some(measured(allocation));
+    let mut world = World::new(&truth, &assumed);
+    let mut sum = (0.0, 0.0);
+    for call in 0..400 {
+        let mut event = Event::new(Op::Write);
+        (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 2, 3, 3);
+        (event.flags, event.offset, event.requested, event.returned) = (flag::DSYNC, call << 12, 4096, 4096);
+        let times = if call == 0 { first } else { 1.0 };
+        let (observed, predicted) = world.observe(event, |noise, cost| times * mild(noise, cost));
+        sum = (sum.0 + observed, sum.1 + predicted);
+    }
+    sum.1 / sum.0
+}
+
+#[test]
+fn a_slow_first_call_does_not_raise_the_next_hundreds() {
+    // It takes a fifth of all time. A mean that begins with it foretells nearly twice what they take.
+    for factor in [1.0, 0.7] {
+        let ratio = foretold_after(100.0, factor, 0.05);
+        assert!((0.7..1.35).contains(&ratio), "{factor}: {ratio}");
+    }
+    // Constants that are wrong give way all the same.
+    for factor in [0.7, 1.4] {
+        let ratio = foretold_after(1.0, factor, 0.05);
+        assert!((0.95..1.05).contains(&ratio), "{factor}: {ratio}");
+    }
+}
+
+/// A moment of a queue is not the device's rate: one page of 42 MiB came, and the rest before the next look.
+#[test]
+fn a_rate_is_learned_once_the_queue_has_turned_over() {
+    let rate = |spans: &[(u64, u64)]| {
+        let profile = truth();
+        let mut learner = Learner::new(&profile);
+        let limits = profile.kernel.limits;
+        let (mut written, mut at) = (0, 0);
+        for (pages, writeback) in spans {
+            written += pages;
+            at += 16_000_000;
+            learner.sample(&Sample {
+                time: Time(at),
+                dirty: 0,
+                writeback: *writeback,
+                background: limits.background.0 / 4096,
+                hard: limits.hard.0 / 4096,
+                written,
+                dirtied: 0,
+            });
+        }
+        learner.profile.device.writeback.value.get() / 1e6
+    };
+    assert_eq!(rate(&[(1, 10_000), (1, 10_000), (10_000, 0)]), 150.0);
+    // All of it within 16 ms, twice: 2.5 GB/s.
+    let burst = [(1, 10_000), (10_000, 10_000), (10_000, 0)];
+    assert!(rate(&[burst, burst].concat()) > 300.0);
+}
+
+/// What was disturbed while it was measured gives way, each part of a wait.
+#[test]
+fn an_allocation_that_was_measured_far_too_long_is_unlearned() {
+    let ratio = foretold_after(1.0, 1.0, 4.0);
+    assert!((0.9..1.2).contains(&ratio), "{ratio}");
 }
 
 /// Up to a fifth more or less.

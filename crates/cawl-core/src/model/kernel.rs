@@ -11,6 +11,7 @@
 //! held back by what the others were allowed to dirty until then. So N writers share the device. Those of one
 //! file take turns ([`inode_lock`]).
 
+mod account;
 mod again;
 mod balance;
 mod call;
@@ -41,7 +42,7 @@ use super::memory::FreeMemory;
 use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
-use super::writeback::{Device, Foreign, Machine, Thresholds};
+use super::writeback::{Device, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
 use crate::call::{Class, changes_name_or_length, classify, is_synchronous};
 use crate::cause::Cause;
@@ -50,6 +51,7 @@ use crate::mounts::Filesystems;
 use crate::profile::{HostProfile, grown, growth};
 use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
+pub use account::Conservation;
 use again::ReadPages;
 use call::Call;
 use coming::{Reads, describe};
@@ -112,19 +114,6 @@ pub struct Kernel {
     most: u64,
     /// For each of the machine's devices the way to its files, if they are elsewhere. Copies share it.
     networks: Arc<Vec<Option<Far>>>,
-}
-
-/// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conservation {
-    /// Made dirty.
-    pub dirtied: Bytes,
-    /// Written back.
-    pub written: Bytes,
-    /// Still dirty, under writeback included.
-    pub dirty: Bytes,
-    /// Dropped before they were written.
-    pub cancelled: Bytes,
 }
 
 /// Limits in pages.
@@ -190,19 +179,6 @@ impl Kernel {
         self.machine.reclaim();
         let pages = self.machine.cache.find(file).map_or(0, |file| self.machine.cache.cached(file));
         Bytes(pages * self.constants.page)
-    }
-
-    /// What became of all bytes that were ever made dirty.
-    pub fn conservation(&self) -> Conservation {
-        let page = self.constants.page;
-        let mut totals = Conservation::default();
-        for device in &self.machine.devices {
-            totals.dirtied += Bytes(device.dirtied * page);
-            totals.written += Bytes(device.written * page);
-            totals.dirty += Bytes(device.level() * page);
-            totals.cancelled += Bytes(device.cancelled * page);
-        }
-        totals
     }
 
     /// Bytes under writeback as of the last step.
@@ -543,8 +519,18 @@ impl CostModel for Kernel {
     fn disturb(&mut self, disturbance: Disturbance) {
         let page = self.constants.page as f64;
         let at = self.seconds(disturbance.at.0);
-        self.machine.foreign =
-            Foreign { at, pages: disturbance.offset / page, drift: disturbance.drift / page, told: true };
+        let foreign = &mut self.machine.foreign;
+        (foreign.at, foreign.told) = (at, true);
+        (foreign.pages, foreign.drift) = (disturbance.offset / page, disturbance.drift / page);
+    }
+
+    fn take_adopted(&mut self) -> Bytes {
+        Bytes(std::mem::take(&mut self.machine.foreign.adopted) * self.constants.page)
+    }
+
+    fn begun(&mut self, at: Time, bytes: f64, span: Nanos) {
+        let at = self.seconds(at.0);
+        self.machine.begun(at, bytes / self.constants.page as f64, span.as_seconds());
     }
 
     fn disturbance(&self, at: Time) -> Disturbance {

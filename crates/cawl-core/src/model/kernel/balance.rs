@@ -22,7 +22,7 @@ impl Kernel {
             let foreign = self.machine.foreign_at(call.at);
             let domains = self.domains(level, foreign);
             let device_level =
-                if self.is_busiest(call.device) { device_level + foreign } else { device_level };
+                if self.machine.is_busiest(call.device) { device_level + foreign } else { device_level };
             let device_level = device_level.max(0.0);
             if self.machine.over_background(call.device, 0) {
                 self.machine.start_background(call.device);
@@ -78,12 +78,6 @@ impl Kernel {
             domain.dirty = highest.max(level);
         }
         domain
-    }
-
-    /// Untraced writers are taken to write to the device that has most to do.
-    fn is_busiest(&self, device: usize) -> bool {
-        let devices = &self.machine.devices;
-        devices.len() == 1 || devices.iter().all(|other| other.level() <= devices[device].level())
     }
 
     fn domains(&self, level: f64, foreign: f64) -> [Option<Domain>; 2] {

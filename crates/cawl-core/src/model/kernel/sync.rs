@@ -127,6 +127,7 @@ impl Kernel {
         let allocates = grown == device.transaction;
         let of = self.profile.device_of(device.profiled);
         let allocation = known(&of.delayed_allocation.filter(|_| allocates));
+        call.work.allocated += f64::from(u8::from(allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
         self.occupy(call, 0.0, allocation + fixed + seek);

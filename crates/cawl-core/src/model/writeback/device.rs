@@ -83,6 +83,12 @@ pub struct Device {
     pub written: u64,
     /// Pages that were dropped dirty since the beginning.
     pub cancelled: u64,
+    /// Pages of untraced writers that its flusher took since the beginning.
+    pub adopted: u64,
+    /// The flusher's next batch is one of untraced writers' pages, if there are any.
+    pub(super) foreign_turn: bool,
+    /// Until when the flusher rests, since the kernel's has not begun as much.
+    pub(super) rests_until: f64,
     /// Its bandwidth as the kernel estimates it.
     pub bandwidth: Bandwidth,
     /// The base rate of its writers.
@@ -162,6 +168,8 @@ impl Device {
             transaction: 1,
             commits_by: f64::NEG_INFINITY,
             next: f64::INFINITY,
+            foreign_turn: true,
+            rests_until: f64::NEG_INFINITY,
             idle_since: f64::NEG_INFINITY,
             paused: f64::NEG_INFINITY,
             head: (u32::MAX, 0),
@@ -322,7 +330,7 @@ impl Device {
     pub(super) fn schedule(&mut self) {
         let flusher = match (self.held_until, self.work) {
             (Some(until), _) => until,
-            (None, Some(_)) => self.room_at(),
+            (None, Some(_)) => self.room_at().max(self.rests_until),
             (None, None) => self.wakeup_at.unwrap_or(f64::INFINITY),
         };
         self.next = self.commit_at.map_or(flusher, |commit| commit.min(flusher));

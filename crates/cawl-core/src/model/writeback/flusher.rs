@@ -5,7 +5,7 @@ use super::Machine;
 use super::device::{BATCH, Why, Work};
 
 /// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
-const IDLE: f64 = 1.0;
+pub(super) const IDLE: f64 = 1.0;
 
 impl Machine {
     /// `wb_start_background_writeback`, unless the flusher is at work.
@@ -68,7 +68,7 @@ impl Machine {
             let device = &mut self.devices[at];
             let room = device.room();
             let full = room < BATCH.min(device.queue);
-            if device.held(self.now) || device.in_flight > 0 && full {
+            if device.held(self.now) || device.rests_until > self.now || device.in_flight > 0 && full {
                 break;
             }
             let Some(file) = work.file else {
@@ -76,6 +76,9 @@ impl Machine {
                 continue;
             };
             device.join_transaction(self.now);
+            if self.take_foreign(at, room.max(1)) {
+                continue;
+            }
             let chunk = work.chunk - self.hand_over(at, file, work.chunk.min(BATCH), room.max(1));
             self.devices[at].work = Some(Work { chunk, ..work });
             if self.devices[at].overdue {
