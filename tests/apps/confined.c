@@ -1,10 +1,13 @@
 /* Confines itself by a filter of system calls, or asks whether it could, and goes on. Whatever the filter does
  * not allow kills, so that no call may be made that this program does not make itself.
  *
+ * As HOW, "dispatch" is no filter: system calls are signals (Syscall User Dispatch).
+ *
  * confined HOW WHAT; "child" before WHAT has it done by a fork child; as HOW, "print" only prints the filter
  * under which programs can be started. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -22,6 +25,7 @@ extern char **environ;
 static const char *how;
 static volatile int go_on = 1;
 static int begun;
+static unsigned long code_start, code_length;
 
 static void check(int good, int status) {
     if (!good)
@@ -40,6 +44,31 @@ static const int denied[] = {
     SYS_connect, SYS_sendmsg, SYS_recvfrom, SYS_getsockopt, SYS_setsockopt, SYS_sigaltstack, SYS_fstatfs,
     SYS_ppoll, SYS_getrusage, SYS_mincore, SYS_getdents64, SYS_nanosleep, SYS_sched_yield,
 };
+
+/* Where the C library's code is. */
+static int code_of_libc(struct dl_phdr_info *object, size_t size, void *unused) {
+    (void)size, (void)unused;
+    if (!strstr(object->dlpi_name, "libc.so"))
+        return 0;
+    for (int at = 0; at < object->dlpi_phnum; at++)
+        if (object->dlpi_phdr[at].p_type == PT_LOAD && object->dlpi_phdr[at].p_flags & PF_X) {
+            code_start = object->dlpi_addr + object->dlpi_phdr[at].p_vaddr;
+            code_length = object->dlpi_phdr[at].p_memsz;
+        }
+    return 1;
+}
+
+/* From now on every system call from outside of the C library is a signal, which kills. */
+static void dispatch(int by_prctl) {
+    static char selector = 1;
+    long failed;
+    dl_iterate_phdr(code_of_libc, NULL);
+    if (by_prctl)
+        failed = prctl(59, 1L, code_start, code_length, &selector);
+    else
+        failed = syscall(SYS_prctl, 59L, 1L, code_start, code_length, &selector);
+    check(failed == 0, 77);
+}
 
 static void confine(int starts) {
     static struct sock_filter code[128];
@@ -65,6 +94,10 @@ static void confine(int starts) {
     if (!strcmp(how, "probe")) {
         check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) == -1, 91);
         check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL) == -1, 91);
+        return;
+    }
+    if (!strcmp(how, "dispatch") || !strcmp(how, "dispatch by syscall")) {
+        dispatch(!strcmp(how, "dispatch"));
         return;
     }
     check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, 92);

@@ -28,6 +28,27 @@ fn under_a_filter_the_tracer_makes_no_call() {
     }
 }
 
+/// A call that is a signal would kill, as by a filter.
+#[test]
+#[cfg_attr(not(target_arch = "x86_64"), ignore = "Syscall User Dispatch is of x86-64")]
+fn under_a_dispatch_of_calls_the_tracer_makes_none() {
+    let mut plain = std::process::Command::new(app("confined"));
+    let plain = plain.args(["dispatch", "fork"]).current_dir(dir().path()).output().expect("run");
+    if plain.status.code() == Some(77) {
+        return cawl_kit::skipped("no Syscall User Dispatch here");
+    }
+    for how in ["dispatch", "dispatch by syscall"] {
+        for what in ["write", "exec", "map", "fork"] {
+            let sessions = compare(&app("confined"), &[how, what], |_| {});
+            assert_eq!(sessions.len(), 1, "{how} {what}: {sessions:#?}");
+            assert_eq!(ended(&sessions[0]), Some(Ended::Confined), "{how} {what}");
+            if what == "write" && goes_on(&sessions[0]) {
+                assert_eq!(sessions[0].count(Op::Write), 1 + 1000, "{how}");
+            }
+        }
+    }
+}
+
 #[test]
 fn in_strict_mode_the_tracer_makes_no_call() {
     for child in [&["strict", "write"][..], &["strict", "child", "write"]] {

@@ -128,10 +128,10 @@ impl SilentProcesses {
         notes.extend(self.confined.iter().map(|(program, count)| {
             let times = if *count == 1 { String::new() } else { format!(", {count} times") };
             format!(
-                "not traced from then on: {program} confined itself by a filter of system calls (seccomp){times}, or \
-                 gave up new privileges as sandboxes do: the tracer makes no call under a filter, so files opened \
-                 and programs started later may not be seen; in a sandbox with its own /run, bind the folders that \
-                 LD_PRELOAD and CAWL_SOCKET name (of root's runs /run/cawl)"
+                "not traced from then on: {program} confined itself by a filter of system calls (seccomp) or their dispatch \
+                 (PR_SET_SYSCALL_USER_DISPATCH){times}, or gave up new privileges as sandboxes do: the tracer makes \
+                 no call under a filter, so files opened and programs started later may not be seen; in a sandbox \
+                 with its own /run, bind the folders that LD_PRELOAD and CAWL_SOCKET name (of root's runs /run/cawl)"
             )
         }));
         if notes.len() > NAMED {

@@ -18,6 +18,12 @@ unsafe extern "C" {
 const ALL_THREADS: c_long = 1;
 const NEW_LISTENER: c_long = 1 << 3;
 
+/// PR_SET_SYSCALL_USER_DISPATCH, and its two ways to be on (Linux 5.11, 6.16): the thread's system calls
+/// from outside of a range of addresses, or from inside, are signals.
+const DISPATCH: c_int = 59;
+const DISPATCH_OUTSIDE: libc::c_uint = 1;
+const DISPATCH_INSIDE: libc::c_uint = 2;
+
 /// What a call does to the process, if it succeeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -38,6 +44,8 @@ impl Effect {
             (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) => Effect::Strict,
             (libc::PR_SET_SECCOMP, _) => Effect::Filter(0),
             (libc::PR_SET_NO_NEW_PRIVS, 1) => Effect::NoPrivileges,
+            // It holds for one thread, and in no child. The gate, which is the process's, closes all the same.
+            (DISPATCH, DISPATCH_OUTSIDE | DISPATCH_INSIDE) => Effect::Filter(0),
             _ => Effect::None,
         }
     }
@@ -169,5 +177,7 @@ mod tests {
         assert!(Effect::of_seccomp(0, 0) == Effect::Strict);
         assert!(Effect::of_prctl(libc::PR_SET_NO_NEW_PRIVS, 1) == Effect::NoPrivileges);
         assert!(Effect::of_prctl(libc::PR_GET_SECCOMP, 0) == Effect::None);
+        assert!([1, 2].map(|way| Effect::of_prctl(DISPATCH, way)) == [Effect::Filter(0); 2]);
+        assert!(Effect::of_prctl(DISPATCH, 0) == Effect::None, "off");
     }
 }
