@@ -114,6 +114,22 @@ int main(int argc, char **argv) {
             printf("%ld KiB: %d\n", most >> 10, status);
         }
     }
+    if (!strcmp(way, "data")) {
+        limit(RLIMIT_DATA, 66 * MIB);
+        execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+    }
+    if (!strcmp(way, "less data")) {
+        for (long most = MIB / 4; most < 4 * MIB; most += MIB / 4) {
+            int status;
+            if (!fork()) {
+                limit(RLIMIT_DATA, most);
+                execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+                _exit(1);
+            }
+            wait(&status);
+            printf("%ld KiB: %d\n", most >> 10, status);
+        }
+    }
     if (!strcmp(way, "vforks")) {
         /* No memory can be mapped before them either. */
         limit(RLIMIT_AS, 5 * MIB);

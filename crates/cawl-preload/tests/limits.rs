@@ -47,16 +47,19 @@ fn memory_that_is_locked_later_suffices() {
 
 #[test]
 fn little_address_space_is_left_alone_and_said() {
-    let sessions = as_untraced("little", 1000);
-    let ends = sessions.iter().flat_map(|session| &session.goodbyes).map(|goodbye| goodbye.ended);
-    assert_eq!(ends.collect::<Vec<_>>(), [Ended::Exec, Ended::Crowded]);
-    assert_eq!(sessions.iter().map(|session| session.count(Op::Write)).collect::<Vec<_>>(), [1000, 0]);
+    for way in ["little", "data"] {
+        let sessions = as_untraced(way, 1000);
+        let ends = sessions.iter().flat_map(|session| &session.goodbyes).map(|goodbye| goodbye.ended);
+        assert_eq!(ends.collect::<Vec<_>>(), [Ended::Exec, Ended::Crowded], "{way}");
+        let writes = sessions.iter().map(|session| session.count(Op::Write));
+        assert_eq!(writes.collect::<Vec<_>>(), [1000, 0], "{way}");
+    }
 }
 
 /// Where the dynamic linker would have no room for the library, it would say so, or the program not start.
 #[test]
 fn no_library_is_preloaded_into_little_address_space() {
-    for way in ["less", "vforks"] {
+    for way in ["less", "less data", "vforks"] {
         let sessions = as_untraced(way, 10);
         assert!(sessions.iter().all(|session| !session.arguments.contains("calls")), "{way}: {sessions:#?}");
     }

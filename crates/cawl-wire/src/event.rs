@@ -202,7 +202,7 @@ codes! {
         Foreign = 3,
         /// A fork child is told of, for which the daemon's socket is not there. Its parent's session tells.
         Unreachable = 4,
-        /// The program may have too few addresses for the library (RLIMIT_AS).
+        /// The program may have too few addresses, or too little memory, for the library (RLIMIT_AS, RLIMIT_DATA).
         Crowded = 5,
     }
 }

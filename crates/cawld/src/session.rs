@@ -377,8 +377,8 @@ impl Tracer<'_> {
                 self.uring.look_once_more(self.engine).await?;
                 if goodbye.ended == Ended::Crowded {
                     self.note(format!(
-                        "not traced: {} (process {}): its address space is limited to less than 64 MiB more than it \
-                         has; raise the limit (ulimit -v, RLIMIT_AS)",
+                        "not traced: {} (process {}): its address space, or its data, is limited to less than 64 MiB \
+                         more than it has; raise the limit (ulimit -v or -d, RLIMIT_AS or RLIMIT_DATA)",
                         self.program, self.pid
                     ))
                     .await?;

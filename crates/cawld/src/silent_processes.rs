@@ -128,10 +128,11 @@ impl SilentProcesses {
         notes.extend(self.confined.iter().map(|(program, count)| {
             let times = if *count == 1 { String::new() } else { format!(", {count} times") };
             format!(
-                "not traced from then on: {program} confined itself by a filter of system calls (seccomp) or their dispatch \
-                 (PR_SET_SYSCALL_USER_DISPATCH){times}, or gave up new privileges as sandboxes do: the tracer makes \
-                 no call under a filter, so files opened and programs started later may not be seen; in a sandbox \
-                 with its own /run, bind the folders that LD_PRELOAD and CAWL_SOCKET name (of root's runs /run/cawl)"
+                "not traced from then on: {program} confined itself by a filter of system calls (seccomp) or by their \
+                 dispatch (PR_SET_SYSCALL_USER_DISPATCH){times}, or gave up new privileges as sandboxes do: the \
+                 tracer makes no call under a filter, so files opened and programs started later may not be seen; \
+                 in a sandbox with its own /run, bind the folders that LD_PRELOAD and CAWL_SOCKET name (of root's \
+                 runs /run/cawl)"
             )
         }));
         if notes.len() > NAMED {
@@ -164,8 +165,9 @@ impl SilentProcesses {
                  option exec"
             ),
             (Some(Obstacle::Crowded), _) => format!(
-                "{name}: it may have less than 64 MiB of addresses, in which there may be no room for the tracer; \
-                 raise its limit (ulimit -v, RLIMIT_AS, LimitAS=)"
+                "{name}: it may have less than 64 MiB of addresses or of memory of its own, in which there may be no \
+                 room for the tracer; raise its limit (ulimit -v or -d, RLIMIT_AS or RLIMIT_DATA, LimitAS= or \
+                 LimitDATA=)"
             ),
             (_, Some(why)) => why,
             (Some(Obstacle::Foreign | Obstacle::Unreachable), None) => format!(

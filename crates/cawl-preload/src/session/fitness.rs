@@ -29,12 +29,14 @@ fn hidden(library: &CStr) -> Option<Obstacle> {
     (!sys::maps_as_code(library)).then_some(Obstacle::NoExec)
 }
 
-/// Less address space than this, in bytes, may have no room for the library beside a program.
+/// Less address space, or memory of its own, than this, in bytes, may have no room for the library beside a
+/// program.
 const CROWDED: u64 = 64 << 20;
 
 /// True if a program that is started now may have no room for the library.
 fn is_crowded() -> bool {
-    sys::limits(libc::RLIMIT_AS, None).is_some_and(|limits| limits.rlim_cur < CROWDED)
+    let is_low = |limit| sys::limits(limit, None).is_some_and(|limits| limits.rlim_cur < CROWDED);
+    is_low(libc::RLIMIT_AS) || is_low(libc::RLIMIT_DATA)
 }
 
 /// True if no program would run, and the dynamic linker may tell of libraries, this one among them.

@@ -38,18 +38,25 @@ fn header() -> RingHeader {
     RingHeader { slots: SLOTS, chunks: CHUNKS.load(Relaxed) }
 }
 
-/// True if the program can do without the addresses that the tracer may take: more is left of its limit.
+/// True if the program can do without the addresses, and the private memory, that the tracer may take: more is
+/// left of its limits.
 pub fn has_addresses() -> bool {
     const SPARE: u64 = 64 << 20;
-    let limit = sys::limit(libc::RLIMIT_AS);
-    if limit == libc::RLIM_INFINITY {
-        return true;
-    }
-    let mut text = [0u8; 64];
+    // Which words of /proc/self/statm have a limit: all pages, and those of data and stacks.
+    [(libc::RLIMIT_AS, 0), (libc::RLIMIT_DATA, 5)].into_iter().all(|(resource, word)| {
+        let limit = sys::limit(resource);
+        limit == libc::RLIM_INFINITY
+            || pages_of(word).is_some_and(|pages| pages.saturating_mul(4096).saturating_add(SPARE) <= limit)
+    })
+}
+
+/// A word of /proc/self/statm.
+#[cold]
+#[inline(never)]
+fn pages_of(word: usize) -> Option<u64> {
+    let mut text = [0u8; 96];
     let length = sys::read_file(c"/proc/self/statm", &mut text);
-    let pages =
-        text.get(..length).and_then(|text| text.split(|byte| *byte == b' ').next()).and_then(sys::decimal);
-    pages.is_some_and(|pages| pages.saturating_mul(4096).saturating_add(SPARE) <= limit)
+    text.get(..length)?.split(|byte| *byte == b' ').nth(word).and_then(sys::decimal)
 }
 
 /// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
