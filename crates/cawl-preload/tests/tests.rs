@@ -19,5 +19,6 @@ mod reads;
 mod ring;
 mod rules;
 mod stack;
+mod starts;
 mod stdio;
 mod table;

@@ -204,6 +204,8 @@ codes! {
         Unreachable = 4,
         /// The program may have too few addresses, or too little memory, for the library (RLIMIT_AS, RLIMIT_DATA).
         Crowded = 5,
+        /// The program could not be looked at: it may be one that the library's loading would end.
+        Unseen = 6,
     }
 }
 

@@ -170,6 +170,12 @@ impl SilentProcesses {
                  LimitDATA=)"
             ),
             (_, Some(why)) => why,
+            (Some(Obstacle::Unseen), None) => format!(
+                "{name}: it could not be looked at before its start, so the tracer was kept from it, as programs of \
+                 other C libraries than glibc would not start with it: it may be executed but not read, or is at a \
+                 descriptor or in a directory that only file actions of posix_spawn lead to; let it be read, or \
+                 start it by its absolute path"
+            ),
             (Some(Obstacle::Foreign | Obstacle::Unreachable), None) => format!(
                 "{name}: it is for another processor or C library, or its glibc is older than 2.17: the tracer \
                  cannot be loaded into it"

@@ -9,8 +9,11 @@ use core::ffi::{CStr, c_char};
 /// Why the dynamic linker of this program could not load the library, if it were started now.
 #[inline(never)]
 pub fn obstacle(target: &Target, library: &CStr) -> Option<Obstacle> {
-    if let Target::Foreign = target {
-        return Some(Obstacle::Foreign);
+    match target {
+        Target::Foreign => return Some(Obstacle::Foreign),
+        // Better untraced than ended by its dynamic linker.
+        Target::Unseen => return Some(Obstacle::Unseen),
+        _ => {}
     }
     hidden(library).or_else(|| is_crowded().then_some(Obstacle::Crowded))
 }

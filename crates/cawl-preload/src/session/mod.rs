@@ -6,6 +6,7 @@ pub mod fitness;
 mod fork;
 mod held;
 mod open;
+mod opened;
 mod ready;
 mod stop;
 pub mod target;

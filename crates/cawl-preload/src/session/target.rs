@@ -2,14 +2,13 @@
 //! what must come before it.
 //!
 //! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful
-//! of short reads, and whatever it does not understand is a program as usual. The dynamic linker that this
-//! process itself was started with is not looked at, as long as the root directory is the same.
-//! **A program that this process has open is not opened**: closing that would release the process's record
-//! locks on it.
+//! of short reads. What it reads and does not understand is a program as usual; of what it cannot read nothing
+//! is known. The dynamic linker that this process itself was started with is not looked at, as long as the
+//! root directory is the same. Programs are opened by `opened` only.
 
-use crate::base::settings::{Text, strings};
+use crate::base::settings::strings;
 use crate::base::{memory, symbols, sys};
-use crate::session::held;
+use crate::session::opened::{File, LINK, Opened, is_program, link_of, open, open_again};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
@@ -44,10 +43,16 @@ const DT_SONAME: u64 = 14;
 /// The oldest C library that the tracer can be loaded beside is 2.17.
 const OLDEST: u64 = 17;
 
+/// How often a look begins anew because a descriptor that it went through was closed meanwhile: by another
+/// thread of the program's, or of ours that looked at the same program.
+const LOOKS: u64 = 8;
+
 /// What is to be started.
 pub enum Target<'a> {
-    /// Nothing special, as far as is known.
+    /// Nothing special.
     Usual,
+    /// It cannot be looked at: it may be any of the others.
+    Unseen,
     /// Its dynamic linker is not that of this C library, or of one that is too old: musl's ends a program for
     /// which it cannot load a library, and so does glibc's where a version is missing; a 32-bit one complains.
     Foreign,
@@ -60,6 +65,9 @@ pub enum Target<'a> {
 /// The same while it is looked at.
 enum Kind {
     Usual,
+    Unseen,
+    /// A descriptor leads to another file now.
+    Changed,
     Foreign,
     Linker,
     /// With so many bytes of a name in [`Look::piece`].
@@ -72,6 +80,7 @@ impl Kind {
     fn target(self, place: &Look) -> Target<'_> {
         match self {
             Kind::Usual | Kind::Through(..) => Target::Usual,
+            Kind::Unseen | Kind::Changed => Target::Unseen,
             Kind::Foreign => Target::Foreign,
             Kind::Linker => Target::Linker,
             Kind::Sanitized(length) => place.piece.get(..length).map_or(Target::Usual, Target::Sanitized),
@@ -93,28 +102,44 @@ pub fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_>
     if path.is_null() {
         return Target::Usual;
     }
-    let Some(fd) = open(directory, path, &mut place.piece) else { return Target::Usual };
-    let kind = kind(fd, place);
-    sys::close(fd);
-    kind.target(place)
+    looked(|place| open(directory, path, &mut place.piece, &mut place.first), place)
 }
 
 /// The program that an open descriptor leads to.
 pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
-    kind(fd, place).target(place)
+    looked(|place| open_again(fd, &mut place.piece, &mut place.first), place)
 }
 
 #[inline(always)]
-fn kind(fd: c_int, place: &mut Look) -> Kind {
+fn looked(opened: impl Fn(&mut Look) -> Opened, place: &mut Look) -> Target<'_> {
+    let mut kind = Kind::Changed;
+    place.looks = 0;
+    while place.looks < LOOKS && matches!(kind, Kind::Changed) {
+        place.looks += 1;
+        kind = match opened(place) {
+            Opened::Nothing => Kind::Usual,
+            Opened::Unseen => Kind::Unseen,
+            Opened::Seen => kind_of(place),
+        };
+    }
+    kind.target(place)
+}
+
+/// What the opened file is, which is closed then.
+#[inline(always)]
+fn kind_of(place: &mut Look) -> Kind {
     place.same_root = is_same_root().into();
-    let (kind, last) = follow(fd, place);
-    let kind = match kind {
-        Kind::Through(at, length) => through(last, place, at, length).unwrap_or(Kind::Usual),
+    let kind = match follow(place) {
+        Kind::Through(at, length) => {
+            let kind = through(place.last.fd, place, at, length).unwrap_or(Kind::Usual);
+            if place.last.is_still() { kind } else { Kind::Changed }
+        }
         kind => kind,
     };
-    if last != fd {
-        sys::close(last);
+    if place.last.fd != place.first.fd {
+        place.last.close();
     }
+    place.first.close();
     kind
 }
 
@@ -125,6 +150,11 @@ pub struct Look {
     piece: [u8; PIECE],
     /// For a look at who has a file open.
     room: [u8; 64],
+    /// The program; the last interpreter, or the program itself; what is opened beside.
+    first: File,
+    last: File,
+    next: File,
+    looks: u64,
     /// Not 0 if the root directory is the one that this process began in. Any bytes must be valid.
     same_root: u64,
 }
@@ -153,6 +183,7 @@ pub unsafe fn search(
         if name.contains(&b'/') {
             return file;
         }
+        let mut id = (0, 0);
         let folders = strings(variables)
             .find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="))
             .unwrap_or(b"/bin:/usr/bin");
@@ -168,7 +199,7 @@ pub unsafe fn search(
             found[folder.len() + 1..length].copy_from_slice(name);
             found[length] = 0;
             let path = found.as_ptr().cast();
-            if is_program(libc::AT_FDCWD, path).is_some() {
+            if is_program(libc::AT_FDCWD, path, &mut id) {
                 return path;
             }
         }
@@ -176,39 +207,33 @@ pub unsafe fn search(
     core::ptr::null()
 }
 
-/// Device and inode number, if it is a file that exec would take. Opening anything else might do something.
+/// Looks at the first file, and at the interpreters of scripts. Leaves it open, and the last interpreter.
 #[inline(never)]
-fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
-    let (mode, dev, ino) =
-        sys::stat_for(directory, path, 0, |stat| (stat.st_mode, stat.st_dev, stat.st_ino))?;
-    (mode & libc::S_IFMT == libc::S_IFREG && mode & 0o111 != 0).then_some((dev, ino))
-}
-
-/// Opens a program, unless this process has it open. `room` is to read into.
-fn open(directory: c_int, path: *const c_char, room: &mut [u8]) -> Option<c_int> {
-    let (dev, ino) = is_program(directory, path)?;
-    if held::may_be_open(dev, ino, room) { None } else { sys::open_to_read(directory, path) }
-}
-
-/// Looks at a file, and at the interpreters of scripts. Leaves open the descriptor, and that of the last
-/// interpreter, which is returned.
-#[inline(never)]
-fn follow(first: c_int, place: &mut Look) -> (Kind, c_int) {
-    let mut fd = first;
+fn follow(place: &mut Look) -> Kind {
+    place.last = place.first;
     for _ in 0..=LONGEST_CHAIN {
-        let length = sys::read_at(fd, 0, &mut place.head);
-        if let Some(kind) = look(fd, length, place) {
-            return (kind, fd);
+        let length = sys::read_at(place.last.fd, 0, &mut place.head);
+        // Reading through a descriptor of the program's may fail, as with O_DIRECT.
+        let is_unseen = length == 0 && place.last.is_held();
+        let kind = if is_unseen { Some(Kind::Unseen) } else { look(place.last.fd, length, place) };
+        if !place.last.is_still() {
+            return Kind::Changed;
         }
-        let next = interpreter(&mut place.head, length.min(LINE));
-        let next = next.and_then(|next| open(libc::AT_FDCWD, next.as_ptr(), &mut place.piece));
-        let Some(next) = next else { break };
-        if fd != first {
-            sys::close(fd);
+        if let Some(kind) = kind {
+            return kind;
         }
-        fd = next;
+        let Some(next) = interpreter(&mut place.head, length.min(LINE)) else { break };
+        match open(libc::AT_FDCWD, next.as_ptr(), &mut place.piece, &mut place.next) {
+            Opened::Nothing => break,
+            Opened::Unseen => return Kind::Unseen,
+            Opened::Seen => {}
+        }
+        if place.last.fd != place.first.fd {
+            place.last.close();
+        }
+        place.last = place.next;
     }
-    (Kind::Usual, fd)
+    Kind::Usual
 }
 
 /// What a file is; None for a script.
@@ -292,15 +317,16 @@ fn through(fd: c_int, place: &mut Look, at: u64, length: usize) -> Option<Kind> 
     let head = sys::read_at(fd, 0, &mut place.head);
     let linker = part(fd, head, place, at, length)?;
     let linker = CStr::from_bytes_until_nul(linker).ok()?;
-    // Where there is none, nothing will start.
+    // Where there is none, nothing will start; of one that is open here the name must do.
     let (named, path) = (is_glibc(last(linker.to_bytes())), linker.as_ptr());
-    let fits = match open(libc::AT_FDCWD, path, &mut place.room) {
-        None => named,
-        Some(linker) => {
+    let fits = match open(libc::AT_FDCWD, path, &mut place.room, &mut place.next) {
+        Opened::Seen if !place.next.is_held() => {
+            let linker = place.next.fd;
             let fits = is_glibc_inside(linker, place) && is_new(linker, &mut place.piece);
             sys::close(linker);
             fits
         }
+        _ => named,
     };
     if !fits {
         return Some(Kind::Foreign);
@@ -375,10 +401,8 @@ fn last(path: &[u8]) -> &[u8] {
 /// False for a dynamic linker whose file has the name of a version that is too old, as they had before 2.34.
 #[inline(never)]
 fn is_new(fd: c_int, place: &mut [u8; PIECE]) -> bool {
-    let mut link = [0; 24];
-    let mut text = Text::new(&mut link);
-    let path = text.add(b"/proc/self/fd/").and_then(|()| text.add_number(u16::try_from(fd).ok()?));
-    let length = path.map_or(0, |()| sys::readlink(&link, place));
+    let mut link = [0; LINK];
+    let length = link_of(fd, &mut link).map_or(0, |()| sys::readlink(&link, place));
     version(last(&place[..length])).is_none_or(|version| version >= OLDEST)
 }
 
@@ -426,8 +450,8 @@ mod tests {
 
     fn look_at(path: &Path) -> Target<'static> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        let place =
-            Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE], room: [0; 64], same_root: 0 }));
+        // SAFETY: any bytes are valid.
+        let place = Box::leak(Box::new(unsafe { core::mem::zeroed::<Look>() }));
         at(libc::AT_FDCWD, path.as_ptr(), place)
     }
 
