@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// In which ways, and whether it can be looked at.
+/// In which ways, and whether it can be looked at: in this process,
 const WAYS: [(&str, bool); 6] = [
     ("held", true),
     ("path", true),
@@ -16,6 +16,19 @@ const WAYS: [(&str, bool); 6] = [
     ("path and held", true),
     ("memfd", true),
     ("executable", false),
+];
+
+/// and by posix_spawn with file actions.
+const ACTIONS: [(&str, bool); 9] = [
+    ("chdir", true),
+    ("chdirs", true),
+    ("fchdir", true),
+    ("name", true),
+    ("other", true),
+    ("untouched", true),
+    ("fchdir by action", false),
+    ("open", false),
+    ("dup2", false),
 ];
 
 /// Starts a program in one of the ways.
@@ -60,4 +73,9 @@ fn programs_start(ways: &[(&str, bool)]) {
 #[test]
 fn programs_that_are_open_or_cannot_be_opened_start() {
     programs_start(&WAYS);
+}
+
+#[test]
+fn programs_that_file_actions_lead_to_start() {
+    programs_start(&ACTIONS);
 }

@@ -9,6 +9,8 @@ use crate::base::{clock, gate, guard, memory, real, sys};
 use crate::hooks::emit::stream::{closing, opened};
 use crate::hooks::emit::{closed, happened, mapping, record};
 use crate::session::environment::{self, Completed, names as names_tracer, parts, take_room};
+use crate::session::search::search as look_for;
+use crate::session::target::Target;
 use crate::session::{self, fitness, target};
 use crate::state::creation::Creation;
 use crate::state::glibc_file::Stream;
@@ -39,6 +41,10 @@ enum By {
 struct Start {
     directory: c_int,
     by: By,
+    /// File actions, or null.
+    actions: *const c_void,
+    /// What is started can be told.
+    is_known: bool,
     /// Why it will not be traced, once that is known.
     obstacle: Option<Obstacle>,
     /// As the function was told; then its path, null if that is not known.
@@ -49,7 +55,31 @@ struct Start {
 
 impl Start {
     fn of(directory: c_int, by: By, program: *const c_char, argv: Strings, envp: Strings) -> Start {
-        Start { directory, by, obstacle: None, program, argv, envp }
+        let actions = core::ptr::null();
+        Start { directory, by, actions, is_known: true, obstacle: None, program, argv, envp }
+    }
+}
+
+impl Start {
+    /// True if the program need not be at the path that was given.
+    fn is_elsewhere(&self) -> bool {
+        self.by == By::Name || !self.actions.is_null()
+    }
+
+    /// Finds it, with the start's room.
+    ///
+    /// # Safety
+    /// As [`prepare`].
+    #[inline(never)]
+    unsafe fn find(&mut self, room: *mut Room) {
+        // SAFETY: the caller's promise; LD_PRELOAD is written only later.
+        unsafe {
+            let parts = parts(room).0;
+            let program = (self.program, self.by == By::Name);
+            let found = look_for(program, self.actions, environ, &mut parts.found, &mut parts.preload);
+            self.is_known = found.is_some();
+            (self.directory, self.program) = found.unwrap_or((libc::AT_FDCWD, core::ptr::null()));
+        }
     }
 }
 
@@ -99,8 +129,8 @@ unsafe fn prepare(start: &mut Start, replaces: bool) -> Prepared {
         let count = || strings(start.envp).count();
         match library().filter(|_| is_list).zip(is_list.then(|| take_room(count())).flatten()) {
             Some((library, room)) => {
-                if start.by == By::Name {
-                    start.program = target::search(start.program, environ, &mut parts(room).0.found);
+                if start.is_elsewhere() {
+                    start.find(room);
                 }
                 prepared = (hand_on(start, room, library, replaces), room);
             }
@@ -109,7 +139,7 @@ unsafe fn prepare(start: &mut Start, replaces: bool) -> Prepared {
                 if is_list {
                     guard::count_unseen();
                 }
-                if start.by == By::Name {
+                if start.is_elsewhere() {
                     start.program = core::ptr::null();
                 }
             }
@@ -156,6 +186,7 @@ unsafe fn hand_on(start: &mut Start, room: *mut Room, library: &CStr, replaces: 
     unsafe {
         let (parts, list) = parts(room);
         let target = match start.by {
+            _ if !start.is_known => Target::Unseen,
             By::Descriptor => target::of(start.directory, &mut parts.look),
             _ => target::at(start.directory, start.program, &mut parts.look),
         };
@@ -353,7 +384,7 @@ unsafe fn spawn(
     // SAFETY: the caller's promise.
     unsafe {
         let real = if by == By::Name { real::posix_spawnp } else { real::posix_spawn };
-        let mut start = Start::of(libc::AT_FDCWD, by, name, argv, envp);
+        let mut start = Start { actions, ..Start::of(libc::AT_FDCWD, by, name, argv, envp) };
         let prepared = prepare(&mut start, false);
         let began = clock::now();
         let mut failure = real(pid, name, actions, attributes, argv, prepared.0);

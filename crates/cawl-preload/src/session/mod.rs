@@ -1,5 +1,6 @@
 //! The session with the daemon: when it is opened, what a fork makes of it, and how it ends.
 
+mod actions;
 mod end;
 pub mod environment;
 pub mod fitness;
@@ -8,6 +9,7 @@ mod held;
 mod open;
 mod opened;
 mod ready;
+pub mod search;
 mod stop;
 pub mod target;
 

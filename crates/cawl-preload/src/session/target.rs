@@ -6,9 +6,8 @@
 //! is known. The dynamic linker that this process itself was started with is not looked at, as long as the
 //! root directory is the same. Programs are opened by `opened` only.
 
-use crate::base::settings::strings;
-use crate::base::{memory, symbols, sys};
-use crate::session::opened::{File, LINK, Opened, is_program, link_of, open, open_again};
+use crate::base::{symbols, sys};
+use crate::session::opened::{File, LINK, Opened, link_of, open, open_again};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
@@ -19,8 +18,7 @@ const LONGEST_CHAIN: usize = 5;
 const HEAD: usize = 1024;
 /// The first line of a script: the kernel reads no more (BINPRM_BUF_SIZE).
 const LINE: usize = 256;
-/// Longest path followed, and longest name of a library.
-const PATH: usize = 1024;
+/// Longest name of a library.
 const NAME: usize = 64;
 /// Program headers that are looked at.
 const HEADERS: u64 = 32;
@@ -157,54 +155,6 @@ pub struct Look {
     looks: u64,
     /// Not 0 if the root directory is the one that this process began in. Any bytes must be valid.
     same_root: u64,
-}
-
-/// Room for the path of a program that was searched for.
-pub type Found = [u8; PATH];
-
-/// The path of the program that execvp would start: `file` itself if it has a slash, else what is found in
-/// the folders of PATH, put into `found`. Null if there is nothing.
-///
-/// # Safety
-/// `file` must be null or what execvp was given, and `variables` an environment.
-#[inline(never)]
-pub unsafe fn search(
-    file: *const c_char,
-    variables: *const *const c_char,
-    found: &mut Found,
-) -> *const c_char {
-    // A search in the C library's child must not have cost the parent its life.
-    if !memory::is_text(file) {
-        return core::ptr::null();
-    }
-    // SAFETY: the caller's promises, and the string can be read; `found` is ended with NUL before it is used.
-    unsafe {
-        let name = CStr::from_ptr(file).to_bytes();
-        if name.contains(&b'/') {
-            return file;
-        }
-        let mut id = (0, 0);
-        let folders = strings(variables)
-            .find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="))
-            .unwrap_or(b"/bin:/usr/bin");
-        for folder in folders.split(|byte| *byte == b':') {
-            let folder = if folder.is_empty() { b"." } else { folder };
-            let length = folder.len() + 1 + name.len();
-            // One byte is left for the NUL.
-            if length >= PATH {
-                continue;
-            }
-            found[..folder.len()].copy_from_slice(folder);
-            found[folder.len()] = b'/';
-            found[folder.len() + 1..length].copy_from_slice(name);
-            found[length] = 0;
-            let path = found.as_ptr().cast();
-            if is_program(libc::AT_FDCWD, path, &mut id) {
-                return path;
-            }
-        }
-    }
-    core::ptr::null()
 }
 
 /// Looks at the first file, and at the interpreters of scripts. Leaves it open, and the last interpreter.
