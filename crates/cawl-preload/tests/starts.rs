@@ -79,3 +79,26 @@ fn programs_that_are_open_or_cannot_be_opened_start() {
 fn programs_that_file_actions_lead_to_start() {
     programs_start(&ACTIONS);
 }
+
+/// Landlock lets everything be asked about the library, and refuses to open it.
+#[test]
+fn what_landlock_hides_is_not_preloaded() {
+    let sh = cawl_kit::find("sh").expect("sh");
+    let sh = sh.to_str().expect("text");
+    let probe = |way| Command::new(app("landlock")).args([way, sh]).current_dir(dir().path()).status();
+    if !probe("probe").expect("run").success() {
+        return cawl_kit::skipped("no Landlock here");
+    }
+    for way in ["exec", "fork", "system", "privileged"] {
+        if probe(way).expect("run").code() == Some(77) {
+            cawl_kit::skipped("Landlock needs a privilege here");
+            continue;
+        }
+        let sessions = compare(&app("landlock"), &[way, sh], |_| {});
+        let of_others = sessions.iter().filter(|session| !session.program.ends_with("landlock"));
+        assert_eq!(of_others.count(), 0, "{way}: {sessions:#?}");
+        let told = sessions.iter().flat_map(|session| &session.events);
+        let mut told = told.filter(|event| matches!(event.op, Op::Exec | Op::Spawn));
+        assert!(told.any(|event| event.aux == Obstacle::Hidden as u32), "{way}");
+    }
+}

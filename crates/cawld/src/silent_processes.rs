@@ -157,7 +157,7 @@ impl SilentProcesses {
         let why = match (obstacle, why) {
             (Some(Obstacle::Hidden), _) => format!(
                 "{name}: the tracer's library is not visible in its root directory or mounts, or may not be read \
-                 there; to trace it, bind the folders that LD_PRELOAD and CAWL_SOCKET name into them (of root's \
+                 there, as under Landlock; to trace it, bind the folders that LD_PRELOAD and CAWL_SOCKET name into them (of root's \
                  runs /run/cawl)"
             ),
             (Some(Obstacle::NoExec), _) => format!(

@@ -39,6 +39,19 @@ pub fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
     (fd >= 0).then_some(fd as c_int)
 }
 
+/// True if this process may not open a file for reading, though its permissions allow it: Landlock says so at
+/// no other call. That there is no descriptor left is no such answer.
+#[inline(never)]
+pub fn is_refused(path: &CStr) -> bool {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: the path ends with NUL.
+    let fd = unsafe { call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags]) };
+    if fd >= 0 {
+        close(fd as c_int);
+    }
+    fd == -(libc::EACCES as isize)
+}
+
 /// A decimal number, and nothing else.
 pub fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {

@@ -5,7 +5,7 @@
 //! `errno`, or is a cancellation point. The program's own calls never come this way. A path may be any
 //! address: only the kernel follows it, and answers EFAULT where there is nothing.
 
-pub use crate::base::files::{close, decimal, open_to_read, read, read_file, readlink};
+pub use crate::base::files::{close, decimal, is_refused, open_to_read, read, read_file, readlink};
 pub use crate::base::gate::call;
 pub use crate::base::time::{coarse_time, nanoseconds};
 use core::ffi::{CStr, c_char, c_int, c_void};
