@@ -5,6 +5,7 @@ pub mod environment;
 pub mod fitness;
 mod fork;
 mod held;
+pub mod locked;
 mod open;
 mod ready;
 mod stop;

@@ -52,6 +52,11 @@ pub fn has_addresses() -> bool {
     pages.is_some_and(|pages| pages.saturating_mul(4096).saturating_add(SPARE) <= limit)
 }
 
+/// Where the shared memory is mapped, if it is.
+pub fn base() -> Option<usize> {
+    Some(BASE.load(Relaxed) as usize).filter(|base| *base != 0)
+}
+
 /// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
 /// possible here, or not wise.
 pub fn create() -> Option<c_int> {
