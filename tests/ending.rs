@@ -129,13 +129,17 @@ fn a_program_that_survives_the_interrupt_is_followed_to_its_end() {
 #[test]
 fn a_signal_to_cawl_alone_goes_to_the_program() {
     let dir = Dir::new();
-    let mut running = Running::start(dir.run_command(&[], &["sh", "-c", "echo ready; exec sleep 1000"]));
-    running.stdout_until("ready");
-    running.signal(Signal::SIGTERM);
-    let finished = running.finish();
-    let report = dir.report(&finished);
-    finished.signal(Signal::SIGTERM);
-    assert_eq!(report["outcome"]["signal"], Signal::SIGTERM as i32);
+    use Signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+    for sent in [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM] {
+        let script = "ulimit -c 0; echo ready; exec sleep 1000";
+        let mut running = Running::start(dir.run_command(&[], &["sh", "-c", script]));
+        running.stdout_until("ready");
+        running.signal(sent);
+        let finished = running.finish();
+        let report = dir.report(&finished);
+        finished.signal(sent);
+        assert_eq!(report["outcome"]["signal"], sent as i32);
+    }
 }
 
 #[test]

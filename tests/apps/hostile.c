@@ -124,6 +124,7 @@ static const struct row {
     {"mremap", 'p', "Xzz1"},
     {"mprotect", 'i', "Xz3"},
     {"pkey_mprotect", 'i', "Xz3-"},
+    {"mlockall", 'i', "9"},
     {"msync", 'i', "Xz4"},
     {"aio_write aio_write64", 'i', "a"},
     {"aio_fsync aio_fsync64", 'i', "#a", {O_SYNC}},

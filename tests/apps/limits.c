@@ -155,6 +155,18 @@ int main(int argc, char **argv) {
         void *rest = mmap(NULL, most / 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         printf("%d\n", rest != MAP_FAILED);
     }
+    if (!strcmp(way, "fits")) {
+        /* So many KiB are enough for this program alone. */
+        limit(RLIMIT_MEMLOCK, count << 10);
+        if (!getuid() && setuid(65534)) return 77;
+        printf("%d", mlockall(MCL_CURRENT));
+        printf(" %d", mlockall(MCL_CURRENT | MCL_FUTURE));
+        printf(" %d\n", mlockall(MCL_CURRENT | 1 << 20));
+        printf("%d\n", kib("VmLck") > 1000);
+        calls(NULL);
+        limit(RLIMIT_MEMLOCK, MIB);
+        printf("%d\n", mlockall(MCL_CURRENT));
+    }
     if (!strcmp(way, "grows")) {
         /* What the tracer takes later is not locked. */
         if (mlockall(MCL_CURRENT | MCL_FUTURE)) return 77;

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -44,6 +44,32 @@ impl Stop {
             // There is no handler any more.
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// Tells whether a process sent a signal, or the kernel: for the terminal, to the whole group.
+pub struct Sent(Arc<AtomicBool>);
+
+impl Sent {
+    /// Of signals of this kind from now on.
+    #[expect(unsafe_code, reason = "the handler only stores to an atomic")]
+    pub fn of(kind: SignalKind) -> std::io::Result<Sent> {
+        let by_process = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&by_process);
+        let handler = move |told_of: &libc::siginfo_t| {
+            // SI_USER, SI_TKILL and SI_QUEUE are none of the kernel's (sigaction(2)).
+            if told_of.si_code <= 0 {
+                told.store(true, Ordering::Relaxed);
+            }
+        };
+        // SAFETY: the handler is async-signal-safe.
+        unsafe { signal_hook_registry::register_sigaction(kind.as_raw_value(), handler)? };
+        Ok(Sent(by_process))
+    }
+
+    /// True if a process sent one since this was asked last.
+    pub fn by_process(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -27,8 +27,8 @@ const KEPT: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Writes the library to a folder where the program and its children can load it, and returns its path
-/// without space and colon, as LD_PRELOAD needs it. Root's folder is readable by all users, since a program
-/// may change its user; another user's is in that user's cache.
+/// without space, colon and dollar sign, as LD_PRELOAD needs it. Root's folder is readable by all users, since
+/// a program may change its user; another user's is in that user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
     let mut failures = Vec::new();
     let shared = SHARED.iter().filter(|_| address::is_root()).map(|path| (PathBuf::from(path), true));
@@ -86,8 +86,8 @@ fn directories() -> impl Iterator<Item = PathBuf> {
 fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<PathBuf> {
     let path = directory.join(name);
     let text = path.to_str().context("the path is not UTF-8")?;
-    if text.contains([' ', ':']) {
-        bail!("the path has a space or a colon, which LD_PRELOAD cannot hold");
+    if text.contains([' ', ':', '$']) {
+        bail!("the path has a space, a colon or a dollar sign, which LD_PRELOAD cannot hold");
     }
     if for_all {
         address::shared_directory(directory)?;

@@ -384,7 +384,9 @@ impl Collector {
         let traced = all.counted_bytes.saturating_add(all.uncounted_bytes);
         // Of a child that the program did not wait for, that one's own parent may know.
         let untraced = tree.map_or(0, |tree| tree.saturating_sub(traced)).max(self.sessions.untraced());
-        // The program's own count has those of the processes it waited for.
+        // The program's own count has those of the processes it waited for, as of images without a /proc.
+        let unread = if tree.is_some() { all.uncounted_bytes } else { 0 };
+        let seen = all.seen_bytes.saturating_add(unread);
         let uncounted = if tree.is_some() { 0 } else { self.sessions.uncounted() };
         let uncertain = self.doubts.report(|file| self.path(file).0);
         let mut notes: Vec<String> =
@@ -411,7 +413,7 @@ impl Collector {
             drops: all.dropped,
             unseen: all.unseen,
             uncertain,
-            coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced))
+            coverage: ratio(seen, all.counted_bytes.saturating_add(untraced).saturating_add(unread))
                 .filter(|_| !self.io_uring && uncounted == 0),
             io_uring: self.io_uring,
             uncounted_processes: uncounted,

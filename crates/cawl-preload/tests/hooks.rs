@@ -139,6 +139,12 @@ pub const HOOKS: &[Group] = &[
         "complete::stores_to_mappings_are_estimated",
     ),
     hooks(
+        "locked memory",
+        &["mlockall"],
+        "none; the tracer's own memory does not count against the limit",
+        "limits::memory_is_locked_where_only_the_program_s_own_fits",
+    ),
+    hooks(
         "asynchronous writes",
         &["aio_write", "aio_write64", "aio_fsync", "aio_fsync64", "lio_listio", "lio_listio64", "io_submit"],
         "counted when handed over, as estimates, without a predicted cost",
@@ -289,6 +295,7 @@ pub const UNCALLED: &[Left] = &[
         ],
         "since version 2.38 of the C library; the bodies are those of __isoc99_*",
     ),
+    left(&["mlockall"], "locks all of the program that calls it: limits calls it"),
     left(&["llseek"], "the C library keeps it for programs linked before 1998; no new one can call it"),
 ];
 

@@ -46,6 +46,16 @@ fn memory_that_is_locked_later_suffices() {
 }
 
 #[test]
+fn memory_is_locked_where_only_the_program_s_own_fits() {
+    let sizes = Command::new(app("limits")).args(["sizes", "1"]).output().expect("run");
+    let text = String::from_utf8(sizes.stdout).expect("text");
+    let size: u64 = text.split(' ').next().and_then(|size| size.parse().ok()).expect("VmSize in KiB");
+    for spare in [1024, 3000] {
+        as_untraced("fits", size + spare);
+    }
+}
+
+#[test]
 fn little_address_space_is_left_alone_and_said() {
     for way in ["little", "data"] {
         let sessions = as_untraced(way, 1000);

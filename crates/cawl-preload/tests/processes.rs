@@ -223,36 +223,11 @@ fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
 }
 
 #[test]
-fn a_refusal_is_one_line() {
-    let app = app("offsets");
-    let place = dir();
-    let daemon = Daemon::start(place.path(), Answer::Refuse(99));
-    let out = daemon.command(&app).current_dir(place.path()).output().expect("run");
-    let text = String::from_utf8(out.stderr).expect("text");
-    let from_parent: Vec<&str> = text.lines().collect();
-    assert!(out.status.success());
-    assert!(!from_parent.is_empty() && from_parent.len() <= 2, "{text}");
-    for line in from_parent {
-        assert_eq!(
-            line,
-            format!(
-                "cawl: not tracing {}: the daemon at {} speaks protocol version 99, this tracer version {}; \
-                 start it with cawl of the same version",
-                app.display(),
-                daemon.socket.display(),
-                cawl_wire::VERSION
-            )
-        );
-    }
-    daemon.finish();
-}
-
-#[test]
-fn a_daemon_that_dies_or_is_absent_or_silent_does_no_harm() {
+fn a_daemon_that_refuses_dies_or_is_absent_or_silent_does_no_harm() {
     let app = app("stdio");
     let bare = dir();
     let plain = Command::new(&app).current_dir(bare.path()).output().expect("run");
-    for answer in [Answer::HangUp, Answer::Nothing] {
+    for answer in [Answer::HangUp, Answer::Nothing, Answer::Refuse(99)] {
         let (place, at) = (dir(), dir());
         let daemon = Daemon::start(place.path(), answer);
         let out = daemon.command(&app).current_dir(at.path()).output().expect("run");

@@ -42,6 +42,9 @@ const SILENT_GUESTS: [usize; 2] = [64, 192];
 const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
 
+/// Most connections, whatever the limit on descriptors: each may hold a message and its calls, of 38 kB each.
+const MOST: usize = 4096;
+
 /// Connections that no tracer takes.
 const PLACES: usize = 64;
 
@@ -124,7 +127,7 @@ impl Connections {
     pub fn new(traces: Arc<Traces>, allowed: Allowed, memory: Bytes) -> Connections {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
-        let most = usize::try_from(most).unwrap_or(usize::MAX).max(4);
+        let most = usize::try_from(most).unwrap_or(MOST).clamp(4, MOST);
         let (askers, guests) = (ASKERS.min(most / 2), Guests::new(allowed));
         Connections { most, askers, traces, guests, memory, ..Connections::default() }
     }

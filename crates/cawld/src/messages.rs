@@ -9,11 +9,11 @@ use std::os::fd::OwnedFd;
 use cawl_wire::{HEADER_LEN, Header, WireError};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// Free buffer for reading, and for the first bytes: a hello is shorter.
-const ROOM: usize = 64 << 10;
+/// Free buffer for reading, and for the first bytes: a hello is shorter. A connection that waits has none.
+const ROOM: usize = 32 << 10;
 const FIRST: usize = 4 << 10;
 
 /// One connection's messages.
@@ -70,10 +70,15 @@ impl Messages {
             }
             self.bytes.drain(..self.taken);
             self.taken = 0;
-            self.bytes.reserve(ROOM);
-            match self.stream.read_buf(&mut self.bytes).await {
+            if self.bytes.is_empty() {
+                (self.bytes, *payload) = (Vec::new(), Vec::new());
+            }
+            self.stream.readable().await?;
+            self.bytes.reserve_exact(ROOM);
+            match self.stream.try_read_buf(&mut self.bytes) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
                 Err(error) => return Err(error.into()),
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cawl_client::protocol::Failure;
 use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
 use cawl_host::inspect;
-use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError, past};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, WireError, past};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -92,9 +92,15 @@ pub async fn serve(
         None => Ok(()),
         Some(b'{') if !peer.may_talk() => refuse_question(messages, &connections, peer).await,
         Some(b'{') => Questions { connections, engine, asker, id }.answer(messages).await,
-        Some(_) => tracer(messages, peer, &connections, engine, id).await,
+        Some(first) if *first == MAGIC.to_le_bytes()[0] => {
+            tracer(messages, peer, &connections, engine, id).await
+        }
+        Some(_) => Ok(messages.stream.write_all(NO_REQUEST).await?),
     }
 }
+
+/// To who sends neither a request nor what a tracer sends.
+const NO_REQUEST: &[u8] = b"{\"error\":\"not a request this daemon knows: a request is a line of JSON\"}\n";
 
 /// Only the daemon's own user and root may ask.
 async fn refuse_question(
@@ -349,13 +355,18 @@ impl Tracer<'_> {
         }
     }
 
-    async fn message(&mut self, header: Header, payload: &[u8]) -> anyhow::Result<()> {
+    async fn message(&mut self, header: Header, payload: &mut Vec<u8>) -> anyhow::Result<()> {
         self.dropped = self.dropped.max(header.dropped);
         if header.kind != Kind::Goodbye && self.is_confined() {
             self.goodbye = None;
         }
         match header.kind {
-            Kind::Events => self.events(Batch::decode(payload)).await?,
+            Kind::Events => {
+                let batch = Batch::decode(payload);
+                // The engine may be behind.
+                *payload = Vec::new();
+                self.events(batch).await?;
+            }
             Kind::File => {
                 let file = facts(&FileRecord::decode(payload)?);
                 self.file(file).await?;

@@ -180,10 +180,15 @@ impl SilentProcesses {
                 "{name}: it is for another processor or C library, or its glibc is older than 2.17: the tracer \
                  cannot be loaded into it"
             ),
+            (None, None) if times.sure && path.is_some_and(gains_privileges) => format!(
+                "{name} is set-user-ID or set-group-ID: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE); \
+                 run cawl as its owner"
+            ),
             (None, None) if times.sure => format!(
                 "{name}: its tracer did not report, as where CAWL_SOCKET was emptied or removed from the \
                  environment, the program begins under a filter of system calls (seccomp), may have fewer than 64 \
-                 open files, or has not the daemon's socket in its mounts"
+                 open files, or has not the daemon's socket in its root directory or mounts (bind its folder, of \
+                 root's runs /run/cawl, into them)"
             ),
             // Its exec may have failed.
             (None, None) => return None,
@@ -191,6 +196,11 @@ impl SilentProcesses {
         let count = if times.count == 1 { String::new() } else { format!(", started {} times", times.count) };
         Some(format!("not traced: {why}{count}"))
     }
+}
+
+/// True if another user gets the rights of the program's owner or group.
+fn gains_privileges(path: &str) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o6000 != 0)
 }
 
 #[cfg(test)]

@@ -390,6 +390,20 @@ fn cases(cases: u32) -> TestRunner {
 }
 
 #[test]
+fn who_types_no_request_is_told_so() {
+    let served = Served::start();
+    for said in ["\n", "hello\n", "null\n", "GET / HTTP/1.1\r\n"] {
+        let mut socket = UnixStream::connect(&served.path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.write_all(said.as_bytes()).unwrap();
+        let mut answer = String::new();
+        // The rest of what was said may be lost, with the connection.
+        let _ = socket.read_to_string(&mut answer);
+        assert!(answer.starts_with("{\"error\":\"not a request"), "{said:?}: {answer}");
+    }
+}
+
+#[test]
 fn whatever_is_said_ends_one_connection_only() {
     let served = Served::start();
     cases(200)

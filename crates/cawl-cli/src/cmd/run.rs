@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use super::{apart, read_profile};
 use crate::args::{RunArgs, Try};
 use crate::descendants::Family;
-use crate::interrupt::Stop;
+use crate::interrupt::{self, Stop};
 use crate::meet::Devices;
 use crate::start::Filters;
 use crate::{exit, group, outputs, render, start, tracer};
@@ -77,13 +77,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let keeper = chosen.keeper.filter(|_| !args.no_save && args.tries.is_empty());
     let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;
     // From here on signals are for the program: the terminal sends them to it, or this process forwards them.
-    let signals =
-        [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
     let mut forwarded = Vec::new();
     // A signal that was ignored at the start, as under nohup, stays ignored: the program inherits that, and a
     // handler set here would be reset to the default by its exec.
-    for kind in signals.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
-        forwarded.push((kind, listen_for(kind)?));
+    let all = [FROM_TERMINAL.as_slice(), &TO_STOP, &OTHERS].concat();
+    for kind in all.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
+        forwarded.push((kind, interrupt::Sent::of(kind)?, listen_for(kind)?));
     }
     let pid = match start::start(&args.command, &variables(args, &library, &backend, &verdict, filters)) {
         Ok(pid) => pid,
@@ -97,7 +96,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
             return Ok(Ended::NotStarted(not_started(program, &error, &verdict)));
         }
     };
-    let kinds: Vec<SignalKind> = forwarded.iter().map(|(kind, _)| *kind).collect();
+    let kinds: Vec<SignalKind> = forwarded.iter().map(|(kind, ..)| *kind).collect();
+    let kinds: Vec<SignalKind> = kinds.into_iter().filter(|kind| !OTHERS.contains(kind)).collect();
     let mut forwarding = forward(forwarded, pid);
     let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
     forwarding.shutdown().await;
@@ -136,16 +136,21 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     Ok(Ended::Outcome(outcome))
 }
 
+/// The terminal sends these to the whole group: the program has them already.
+const FROM_TERMINAL: [SignalKind; 2] = [SignalKind::interrupt(), SignalKind::quit()];
+const TO_STOP: [SignalKind; 2] = [SignalKind::terminate(), SignalKind::hangup()];
+/// What these mean, each program says itself.
+const OTHERS: [SignalKind; 3] =
+    [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()];
+
 /// Passes signals on to the program, until the tasks are shut down.
-fn forward(signals: Vec<(SignalKind, Signals)>, pid: Pid) -> JoinSet<()> {
+fn forward(signals: Vec<(SignalKind, interrupt::Sent, Signals)>, pid: Pid) -> JoinSet<()> {
     let mut forwarding = JoinSet::new();
-    for (kind, mut signals) in signals {
-        // Interrupt and quit come from the terminal, which sends them to the whole group: the program has
-        // them already.
-        let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
+    for (kind, sent, mut signals) in signals {
         forwarding.spawn(async move {
             while signals.recv().await.is_some() {
-                if !from_terminal && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
+                let is_meant = sent.by_process() || !FROM_TERMINAL.contains(&kind);
+                if is_meant && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
                     let _ = signal::kill(pid, signal);
                 }
             }

@@ -114,7 +114,11 @@ fn coverage(report: &Report, terminal: bool) -> String {
     }
     let mut all = report.sessions_omitted;
     report.sessions.iter().for_each(|session| all.add(session));
-    let (seen, wrote) = (Bytes(all.seen_bytes), Bytes(all.counted_bytes) + Bytes(report.untraced_bytes));
+    // What the program and all that it waited for wrote is known then.
+    let is_known = report.outcome.is_some_and(|outcome| outcome.wchar.is_some());
+    let others = Bytes(if is_known { all.uncounted_bytes } else { 0 });
+    let seen = Bytes(all.seen_bytes) + others;
+    let wrote = Bytes(all.counted_bytes) + Bytes(report.untraced_bytes) + others;
     if report.io_uring {
         let why = "what is written through io_uring is neither seen nor counted by the kernel; of the rest";
         return warn(&format!("unknown: {why}, {seen} of {wrote}"), terminal);

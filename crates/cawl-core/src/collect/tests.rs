@@ -126,6 +126,10 @@ fn what_was_seen_of_a_child_that_nobody_counted_is_not_its_parents() {
     collector.note(&Record::End(SessionEnd::new(2, Time(200), EndKind::Exit)));
     end(&mut collector, 1, 300, EndKind::Exit, 0, 1010);
     assert_eq!(figures(&collector), [(10, Some(10)), (1000, None)]);
+    // Who started the program knows what all wrote: 990 bytes more.
+    collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: Some(2000) }));
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    assert_eq!((report.untraced_bytes, report.coverage), (990, Some(1010.0 / 2000.0)));
 }
 
 /// The C library's own threads make these writes, which the count of the first thread does not have.

@@ -291,6 +291,7 @@ reals! {
         at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void = libc::MAP_FAILED;
     fn munmap(at: *mut c_void, length: size_t) -> c_int = -1;
+    fn mlockall(flags: c_int) -> c_int = -1;
     fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int = -1;
     fn pkey_mprotect(at: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int = -1;
     fn mremap(

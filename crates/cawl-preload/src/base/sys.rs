@@ -244,12 +244,6 @@ pub fn getcwd(out: &mut [u8]) -> usize {
     usize::try_from(length).unwrap_or(0).saturating_sub(1)
 }
 
-/// write, for the one line that the tracer may ever print.
-pub fn write(fd: c_int, text: &[u8]) {
-    // SAFETY: `text` is valid for its length.
-    unsafe { call(libc::SYS_write, [fd as usize, text.as_ptr() as usize, text.len()]) };
-}
-
 /// An anonymous private mapping of `length` bytes, all zero, or null.
 pub fn map(length: usize) -> *mut c_void {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -327,27 +321,26 @@ pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
     usize::try_from(read).unwrap_or(0)
 }
 
-/// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
+/// Calls `take` with each line of a file, as far as it fits; None if it cannot be read.
 #[cold]
-pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
+pub fn each_line(path: &CStr, mut take: impl FnMut(&[u8])) -> Option<()> {
     // Short, because it lies on the stack of the program; the kernel keeps what a read leaves over.
     let mut text = [0u8; 256];
-    let fd = open_to_read(libc::AT_FDCWD, c"/proc/self/smaps".as_ptr())?;
-    let range = start..start.saturating_add(length);
-    let (mut kept, mut beheaded, mut inside, mut sum) = (0, false, false, 0);
+    let fd = open_to_read(libc::AT_FDCWD, path.as_ptr())?;
+    let (mut kept, mut beheaded) = (0, false);
     while let more @ 1.. = read(fd, &mut text[kept..]) {
         let end = kept + more;
         let mut from = 0;
         while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
             if !core::mem::take(&mut beheaded) {
-                smaps_line(&text[from..from + line], &range, &mut inside, &mut sum);
+                take(&text[from..from + line]);
             }
             from += line + 1;
         }
         if from == 0 && end == text.len() {
             // A long name: all that matters of its line is at the front.
             if !core::mem::replace(&mut beheaded, true) {
-                smaps_line(&text, &range, &mut inside, &mut sum);
+                take(&text);
             }
             from = end;
         }
@@ -355,6 +348,14 @@ pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
         text.copy_within(from..end, 0);
     }
     close(fd);
+    Some(())
+}
+
+/// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
+pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
+    let range = start..start.saturating_add(length);
+    let (mut inside, mut sum) = (false, 0);
+    each_line(c"/proc/self/smaps", |line| smaps_line(line, &range, &mut inside, &mut sum))?;
     Some(sum)
 }
 
@@ -374,7 +375,7 @@ fn smaps_line(line: &[u8], range: &core::ops::Range<usize>, inside: &mut bool, s
 }
 
 /// A hexadecimal number, and nothing else.
-fn hexadecimal(text: &[u8]) -> Option<usize> {
+pub fn hexadecimal(text: &[u8]) -> Option<usize> {
     if text.is_empty() || text.len() > 16 {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use crate::base::{clock, gate, guard, real};
 use crate::hooks::emit::{happened, mapping};
-use crate::session;
+use crate::session::{self, locked};
 use crate::state::mappings;
 use cawl_wire::Op;
 use core::ffi::{c_int, c_void};
@@ -119,6 +119,21 @@ hooks! {
         }
         let returned = real::pkey_mprotect(at, length, protection, key);
         protected(at, length, protection, returned);
+        returned
+    }
+
+    fn mlockall(flags: c_int) -> c_int {
+        let returned = real::mlockall(flags);
+        if returned != 0
+            && flags & libc::MCL_CURRENT != 0
+            && guard::errno() == libc::ENOMEM
+            && session::active()
+            && let Some(_inside) = guard::enter()
+            && session::is_ours()
+            && guard::keeping_errno(|| locked::lock(flags))
+        {
+            return 0;
+        }
         returned
     }
 

@@ -6,6 +6,7 @@ pub mod environment;
 pub mod fitness;
 mod fork;
 mod held;
+pub mod locked;
 mod open;
 mod opened;
 mod ready;

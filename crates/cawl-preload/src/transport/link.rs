@@ -5,11 +5,9 @@
 //! inert.
 
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, is_open};
-use crate::base::settings::{self, Text};
 use crate::base::{gate, sys};
 use crate::transport::{place, ring};
-use cawl_wire::{HEADER_LEN, Header, Kind, MAX_PAYLOAD, VERSION, WireError};
-use core::cell::UnsafeCell;
+use cawl_wire::{HEADER_LEN, Header, Kind, MAX_PAYLOAD};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
@@ -321,13 +319,8 @@ fn answer() -> bool {
         return true;
     }
     ANSWERED.store(true, Relaxed);
-    match Header::decode(&bytes) {
-        Ok(Header { kind: Kind::Welcome, .. }) => return true,
-        Ok(Header { kind: Kind::Refused, .. }) => refuse(VERSION),
-        Err(WireError::Version(theirs)) => refuse(theirs),
-        _ => {}
-    }
-    false
+    // A daemon that refuses logs why; nothing is said here, where descriptor 2 may be any file.
+    matches!(Header::decode(&bytes), Ok(Header { kind: Kind::Welcome, .. }))
 }
 
 /// Where the daemon was told events and has not answered, waits for it; false if it refused.
@@ -345,32 +338,6 @@ pub fn wait_for_answer(milliseconds: u64) -> bool {
 /// True if events were sent by this socket.
 pub fn has_sent() -> bool {
     SENT.load(Relaxed) > 0
-}
-
-struct Line(UnsafeCell<[u8; 640]>);
-// SAFETY: touched only by the thread that got the daemon's answer, of which there is one.
-unsafe impl Sync for Line {}
-/// Not on the stack, which may be the small one of a signal handler.
-static LINE: Line = Line(UnsafeCell::new([0; 640]));
-
-/// The one line that the tracer ever prints.
-#[cold]
-#[inline(never)]
-fn refuse(theirs: u16) {
-    let Some(settings) = settings::settings() else { return };
-    // SAFETY: see `Line`.
-    let mut line = Text::new(unsafe { &mut *LINE.0.get() });
-    let _ = line
-        .add(b"cawl: not tracing ")
-        .and_then(|()| line.add(settings.program()))
-        .and_then(|()| line.add(b": the daemon at "))
-        .and_then(|()| line.add(settings.socket().to_bytes()))
-        .and_then(|()| line.add(b" speaks protocol version "))
-        .and_then(|()| line.add_number(theirs))
-        .and_then(|()| line.add(b", this tracer version "))
-        .and_then(|()| line.add_number(VERSION))
-        .and_then(|()| line.add(b"; start it with cawl of the same version\n"));
-    sys::write(libc::STDERR_FILENO, line.bytes());
 }
 
 /// Waits until the socket has room.

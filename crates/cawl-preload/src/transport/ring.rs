@@ -59,6 +59,11 @@ fn pages_of(word: usize) -> Option<u64> {
     text.get(..length)?.split(|byte| *byte == b' ').nth(word).and_then(sys::decimal)
 }
 
+/// Where the shared memory is mapped, if it is.
+pub fn base() -> Option<usize> {
+    Some(BASE.load(Relaxed) as usize).filter(|base| *base != 0)
+}
+
 /// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
 /// possible here, or not wise.
 pub fn create() -> Option<c_int> {
