@@ -63,7 +63,7 @@ fn a_run_begins_where_the_one_before_ended() {
     dir.run(&[], &["true"]);
     assert_eq!(fs::read_to_string(&path).expect("it is there"), text);
     let shown = Running::start(dir.cawl(&["profile", "diff"])).finish().success().stdout;
-    assert!(shown.contains("MEASURED") && shown.contains("calls.folio"), "{shown}");
+    assert!(shown.contains("MEASURED") && shown.contains("calls.write"), "{shown}");
     let shown = Running::start(dir.cawl(&["profile", "diff", named])).finish().success().stdout;
     assert!(shown.contains("LEARNED") && shown.contains("calls.write"), "{shown}");
     let shown = Running::start(dir.cawl(&["run", "--", "true"])).finish().success().stderr;

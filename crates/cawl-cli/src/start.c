@@ -45,7 +45,7 @@ int cawl_start_closed(void) {
 static const long calls[] = {
     451, SYS_clock_gettime, SYS_close, SYS_connect, SYS_faccessat, SYS_fcntl, SYS_fstat, SYS_fstatfs, SYS_ftruncate, SYS_getcwd,
     SYS_getdents64, SYS_geteuid, SYS_getpid, SYS_getppid, SYS_getrusage, SYS_getsockopt, SYS_gettid, SYS_getuid, SYS_lseek,
-    SYS_madvise, SYS_memfd_create, SYS_mincore, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munlock, SYS_munmap,
+    SYS_madvise, SYS_memfd_create, SYS_mincore, SYS_mlock2, SYS_mlockall, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munlock, SYS_munmap,
     SYS_name_to_handle_at, SYS_nanosleep, SYS_newfstatat, SYS_openat, SYS_ppoll, SYS_prctl, SYS_pread64,
     SYS_prlimit64, SYS_process_vm_readv, SYS_process_vm_writev, SYS_read, SYS_readlinkat, SYS_recvfrom,
     SYS_rt_sigprocmask, SYS_sendmsg, SYS_setsockopt, SYS_sigaltstack, SYS_socket, SYS_statx, SYS_tgkill, SYS_write,

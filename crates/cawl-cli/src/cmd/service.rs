@@ -153,8 +153,8 @@ fn user(unit: &Unit) -> Option<String> {
 
 /// The tracer's own system calls. A unit's filter may lack some, and would kill the service at them.
 const CALLS: &str = "cachestat clock_gettime close connect faccessat fcntl fstat fstatfs ftruncate getcwd getdents64 \
-                     geteuid getpid getppid getrusage getsockopt gettid getuid lseek madvise memfd_create mincore mmap \
-                     mprotect mremap munlock munmap name_to_handle_at nanosleep newfstatat openat ppoll prctl \
+                     geteuid getpid getppid getrusage getsockopt gettid getuid lseek madvise memfd_create mincore mlock2 \
+                     mlockall mmap mprotect mremap munlock munmap name_to_handle_at nanosleep newfstatat openat ppoll prctl \
                      pread64 prlimit64 process_vm_readv process_vm_writev read readlinkat recvfrom \
                      rt_sigprocmask sendmsg setsockopt sigaltstack socket statx tgkill write";
 

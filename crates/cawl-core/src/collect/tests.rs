@@ -345,7 +345,7 @@ fn what_was_seen_of_a_process_that_nobody_counted_is_not_untraced() {
     collector.note(&Record::End(SessionEnd::new(8, Time(300), EndKind::Exit)));
     collector.note(&Record::Outcome(Outcome { pid: 1, code: Some(0), signal: None, wchar: Some(1030) }));
     let report = collector.report(Mode::Lockstep, false, &[], &[]);
-    assert_eq!((report.untraced_bytes, report.coverage), (20, Some(10.0 / 30.0)));
+    assert_eq!((report.untraced_bytes, report.coverage), (20, Some(1010.0 / 1030.0)));
 }
 
 #[test]
