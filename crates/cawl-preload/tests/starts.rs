@@ -89,12 +89,17 @@ fn what_landlock_hides_is_not_preloaded() {
     if !probe("probe").expect("run").success() {
         return cawl_kit::skipped("no Landlock here");
     }
-    for way in ["exec", "fork", "system", "privileged"] {
-        if probe(way).expect("run").code() == Some(77) {
+    // Without shared memory or the processor's counter, tracing ends when new privileges are given up.
+    let goes_on = ["CAWL_TRANSPORT", "CAWL_CLOCK"].iter().all(|name| std::env::var_os(name).is_none());
+    if !goes_on {
+        println!("SKIPPED: exec, fork and system, by socket or the kernel's clock (docs/HOOKS.md)");
+    }
+    for way in if goes_on { &["exec", "fork", "system", "privileged"][..] } else { &["privileged"] } {
+        if probe(*way).expect("run").code() == Some(77) {
             cawl_kit::skipped("Landlock needs a privilege here");
             continue;
         }
-        let sessions = compare(&app("landlock"), &[way, sh], |_| {});
+        let sessions = compare(&app("landlock"), &[*way, sh], |_| {});
         let of_others = sessions.iter().filter(|session| !session.program.ends_with("landlock"));
         assert_eq!(of_others.count(), 0, "{way}: {sessions:#?}");
         let told = sessions.iter().flat_map(|session| &session.events);
