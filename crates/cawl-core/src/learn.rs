@@ -225,7 +225,7 @@ impl Learner {
         }
         if work.read != ReadWork::default() {
             self.count(self.keeps == Some(event.dev));
-            return self.about(event.dev, |learner| learner.read(observed, prediction));
+            return self.about(event.dev, |learner| learner.read(observed, prediction, event.op));
         }
         if work.source > 0.0 && !is_plain_copy(observed, prediction) {
             return false;
@@ -253,7 +253,7 @@ impl Learner {
     }
 
     /// A read, or an open or close.
-    fn read(&mut self, observed: f64, prediction: &Prediction) -> bool {
+    fn read(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let (read, cost) = (&work.read, prediction.cost.as_seconds());
         if read.opens + read.closes > 0.0 {
@@ -266,6 +266,14 @@ impl Learner {
             return self.opening.observe(&h, observed, observed) && self.adopt_opening();
         }
         let waited = parts[Cause::Read].as_seconds();
+        let beside = parts.device() + parts[Cause::Stream];
+        if read.arrived > 0.0
+            && waited == 0.0
+            && beside == Nanos::ZERO
+            && self.supplied(observed, prediction, op)
+        {
+            return true;
+        }
         if read.has_waited(observed, prediction) {
             // A stream keeps the device busy between its waits, too.
             let h = [read.latencies, read.transferred, read.ahead];
@@ -291,6 +299,28 @@ impl Learner {
         let others = parts[Cause::Stream].as_seconds();
         let observed = cut(observed, cost, &COPYING);
         self.reading.observe(&h, observed - others, observed) && self.adopt_reading()
+    }
+
+    /// A read of pages that the device has filled and no processor has touched: the host maps each of them, if
+    /// it had to supply it. True if the regime has changed, or is that one.
+    fn supplied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
+        let Prediction { parts, work, cost, .. } = prediction;
+        let arrived = work.read.arrived;
+        let warm = cost.as_seconds() - parts[Cause::ColdMemory].as_seconds();
+        let cold = warm + arrived * self.host.theta()[0];
+        let before = self.supply();
+        self.supply.observe(arrived, observed, warm, cold);
+        if !self.supply.is_cold() {
+            return before != self.supply();
+        }
+        self.cold.met(op, Bytes::from_f64(arrived), Nanos::seconds(observed - warm));
+        let observed = cut(observed, cold, &COPYING);
+        // A page that the device has filled is only mapped: no example of what a new one costs.
+        self.host.counts = false;
+        if self.host.observe(&[arrived], observed - warm, observed) {
+            self.adopt_copying();
+        }
+        true
     }
 
     /// A call that takes pages out of the cache, and does little else.

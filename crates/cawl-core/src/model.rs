@@ -263,6 +263,8 @@ pub struct ReadWork {
     pub folios: [f64; 2],
     /// Bytes of pages allocated.
     pub fresh: f64,
+    /// Bytes of such pages that the device has filled and that the processor touches first.
+    pub arrived: f64,
     /// Pages of the program's memory touched first.
     pub faults: f64,
     /// Square root of the milliseconds since the thread's previous call.
@@ -317,9 +319,15 @@ pub(crate) fn is_late(took: f64, prediction: &Prediction) -> bool {
 }
 
 impl ReadWork {
-    /// A read that `took` these seconds has waited for the work that it tells of, as predicted or not.
+    /// A read that `took` these seconds has waited for the work that it tells of, as predicted or not. What
+    /// was long there is not late because of a moment; what it takes to hand a window over is no wait.
     pub(crate) fn has_waited(&self, took: f64, prediction: &Prediction) -> bool {
-        self.told && (is_late(took, prediction) || prediction.parts[Cause::Read] > Nanos::ZERO)
+        let late = is_late(took, prediction);
+        let waited = match self.there > 0.0 {
+            true => late && took - prediction.cost.as_seconds() > self.there * MET,
+            false => late || prediction.parts[Cause::Read] > Nanos::ZERO,
+        };
+        self.told && waited
     }
 
     /// The same, and what it waited for came no sooner: else it says only how long that took at most.

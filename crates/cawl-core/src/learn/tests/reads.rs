@@ -50,3 +50,22 @@ fn a_device_that_reads_at_another_rate_than_the_profile_is_sure_of_is_followed()
         assert!((predicted / observed - 1.0).abs() < 0.1, "{told}");
     }
 }
+
+/// The pages that a device fills are mapped by the host one by one, if it had to supply them: that is no slow
+/// device, and the next windows cost the same.
+#[test]
+fn cold_memory_is_followed_in_reads() {
+    let cold = |rate: f64| {
+        let mut profile = reads_at(2300.0);
+        profile.memory.cold = Some(Measured::assumed(Rate::mb_per_second(rate)));
+        profile
+    };
+    let mut world = World::new(&cold(400.0), &cold(550.0));
+    world.real.supply(Some(true));
+    let (observed, predicted) = read_a_file(&mut world, 1600);
+    assert!((predicted / observed - 1.0).abs() < 0.15, "{observed:.3} s, predicted {predicted:.3} s");
+    near(&world.learned("device.sequential_read"), 2300e6, 0.2);
+    let report = world.analysis.report();
+    let by_cause = report.explain.as_ref().map(|explain| explain.seconds_of(crate::cause::Cause::ColdMemory));
+    assert!(by_cause.is_some_and(|seconds| seconds > 0.6 * observed), "{by_cause:?} of {observed:.3} s");
+}

@@ -237,10 +237,12 @@ impl Kernel {
             }
             let pages = at - first;
             let cold = self.supplied(pages, folio, call.at);
-            let new = pages as f64 * self.constants.read_fresh_page;
-            call.pass(new);
-            call.spent[Cause::NewPages] += new;
-            call.work.read.fresh += (pages * self.constants.page) as f64;
+            let is_hole = self.machine.cache.is_hole(call.file, first, at);
+            // A hole's pages are cleared (`folio_zero_segment`), those that the device fills only allocated.
+            let new = if is_hole { pages } else { pages.div_ceil(folio.max(1)) } as f64;
+            call.pass(new * self.constants.read_fresh_page);
+            call.spent[Cause::NewPages] += new * self.constants.read_fresh_page;
+            call.work.read.fresh += new * self.constants.page as f64;
             if !awaited {
                 // Handing it over takes the reader time that is none of its wait.
                 let submitting = pages.div_ceil(REQUEST) as f64 * self.request(call);
@@ -248,7 +250,6 @@ impl Kernel {
                 call.spent[Cause::Read] += submitting;
             }
             self.read_pages.forget(call.file, first, at);
-            let is_hole = self.machine.cache.is_hole(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, folio, Source::Device);
             if let Some(mark) = window.mark.filter(|mark| (first..at).contains(mark)) {
                 self.machine.cache.mark(call.file, mark);
@@ -296,8 +297,12 @@ impl Kernel {
                 until = until.min(self.wait_for_page(call, coming, at));
             }
             let pages = (until - at) as f64;
-            // What the device has written, the processor touches first here.
-            self.supply_cold(call, pages * here.map_or(0.0, |coming| coming.cold));
+            if let Some(coming) = here {
+                // What the device has written, the processor touches first here.
+                call.work.read.arrived += pages * self.constants.page as f64;
+                let by_regime = |cold| if cold { self.constants.cold_page } else { 0.0 };
+                self.supply_cold(call, pages * self.supply.map_or(coming.cold, by_regime));
+            }
             self.copy_out(call, pages * copying);
             at = until;
         }
