@@ -377,4 +377,14 @@ fn completions_and_pages() {
     let page =
         fs::read_to_string(dir.work().join("pages/cawl-cli-watch.1")).expect("a page for each command");
     assert!(page.contains("interval"), "{page}");
+    asks(&dir, &["man", "pages"]).success();
+    // A stranger's page stays, and none of the others is written.
+    let pages = dir.work().join("pages");
+    fs::remove_file(pages.join("cawld.1")).expect("it is there");
+    fs::write(pages.join("cawl-cli.1"), ".TH MINE 1\n").expect("a new file");
+    asks(&dir, &["man", "pages"]).code(1).says("cawl-cli.1 exists and is no manual page of cawl");
+    assert_eq!(fs::read_to_string(pages.join("cawl-cli.1")).expect("a page"), ".TH MINE 1\n");
+    assert!(!pages.join("cawld.1").exists());
+    let left = fs::read_dir(&pages).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    assert!(left.into_iter().all(|name| !name.as_encoded_bytes().starts_with(b".")));
 }

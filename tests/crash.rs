@@ -147,7 +147,7 @@ fn a_trace_that_cannot_be_written_is_told_before_the_program_runs() {
     let dir = Dir::new();
     for place in ["no/such/folder/t", "/dev/full"] {
         let command = dir.cawl(&["run", "--trace", place, "--", "touch", "file"]);
-        Running::start(command).finish().code(1).says("cannot write the trace").says(place);
+        Running::start(command).finish().code(1).says("cannot write ").says(place);
         assert!(!dir.work().join("file").exists(), "the program ran for nothing");
     }
 }
@@ -173,8 +173,10 @@ fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
     let trace = trace.display();
     dir.clear();
     // What is of another kind would not be overwritten.
-    let (page, chrome) =
-        ("<!DOCTYPE html>\n<title>cawl: before</title>", "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[]}");
+    let (page, chrome) = (
+        "<!DOCTYPE html>\n<title>cawl: before</title>",
+        "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"args\":{\"name\":\"page cache\"}}]}",
+    );
     for (command, says, before) in [
         (format!("replay {trace} --report out.html"), "cannot write the report", page),
         (format!("export {trace} --to chrome -o out.html"), "cannot write out.html", chrome),
@@ -247,4 +249,20 @@ fn cawl_itself_killed_leaves_a_trace_up_to_the_last_block() {
     assert!(report.calls_of("write") > 0);
     assert!(report["notes"].to_string().contains("not closed"), "{}", report["notes"]);
     assert_eq!(report["outcome"], Value::Null);
+}
+
+#[test]
+fn the_socket_of_a_killed_run_goes_with_the_next_run() {
+    let dir = Dir::new();
+    let script = "echo at $CAWL_SOCKET; read line";
+    let mut killed = Running::start(dir.cawl(&["run", "--", "sh", "-c", script]));
+    let pid = killed.pid();
+    let line = killed.stdout_until("at ");
+    let socket = Path::new(line.split_once("at ").expect("it was awaited").1).to_owned();
+    assert!(socket.ends_with(format!("cawl-run-{pid}.sock")), "{socket:?}");
+    killed.signal(Signal::SIGKILL);
+    killed.finish().signal(Signal::SIGKILL);
+    // It could not remove it. Root's may be gone already, by another test's run.
+    Running::start(dir.cawl(&["run", "--", "true"])).finish().success();
+    assert!(!socket.exists(), "{socket:?}");
 }

@@ -16,6 +16,27 @@ fn start(dir: &Dir, report: &Path, program: &[&str]) -> Running {
     Running::start(command)
 }
 
+#[test]
+fn wrong_usage_of_a_daemon_has_its_own_code() {
+    let dir = Dir::new();
+    for (options, code, says) in [
+        (&["--model", "bogus"][..], 2, "there is no model `bogus`; the models are kernel"),
+        (&["--model", "kernel,kernel"], 2, "named twice"),
+        (&["--mode", "bogus"], 2, "there is no mode"),
+        (&["--mode", "bogus:lockstep"], 2, "there is no model `bogus`"),
+        (
+            &["--trace-on", "unexpected > 50ms", "--trace-dir", "/proc/x"],
+            1,
+            "/proc/x cannot be used; name another",
+        ),
+    ] {
+        let mut command = dir.command(cawl_kit::built("cawld"));
+        command.arg("--socket").arg(dir.socket()).args(options);
+        Running::start(command).finish().code(code).says(says);
+        assert!(!dir.socket().exists(), "{options:?}");
+    }
+}
+
 /// As one whose trace cannot be written.
 #[test]
 fn a_daemon_that_fails_to_start_leaves_no_socket() {

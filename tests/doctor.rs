@@ -326,14 +326,23 @@ fn the_doctor_knows_static_and_missing_programs() {
         assert!(finished.stdout.contains(word), "{finished:#?}");
     }
     let script = dir.path().join("script");
-    fs::write(&script, "echo\n").expect("a new file");
+    fs::write(&script, "").expect("a new file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    for (nothing, word) in [(script.as_path(), "only a shell can run it"), (dir.path(), "is a folder")] {
-        let finished = doctor(&dir, nothing).code(1);
-        assert!(
-            finished.stdout.contains(word) && finished.stdout.contains("will not be traced"),
-            "{finished:#?}"
-        );
+    for (text, word) in [
+        ("echo\n", "only a shell can run it"),
+        ("#!\n", "only a shell can run it"),
+        ("#!   ", "only a shell can run it"),
+        ("#!/bin/sh\r\n", "CR LF"),
+        ("", "is a folder"),
+    ] {
+        fs::write(&script, text).expect("it is ours");
+        let nothing = if text.is_empty() { Path::new(".") } else { &script };
+        let told = doctor(&dir, nothing).code(1).stdout;
+        assert!(told.contains(word) && told.contains("will not be traced"), "{told}");
+        // As execve does.
+        let mut run = dir.cawl(&["run", "--"]);
+        run.arg(nothing);
+        Running::start(run).finish().code(126);
     }
     Running::start(dir.cawl(&["doctor", "nonexistent-program"])).finish().code(127);
     Running::start(dir.cawl(&["doctor"])).finish().code(0);

@@ -219,11 +219,14 @@ fn an_output_that_cannot_be_written_is_told_first() {
         (["--report", "notes.txt"], "notes.txt exists and is no report"),
         (["--report", "notes.html"], "notes.html exists and is no report"),
         (["--report", "notes.json"], "notes.json exists and is no report"),
-        (["--trace", "notes.txt"], "it exists and is no trace"),
+        (["--trace", "notes.txt"], "notes.txt exists and is no trace"),
+        (["--trace", "none/t"], "there is no folder none; create it"),
     ] {
         let command = dir.cawl(&[&["run"][..], &options, &["--", "touch", "file"]].concat());
-        Running::start(command).finish().code(1).says(says);
+        let refused = Running::start(command).finish().code(1).says(says);
         assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+        let remedies = ["name another file", "create it"].map(|text| refused.stderr.matches(text).count());
+        assert_eq!(remedies.iter().sum::<usize>(), 1, "{refused:#?}");
     }
     assert_eq!(fs::read(dir.work().join("notes.txt")).expect("a file"), b"dear diary");
     // What is of the same kind is replaced.

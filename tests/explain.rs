@@ -232,7 +232,7 @@ fn calls_are_selected() {
     let empty = Running::start(dir.cawl(&["explain", "empty.trace"])).finish();
     empty.code(1).says("the trace empty.trace is empty");
     let unwritten = dir.cawl(&["run", "--trace", "none/a.trace", "--", "true"]);
-    let unwritten = Running::start(unwritten).finish().code(1).says("name another file with --trace");
+    let unwritten = Running::start(unwritten).finish().code(1).says("there is no folder none");
     assert!(!unwritten.stderr.contains("ReadWritePaths"), "{unwritten:#?}");
     for (option, why) in
         [("--from", "no span of time"), ("--to", "no span of time"), ("--call", "invalid value")]

@@ -217,12 +217,12 @@ fn what_cannot_be_safe_is_refused_at_the_start() {
         command.args(args);
         Running::start(command).finish().code(code).says(why);
     };
-    refused(&["--http", "0.0.0.0:0"], 1, "--http-token-file");
-    refused(&["--http", "0.0.0.0:0", "--http-open"], 1, "--http-token-file");
+    refused(&["--http", "0.0.0.0:0"], 2, "--http-token-file");
+    refused(&["--http", "0.0.0.0:0", "--http-open"], 2, "--http-token-file");
     refused(&["--http", "9420"], 2, "127.0.0.1:9420");
     refused(&["--http-open"], 2, "--http");
     refused(&["--label", "node=x"], 2, "cannot be a label");
-    refused(&["--label", "a=1", "--label", "a=2"], 1, "given twice");
+    refused(&["--label", "a=1", "--label", "a=2"], 2, "given twice");
     let file = token_file(&dir);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
     refused(&["--http", "127.0.0.1:0", "--http-token-file", &file], 1, "chmod 600");

@@ -59,7 +59,7 @@ fn a_bad_input_is_told_and_leaves_no_trace() {
     }
     import(&dir, &["csv"], "missing.csv", "out").code(1).says("missing.csv");
     import(&dir, &["strace", "--flags", "O_SYNC"], "bad.csv", "out").code(2).says("--flags is for csv");
-    import(&dir, &["csv"], "bad.csv", "no/such/folder/out").code(1).says("cannot write the trace");
+    import(&dir, &["csv"], "bad.csv", "no/such/folder/out").code(1).says("there is no folder");
 }
 
 #[test]

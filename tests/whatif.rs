@@ -66,7 +66,15 @@ fn a_changed_trace_is_written_where_that_is_asked_for() {
     fs::write(&notes, "dear diary").unwrap();
     whatif(&dir, &["--fsync", "none", "-o", notes.to_str().unwrap()]).code(1).says("exists and is no trace");
     assert_eq!(fs::read(&notes).unwrap(), b"dear diary");
-    whatif(&dir, &["--fsync", "none", "-o", "/nowhere/x"]).code(1).says("/nowhere/x");
+    whatif(&dir, &["--fsync", "none", "-o", "/nowhere/x"])
+        .code(1)
+        .says("there is no folder /nowhere; create it");
+    // Before the work: what would fail later is not found.
+    for output in [notes.to_str().unwrap(), "/nowhere/x"] {
+        let late = ["--move", "*=/nowhere/profile.toml", "-o", output];
+        let first = whatif(&dir, &late).code(1);
+        assert!(!first.stderr.contains("profile.toml"), "{first:#?}");
+    }
     whatif(&dir, &["--fsync", "none", "--each", "-o", to]).code(2).says("cannot be used with");
     assert_eq!(fs::read(dir.trace()).unwrap(), bytes);
 }
@@ -136,6 +144,8 @@ fn another_machine_and_its_constants() {
     assert!(total(&["--set", "device.fsync=20ms"]) > 10.0 * total(&["--set", "device.fsync=20us"]));
     let answer = asked(&dir, &["--sensitivity"]);
     let constants = answer["sensitivity"].as_array().expect("constants");
+    let is_listed = |name: &str| constants.iter().any(|one| one["constant"] == name);
+    assert!(is_listed("device.queue") && is_listed("memory.hot_size"), "{answer:#}");
     let first = constants[0]["constant"].as_str().expect("a name");
     assert!(first.starts_with("device.") && number(&constants[0]["effect"]) > 0.01, "{answer:#}");
     // Changes of the machine are told, and start from another machine wherever that stands.
@@ -176,6 +186,8 @@ fn wrong_changes_are_refused_with_a_remedy() {
         (&["--fsync", "sometimes"], "every=N, end, none or close"),
         (&["--set", "device.speed=1"], "device.writeback"),
         (&["--set", "device.fsync"], "NAME=VALUE"),
+        (&["--set", "device.fsync=5"], "a time with its unit, as 200us or 5ms"),
+        (&["--set", "memory.flush_factor=2"], "memory.flush_factor must be above 0 and at most 1"),
         (&["--limits", "2G,1G"], "below the hard limit"),
         (&["--dirty-ratio", "40,10"], "the lower first"),
         (&["--cgroup", "1G"], "max=SIZE"),
@@ -185,7 +197,7 @@ fn wrong_changes_are_refused_with_a_remedy() {
         (&["--no-think", "--on", "*.db"], "of whole programs"),
         (&["--think", "2", "--on", "*.db"], "of whole programs"),
         (&["--writers", "2", "--on", "*.db"], "of whole programs"),
-        (&["--set", "device.write=5ms"], "a rate, as 2G"),
+        (&["--set", "device.write=5ms"], "a rate with its unit, as 2G"),
         (&["--ram", "1K"], "64M or more"),
         (&["--limits", "1G,2G", "--ram", "8G"], "the one or the other"),
     ] {

@@ -101,6 +101,17 @@ pub trait Exporter {
     fn finish(&mut self, notes: &[String]) -> io::Result<()>;
 }
 
+/// True of a file that an exporter wrote, which begins and ends so.
+pub fn is_one(head: &str, tail: &str) -> bool {
+    let of_json = ["{\"call\":", "\"start_ns\":", "\"duration_ns\":", "\"op\":\""];
+    head.strip_prefix(&columns::header()).is_some_and(|more| more.starts_with(','))
+        || head.split(',').zip(of_json).filter(|(cell, begin)| cell.starts_with(begin)).count()
+            == of_json.len()
+        || head.starts_with(chrome::BEGIN) && head.contains(timeline::PAGE_CACHE)
+        || head.starts_with("PAR1") && tail.ends_with("PAR1") && tail.contains("cawl.cawl_version")
+        || head.starts_with('\n') && head.contains(timeline::PAGE_CACHE) && head.contains("cawl_version")
+}
+
 pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Result<Box<dyn Exporter>> {
     let (columns, page) = (Columns::new(&about.models), about.profile.kernel.page);
     Ok(match format {

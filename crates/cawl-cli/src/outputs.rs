@@ -2,44 +2,44 @@
 //!
 //! The law: **what is not of the same kind is not overwritten.** A report takes the place of a report, a
 //! profile that of a profile; whatever else stands there stays, and the error names the remedy. It is asked
-//! before the work that makes the content. Traces have the same law where they are created (cawl-host).
+//! before the work that makes the content. Traces have the same law where they are created, too (cawl-host).
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use cawl_host::trace::TRACE_MAGIC;
 use nix::unistd::{AccessFlags, access};
 
-/// Bytes of a file by which its kind is told.
-const HEAD: u64 = 4096;
+use crate::export;
 
-/// A kind of file: its name, and how one begins.
+/// Bytes at a file's begin, and at its end, by which its kind is told.
+const HEAD: u64 = 4096;
+const TAIL: u64 = 64 << 10;
+
+/// A kind of file: its name, and whether what begins and ends so is one.
 pub struct Kind {
     name: &'static str,
-    is: fn(&str) -> bool,
+    is: fn(&str, &str) -> bool,
 }
 
-pub const PROFILE: Kind = Kind { name: "profile", is: |head| head.starts_with("schema = ") };
-pub const PICTURE: Kind = Kind { name: "picture of cawl", is: |head| head.starts_with("<svg") };
-pub const COSTS: Kind = Kind { name: "table of cawl", is: |head| head.starts_with("profile,pattern,order,") };
-/// Of any export: the other programs' formats have no name of ours in them.
-pub const EXPORT: Kind = Kind {
-    name: "export of cawl",
-    is: |head| {
-        let begins = ["call,", "{\"call\":", "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", "PAR1", "\n"];
-        begins.iter().any(|begin| head.starts_with(begin))
-    },
-};
+pub const PROFILE: Kind = Kind { name: "profile", is: |head, _| head.starts_with("schema = ") };
+pub const TRACE: Kind = Kind { name: "trace", is: |head, _| head.as_bytes().starts_with(&TRACE_MAGIC) };
+pub const PICTURE: Kind = Kind { name: "picture of cawl", is: |head, _| head.starts_with("<svg") };
+pub const COSTS: Kind =
+    Kind { name: "table of cawl", is: |head, _| head.starts_with("profile,pattern,order,") };
+pub const PAGE: Kind = Kind { name: "manual page of cawl", is: |head, _| head.contains("\n.TH cawl") };
+pub const EXPORT: Kind = Kind { name: "export of cawl", is: export::is_one };
 
 /// The kind of a report with this name.
 pub fn report(path: &Path) -> Kind {
-    let is: fn(&str) -> bool = match path.extension().and_then(|ending| ending.to_str()) {
+    let is: fn(&str, &str) -> bool = match path.extension().and_then(|ending| ending.to_str()) {
         Some("json") => {
-            |head| head.starts_with('{') && head.contains("\"schema\":") && head.contains("\"mode\":")
+            |head, _| head.starts_with('{') && head.contains("\"schema\":") && head.contains("\"mode\":")
         }
-        Some("html") => |head| head.starts_with("<!DOCTYPE html>") && head.contains("<title>cawl: "),
-        _ => |head| ["cawl  ", "calls  "].iter().any(|begin| head.starts_with(begin)),
+        Some("html") => |head, _| head.starts_with("<!DOCTYPE html>") && head.contains("<title>cawl: "),
+        _ => |head, _| ["cawl  ", "calls  "].iter().any(|begin| head.starts_with(begin)),
     };
     Kind { name: "report of cawl", is }
 }
@@ -60,9 +60,16 @@ pub fn check(path: &Path, kind: &Kind) -> anyhow::Result<()> {
     if !meta.is_file() || meta.len() == 0 {
         return Ok(());
     }
-    let mut head = Vec::new();
-    File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head)).with_context(about)?;
-    if !(kind.is)(&String::from_utf8_lossy(&head)) {
+    let part = |from, length| {
+        let mut part = Vec::new();
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(from))?;
+        file.take(length).read_to_end(&mut part)?;
+        io::Result::Ok(String::from_utf8_lossy(&part).into_owned())
+    };
+    let head = part(0, HEAD).with_context(about)?;
+    let tail = part(meta.len().saturating_sub(TAIL), TAIL).with_context(about)?;
+    if !(kind.is)(&head, &tail) {
         bail!("{shown} exists and is no {}; name another file, or remove it first", kind.name);
     }
     Ok(())
@@ -92,9 +99,21 @@ mod tests {
             assert_eq!(checked.is_ok(), is_ours, "{name}: {checked:?}");
         }
         let notes = dir.path().join("c.txt");
-        for kind in [PROFILE, PICTURE, COSTS, EXPORT] {
+        for kind in [PROFILE, TRACE, PICTURE, COSTS, PAGE, EXPORT] {
             let why = check(&notes, &kind).unwrap_err().to_string();
             assert!(why.contains("c.txt exists and is no ") && why.contains("remove it first"), "{why}");
+        }
+        for strangers in [
+            "\nmy shopping list\n",
+            "\n2: clean the page cache\n",
+            "PAR1 is where we meet\nPAR1",
+            "call,who\n",
+            "call,start_ns,duration_ns,op\n",
+            "{\"call\":1}\n",
+            "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"ph\":\"X\"}]}",
+        ] {
+            fs::write(&notes, strangers).unwrap();
+            assert!(check(&notes, &EXPORT).is_err(), "{strangers}");
         }
         fs::write(&notes, profile).unwrap();
         check(&notes, &PROFILE).unwrap();

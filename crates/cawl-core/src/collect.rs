@@ -5,6 +5,7 @@ mod totals;
 mod worst;
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
@@ -45,7 +46,7 @@ const NOTES: usize = 100;
 pub struct Collector {
     profile: ProfileUsed,
     created: Option<u64>,
-    /// The first program with its arguments.
+    /// The first program, as it was started, with its arguments.
     command: Option<String>,
     models: Vec<ModelTotals>,
     sessions: Sessions,
@@ -118,8 +119,9 @@ impl Collector {
                 self.host = Some((**host).clone());
             }
             Record::Session(session) => {
-                if self.command.is_none() && !session.arguments.is_empty() {
-                    self.command = Some(session.arguments.join(" "));
+                if self.command.is_none() && !session.program.is_empty() {
+                    let words = iter::once(&session.program).chain(&session.arguments);
+                    self.command = Some(words.map(String::as_str).collect::<Vec<_>>().join(" "));
                 }
                 self.sessions.begin(session);
             }

@@ -567,29 +567,29 @@ impl HostProfile {
         let kernel = &self.kernel;
         let is_part = |factor: &Measured<f64>| factor.value > 0.0 && factor.value <= 1.0;
         let sane = [
-            (kernel.limits.background < kernel.limits.hard, "background limit is not below the hard limit"),
-            (kernel.page.0.is_power_of_two(), "page size is not a power of two"),
-            (!self.device.block.is_zero(), "block size is zero"),
-            (!kernel.stream_buffer.is_zero(), "stream buffer is empty"),
-            (kernel.hz > 0, "hz is zero"),
+            (kernel.limits.background < kernel.limits.hard, "kernel.limits.background must be below hard"),
+            (kernel.page.0.is_power_of_two(), "kernel.page must be a power of two"),
+            (!self.device.block.is_zero(), "device.block must be above 0"),
+            (!kernel.stream_buffer.is_zero(), "kernel.stream_buffer must be above 0"),
+            (kernel.hz > 0, "kernel.hz must be above 0"),
             (
                 self.memory.cold_share.is_none_or(|share| (0.0..=1.0).contains(&share.value)),
-                "cold_share is not between 0 and 1",
+                "memory.cold_share must be 0 to 1",
             ),
-            (is_part(&self.memory.flush_factor), "flush_factor is not between 0 and 1"),
+            (is_part(&self.memory.flush_factor), "memory.flush_factor must be above 0 and at most 1"),
             (
                 self.memory.cached_flush_factor.as_ref().is_none_or(is_part),
-                "cached_flush_factor is not between 0 and 1",
+                "memory.cached_flush_factor must be above 0 and at most 1",
             ),
             (
                 self.devices().all(|of| of.network.as_ref().is_none_or(NetworkConstants::is_sound)),
-                "a request over the network has no bytes, or none is under way",
+                "device.network.request, read_request, push and in_flight must be above 0",
             ),
             (
                 self.devices().all(|of| of.shared_queue.as_ref().is_none_or(QueueConstants::is_sound)),
-                "reads wait for no part of the writes, or a queue holds no request",
+                "device.shared_queue: reads_wait, reads_wait_for_reads must be 0 to 1, requests 1 to 1048576",
             ),
-            (self.learned.as_ref().is_none_or(Learned::is_sound), "a learned value is no number or negative"),
+            (self.learned.as_ref().is_none_or(Learned::is_sound), "a learned value must be 0 or more"),
         ];
         let wrong = sane.iter().find(|(holds, _)| !holds);
         wrong.map_or(Ok(()), |(_, why)| Err(ProfileError::Nonsense(why)))

@@ -39,6 +39,11 @@ pub(crate) fn short(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(bits, unit)| format!("{}{unit}", bytes >> bits))
 }
 
+/// A number of things in a note: `1 call`, `2 calls`.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
 /// As [`size`], but not zero.
 pub fn size_above_zero(text: &str) -> Result<u64, String> {
     match size(text)? {
@@ -156,6 +161,7 @@ mod tests {
             assert!(size(text).unwrap_err().contains("512M"), "{text}");
         }
         assert!(size_above_zero("0K").is_err());
+        assert_eq!([0, 1, 2].map(|count| counted(count, "row")), ["0 rows", "1 row", "2 rows"]);
         assert_eq!(size_above_zero("1K"), Ok(1024));
     }
 

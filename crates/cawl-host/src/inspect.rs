@@ -43,14 +43,15 @@ pub struct Verdict {
     pub sanitizer: Option<String>,
 }
 
-/// The file that a name means, as a shell looks for it.
+/// The file that a name means, as execvp looks for it: if none can be executed, the first one that is there.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return path.exists().then_some(path);
     }
     let paths = std::env::var_os("PATH")?;
-    std::env::split_paths(&paths).map(|folder| folder.join(name)).find(|path| is_executable(path))
+    let places = || std::env::split_paths(&paths).map(|folder| folder.join(name));
+    places().find(|path| is_executable(path)).or_else(|| places().find(|path| path.exists()))
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -103,30 +104,42 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
         }
         return None;
     }
-    let Some(line) = bytes.strip_prefix(b"#!") else {
+    // As `load_script` has it (fs/binfmt_script.c, 6.18): blanks and tabs part words, a carriage return is a
+    // character like others.
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let line = bytes.strip_prefix(b"#!").and_then(|text| text.split(|byte| *byte == b'\n').next());
+    let mut words = line.unwrap_or_default().split(is_blank).filter(|word| !word.is_empty());
+    let Some(interpreter) = words.next() else {
         verdict.obstacles.push(format!(
-            "{name} is neither a binary nor begins with #!, so only a shell can run it: give the command as sh {name}"
+            "{name} is neither a binary nor names an interpreter after #!, so only a shell can run it: give \
+             the command as sh {name}"
         ));
         return None;
     };
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
-    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
-    let interpreter = PathBuf::from(OsStr::from_bytes(words.next()?));
-    if interpreter.file_name() == Some(OsStr::new("env")) {
-        // env starts what its first word without = or - names.
-        let name = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
-        if let Some(found) = name.and_then(|name| find(OsStr::from_bytes(name))) {
-            privileges(&interpreter, verdict);
-            verdict.chain.push(interpreter);
-            return Some(found);
+    let interpreter = PathBuf::from(OsStr::from_bytes(interpreter));
+    let mut missing = (!interpreter.exists()).then(|| interpreter.clone());
+    if missing.is_none() && interpreter.file_name() == Some(OsStr::new("env")) {
+        // env starts what its first word without = or - names, unless that belongs to an option.
+        let has_options = words.clone().next().is_some_and(|word| word.starts_with(b"-"));
+        let name = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')).map(OsStr::from_bytes);
+        match name.map(|name| (name, find(name))) {
+            Some((_, Some(found))) => {
+                privileges(&interpreter, verdict);
+                verdict.chain.push(interpreter);
+                return Some(found);
+            }
+            Some((name, None)) if !has_options => missing = Some(name.into()),
+            _ => {}
         }
     }
-    if interpreter.exists() {
-        return Some(interpreter);
-    }
+    let Some(missing) = missing else { return Some(interpreter) };
+    let remedy = match missing.as_os_str().as_bytes().ends_with(b"\r") {
+        true => "; the file's lines end in CR LF: make them LF, as by sed -i 's/\\r$//'",
+        false => "",
+    };
     verdict
         .obstacles
-        .push(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
+        .push(format!("{name} needs the interpreter {}, which is missing{remedy}", missing.display()));
     None
 }
 
@@ -499,11 +512,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         let obstacle = |path: &Path| program(path).obstacles.join("; ");
-        for text in ["echo\n", ""] {
+        for text in ["echo\n", "", "#!", "#!\n", "#! \t \n/bin/sh\n"] {
             fs::write(&script, text).unwrap();
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
             assert!(obstacle(&script).contains("give the command as sh "), "{}", obstacle(&script));
         }
+        for (text, interpreter) in [
+            ("#!/bin/sh\r\necho\r\n", "/bin/sh\r"),
+            ("#!/usr/bin/env sh\r\necho\r\n", "sh\r"),
+            ("#! /no/sh -e\n", "/no/sh"),
+            ("#!/usr/bin/env no-such-shell\n", "no-such-shell"),
+        ] {
+            fs::write(&script, text).unwrap();
+            let why = obstacle(&script);
+            assert!(
+                why.contains(&format!(" needs the interpreter {interpreter}, which is missing")),
+                "{why}"
+            );
+            assert_eq!(why.contains("end in CR LF"), text.contains('\r'), "{why}");
+        }
+        assert_eq!(find(OsStr::new("no-such-program")), None);
+        let here = find(OsStr::new(".")).expect("it is in each folder of PATH");
+        assert!(obstacle(&here).ends_with("is a folder, not a program"));
         assert!(obstacle(dir.path()).ends_with("is a folder, not a program"));
         assert!(obstacle(Path::new("/dev/null")).ends_with("is no regular file, not a program"));
     }

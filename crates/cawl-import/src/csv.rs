@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use cawl_core::quantity::counted;
 use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
@@ -327,7 +328,7 @@ impl Importer for CsvImporter {
         let mut summary = std::mem::take(&mut self.state.summary);
         (summary.lines, summary.skipped) = (self.lines, self.state.skips.list());
         for loss in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
-            out.push(Record::Note(format!("{} rows: {}", loss.lines, loss.reason)));
+            out.push(Record::Note(format!("{}: {}", counted(loss.lines, "row"), loss.reason)));
         }
         Ok(summary)
     }

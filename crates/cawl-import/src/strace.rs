@@ -16,6 +16,7 @@ mod tables;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use cawl_core::quantity::counted;
 use cawl_core::{EndKind, Language, Outcome, Record, Session, SessionEnd, Time};
 use cawl_wire::Op;
 
@@ -429,9 +430,9 @@ impl Importer for StraceImporter {
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.understood == 0 {
             let fault = format!(
-                "none of {} lines is a call with a time in front; record with strace -f -ttt -T -y -o FILE, and \
-                 give that FILE",
-                self.lines
+                "of {} none is a call with a time in front; record with strace -f -ttt -T -y -o FILE, and give \
+                 that FILE",
+                counted(self.lines, "line")
             );
             return Err(ImportError { line: self.lines, field: 0, fault });
         }
@@ -452,13 +453,13 @@ impl Importer for StraceImporter {
         out.extend(self.outcome.take().map(Record::Outcome));
         let skipped = self.skips.list();
         for loss in skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
-            let (reason, lines, first) = (&loss.reason, loss.lines, loss.first);
-            out.push(Record::Note(format!("strace import: {lines} lines {reason}, first in line {first}")));
+            let (reason, lines, first) = (&loss.reason, counted(loss.lines, "line"), loss.first);
+            out.push(Record::Note(format!("strace import: {lines} (first: {first}): {reason}")));
         }
         let mut summary = std::mem::take(&mut self.queue.summary);
         if summary.out_of_order > 0 {
-            let count = summary.out_of_order;
-            out.push(Record::Note(format!("strace import: {count} calls are out of order")));
+            let calls = counted(summary.out_of_order, "call");
+            out.push(Record::Note(format!("strace import: {calls} out of order")));
         }
         (summary.lines, summary.sessions) = (self.lines, u64::from(self.sessions));
         let tells_epoch = !self.of_day && !self.relative;

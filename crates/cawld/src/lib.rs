@@ -57,3 +57,8 @@ pub use engine::EngineOptions;
 pub use guests::Allowed;
 pub use server::Daemon;
 pub use watch::WatchOptions;
+
+/// Wrong usage, where that takes more than one argument to see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);

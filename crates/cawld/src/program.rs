@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use cawl_client::address;
-use cawl_core::{Bytes, Condition, HostProfile, MODELS, Mode, Nanos, quantity};
+use cawl_core::{Bytes, Condition, HostProfile, MODELS, Mode, ModelsError, Nanos, UnknownMode, quantity};
 use cawl_host::profiles::{self, Keeper};
 use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
 use clap::{CommandFactory, Parser, ValueEnum};
@@ -25,7 +25,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::http::{Guard, Http};
 use crate::socket::{self, SocketFile};
-use crate::{Allowed, Asker, Daemon, EngineOptions, Node, WatchOptions, metrics};
+use crate::{Allowed, Asker, Daemon, EngineOptions, Node, Usage, WatchOptions, metrics};
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -110,11 +110,7 @@ fn modes(named: &[String], models: &[String]) -> anyhow::Result<Vec<(String, Mod
     }
     let mode = |text: &String| {
         let (model, mode) = text.split_once(':').unwrap_or((first, text));
-        anyhow::ensure!(
-            MODELS.contains(&model),
-            "there is no model `{model}`; the models are {}",
-            MODELS.join(", ")
-        );
+        ensure!(MODELS.contains(&model), ModelsError::Unknown(model.to_owned()));
         Ok((model.to_owned(), mode.parse::<Mode>()?))
     };
     let mut modes = named.iter().map(mode).collect::<anyhow::Result<Vec<_>>>()?;
@@ -145,7 +141,8 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Not eprintln, which panics when stderr is closed or full.
             drop(std::io::stderr().write_all(format!("cawld: {error:#}\n").as_bytes()));
-            ExitCode::FAILURE
+            let is_usage = error.is::<Usage>() || error.is::<ModelsError>() || error.is::<UnknownMode>();
+            if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -300,10 +297,13 @@ async fn reload(file: Option<&Path>, token: Option<&Guard>, asker: &Asker) -> an
 fn node(name: Option<String>, labels: Vec<(String, String)>) -> anyhow::Result<Node> {
     let host = || nix::sys::utsname::uname().map(|name| name.nodename().to_string_lossy().into_owned());
     let name = name.map_or_else(host, Ok).context("this machine has no name; give one with --node")?;
-    ensure!(labels.len() <= LABELS, "a node has at most {LABELS} labels");
+    ensure!(labels.len() <= LABELS, Usage(format!("a node has at most {LABELS} labels")));
     let mut kept = BTreeMap::new();
     for (key, value) in labels {
-        ensure!(kept.insert(key.clone(), value).is_none(), "the label {key} is given twice");
+        ensure!(
+            kept.insert(key.clone(), value).is_none(),
+            Usage(format!("the label {key} is given twice; leave one out"))
+        );
     }
     Ok(Node { name, labels: kept })
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::{Bytes, Change, DirtyLimits, Glob, Nanos, Owner, Rewrite, SyncsKept, dirtyable, quantity};
+use cawl_core::{Bytes, Change, DirtyLimits, Glob, Owner, Rewrite, SyncsKept, dirtyable, quantity};
 use cawl_wire::flag;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
@@ -250,8 +250,8 @@ pub fn ratios(text: &str) -> Result<[f64; 2], String> {
 }
 
 fn set_time(name: &str, text: &str) -> Result<Word, String> {
-    let time: Nanos = duration(text)?;
-    Ok(Word::Set(format!("kernel.{name}"), time.get().to_string()))
+    duration(text)?;
+    Ok(Word::Set(format!("kernel.{name}"), text.to_owned()))
 }
 
 impl clap::Args for Changes {

@@ -152,10 +152,12 @@ impl Names {
 
 /// What a reader of the export must know.
 fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
-    let lost = |count: u64, what: &str| (count > 0).then(|| format!("{count} calls are missing: {what}"));
+    let lost = |count: u64, what: &str| {
+        (count > 0).then(|| format!("{} missing: {what}", render::counted(count, "call")))
+    };
     let losses = [
-        lost(report.drops, "they were recorded but lost on the way"),
-        lost(report.unseen, "they passed through unrecorded"),
+        lost(report.drops, "recorded but lost on the way"),
+        lost(report.unseen, "passed through unrecorded"),
     ];
     damage.cloned().into_iter().chain(losses.into_iter().flatten()).chain(report.notes.clone()).collect()
 }

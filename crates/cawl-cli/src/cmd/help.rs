@@ -1,12 +1,13 @@
 //! `completions` and `man`: completions for shells, and manual pages.
 
 use std::process::ExitCode;
+use std::{fs, io};
 
 use anyhow::Context;
 use clap::CommandFactory;
 
 use crate::args::{Args, CompletionsArgs, ManArgs};
-use crate::render;
+use crate::{outputs, render};
 
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
@@ -17,9 +18,18 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
 
 pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let folder = &args.folder;
-    std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Args::command(), folder))
-        .and_then(|()| clap_mangen::generate_to(cawld::program::command(), folder))
-        .with_context(|| format!("cannot write the pages into {}; name another folder", folder.display()))?;
+    let about = || format!("cannot write the pages into {}; name another folder", folder.display());
+    fs::create_dir_all(folder).with_context(about)?;
+    // Beside it, so that none is written where one of them would take a stranger's place.
+    let made = tempfile::tempdir_in(folder).with_context(about)?;
+    clap_mangen::generate_to(Args::command(), &made)
+        .and_then(|()| clap_mangen::generate_to(cawld::program::command(), &made))
+        .with_context(about)?;
+    let pages = fs::read_dir(&made)?.map(|page| Ok(page?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    pages.iter().try_for_each(|page| outputs::check(&folder.join(page), &outputs::PAGE))?;
+    pages
+        .iter()
+        .try_for_each(|page| fs::rename(made.path().join(page), folder.join(page)))
+        .with_context(about)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{are_same, unpacked};
 use crate::args::{Format, ImportArgs};
-use crate::{exit, render};
+use crate::{exit, outputs, render};
 
 /// Longest line, in bytes.
 const LONGEST_LINE: u64 = 16 << 20;
@@ -32,6 +32,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
             format!("the trace would overwrite its own input {input}; name another file with -o")
         })?;
     }
+    outputs::check(&args.output, &outputs::TRACE)?;
     let about = || match &args.inputs[..] {
         [input] => format!("cannot import {}", input.display()),
         inputs => format!("cannot import {} files", inputs.len()),
@@ -211,12 +212,13 @@ fn tell(summary: &ImportSummary, output: &Path) {
     render::tell(render::wrapped(&text, 0));
     if summary.sorted > 0 {
         render::tell(format_args!(
-            "{} rows stand behind later ones: all were put in order of their starts",
-            summary.sorted
+            "{} behind later ones: all were put in order of their starts",
+            counted(summary.sorted, "row")
         ));
     }
     if summary.out_of_order > 0 {
-        render::tell(format_args!("{} calls start before the one on the line before", summary.out_of_order));
+        let calls = counted(summary.out_of_order, "call");
+        render::tell(format_args!("{calls} out of order: earlier than the one on the line before"));
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {

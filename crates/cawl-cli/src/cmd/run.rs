@@ -58,6 +58,7 @@ enum Ended {
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     apart(args.trace.as_deref(), args.report.as_deref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
+    args.trace.iter().try_for_each(|file| outputs::check(file, &outputs::TRACE))?;
     let library = tracer::install()?;
     let mut spec = spec(args)?;
     let path = inspect::find(&args.command[0]);
@@ -196,14 +197,6 @@ fn name_stranger(place: &Place) {
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     let profile = args.model.profile.as_deref().map(read_profile).transpose()?;
     let trace = args.trace.as_ref().map(std::path::absolute).transpose()?;
-    if let Some(trace) = &trace
-        && let Some(folder) = trace.parent().filter(|folder| !folder.is_dir())
-    {
-        let (trace, folder) = (trace.display(), folder.display());
-        anyhow::bail!(
-            "cannot write the trace {trace}: there is no folder {folder}; make it, or name another file with --trace"
-        );
-    }
     Ok(RunSpec {
         // The other models are baselines, and each costs the daemon as much time.
         models: args.model.models(vec![MODELS[0].to_owned()]),

@@ -17,7 +17,7 @@ use super::read_profile;
 use super::saved::SavedTrace;
 use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
 use crate::render::whatif::{Answer, Compared, Sensitivity};
-use crate::{exit, render};
+use crate::{exit, outputs, render};
 
 /// Calls that constants are learned from at most.
 const LEARNED_FROM: u64 = 500_000;
@@ -43,11 +43,11 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let why = "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
         return Err(exit::Usage(why.to_owned()).into());
     }
-    if let Some(path) = &args.output
-        && are_same(&args.trace, path)
-    {
-        let why = format!("the changed trace would overwrite {}; name another file with -o", path.display());
-        return Err(exit::Usage(why).into());
+    if let Some(path) = &args.output {
+        exit::usage(!are_same(&args.trace, path), || {
+            format!("the changed trace would overwrite {}; name another file with -o", path.display())
+        })?;
+        outputs::check(path, &outputs::TRACE)?;
     }
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
     let mut trace = open()?;
@@ -66,7 +66,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         for (name, value) in constants {
             // A part of something cannot be more than all of it.
             let with = |factor: f64| {
-                let profile = changed.machine.profile.with(&name, &(value * factor).to_string());
+                let profile = changed.machine.profile.with_value(&name, value * factor);
                 profile.map(|profile| (factor, profile))
             };
             let Ok((factor, profile)) = with(STEP).or_else(|_| with(1.0 / STEP)) else { continue };

@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use serde_json::{Map, json};
 
 use super::columns::{Columns, Value};
-use super::timeline::{Counter, Format, ThreadTrack, category, slice_name};
+use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
 use super::{About, Call, Output};
 
+/// How the file begins.
+pub const BEGIN: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
 /// The process that has the counters.
 const MACHINE: u32 = 0;
 /// More than any thread's number: that of a further track is the thread's plus a multiple of this.
@@ -22,12 +24,12 @@ pub struct Chrome {
 
 impl Chrome {
     pub fn new(columns: Columns, mut out: Output, about: &About<'_>) -> io::Result<Chrome> {
-        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+        out.write_all(BEGIN.as_bytes())?;
         let facts = about.facts().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
         let mut chrome = Chrome { columns, out, facts: facts.collect() };
         // The first event is the only one without a comma before it.
         let machine = json!({
-            "ph": "M", "name": "process_name", "pid": MACHINE, "tid": 0, "args": { "name": "page cache" }
+            "ph": "M", "name": "process_name", "pid": MACHINE, "tid": 0, "args": { "name": PAGE_CACHE }
         });
         write!(chrome.out, "{machine}")?;
         Ok(chrome)

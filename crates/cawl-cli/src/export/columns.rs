@@ -87,6 +87,11 @@ const FLAGS: [(u32, &str); 5] = [
     (flag::TRUNC, "O_TRUNC"),
 ];
 
+/// How the header of a table begins.
+pub fn header() -> String {
+    FIRST.map(|(name, ..)| name).join(",")
+}
+
 pub struct Columns {
     all: Vec<Column>,
     /// Names of each combination of flags.

@@ -14,7 +14,7 @@ use self::proto::{
     TrackEvent,
 };
 use super::columns::{Columns, Value};
-use super::timeline::{Counter, Format, ThreadTrack, category, slice_name};
+use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
 use super::{About, Call, Output};
 
 /// The only sequence of packets.
@@ -89,7 +89,7 @@ impl Perfetto {
         })?;
         perfetto.descriptor(TrackDescriptor {
             uuid: MACHINE,
-            name: Some("page cache".to_owned()),
+            name: Some(PAGE_CACHE.to_owned()),
             child_ordering: Some(EXPLICIT),
             ..TrackDescriptor::default()
         })?;

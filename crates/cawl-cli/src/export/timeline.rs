@@ -10,6 +10,9 @@ use rustc_hash::FxHashMap;
 
 use super::{Call, Exporter};
 
+/// What has the counters.
+pub const PAGE_CACHE: &str = "page cache";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// The kernel's dirty level.

@@ -56,8 +56,8 @@ struct Bound {
 impl Answer {
     /// The answer to a trace that is explained so. `tried`: the number of changes, and the least time on paper
     /// with one of them or without. What is explained goes by the calls of the trace, the paper by the
-    /// constants that these taught: a bound is no larger than what either says. Writes to /dev/null are in the
-    /// one only.
+    /// constants that these taught: a bound is no larger than what either says, nor than what was observed.
+    /// Writes to /dev/null are in the one only.
     pub fn new(
         explain: &Explain,
         before: &Ledger,
@@ -68,16 +68,17 @@ impl Answer {
         let discard = Cause::Discard.name();
         let of_null =
             explain.causes.iter().find(|cause| cause.name == discard).map_or(0.0, |c| c.undisturbed_s);
-        let undisturbed_s = (explain.best.undisturbed_s - of_null).clamp(0.0, before.total.as_seconds());
+        let seen = observed.as_seconds();
+        let most = before.total.as_seconds().min(seen);
+        let undisturbed_s = (explain.best.undisturbed_s - of_null).clamp(0.0, most);
         let best_s = explain.best.best_s.min(undisturbed_s).min(least.as_seconds());
         let best = BestTimes { undisturbed_s, best_s };
         let outside = explain.causes.iter().filter(|cause| OUTSIDE.contains(&cause.name.as_str()));
-        let seen = observed.as_seconds();
         Answer {
             schema: SCHEMA,
             calls: before.calls,
             bytes: before.bytes,
-            observed_s: observed.as_seconds(),
+            observed_s: seen,
             paper_s: before.total.as_seconds(),
             end_s: before.end.as_seconds(),
             best,
@@ -171,6 +172,26 @@ impl Answer {
             };
             let text = format!("{} ({:.2} ×): {}{safety}", other.what, other.ratio, other.how);
             line(out, "or", &text, terminal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_no_more_than_what_was_observed_or_is_on_paper() {
+        let best = BestTimes { undisturbed_s: 0.4, best_s: 0.38 };
+        let explain = Explain { best, ..Explain::default() };
+        let [a_third, most] = [0.335, 0.362].map(Nanos::seconds);
+        for (paper, observed, least, undisturbed_s, best_s) in
+            [(most, a_third, most, 0.335, 0.335), (a_third, most, Nanos::seconds(0.1), 0.335, 0.1)]
+        {
+            let before = Ledger { calls: 1, total: paper, ..Ledger::default() };
+            let answer = Answer::new(&explain, &before, observed, Vec::new(), (1, least));
+            assert_eq!(answer.best, BestTimes { undisturbed_s, best_s });
+            assert_eq!(answer.bound.ratio, Some(best_s / observed.as_seconds()));
         }
     }
 }

@@ -140,11 +140,14 @@ impl Answer {
         let (lost, omitted) = (missing.dropped + missing.unseen, self.report.calls_omitted);
         let omitted = omitted + sum(|file| file.omitted);
         if lost > 0 {
-            let text = format!("{lost} calls are missing: they were lost on the way or passed unrecorded");
+            let text = format!("{}, lost on the way or passed unrecorded", counted(lost, "call"));
             line(out, "missing", &text, terminal);
         }
         if omitted > 0 {
-            let text = format!("no room to remember {omitted} writes: later ones are not compared with them");
+            let text = format!(
+                "{} not remembered for want of room: later ones are compared with the others only",
+                counted(omitted, "write")
+            );
             line(out, "omitted", &text, terminal);
         }
         for trace in &self.traces {

@@ -276,6 +276,24 @@ fn the_rank_whose_calls_took_longest_is_a_straggler() {
 }
 
 #[test]
+fn the_command_is_the_first_program_with_its_arguments() {
+    let commands = |programs: &[&str]| {
+        let mut collector = collector();
+        for words in programs {
+            let mut words = words.split(' ').map(str::to_owned);
+            let program = words.next().unwrap_or_default();
+            let session = Session { program, arguments: words.collect(), ..Session::default() };
+            collector.note(&Record::Session(session));
+        }
+        collector.command
+    };
+    assert_eq!(commands(&["sh -c true", "dd bs=1"]).as_deref(), Some("sh -c true"));
+    assert_eq!(commands(&["ls", "dd bs=1"]).as_deref(), Some("ls"));
+    // Imported tables do not tell programs.
+    assert_eq!(commands(&[""]), None);
+}
+
+#[test]
 fn notes_have_an_end() {
     let mut collector = collector();
     for at in 0..NOTES + 3 {

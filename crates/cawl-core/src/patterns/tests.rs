@@ -302,3 +302,12 @@ fn the_buffer_of_a_library_is_told_by_the_writing_process() {
     let [own, buffered] = [false, true].map(|seeks| written("python3", seeks).expect("a size of Python's"));
     assert_eq!((own.certain, buffered.certain, buffered.writes), (false, true, 20));
 }
+
+/// What goes on behind a write within the last page of all: the next page has no address.
+#[test]
+fn the_last_page_of_all_overflows_nothing() {
+    let mut written = Written::default();
+    written.add(0, 10, Some(0), true);
+    written.add(u64::MAX - 10, u64::MAX - 5, Some(0), true);
+    assert_eq!(written.add(u64::MAX - 5, u64::MAX, Some(2), true), 5);
+}

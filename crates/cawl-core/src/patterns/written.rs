@@ -40,7 +40,7 @@ impl Written {
             let goes_on = self.end == start;
             let from = if goes_on { start.div_ceil(PAGE) } else { start / PAGE };
             let pages = match met {
-                Some(met) => met.saturating_sub(u64::from(from * PAGE > start)),
+                Some(met) => met.saturating_sub(u64::from(from.saturating_mul(PAGE) > start)),
                 None => self.add_apart(from, end.div_ceil(PAGE), room),
             };
             (pages * PAGE).min(end - start)

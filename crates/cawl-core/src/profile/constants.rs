@@ -4,7 +4,7 @@
 
 use toml::{Table, Value};
 
-use super::HostProfile;
+use super::{HostProfile, ProfileError};
 use crate::named::named;
 use crate::quantity;
 
@@ -64,17 +64,19 @@ pub fn constants_of(table: &str) -> impl Iterator<Item = (&'static str, Unit)> {
 }
 
 impl Unit {
-    /// Reads a value as people write it; a plain number is in the unit of the file.
+    /// Reads a value as people write it. A plain number is one of bytes, or of what has no unit: nobody would
+    /// know what it is of a rate or a time, unless it is 0.
     fn read(self, text: &str) -> Result<f64, &'static str> {
         let plain = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let zero = plain.filter(|number| *number == 0.0);
         let size = |text| quantity::size(text).ok().map(|bytes| bytes as f64);
         match self {
-            Unit::Rate => plain
-                .or_else(|| size(text.strip_suffix("/s").unwrap_or(text)))
-                .ok_or("a rate, as 2G or 500MB/s"),
+            Unit::Rate => zero
+                .or_else(|| size(text.strip_suffix("/s").unwrap_or(text)).filter(|_| plain.is_none()))
+                .ok_or("a rate with its unit, as 2G or 500MB/s"),
             Unit::Time => {
                 let span = || quantity::span_with_unit(text).ok().map(|seconds| seconds * 1e9);
-                plain.or_else(span).ok_or("a time, as 200us or 5ms")
+                zero.or_else(span).ok_or("a time with its unit, as 200us or 5ms")
             }
             Unit::Size => plain.or_else(|| size(text)).ok_or("a size, as 64K or 2G"),
             Unit::Number => plain.ok_or("a number without a unit"),
@@ -85,7 +87,7 @@ impl Unit {
 
 impl HostProfile {
     /// The constants of memory, device and calls that were measured, or stand beside such as what a network
-    /// or a queue takes: their names in the file, and their values.
+    /// or a shared queue takes: their names in the file, and their values.
     pub fn constants(&self) -> Vec<(String, f64)> {
         let whole: Table = self.to_toml().parse().unwrap_or_default();
         let value = |table: &str, name: &str| {
@@ -93,7 +95,7 @@ impl HostProfile {
             match place {
                 Value::Table(measured) => measured.get("value")?.as_float(),
                 // What is fixed by the kernel or the filesystem is no constant of theirs.
-                plain if name.contains('.') || name == "block_cache" => {
+                plain if name.contains('.') || ["block_cache", "hot_size", "queue"].contains(&name) => {
                     plain.as_float().or_else(|| Some(plain.as_integer()? as f64))
                 }
                 _ => None,
@@ -107,18 +109,27 @@ impl HostProfile {
     }
 
     /// The profile with another value in the place of one, by its name in the file (`device.writeback`).
-    /// Sizes and rates may be written as `2G`, times as `200us`. A measured constant is taken as certain.
+    /// Sizes and rates may be written as `2G`, times as `200us`.
     ///
     /// The error is a sentence for people.
     pub fn with(&self, name: &str, text: &str) -> Result<HostProfile, String> {
-        let known: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
-        let mut whole = Value::Table(known.clone());
-        let place = name.split('.').try_fold(&mut whole, |at, key| at.get_mut(key));
         let unit = name.split_once('.').and_then(|(table, name)| {
             constants_of(table).find_map(|(known, unit)| (known == name).then_some(unit))
         });
-        let (Some(unit), Some(place)) = (unit, place) else { return Err(unknown(name, &known)) };
-        let value = unit.read(text).map_err(|what| format!("`{name}` cannot be {text}: it is {what}"))?;
+        let value = unit.map_or(Ok(0.0), |unit| unit.read(text));
+        let value = value.map_err(|what| format!("`{name}` cannot be {text}: it is {what}"))?;
+        self.with_value(name, value)
+    }
+
+    /// The same with a value in the unit of the file. A measured constant is taken as certain.
+    pub fn with_value(&self, name: &str, value: f64) -> Result<HostProfile, String> {
+        let known: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
+        let mut whole = Value::Table(known.clone());
+        let place = name.split('.').try_fold(&mut whole, |at, key| at.get_mut(key));
+        let is_one = |(table, name)| constants_of(table).any(|(known, _)| known == name);
+        let Some(place) = place.filter(|_| name.split_once('.').is_some_and(is_one)) else {
+            return Err(unknown(name, &known));
+        };
         match place {
             Value::Table(measured) => {
                 for percentile in ["value", "p10", "p90"] {
@@ -130,10 +141,15 @@ impl HostProfile {
             other => *other = Value::Float(value),
         }
         let changed = toml::to_string(&whole).map_err(|error| format!("{error}"))?;
-        HostProfile::from_toml(&changed).map_err(|error| {
+        HostProfile::from_toml(&changed).map_err(|error| match error {
+            ProfileError::Nonsense(bounds) => format!("`{name}` cannot be {value}: {bounds}"),
             // Of the text that was read, which is not the user's, only what is wrong with it.
-            let error = error.to_string();
-            format!("`{name}` cannot be {text}: {}", error.lines().last().unwrap_or_default())
+            error => {
+                format!(
+                    "`{name}` cannot be {value}: {}",
+                    error.to_string().lines().last().unwrap_or_default()
+                )
+            }
         })
     }
 }
@@ -174,6 +190,10 @@ mod tests {
         assert_eq!(with("kernel.expire", "5m").kernel.expire, Nanos::seconds(300.0));
         assert_eq!(with("kernel.limits.hard", "8G").kernel.limits.hard.0, 8 << 30);
         assert_eq!(with("kernel.expire", "10s").kernel.expire, Nanos::seconds(10.0));
+        // Without a unit: bytes, numbers, and nothing at all.
+        assert_eq!(with("device.queue", "1048576").device.queue, Bytes::mib(1));
+        assert_eq!(with("memory.flush_factor", "0.5").memory.flush_factor.value, 0.5);
+        assert_eq!(with("device.fsync", "0").device.fsync.value, Nanos::ZERO);
     }
 
     #[test]
@@ -183,14 +203,19 @@ mod tests {
             ("device.speed", "1", "device.writeback"),
             ("speed", "1", "device.writeback"),
             ("device.fsync.value.more", "1", "no value"),
-            ("device.fsync", "soon", "a time, as"),
+            ("device.fsync", "soon", "a time with its unit, as"),
+            ("device.fsync", "5", "a time with its unit, as 200us or 5ms"),
+            ("device.write", "100", "a rate with its unit, as 2G or 500MB/s"),
+            ("device.write", "1e8", "a rate with its unit, as"),
             ("device.write", "-1", "cannot be"),
-            ("device.write", "5ms", "a rate, as"),
-            ("device.fsync", "2G", "a time, as"),
-            ("device.fsync", "10MB/s", "a time, as"),
+            ("device.write", "5ms", "a rate with its unit, as"),
+            ("device.fsync", "2G", "a time with its unit, as"),
+            ("device.fsync", "10MB/s", "a time with its unit, as"),
             ("device.queue", "3s", "a size, as"),
             ("device.queue", "3G/s", "a size, as"),
             ("memory.flush_factor", "1K", "without a unit"),
+            ("memory.flush_factor", "2", "cannot be 2: memory.flush_factor must be above 0"),
+            ("kernel.limits.hard", "1K", "kernel.limits.background must be below hard"),
         ] {
             let why = profile.with(name, text).expect_err("it cannot be set");
             assert!(why.contains(says), "{name}={text}: {why}");
@@ -220,6 +245,8 @@ mod tests {
             ("device.shared_queue.reads_wait", 0.5),
             ("device.shared_queue.requests", 64.0),
             ("memory.block_cache", 3_145_728.0),
+            ("memory.hot_size", 1_048_576.0),
+            ("device.queue", profile.device.queue.0 as f64),
             ("device.write", profile.device.write.value.get()),
         ] {
             assert_eq!(
@@ -227,10 +254,25 @@ mod tests {
                 Some(value),
                 "{name}"
             );
-            profile.with(name, &(value * 1.1).to_string()).expect("it can be another one");
+            profile.with_value(name, value * 1.1).expect("it can be another one");
         }
         // Neither settings of the kernel nor names.
-        assert!(all.iter().all(|(name, _)| name != "device.queue" && name != "device.network.policy"));
+        assert!(all.iter().all(|(name, _)| name != "device.commit" && name != "device.network.policy"));
+    }
+
+    #[test]
+    fn each_constant_is_explained() {
+        let page = include_str!("../../../../docs/MODEL.md");
+        let table = page.split("| parameter |").nth(1).and_then(|rest| rest.split("\n\n").next());
+        let table = table.expect("a table of parameters");
+        for (group, name) in
+            TABLES.iter().flat_map(|(group, _)| constants_of(group).map(|one| (*group, one.0)))
+        {
+            let full = format!("{group}.{name}");
+            let (above, last) = full.rsplit_once('.').expect("two parts");
+            let is_told = [&full, above, last].iter().any(|name| table.contains(&format!("`{name}`")));
+            assert!(is_told, "{full}");
+        }
     }
 
     /// A constant that is added to the profile must be named here too: what a table of the file can have says

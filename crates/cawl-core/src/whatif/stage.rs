@@ -13,6 +13,7 @@ use super::threads::{Base, Step, Thread};
 use crate::buffers::ProgramBuffer;
 use crate::call::{RANGE_WRITE, is_file_read, kernel_bytes};
 use crate::glob::Glob;
+use crate::quantity::counted;
 use crate::record::FileFacts;
 use crate::units::Bytes;
 
@@ -482,18 +483,21 @@ impl Stage {
             Rewrite::Merge(most) => buffered(most),
             Rewrite::Buffer(size) => buffered(size.into()),
             Rewrite::Syncs(_) if self.at_risk != (0, 0) => format!(
-                "a crash loses what up to {syncs} {} made durable: up to {} of a file",
-                if syncs == 1 { "sync" } else { "syncs" },
+                "a crash loses what up to {} made durable: up to {} of a file",
+                counted(syncs, "sync"),
                 Bytes(bytes)
             ),
             // Of other syncs, each write is durable by itself.
             Rewrite::Syncs(_) | Rewrite::Fdatasync => {
                 "a crash may lose times and permissions of files, not their data".to_owned()
             }
-            Rewrite::Flags(flags, false) if flags & DURABLE != 0 => format!(
-                "{} writes are no longer durable when they return; a crash loses what came after the latest sync",
-                self.durable
-            ),
+            Rewrite::Flags(flags, false) if flags & DURABLE != 0 => {
+                let writes = match self.durable {
+                    1 => "1 write is no longer durable when it returns".to_owned(),
+                    writes => format!("{writes} writes are no longer durable when they return"),
+                };
+                format!("{writes}; a crash loses what came after the latest sync")
+            }
             Rewrite::Flags(flag::DIRECT, true) => {
                 let refused = refused.map_or(String::new(), |refused| format!("; {refused}"));
                 format!("O_DIRECT makes nothing durable: a sync is needed as before{refused}")

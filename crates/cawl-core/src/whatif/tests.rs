@@ -390,6 +390,10 @@ fn flags_and_other_syncs() {
     let again = trace.with(&[Rewrite::Flags(flag::DSYNC, true), Rewrite::Flags(flag::DSYNC, false)]);
     assert_eq!(again.total, trace.with(&[]).total);
     assert!(again.safety.iter().any(|text| text.contains("10 writes are no longer durable")), "{again:?}");
+    let one =
+        Trace::commits(1).with(&[Rewrite::Flags(flag::DSYNC, true), Rewrite::Flags(flag::DSYNC, false)]);
+    let says = "1 write is no longer durable when it returns; ";
+    assert!(one.safety.iter().any(|text| text.starts_with(says)), "{one:?}");
 }
 
 #[test]

@@ -193,6 +193,10 @@ fn a_call_without_duration_is_marked_and_counted() {
     assert!(
         matches!(records.last(), Some(Record::Note(note)) if note.starts_with("2 rows: calls without duration"))
     );
+    let (one, _) = import(CsvOptions::default(), &format!("{HEADER}1,write,0,4096,\n")).unwrap();
+    assert!(
+        matches!(one.last(), Some(Record::Note(note)) if note.starts_with("1 row: calls without duration"))
+    );
     let estimated: Vec<bool> = events(&text).iter().map(|event| event.has(flag::ESTIMATED)).collect();
     assert_eq!(estimated, [true, true, false, false]);
 }

@@ -241,7 +241,13 @@ fn what_can_write_unseen_is_a_loss() {
     let (records, summary) = import(&lines);
     let losses: Vec<_> = summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()).collect();
     assert_eq!(losses.len(), 4, "{losses:#?}");
-    assert_eq!(records.iter().filter(|record| matches!(record, Record::Note(_))).count(), 4);
+    let notes = records.iter().filter_map(|record| match record {
+        Record::Note(note) => Some(note.as_str()),
+        _ => None,
+    });
+    let notes: Vec<&str> = notes.collect();
+    assert_eq!(notes.len(), 4, "{notes:#?}");
+    assert!(notes.iter().all(|note| note.starts_with("strace import: 1 line (first: ")), "{notes:#?}");
 }
 
 #[test]
@@ -273,7 +279,11 @@ fn other_text_is_refused_with_a_remedy() {
     importer.line(b"start_s,op,offset,size,duration_s\n", &mut out).unwrap();
     importer.line(b"write(1, \"x\", 1) = 1\n", &mut out).unwrap();
     let error = importer.finish(&mut out).unwrap_err();
-    assert!(error.fault.starts_with("none of 2 lines is a call"), "{error}");
+    assert!(error.fault.starts_with("of 2 lines none is a call"), "{error}");
+    let mut importer = StraceImporter::default();
+    importer.line(b"make: nothing to do\n", &mut out).unwrap();
+    let error = importer.finish(&mut out).unwrap_err();
+    assert!(error.fault.starts_with("of 1 line none is a call"), "{error}");
 }
 
 /// Starts and durations of the writes, in ms.

@@ -18,6 +18,8 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use nix::unistd::geteuid;
 use subtle::ConstantTimeEq;
 
+use crate::Usage;
+
 /// Fewest characters of a token.
 const SHORTEST: usize = 16;
 /// Longest token file, in bytes.
@@ -59,7 +61,9 @@ impl Guard {
         let token = file.as_deref().map(read).transpose()?;
         ensure!(
             token.is_some() || bound.ip().is_loopback(),
-            "{bound} can be reached by others: give --http-token-file, or listen at 127.0.0.1"
+            Usage(format!(
+                "{bound} can be reached by others: give --http-token-file, or listen at 127.0.0.1"
+            ))
         );
         Ok(Guard { file, token: RwLock::new(token), open, bound })
     }

@@ -28,11 +28,15 @@ pub(super) struct Folder {
 impl Folder {
     /// Makes the folder if it is missing, and looks at what it has.
     pub fn open(path: &Path, room: u64) -> io::Result<Folder> {
-        let of_folder = |error| named(error, &format!("the folder {} cannot be used", path.display()));
+        let of_folder =
+            |error| named(error, &format!("the folder {} cannot be used; name another one", path.display()));
         make(path).map_err(of_folder)?;
         let lock = File::open(path).map_err(of_folder)?;
         lock.try_lock().map_err(|error| {
-            named(error.into(), &format!("another daemon keeps its traces in {}", path.display()))
+            named(
+                error.into(),
+                &format!("another daemon keeps its traces in {}; name another folder", path.display()),
+            )
         })?;
         let mut folder = Folder { path: path.to_owned(), room, files: VecDeque::new(), next: 1, _lock: lock };
         folder.look().map_err(of_folder)?;
