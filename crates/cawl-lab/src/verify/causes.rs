@@ -1,7 +1,7 @@
 //! Where the time of calls went, by `cawl-cli run` and by the kernel's own account of the same run.
 //!
 //! What happened is a trace with an [`Account`] beside it. `cargo test` replays those in
-//! tests/lab/recordings.
+//! crates/cawl-lab/recordings.
 
 mod account;
 

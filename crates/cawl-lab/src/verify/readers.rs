@@ -1,7 +1,7 @@
 //! Programs that read, on emulated disks: what `cawl-cli run` makes of them as calibrated, and a reader beside
 //! a writer.
 //!
-//! A run of the two is a trace. `cargo test` replays those in tests/lab/recordings.
+//! A run of the two is a trace. `cargo test` replays those in crates/cawl-lab/recordings.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -2,7 +2,7 @@
 //! lowered dirty limits.
 //!
 //! What happened is a [`Recording`]: every call, and where the kernel's throttling stood when it began.
-//! `cargo test` replays those in tests/lab/recordings.
+//! `cargo test` replays those in crates/cawl-lab/recordings.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
