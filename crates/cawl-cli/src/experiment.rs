@@ -27,13 +27,13 @@ use cawl_host::emulated::Lab;
 use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place, Queue};
 use cawl_host::profiles;
+use cawl_measure::calibrate::{self, Effort};
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::progress::Progress;
+use cawl_measure::scratch::{self, Scratch};
+use cawl_measure::slow_limit::{self, Budget};
 
 use crate::args::{Calibration, Experiment, ExperimentArgs};
-use crate::calibrate::{self, Effort};
-use crate::interrupt::Interrupted;
-use crate::progress::Progress;
-use crate::scratch::{self, Scratch};
-use crate::slow_limit::{self, Budget};
 use disk::Emulated;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};

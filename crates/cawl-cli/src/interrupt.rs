@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use cawl_measure::interrupt::Interrupted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -70,20 +71,6 @@ impl Sent {
     /// True if a process sent one since this was asked last.
     pub fn by_process(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
-    }
-}
-
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; whatever it changed is as before")]
-pub struct Interrupted(i32);
-
-impl Interrupted {
-    /// An error once `signal` holds the number of a signal.
-    pub fn by(signal: &AtomicUsize) -> Result<(), Interrupted> {
-        match signal.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            number => Err(Interrupted(number as i32)),
-        }
     }
 }
 

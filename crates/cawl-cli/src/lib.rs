@@ -4,7 +4,6 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
-mod calibrate;
 mod cmd;
 mod descendants;
 mod experiment;
@@ -14,13 +13,10 @@ mod interrupt;
 mod meet;
 mod offline;
 mod outputs;
-mod progress;
 mod regress;
 mod render;
 mod rerun;
-mod scratch;
 mod seeds;
-mod slow_limit;
 mod start;
 mod top;
 mod tracer;

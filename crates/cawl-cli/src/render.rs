@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod beside;
+pub mod calibrate;
 pub mod calls;
 pub mod causes;
 pub mod check;

@@ -14,10 +14,10 @@ use anyhow::Context;
 use cawl_core::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
 use cawl_core::{HostProfile, Nanos};
 use cawl_host::output;
+use cawl_measure::progress::Progress;
 
 use super::{profile_of, read_profile};
 use crate::args::TuneArgs;
-use crate::progress::Progress;
 use crate::render::tune::{Answer, csv, picture};
 use crate::{exit, interrupt, outputs, render};
 

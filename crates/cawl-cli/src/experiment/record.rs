@@ -18,14 +18,13 @@ use cawl_host::place::Place;
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
 use cawl_import::{CsvImporter, CsvOptions, Importer, flags_of, recorded_run, run_args};
+use cawl_measure::embedded::embedded;
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::scratch::Scratch;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
-
-use crate::interrupt::Interrupted;
-use crate::scratch::Scratch;
-use crate::start;
 
 /// The writing program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
@@ -239,7 +238,7 @@ const NOT_RUN: &str = "the program that writes cannot be run";
 
 /// The writing program, as long as the file is open, with an empty environment.
 fn program() -> anyhow::Result<(File, Command)> {
-    let (program, mut command) = start::embedded(c"cawl-workload", PROGRAM)?;
+    let (program, mut command) = embedded(c"cawl-workload", PROGRAM)?;
     command.env_clear();
     Ok((program, command))
 }

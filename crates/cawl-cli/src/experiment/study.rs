@@ -21,6 +21,8 @@ use anyhow::Context;
 use cawl_core::{HostProfile, Nanos};
 use cawl_host::output;
 use cawl_host::place::Place;
+use cawl_measure::progress::Progress;
+use cawl_measure::scratch::{self, Scratch};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
@@ -30,9 +32,7 @@ use super::results::OutFolder;
 use super::tables::Table;
 use super::{Ground, Interrupted};
 use crate::args::{ExperimentArgs, Study};
-use crate::progress::Progress;
 use crate::render::{bold, headed, line, named, shown, table, warn};
-use crate::scratch::{self, Scratch};
 
 /// What a study works with.
 pub struct Bench<'a> {

@@ -11,10 +11,9 @@ use anyhow::Context;
 use cawl_core::tune::{Access, Act, Order, Setting, Way, Workload, acts};
 use cawl_core::{Nanos, Time};
 use cawl_host::direct::AlignedBuffer;
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::scratch::Scratch;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
-
-use crate::interrupt::Interrupted;
-use crate::scratch::Scratch;
 
 /// The files of a workload; removed when dropped.
 pub struct Files<'a> {
@@ -211,7 +210,7 @@ mod tests {
     use cawl_core::Bytes;
     use cawl_core::tune::Syncs;
 
-    use crate::scratch;
+    use cawl_measure::scratch;
 
     /// Records of all sizes through buffers of all sizes leave what was put.
     #[test]

@@ -12,12 +12,12 @@ use anyhow::bail;
 use cawl_core::tune::{Pattern, Setting, Study, Tree};
 use cawl_core::{Bytes, Nanos, median};
 use cawl_host::place::{Backing, Place};
+use cawl_measure::progress::Progress;
+use cawl_measure::scratch::{self, Scratch};
 use fastrand::Rng;
 
 use super::real::Files;
-use crate::progress::Progress;
 use crate::render::tune::{Measured, Verified, VerifiedPattern};
-use crate::scratch::{self, Scratch};
 
 /// The time for all patterns, about.
 const TIME: Nanos = Nanos::seconds(150.0);

@@ -11,6 +11,7 @@ mod predict;
 mod theirs;
 
 use cawl_core::{Density, HostProfile, Nanos, median, quantile};
+use cawl_measure::interrupt::Interrupted;
 use serde::Serialize;
 
 use self::grid::{Access, Cell, Grid, Mode};
@@ -18,7 +19,6 @@ use self::measure::Seen;
 pub(super) use self::measure::is_refusal;
 pub(super) use self::theirs::READ_BACK;
 use super::{Bench, Section, Table};
-use crate::interrupt::Interrupted;
 use crate::render::compact;
 
 /// Repetitions, unless told otherwise.

@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use cawl_core::{CachePolicy, HostProfile, Nanos, median};
 use cawl_host::place::{Backing, Place};
+use cawl_measure::calibrate::{self, Effort};
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::scratch::{self, Scratch};
 use serde::Serialize;
 
 use self::measure::Times;
 use super::super::disk::{self, Emulated};
 use super::{Bench, Section};
-use crate::calibrate::{self, Effort};
-use crate::interrupt::Interrupted;
 use crate::render::compact;
-use crate::scratch::{self, Scratch};
 
 /// The links, unless told otherwise: with the latencies that 003's factors of 10 and 100 need.
 const LINKS: [&str; 2] = ["15us,1GB/s", "150us,1GB/s"];

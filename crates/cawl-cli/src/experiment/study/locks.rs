@@ -15,6 +15,7 @@ use std::path::Path;
 use anyhow::Context;
 use cawl_core::{HostProfile, Nanos, Time, build, median};
 use cawl_host::output;
+use cawl_measure::interrupt::Interrupted;
 use cawl_wire::Op;
 use serde::Serialize;
 use serde_json::json;
@@ -22,7 +23,6 @@ use serde_json::json;
 use self::grid::{Cell, Grid, Io, Lock, SEED, Work};
 use self::measure::{Division, FILE, Run, WRITE};
 use super::{Bench, Section, calls};
-use crate::interrupt::Interrupted;
 
 /// Repetitions, unless told otherwise.
 const REPEATS: usize = 3;

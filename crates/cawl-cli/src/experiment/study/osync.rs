@@ -13,12 +13,12 @@ mod predict;
 use anyhow::Context;
 use cawl_core::{Bytes, Nanos};
 use cawl_host::output;
+use cawl_measure::interrupt::Interrupted;
 use serde_json::json;
 
 use self::grid::{Grid, SEED};
 use self::judge::{Judged, csv};
 use super::{Bench, Section};
-use crate::interrupt::Interrupted;
 
 /// The time that it takes at most, as far as that is known before.
 pub fn longest(quick: bool) -> Nanos {

@@ -14,6 +14,7 @@ mod measure;
 mod predict;
 
 use cawl_core::{Density, HostProfile, Nanos, median, quantile};
+use cawl_measure::interrupt::Interrupted;
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,7 +22,6 @@ use self::classes::Classes;
 use self::grid::{Access, Cell, Grid};
 use self::measure::Seen;
 use super::{Bench, Section, Table};
-use crate::interrupt::Interrupted;
 use crate::render::compact;
 
 /// Repetitions, unless told otherwise.

@@ -3,11 +3,11 @@
 
 use anyhow::Context;
 use cawl_core::{Bytes, LIBRARY_BUFFERS};
+use cawl_measure::interrupt::Interrupted;
 use serde_json::json;
 
 use super::super::period;
 use super::{Bench, Finding, Section, Table, Verdict, fitted};
-use crate::interrupt::Interrupted;
 use crate::regress::{Fit, Form, Formula, Measurements, compare};
 use crate::render::percent;
 use crate::seeds::iomodel::{self, Judged, Series};

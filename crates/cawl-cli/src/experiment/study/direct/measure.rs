@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use cawl_host::direct::AlignedBuffer;
+use cawl_measure::interrupt::Interrupted;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use nix::time::{ClockId, clock_gettime};
 
 use super::super::Bench;
 use super::grid::{Access, Cell, FEWEST, Grid, Mode};
-use crate::interrupt::Interrupted;
 
 /// The file's name.
 const FILE: &str = "direct";

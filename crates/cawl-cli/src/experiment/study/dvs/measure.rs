@@ -5,13 +5,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use cawl_host::direct::AlignedBuffer;
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::scratch::Scratch;
 use nix::fcntl::OFlag;
 use serde::Serialize;
 
 use super::super::Bench;
 use super::median;
-use crate::interrupt::Interrupted;
-use crate::scratch::Scratch;
 
 const FILE: &str = "transfers";
 

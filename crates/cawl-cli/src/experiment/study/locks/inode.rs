@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use cawl_core::{Analysis, AnalysisOptions, Bytes, Cause, HostProfile, Mode, Nanos, Record, RunDelay, Time};
+use cawl_measure::interrupt::Interrupted;
 use cawl_wire::{Event, Op, flag};
 use nix::fcntl::OFlag;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use super::super::calls::{call, write};
 use super::super::{Bench, Section, Table};
 use super::measure::{self, Call};
 use super::tables::micros;
-use crate::interrupt::Interrupted;
 
 /// Repetitions, unless told otherwise.
 const REPEATS: usize = 2;

@@ -7,12 +7,12 @@ use std::process::Stdio;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use cawl_measure::embedded::embedded;
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::scratch::Scratch;
 use serde::Serialize;
 
 use super::grid::{Cell, Io};
-use crate::interrupt::Interrupted;
-use crate::scratch::Scratch;
-use crate::start;
 
 use super::super::Bench;
 
@@ -161,7 +161,7 @@ const ODD: &str = "the program whose threads take locks said something else";
 
 /// What the program prints.
 fn told(what: &str, words: &[String], paths: &[PathBuf]) -> anyhow::Result<String> {
-    let (_program, mut command): (File, _) = start::embedded(c"cawl-locks", PROGRAM)?;
+    let (_program, mut command): (File, _) = embedded(c"cawl-locks", PROGRAM)?;
     let output = command
         .arg(what)
         .args(words)

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
 use cawl_core::{Bytes, Nanos, median};
+use cawl_measure::interrupt::Interrupted;
+use cawl_measure::scratch::Scratch;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
 
 use super::grid::{Arm, Run, Sizes};
-use crate::interrupt::Interrupted;
-use crate::scratch::Scratch;
 
 /// Name of the file that is written.
 const FILE: &str = "data";

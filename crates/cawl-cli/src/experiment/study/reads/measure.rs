@@ -5,13 +5,13 @@ use std::os::unix::fs::FileExt;
 
 use cawl_core::Nanos;
 use cawl_host::direct::AlignedBuffer;
+use cawl_measure::calibrate::others::{waited, without};
+use cawl_measure::interrupt::Interrupted;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::super::Bench;
 use super::super::direct::is_refusal;
 use super::grid::{Access, Cell, FEWEST, Grid};
-use crate::calibrate::others::{waited, without};
-use crate::interrupt::Interrupted;
 
 /// The files' names.
 const FILE: &str = "read";

@@ -15,12 +15,12 @@ mod network;
 pub mod others;
 mod reads;
 mod stream;
-mod text;
 mod writeback;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use cawl_core::{
     Bytes, Estimate, HostProfile, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness, Time,
@@ -39,7 +39,6 @@ use crate::slow_limit::{self, Budget};
 
 use bench::{BRIEF_SOURCE, Bench, OutOfTime, SOURCE, after, hard};
 pub use check::{Compared, check};
-pub use text::{text, text_of_check};
 
 /// The effort of a calibration.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +90,20 @@ pub const LEAST_WRITTEN: Bytes = Bytes::mib(16);
 /// Least free space on the filesystem.
 const LEAST: Bytes = Bytes::mib(64);
 
+/// Time limit for a brief measurement that another process makes, in seconds.
+const PATIENCE: u64 = 4;
+
+/// The time limit for a brief calibration by another process, or for that of another run. Tests set a longer
+/// one, since their machine may be busy.
+pub fn patience() -> Duration {
+    let set = std::env::var("CAWL_TEST_PATIENCE").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(set.unwrap_or(PATIENCE))
+}
+
 /// The result of a calibration.
 #[derive(Debug, Serialize)]
 pub struct Calibration {
+    /// Where it measured.
     pub place: Place,
     /// The constants.
     pub profile: HostProfile,
@@ -101,6 +111,7 @@ pub struct Calibration {
     pub extra: Extra,
     /// Remarks for the user.
     pub notes: Vec<String>,
+    /// What it took.
     pub seconds: f64,
     /// Bytes written to the device.
     pub written: Bytes,

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, bail};
 use cawl_core::{Estimate, Line};
 
-use crate::start;
+use crate::embedded::embedded;
 
 /// The program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_STREAM"));
@@ -24,7 +24,7 @@ pub struct Stream {
 
 /// Runs the program and fits its figures.
 pub fn measure() -> anyhow::Result<Stream> {
-    let (_program, mut command) = start::embedded(c"cawl-stream", PROGRAM)?;
+    let (_program, mut command) = embedded(c"cawl-stream", PROGRAM)?;
     let output = command
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())

@@ -3,9 +3,9 @@
 use std::iter;
 
 use cawl_core::{Measured, Nanos, Rate};
+use cawl_measure::calibrate::{Calibration, Compared};
 
-use super::{Calibration, Compared};
-use crate::render::{bold, shown, table, warn};
+use super::{bold, shown, table, warn};
 
 /// The constants with their spread, and the remarks.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {

@@ -11,8 +11,8 @@ use cawl_host::direct::AlignedBuffer;
 use cawl_host::place::Place;
 
 use super::others::Stopwatch;
+use super::patience;
 use crate::interrupt::Interrupted;
-use crate::meet::patience;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 

@@ -30,6 +30,7 @@ impl Progress {
         progress
     }
 
+    /// Shows what the next part of the work is.
     pub fn begin(&mut self, what: impl Into<Cow<'static, str>>) {
         self.0.set_message(what);
         self.show();

@@ -15,9 +15,11 @@ use cawl_core::Bytes;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::statvfs::statvfs;
 
-/// Prefixes of the folder's name, by its purpose; a number follows.
+/// Prefix of the folder's name for a calibration; a number follows.
 pub const CALIBRATE: &str = ".cawl-calibrate-";
+/// That for an experiment.
 pub const EXPERIMENT: &str = ".cawl-experiment-";
+/// That for `tune --verify`.
 pub const TUNE: &str = ".cawl-tune-";
 
 /// The file that a live process keeps locked.
@@ -72,6 +74,7 @@ impl Scratch {
         }
     }
 
+    /// Where a file of the folder is.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -116,6 +119,7 @@ impl Scratch {
         nix::unistd::syncfs(&folder).with_context(|| format!("cannot sync {}", self.folder.display()))
     }
 
+    /// Removes a file of the folder.
     pub fn remove(&self, name: &str) {
         // A file that cannot be removed now is removed with the folder.
         drop(fs::remove_file(self.folder.join(name)));

@@ -26,7 +26,7 @@ use crate::scratch::Scratch;
 /// The kernel traces its smoothed limit when it computes the thresholds, as a read of /proc/vmstat makes it
 /// do, and its estimates of the device when it changes the base rate.
 const LIMIT: &str = "global_dirty_state";
-pub const LEARNED: &str = "bdi_dirty_ratelimit";
+pub(crate) const LEARNED: &str = "bdi_dirty_ratelimit";
 /// Tolerances: of the smoothed limit against the setting, and of bandwidth and base rate against their values
 /// WHILE ago.
 const NEAR: f64 = 0.05;
@@ -47,9 +47,12 @@ const CHUNK: usize = 1 << 20;
 
 const WHAT: &str = "throttled writing, until the kernel's own limit and bandwidth have followed";
 
+/// The most that the wait may write and take.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
+    /// Bytes to write.
     pub bytes: Bytes,
+    /// Time to take.
     pub time: Nanos,
 }
 
@@ -60,9 +63,12 @@ impl Budget {
     }
 }
 
+/// What the wait came to.
 #[derive(Debug)]
 pub struct Outcome {
+    /// Bytes that it wrote.
     pub written: Bytes,
+    /// A remark for the user, where the kernel did not settle.
     pub note: Option<String>,
     /// The kernel's base rate for writers of this device (`dirty_ratelimit`), if traced.
     pub base_rate: Option<Rate>,
@@ -218,7 +224,7 @@ fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
 }
 
 /// The base rates of [`LEARNED`] events, in bytes per ns.
-pub fn base_rates(trace: &str) -> Vec<f64> {
+pub(crate) fn base_rates(trace: &str) -> Vec<f64> {
     let kib = trace.lines().filter_map(|line| last_of(line, LEARNED, "dirty_ratelimit="));
     kib.map(|kib| kib * 1024e-9).collect()
 }
