@@ -27,6 +27,7 @@ mod tracer_build;
 use std::process::ExitCode;
 
 use args::{Args, Command};
+use cawl_measure::interrupt::Interrupted;
 use clap::Parser;
 
 /// Runs the command line of this process and returns its exit code.
@@ -61,33 +62,20 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         render::tell(format_args!("cawl-cli: {error:#}"));
-        ExitCode::from(if error.is::<exit::Usage>() { exit::WRONG_USAGE } else { exit::FAILED })
+        if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+            interrupted.end();
+        }
+        exit::of_error(&error)
     })
 }
 
-/// Exit codes of `cawl-cli` itself; `run` otherwise passes on that of the program. docs/CLI.md lists them.
+/// Exit codes of `cawl-cli` beside those of every command; `run` otherwise passes on that of the program.
+/// docs/CLI.md lists them.
 mod exit {
-    /// Something went wrong; the message says what to do.
-    pub const FAILED: u8 = 1;
-    /// The arguments cannot be used, as clap has it.
-    pub const WRONG_USAGE: u8 = 2;
+    pub use cawl_console::exit::*;
+
     /// The program exists but cannot be executed, as in a shell.
     pub const CANNOT_EXECUTE: u8 = 126;
     /// There is no such program, as in a shell.
     pub const NOT_FOUND: u8 = 127;
-
-    /// The code of an answer from all of a trace, or from what could be read of a damaged one.
-    pub fn of_whole(is_whole: bool) -> std::process::ExitCode {
-        if is_whole { std::process::ExitCode::SUCCESS } else { FAILED.into() }
-    }
-
-    /// What is wrong with the arguments, where that takes more than one of them to see.
-    #[derive(Debug, thiserror::Error)]
-    #[error("{0}")]
-    pub struct Usage(pub String);
-
-    /// That error, unless something holds.
-    pub fn usage(holds: bool, why: impl FnOnce() -> String) -> anyhow::Result<()> {
-        if holds { Ok(()) } else { Err(Usage(why()).into()) }
-    }
 }

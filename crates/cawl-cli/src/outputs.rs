@@ -1,26 +1,11 @@
-//! The files that a command writes.
-//!
-//! The law: **what is not of the same kind is not overwritten.** A report takes the place of a report, a
-//! profile that of a profile; whatever else stands there stays, and the error names the remedy. It is asked
-//! before the work that makes the content. Traces have the same law where they are created (cawl-host).
+//! The files that commands write, beside profiles.
 
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
-use nix::unistd::{AccessFlags, access};
+use cawl_console::outputs::Kind;
 
-/// Bytes of a file by which its kind is told.
-const HEAD: u64 = 4096;
+pub use cawl_console::outputs::{PROFILE, check};
 
-/// A kind of file: its name, and how one begins.
-pub struct Kind {
-    name: &'static str,
-    is: fn(&str) -> bool,
-}
-
-pub const PROFILE: Kind = Kind { name: "profile", is: |head| head.starts_with("schema = ") };
 pub const PICTURE: Kind = Kind { name: "picture of cawl", is: |head| head.starts_with("<svg") };
 pub const COSTS: Kind = Kind { name: "table of cawl", is: |head| head.starts_with("profile,pattern,order,") };
 /// Of any export: the other programs' formats have no name of ours in them.
@@ -44,38 +29,14 @@ pub fn report(path: &Path) -> Kind {
     Kind { name: "report of cawl", is }
 }
 
-/// Refuses to write a file of this kind at `path` where that cannot be done, or would overwrite something
-/// else.
-pub fn check(path: &Path, kind: &Kind) -> anyhow::Result<()> {
-    let shown = path.display();
-    let about = || format!("cannot write {shown}; name another file");
-    let Ok(meta) = fs::metadata(path) else {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        ensure!(folder.is_dir(), "cannot write {shown}: there is no folder {}; create it", folder.display());
-        return access(folder, AccessFlags::W_OK).with_context(about);
-    };
-    ensure!(!meta.is_dir(), "cannot write {shown}: it is a folder; name a file in it");
-    access(path, AccessFlags::W_OK).with_context(about)?;
-    // A pipe or a device takes anything; an empty file is there to be written.
-    if !meta.is_file() || meta.len() == 0 {
-        return Ok(());
-    }
-    let mut head = Vec::new();
-    File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head)).with_context(about)?;
-    if !(kind.is)(&String::from_utf8_lossy(&head)) {
-        bail!("{shown} exists and is no {}; name another file, or remove it first", kind.name);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
-    fn only_what_is_of_the_same_kind_is_overwritten() {
+    fn each_kind_is_told_by_its_beginning() {
         let dir = tempfile::tempdir().unwrap();
-        let profile = cawl_core::HostProfile::uncalibrated().to_toml();
         for (name, text, is_ours) in [
             ("a.txt", "cawl       1 s in write, 1 ms would do\n", true),
             ("b.txt", "calls      3 calls, 3 B to files in 1 ms; assimilated\n", true),
@@ -92,18 +53,9 @@ mod tests {
             assert_eq!(checked.is_ok(), is_ours, "{name}: {checked:?}");
         }
         let notes = dir.path().join("c.txt");
-        for kind in [PROFILE, PICTURE, COSTS, EXPORT] {
+        for kind in [PICTURE, COSTS, EXPORT] {
             let why = check(&notes, &kind).unwrap_err().to_string();
             assert!(why.contains("c.txt exists and is no ") && why.contains("remove it first"), "{why}");
-        }
-        fs::write(&notes, profile).unwrap();
-        check(&notes, &PROFILE).unwrap();
-        check(&dir.path().join("new.txt"), &PROFILE).unwrap();
-        check(Path::new("/dev/null"), &PROFILE).unwrap();
-        for (path, says) in [("no/x.html", "there is no folder"), ("", "it is a folder")] {
-            let path = dir.path().join(path);
-            let why = check(&path, &report(&path)).unwrap_err().to_string();
-            assert!(why.contains(says), "{why}");
         }
     }
 }

@@ -11,13 +11,14 @@ use cawl_core::{Bytes, HostProfile, Nanos};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles;
 use cawl_measure::calibrate::{self, Calibration, Effort, Options};
+use cawl_measure::interrupt;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use super::{read_profile, save, stored_profile};
 use crate::args::CalibrateArgs;
-use crate::{exit, interrupt, outputs, render};
+use crate::{exit, outputs, render};
 
 /// Calibrates, or checks a profile.
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use super::read_profile;
+use cawl_measure::interrupt;
+
 use crate::args::ExperimentArgs;
-use crate::{exit, experiment, interrupt, render};
+use crate::{exit, experiment, render};
 
 /// Records, judges, draws and prints.
 pub fn experiment(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {

@@ -14,12 +14,13 @@ use anyhow::Context;
 use cawl_core::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
 use cawl_core::{HostProfile, Nanos};
 use cawl_host::output;
+use cawl_measure::interrupt;
 use cawl_measure::progress::Progress;
 
 use super::{profile_of, read_profile};
 use crate::args::TuneArgs;
 use crate::render::tune::{Answer, csv, picture};
-use crate::{exit, interrupt, outputs, render};
+use crate::{exit, outputs, render};
 
 /// About what a call takes on paper, by which the time that is left is told.
 const CALL: Nanos = Nanos::new(1500.0);
@@ -61,7 +62,7 @@ fn machines(args: &TuneArgs) -> anyhow::Result<Vec<HostProfile>> {
     if !args.profiles.is_empty() {
         return args.profiles.iter().map(|file| read_profile(file)).collect();
     }
-    Ok(vec![profile_of(args.dir.as_deref(), "speeds are defaults")])
+    Ok(vec![profile_of("cawl-cli", args.dir.as_deref(), "speeds are defaults")])
 }
 
 fn refuse(args: &TuneArgs, grid: &Grid, machines: &[HostProfile]) -> anyhow::Result<()> {

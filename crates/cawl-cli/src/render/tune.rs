@@ -8,8 +8,7 @@ use cawl_core::HostProfile;
 use cawl_core::tune::{self, DefaultChoice, Leaf, Need, Study, Tree};
 use serde::Serialize;
 
-use super::wrap::wrapped;
-use super::{bold, compact, counted, headed, line, shown, table, warn_if};
+use super::{bold, compact, counted, headed, line, shown, table, warn_if, wrapped};
 pub use picture::picture;
 
 const SCHEMA: u32 = 1;

@@ -4,6 +4,8 @@ use unicode_width::UnicodeWidthChar;
 
 /// Columns of a text for people.
 pub const WIDTH: usize = 80;
+/// Blanks between columns of a table.
+pub const GAP: usize = 2;
 
 /// The text in lines of at most [`WIDTH`] columns, where it begins at column `indent`, as further lines do. A
 /// number stays with its unit; a longer word is broken.
@@ -39,7 +41,7 @@ pub fn wrapped(text: &str, indent: usize) -> String {
 pub fn room(header: &[&str], rows: &[impl AsRef<[String]>], column: usize) -> usize {
     let width =
         |at: usize| rows.iter().map(|row| columns(&row.as_ref()[at])).fold(columns(header[at]), usize::max);
-    WIDTH.saturating_sub((0..header.len()).filter(|at| *at != column).map(|at| width(at) + super::GAP).sum())
+    WIDTH.saturating_sub((0..header.len()).filter(|at| *at != column).map(|at| width(at) + GAP).sum())
 }
 
 /// Columns that a text takes: emphasis none, and a wide character two.
@@ -90,7 +92,7 @@ fn pieces(word: &str, room: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::{bold, warn};
+    use crate::text::{bold, short, warn};
 
     #[test]
     fn lines_break_at_words_and_not_before_a_unit() {
@@ -116,7 +118,7 @@ mod tests {
         assert!(text.lines().all(|line| columns(line) <= WIDTH), "{text}");
         assert_eq!(text.lines().next().map(columns), Some(68));
         assert_eq!(columns("e\u{301}文a"), 4);
-        let path = super::super::short(&format!("/data/{}/x", "文".repeat(50)), WIDTH);
+        let path = short(&format!("/data/{}/x", "文".repeat(50)), WIDTH);
         assert!(path.ends_with("文/x") && (WIDTH - 1..=WIDTH).contains(&columns(&path)), "{path}");
     }
 

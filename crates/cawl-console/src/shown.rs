@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-/// The escape sequences of [`super::bold`] and [`super::warn`].
+/// The escape sequences of [`crate::bold`] and [`crate::warn`].
 pub const BOLD: &str = "\x1b[1m";
 pub const YELLOW: &str = "\x1b[33m";
 pub const PLAIN: &str = "\x1b[0m";
