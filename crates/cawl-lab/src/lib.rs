@@ -20,6 +20,7 @@
 //! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]
 
+mod args;
 mod clock;
 mod command;
 mod guard;
@@ -28,6 +29,7 @@ mod law;
 mod leftovers;
 mod net;
 mod overhead;
+mod program;
 pub mod reader;
 pub mod real;
 mod spec;
@@ -40,5 +42,6 @@ pub mod writer;
 pub use guard::{emulated_disk, lowered_limits, missing, network_mount, no_mounts};
 pub use net::{NetMount, NetSpec, Policy, Requests, probe};
 pub use overhead::Overhead;
+pub use program::main;
 pub use spec::DiskSpec;
 pub use stand::{Filesystem, Stand};
