@@ -19,8 +19,6 @@
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `report_page`: the report as a page, in headless Chromium
 //! - `roots`: programs in another root directory or mount namespace, without the tracer's library
-//! - `direct`: the study of direct and buffered writes
-//! - `experiment`: the documents' studies leave a page, all runs and nothing else
 //! - `explain`: causes of real programs' calls, and the questions about a trace
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `filesystems`: files in memory are never dirty; an overlay copies a file up
@@ -60,10 +58,8 @@ mod copies;
 mod cpython;
 mod crash;
 mod daemon;
-mod direct;
 mod doctor;
 mod ending;
-mod experiment;
 mod explain;
 mod export;
 mod filesystems;

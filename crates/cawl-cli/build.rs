@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo::rerun-if-changed=src/start.c");
     cc::Build::new().file("src/start.c").opt_level(2).warnings(true).compile("cawl_start");
-    program_build::build("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
-    program_build::build("src/experiment/locks.c", "cawl-locks", "CAWL_LOCKS");
     program_build::build("src/rerun/player.c", "cawl-player", "CAWL_PLAYER");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let workspace = manifest.ancestors().nth(2).expect("this crate lies in crates/ of a workspace");

@@ -2,10 +2,8 @@
 
 mod advise;
 mod check;
-mod experiment;
 mod explain;
 mod live;
-mod regress;
 mod rerun;
 mod service;
 mod tries;
@@ -18,18 +16,17 @@ use std::path::PathBuf;
 use cawl_core::{MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use advise::AdviseArgs;
 pub use check::CheckArgs;
-pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
 pub use explain::ExplainArgs;
 pub use live::{
     DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
     TopArgs, WatchArgs,
 };
 use quantity::size;
-pub use regress::RegressArgs;
 pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
@@ -48,6 +45,27 @@ pub struct Args {
     pub command: Command,
 }
 
+/// Commands that this program had, and that are now the laboratory's.
+const OF_THE_LABORATORY: [&str; 2] = ["experiment", "regress"];
+
+impl Args {
+    /// The arguments of this process. Where they cannot be used, that is told, and the process ends.
+    pub fn of_process() -> Args {
+        Args::try_parse().unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
+    }
+}
+
+/// Where a command is now that this program had.
+fn moved(error: &clap::Error) -> Option<clap::Error> {
+    let ContextValue::String(name) = error.get(ContextKind::InvalidSubcommand)? else { return None };
+    OF_THE_LABORATORY.contains(&name.as_str()).then(|| {
+        let why = format!(
+            "`{name}` is a command of the laboratory; in a checkout of cawl: cargo run --release -p cawl-lab -- {name} …"
+        );
+        Args::command().error(ErrorKind::InvalidSubcommand, why)
+    })
+}
+
 #[derive(Subcommand)]
 pub enum Command {
     Run(RunArgs),
@@ -62,10 +80,8 @@ pub enum Command {
     Rerun(RerunArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
-    Experiment(ExperimentArgs),
     Fit(FitArgs),
     Compare(CompareArgs),
-    Regress(RegressArgs),
     Doctor(DoctorArgs),
     Status(StatusArgs),
     Top(TopArgs),
@@ -434,11 +450,23 @@ fn report_file(path: PathBuf) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn what_moved_is_told_with_its_new_place() {
+        for name in OF_THE_LABORATORY {
+            let error = |words: &[&str]| Args::try_parse_from(words).err().expect("no such command");
+            for words in [&["cawl-cli", name, "--json"][..], &["cawl-cli", "help", name]] {
+                let told = moved(&error(words)).expect("it moved");
+                let place = format!("cargo run --release -p cawl-lab -- {name} …");
+                assert!(told.to_string().contains(&place) && told.exit_code() == 2, "{told}");
+            }
+            assert!(moved(&error(&["cawl-cli", "experimental"])).is_none());
+        }
     }
 
     #[test]

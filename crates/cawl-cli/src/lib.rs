@@ -6,17 +6,14 @@
 mod args;
 mod cmd;
 mod descendants;
-mod experiment;
 mod export;
 mod group;
 mod interrupt;
 mod meet;
 mod offline;
 mod outputs;
-mod regress;
 mod render;
 mod rerun;
-mod seeds;
 mod start;
 mod top;
 mod tracer;
@@ -26,13 +23,13 @@ mod tracer_build;
 
 use std::process::ExitCode;
 
-use args::{Args, Command};
 use cawl_measure::interrupt::Interrupted;
-use clap::Parser;
+
+use args::{Args, Command};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
-    let result = match Args::parse().command {
+    let result = match Args::of_process().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
@@ -44,10 +41,8 @@ pub fn main() -> ExitCode {
         Command::Rerun(args) => cmd::rerun::rerun(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
-        Command::Experiment(args) => cmd::experiment::experiment(&args),
         Command::Fit(args) => cmd::fit::fit(&args),
         Command::Compare(args) => cmd::compare::compare(&args),
-        Command::Regress(args) => cmd::regress::regress(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
         Command::Top(args) => cmd::top::top(&args),

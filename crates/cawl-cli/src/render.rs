@@ -15,7 +15,6 @@ pub mod patterns;
 pub mod predict;
 pub mod profile;
 pub mod ranks;
-pub mod regress;
 pub mod report;
 pub mod rerun;
 pub mod rows;

@@ -1,18 +1,25 @@
 //! The command line.
 
+mod experiment;
+mod regress;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
+pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
+pub use regress::RegressArgs;
+
 use crate::reader::ReaderArgs;
 use crate::real::{Link, Place};
 use crate::writer::WriterArgs;
 use crate::{Filesystem, NetSpec};
 
-/// Brings up a disk or a network mount of given speed under this machine's page cache; Ctrl-C takes it down.
+/// The laboratory of cawl: repeats the documents' experiments, judges and fits, on real and emulated disks.
 ///
+/// Without a command: brings up a disk or a network mount of given speed under this machine's page cache; Ctrl-C takes it down.
 /// Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a disk also losetup
 /// and mkfs.
 #[derive(Parser)]
@@ -41,6 +48,8 @@ pub struct Args {
 
 #[derive(Subcommand)]
 pub enum Task {
+    Experiment(ExperimentArgs),
+    Regress(RegressArgs),
     /// Measures what should be as the disks and the model say, and prints a table
     ///
     /// Exit code 1 if something is broken; figures outside their tolerance are `slow` and fail nothing.
@@ -77,7 +86,11 @@ pub enum Task {
     },
     /// Measures requests to a mount that does not pace yet, for the process that serves it
     #[command(hide = true)]
-    Probe { mount: PathBuf, largest: usize, rounds: usize },
+    Probe {
+        mount: PathBuf,
+        largest: usize,
+        rounds: usize,
+    },
 }
 
 /// What `verify` makes.

@@ -1,7 +1,14 @@
-//! An emulated disk: a block device of given speed under a real kernel's page cache.
+//! The laboratory: what repeats, judges or fits the documents that cawl grew from, and the disks that it is tried on.
+//! The tool, cawl-cli, is what an engineer installs; this is run in a checkout.
 //!
-//! The law: **a program that uses the block device with O_DIRECT meets the constants of the disk**, and
-//! nothing is left of it when the guard is dropped, on every way out.
+//! - `experiment`: the documents' figures and studies, recorded, predicted and drawn (docs/EXPERIMENTS.md)
+//! - `regress`: linear models of tables of measurements
+//! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
+//! - emulated disks and network mounts, and real network filesystems ([`real`])
+//!
+//! An emulated disk is a block device of given speed under a real kernel's page cache. The law: **a program that
+//! uses the block device with O_DIRECT meets the constants of the disk**, and nothing is left of it when the guard
+//! is dropped, on every way out.
 //!
 //! ```text
 //! test ── pipe ──▶ cawl-lab, the process that serves it
@@ -9,20 +16,18 @@
 //!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
 //! ```
 //!
-//! Beside it, a network mount: files behind a link of given latency and bandwidth ([`NetMount`]).
+//! A network mount has its files behind a link of given latency and bandwidth ([`NetMount`]).
 //!
 //! [`emulated_disk`] and [`network_mount`] start `cawl-lab` and return a guard with a pipe to it. When the
 //! pipe ends, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed
 //! `cawl-lab` leaves is removed by the next one.
-//!
-//! [`real`] has network filesystems that are not emulated.
-//!
-//! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]
 
 mod args;
 mod clock;
+mod cmd;
 mod command;
+mod experiment;
 mod guard;
 mod image;
 mod law;
@@ -32,6 +37,8 @@ mod overhead;
 mod program;
 pub mod reader;
 pub mod real;
+mod regress;
+mod seeds;
 mod spec;
 mod stand;
 mod store;

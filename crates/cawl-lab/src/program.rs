@@ -9,6 +9,7 @@ use anyhow::Context;
 use cawl_console::{exit, tell};
 use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
+use cawl_measure::interrupt::Interrupted;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,35 +20,35 @@ use crate::net::{self, NetMount, Requests};
 use crate::real::{self, Place};
 use crate::stand::Stand;
 use crate::verify::{self, Bench, Verdict};
-use crate::{reader, writer};
+use crate::{cmd, reader, writer};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
-        Some(Task::Run { place, command }) => match run(*place, command) {
-            Ok(code) => return code.into(),
-            Err(error) => Err(error),
-        },
-        Some(Task::Relay { link, command }) => real::relay(*link, command).map(|()| true),
-        Some(Task::Verify(args)) => verify(args),
-        Some(Task::Keep { trace, copy, names: true }) => {
-            verify::causes::keep_names(trace, copy).map(|()| true)
-        }
-        Some(Task::Keep { trace, copy, .. }) => verify::causes::keep(trace, copy, |_| ()).map(|()| true),
-        Some(Task::Write(args)) => writer::write(args).map(|()| true),
-        Some(Task::Read(args)) => reader::read(args).map(|()| true),
-        Some(Task::Probe { mount, largest, rounds }) => probe(mount, *largest, *rounds).map(|()| true),
-        None => serve(&args).map(|()| true),
+        Some(Task::Experiment(args)) => cmd::experiment::experiment(args),
+        Some(Task::Regress(args)) => cmd::regress::regress(args),
+        Some(Task::Run { place, command }) => run(*place, command).map(ExitCode::from),
+        Some(Task::Relay { link, command }) => succeeded(real::relay(*link, command)),
+        Some(Task::Verify(args)) => verify(args).map(exit::of_whole),
+        Some(Task::Keep { trace, copy, names: true }) => succeeded(verify::causes::keep_names(trace, copy)),
+        Some(Task::Keep { trace, copy, .. }) => succeeded(verify::causes::keep(trace, copy, |_| ())),
+        Some(Task::Write(args)) => succeeded(writer::write(args)),
+        Some(Task::Read(args)) => succeeded(reader::read(args)),
+        Some(Task::Probe { mount, largest, rounds }) => succeeded(probe(mount, *largest, *rounds)),
+        None => succeeded(serve(&args)),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            tell(format_args!("cawl-lab: {error:#}"));
-            exit::of_error(&error)
+    done.unwrap_or_else(|error| {
+        tell(format_args!("cawl-lab: {error:#}"));
+        if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+            interrupted.end();
         }
-    }
+        exit::of_error(&error)
+    })
+}
+
+fn succeeded(done: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// False if a check is broken.

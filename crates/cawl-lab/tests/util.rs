@@ -12,7 +12,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 
 use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
-use cawl_kit::eventually;
+use cawl_kit::{Dir, eventually};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -70,6 +70,13 @@ pub fn cli() -> &'static Path {
         (public, path)
     });
     path
+}
+
+/// `cawl-lab` with these arguments, in a folder of the test's own.
+pub fn lab(dir: &Dir, args: &[&str]) -> Command {
+    let mut command = dir.command(LAB);
+    command.args(args);
+    command
 }
 
 /// What a successful command printed as JSON.

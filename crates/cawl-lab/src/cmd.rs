@@ -1,0 +1,4 @@
+//! One file for each command that reads files and prints an answer.
+
+pub mod experiment;
+pub mod regress;
