@@ -23,7 +23,6 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
-use cawl_host::emulated::Lab;
 use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place, Queue};
 use cawl_host::profiles;
@@ -34,9 +33,11 @@ use cawl_measure::scratch::{self, Scratch};
 use cawl_measure::slow_limit::{self, Budget};
 
 use crate::args::{Calibration, Experiment, ExperimentArgs};
+use crate::emulated::Lab;
 use disk::Emulated;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
+
 pub use results::Evaluation;
 use results::{OutFolder, Results};
 pub use text::text;

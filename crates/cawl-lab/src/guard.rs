@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use cawl_core::Bytes;
-use cawl_host::emulated::Lab;
 use clap::ValueEnum;
 
+use crate::emulated::Lab;
 use crate::net::NetSpec;
 use crate::spec::DiskSpec;
 use crate::stand::Filesystem;

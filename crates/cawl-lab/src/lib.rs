@@ -27,6 +27,7 @@ mod args;
 mod clock;
 mod cmd;
 mod command;
+pub mod emulated;
 mod experiment;
 mod guard;
 mod image;

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_console::{exit, tell};
-use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
 use cawl_measure::interrupt::Interrupted;
 use clap::Parser;
@@ -15,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Args, Task, VerifyArgs};
+use crate::emulated::Ready;
 use crate::guard::missing;
 use crate::net::{self, NetMount, Requests};
 use crate::real::{self, Place};

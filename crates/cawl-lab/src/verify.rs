@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Record, quantile};
-use cawl_host::emulated::Lab;
 use cawl_host::trace::TraceReader;
 use serde::Serialize;
 
 use crate::command::Lacking;
+use crate::emulated::Lab;
 use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
 
 /// One measurement of one figure.

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::util::{LAB, Started, alone, beside_others, cli, content, json, limits, possible, refused, stop};
 use cawl_core::{HostProfile, Origin};
-use cawl_host::emulated::Lab;
 use cawl_kit::{eventually, find, skipped};
+use cawl_lab::emulated::Lab;
 use cawl_lab::{Filesystem, emulated_disk};
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::util::{LAB, Started, alone, cli, content, json, limits, possible, refused, stop};
 use cawl_core::HostProfile;
-use cawl_host::emulated::Lab;
 use cawl_kit::eventually;
+use cawl_lab::emulated::Lab;
 use cawl_lab::{Filesystem, emulated_disk};
 use nix::sys::signal::Signal;
 use serde_json::Value;

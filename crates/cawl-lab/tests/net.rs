@@ -14,7 +14,7 @@ use crate::util::{
 };
 use cawl_core::Bytes;
 use cawl_host::direct::AlignedBuffer;
-use cawl_host::emulated::Lab;
+use cawl_lab::emulated::Lab;
 use cawl_lab::{NetSpec, Policy, Requests, network_mount};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::signal::{Signal, kill};

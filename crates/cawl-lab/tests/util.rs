@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
 use cawl_kit::{Dir, eventually};
+use cawl_lab::emulated::Ready;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,7 +1,7 @@
 //! The emulated disk or network mount of an experiment.
 
+use crate::emulated::Lab;
 use anyhow::bail;
-use cawl_host::emulated::Lab;
 
 /// What is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,6 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use cawl_core::{Analysis, AnalysisOptions, Bytes, DirtyLimits, HostProfile, Measured, Mode, Rate, Record};
-use cawl_host::emulated::Lab;
 use cawl_wire::{FileKind, Op};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde_json::Value;
@@ -20,6 +19,7 @@ use super::causes::{cawl, keep};
 use super::writers::{first, listen};
 use super::{Bench, Figure, recorded};
 use crate::command::run;
+use crate::emulated::Lab;
 use crate::{Filesystem, lowered_limits};
 
 /// The dirty limits beside a writer.

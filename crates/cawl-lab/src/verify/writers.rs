@@ -14,12 +14,12 @@ use anyhow::{Context, anyhow};
 use cawl_core::{
     Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, OtherDevice, Rate, Time,
 };
-use cawl_host::emulated::Lab;
 use cawl_host::tracefs::Instance;
 use cawl_wire::{Event, FileKind, Op};
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, Figure, Lacking};
+use crate::emulated::Lab;
 use crate::{DiskSpec, Filesystem, lowered_limits};
 
 const CHUNK: usize = 1 << 20;

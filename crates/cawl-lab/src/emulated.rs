@@ -1,5 +1,4 @@
-//! The program `cawl-lab`, which serves an emulated disk or network mount and lowers dirty limits. It is a
-//! separate program, so that no other one links FUSE.
+//! A process of this program that serves an emulated disk or network mount and lowers dirty limits.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
