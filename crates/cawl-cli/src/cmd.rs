@@ -3,17 +3,14 @@
 pub mod advise;
 pub mod calibrate;
 pub mod check;
-pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod export;
-pub mod fit;
 pub mod help;
 pub mod import;
 mod on_paper;
 pub mod predict;
 pub mod profile;
-mod recordings;
 pub mod replay;
 pub mod rerun;
 pub mod run;

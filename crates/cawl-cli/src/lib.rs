@@ -41,8 +41,6 @@ pub fn main() -> ExitCode {
         Command::Rerun(args) => cmd::rerun::rerun(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
-        Command::Fit(args) => cmd::fit::fit(&args),
-        Command::Compare(args) => cmd::compare::compare(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
         Command::Top(args) => cmd::top::top(&args),

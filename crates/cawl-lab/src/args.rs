@@ -1,6 +1,7 @@
 //! The command line.
 
 mod experiment;
+mod recordings;
 mod regress;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
 pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
+pub use recordings::{CompareArgs, FitArgs};
 pub use regress::RegressArgs;
 
 use crate::reader::ReaderArgs;
@@ -49,6 +51,8 @@ pub struct Args {
 #[derive(Subcommand)]
 pub enum Task {
     Experiment(ExperimentArgs),
+    Fit(FitArgs),
+    Compare(CompareArgs),
     Regress(RegressArgs),
     /// Measures what should be as the disks and the model say, and prints a table
     ///

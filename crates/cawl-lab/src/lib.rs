@@ -2,6 +2,7 @@
 //! The tool, cawl-cli, is what an engineer installs; this is run in a checkout.
 //!
 //! - `experiment`: the documents' figures and studies, recorded, predicted and drawn (docs/EXPERIMENTS.md)
+//! - `fit`, `compare`: a profile, and every model's errors, from recorded runs
 //! - `regress`: linear models of tables of measurements
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - emulated disks and network mounts, and real network filesystems ([`real`])

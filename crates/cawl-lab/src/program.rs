@@ -27,6 +27,8 @@ pub fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
         Some(Task::Experiment(args)) => cmd::experiment::experiment(args),
+        Some(Task::Fit(args)) => cmd::fit::fit(args),
+        Some(Task::Compare(args)) => cmd::compare::compare(args),
         Some(Task::Regress(args)) => cmd::regress::regress(args),
         Some(Task::Run { place, command }) => run(*place, command).map(ExitCode::from),
         Some(Task::Relay { link, command }) => succeeded(real::relay(*link, command)),

@@ -4,6 +4,7 @@
 //! - it refuses with a remedy where it cannot work
 //! - interrupted, it leaves nothing behind: no file, no disk, no lowered limit; but what was recorded
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -27,8 +28,8 @@ fn experiment(home: &Path, out: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Another command on the results.
-fn command(arguments: &[&str]) -> Output {
-    Command::new(cli()).args(arguments).output().unwrap()
+fn command(program: impl AsRef<OsStr>, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).output().unwrap()
 }
 
 /// A profile of nothing in particular, so that nobody has to calibrate.
@@ -74,14 +75,14 @@ fn one_command_calibrates_records_judges_and_draws() {
 
     // The recordings are good for the other commands.
     let path = |name: &str| out.join(name).to_str().unwrap().to_owned();
-    let report = json(&command(&["replay", "--json", &path("run1/fig6-A.cawl")]));
+    let report = json(&command(cli(), &["replay", "--json", &path("run1/fig6-A.cawl")]));
     assert_eq!(report["models"][0]["summary"]["calls"], runs[0]["calls"]);
     let fitted = path("fitted.toml");
-    assert!(command(&["fit", &path("run1"), "-o", &fitted]).status.success());
+    assert!(command(LAB, &["fit", &path("run1"), "-o", &fitted]).status.success());
     let profile = path("profile.toml");
     for profile in [&profile, &fitted] {
         let arguments = ["compare", &path("run1"), "--floor", &path("run2"), "--profile", profile, "--json"];
-        let table = json(&command(&arguments));
+        let table = json(&command(LAB, &arguments));
         // Three models and the noise floor.
         assert_eq!(table["rows"].as_array().unwrap().len(), 3 * 4);
     }
@@ -179,7 +180,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
     assert!(missing.contains(&"fig6-A (1 of 2)".into()) && missing.contains(&"fig6-C".into()), "{missing:?}");
     assert!(text("index.html").contains("Not complete") && text("fig6.svg").contains("(A)"));
     assert!(fs::read(out.join("fig6.png")).unwrap().starts_with(b"\x89PNG"));
-    let again = command(&["replay", "--json", out.join("run1/fig6-A.cawl").to_str().unwrap()]);
+    let again = command(cli(), &["replay", "--json", out.join("run1/fig6-A.cawl").to_str().unwrap()]);
     assert!(json(&again)["models"].is_array());
 }
 

@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
+use cawl_console::inputs::read_profile;
+use cawl_console::{answer, shown};
 use cawl_core::{Comparison, Mode};
 use comfy_table::{CellAlignment, Table};
 
-use super::{read_profile, recordings};
+use super::recordings;
 use crate::args::CompareArgs;
-use crate::render;
 
 pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let profile = read_profile(&args.profile)?;
@@ -18,8 +19,8 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     };
     let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
     let comparison = cawl_core::compare(&profile, &args.models, mode, &runs, &again)?;
-    render::answer(args.json, &comparison, |_| {
-        let (mode, profile) = (mode.name(), render::shown(&profile.name));
+    answer(args.json, &comparison, |_| {
+        let (mode, profile) = (mode.name(), shown(&profile.name));
         Ok(format!("{mode} with profile {profile}\n{}\n", table(&comparison)))
     })
 }
@@ -36,7 +37,7 @@ fn table(comparison: &Comparison) -> Table {
         let scenario = if row.scenario == last { "" } else { &row.scenario };
         last = &row.scenario;
         let [observed, predicted] = [row.observed_s, row.predicted_s].map(|sum| format!("{sum:.3}"));
-        let head = [render::shown(scenario).into_owned(), row.model.clone(), observed, predicted];
+        let head = [shown(scenario).into_owned(), row.model.clone(), observed, predicted];
         let call = row.call_error.map(|error| error.mean);
         let errors = errors(row.total_error, row.windowed_error, call, row.dirty_error);
         table.add_row(head.into_iter().chain(errors));

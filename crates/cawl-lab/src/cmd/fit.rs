@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use cawl_console::{outputs, shown, tell};
 use cawl_host::output;
 
 use super::recordings;
 use crate::args::FitArgs;
-use crate::outputs;
-use crate::render::{shown, tell};
 
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     outputs::check(&args.output, &outputs::PROFILE)?;
