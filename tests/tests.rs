@@ -33,7 +33,6 @@
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `tries`: what `run --try` changes, and what it must not
-//! - `tune`: which setting suits which pattern of writing
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
 //! - `buffers`: the buffers of other languages' libraries, told and changed on paper
@@ -85,7 +84,6 @@ mod services;
 mod storms;
 mod top;
 mod tries;
-mod tune;
 mod users;
 mod waiting;
 mod web;

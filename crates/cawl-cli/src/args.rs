@@ -7,7 +7,6 @@ mod live;
 mod rerun;
 mod service;
 mod tries;
-mod tune;
 mod whatif;
 
 use std::ffi::OsString;
@@ -30,7 +29,6 @@ use quantity::size;
 pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
-pub use tune::TuneArgs;
 pub use whatif::{Given, WhatIfArgs, Word};
 
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
@@ -46,7 +44,7 @@ pub struct Args {
 }
 
 /// Commands that this program had, and that are now the laboratory's.
-const OF_THE_LABORATORY: [&str; 4] = ["experiment", "fit", "compare", "regress"];
+const OF_THE_LABORATORY: [&str; 5] = ["experiment", "fit", "compare", "regress", "tune"];
 
 impl Args {
     /// The arguments of this process. Where they cannot be used, that is told, and the process ends.
@@ -76,7 +74,6 @@ pub enum Command {
     WhatIf(WhatIfArgs),
     Advise(AdviseArgs),
     Check(CheckArgs),
-    Tune(TuneArgs),
     Rerun(RerunArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),

@@ -20,7 +20,6 @@ mod side_by_side;
 pub mod status;
 pub mod tables;
 pub mod top;
-pub mod tune;
 pub mod watch;
 pub mod whatif;
 

@@ -37,7 +37,6 @@ pub fn main() -> ExitCode {
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Advise(args) => cmd::advise::advise(&args),
         Command::Check(args) => cmd::check::check(&args),
-        Command::Tune(args) => cmd::tune::tune(&args),
         Command::Rerun(args) => cmd::rerun::rerun(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),

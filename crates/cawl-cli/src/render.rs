@@ -19,7 +19,6 @@ pub mod report;
 pub mod rerun;
 pub mod rows;
 pub mod status;
-pub mod tune;
 pub mod watch;
 pub mod whatif;
 

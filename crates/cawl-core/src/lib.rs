@@ -98,7 +98,6 @@ pub mod sharing;
 mod statistics;
 mod tally;
 mod timeline;
-pub mod tune;
 mod uncertain;
 mod units;
 mod whatif;

@@ -3,6 +3,7 @@
 mod experiment;
 mod recordings;
 mod regress;
+mod tune;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use clap::{Parser, Subcommand};
 pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
 pub use recordings::{CompareArgs, FitArgs};
 pub use regress::RegressArgs;
+pub use tune::TuneArgs;
 
 use crate::reader::ReaderArgs;
 use crate::real::{Link, Place};
@@ -54,6 +56,7 @@ pub enum Task {
     Fit(FitArgs),
     Compare(CompareArgs),
     Regress(RegressArgs),
+    Tune(TuneArgs),
     /// Measures what should be as the disks and the model say, and prints a table
     ///
     /// Exit code 1 if something is broken; figures outside their tolerance are `slow` and fail nothing.

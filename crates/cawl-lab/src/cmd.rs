@@ -5,3 +5,4 @@ pub mod experiment;
 pub mod fit;
 mod recordings;
 pub mod regress;
+pub mod tune;

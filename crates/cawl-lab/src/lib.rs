@@ -4,6 +4,7 @@
 //! - `experiment`: the documents' figures and studies, recorded, predicted and drawn (docs/EXPERIMENTS.md)
 //! - `fit`, `compare`: a profile, and every model's errors, from recorded runs
 //! - `regress`: linear models of tables of measurements
+//! - `tune`: which setting suits which pattern of writing (docs/TUNE.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - emulated disks and network mounts, and real network filesystems ([`real`])
 //!
@@ -44,6 +45,7 @@ mod seeds;
 mod spec;
 mod stand;
 mod store;
+mod tune;
 mod uml;
 pub mod verify;
 pub mod writer;

@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
         Some(Task::Fit(args)) => cmd::fit::fit(args),
         Some(Task::Compare(args)) => cmd::compare::compare(args),
         Some(Task::Regress(args)) => cmd::regress::regress(args),
+        Some(Task::Tune(args)) => cmd::tune::tune(args),
         Some(Task::Run { place, command }) => run(*place, command).map(ExitCode::from),
         Some(Task::Relay { link, command }) => succeeded(real::relay(*link, command)),
         Some(Task::Verify(args)) => verify(args).map(exit::of_whole),

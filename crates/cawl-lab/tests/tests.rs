@@ -4,6 +4,7 @@
 //! - `studies`: the documents' studies leave a page, all runs and nothing else; `direct`: that of direct and
 //!   buffered writes
 //! - `experiment`: the paper's figures on emulated disks
+//! - `tune`: which setting suits which pattern of writing
 //!
 //! Most need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
 //! how fast this machine is; that is `cawl-lab verify`.
@@ -19,4 +20,5 @@ mod net;
 mod real;
 mod recorded;
 mod studies;
+mod tune;
 mod util;

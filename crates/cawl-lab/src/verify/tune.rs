@@ -1,4 +1,4 @@
-//! `cawl-cli tune` on emulated disks: what its tree chooses by the model is nearly the fastest.
+//! `cawl-lab tune` on emulated disks: what its tree chooses by the model is nearly the fastest.
 
 use std::process::Command;
 
@@ -17,10 +17,10 @@ pub(super) fn choices(bench: &Bench, spec: DiskSpec) -> anyhow::Result<Vec<Figur
     let home = tempfile::tempdir()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
     calibrate(bench, &disk.ready.mount, home.path(), &["--quick", "--max-seconds=14", "--max-bytes=1G"])?;
-    let mut command = Command::new(&bench.cli);
+    let mut command = Command::new(&bench.lab);
     command.args(["tune", "--verify", "20", "--json", "--dir"]).arg(&disk.ready.mount);
     let output = command.env("XDG_DATA_HOME", home.path()).env("HOME", home.path()).output();
-    let output = output.context("cannot run cawl-cli")?;
+    let output = output.context("cannot run tune")?;
     ensure!(output.status.success(), "tune failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     let found: Value = serde_json::from_slice(&output.stdout)?;
     let number = |name: &str| found["verified"][name].as_f64().unwrap_or(f64::NAN);

@@ -1,5 +1,7 @@
 //! `tune`: which setting suits which pattern of writing.
 
+mod answer;
+mod picture;
 mod real;
 mod verify;
 
@@ -11,16 +13,22 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cawl_core::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
+use cawl_console::exit;
+use cawl_console::inputs::{profile_of, read_profile};
+use cawl_console::outputs::{self, Kind};
 use cawl_core::{HostProfile, Nanos};
 use cawl_host::output;
 use cawl_measure::interrupt;
 use cawl_measure::progress::Progress;
 
-use super::{profile_of, read_profile};
+use answer::{Answer, csv};
+use picture::picture;
+
 use crate::args::TuneArgs;
-use crate::render::tune::{Answer, csv, picture};
-use crate::{exit, outputs, render};
+use crate::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
+
+const PICTURE: Kind = Kind { name: "picture of cawl", is: |head| head.starts_with("<svg") };
+const COSTS: Kind = Kind { name: "table of cawl", is: |head| head.starts_with("profile,pattern,order,") };
 
 /// About what a call takes on paper, by which the time that is left is told.
 const CALL: Nanos = Nanos::new(1500.0);
@@ -29,8 +37,8 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let machines = machines(args)?;
     let grid = Grid::new(&args.choices());
     refuse(args, &grid, &machines)?;
-    args.svg.iter().try_for_each(|file| outputs::check(file, &outputs::PICTURE))?;
-    args.csv.iter().try_for_each(|file| outputs::check(file, &outputs::COSTS))?;
+    args.svg.iter().try_for_each(|file| outputs::check(file, &PICTURE))?;
+    args.csv.iter().try_for_each(|file| outputs::check(file, &COSTS))?;
     let costs = computed(&grid, &machines);
     let wanted = |pattern: &Pattern| is_wanted(&args.patterns, pattern);
     let study = Study::new(&grid, &machines, &costs, wanted);
@@ -48,7 +56,8 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         save(file, &csv(&study, &machines))?;
     }
     let mut answer = Answer::new(&study, &machines, &trees);
-    let print = |answer: &Answer| render::answer(args.json, answer, |terminal| Ok(answer.text(terminal)));
+    let print =
+        |answer: &Answer| cawl_console::answer(args.json, answer, |terminal| Ok(answer.text(terminal)));
     let (Some(count), Some(dir)) = (args.verify, &args.dir) else { return print(&answer) };
     interrupt::guard(|signal| {
         let lot = verify::Lot { count: count as usize, seed: args.seed };
@@ -62,7 +71,7 @@ fn machines(args: &TuneArgs) -> anyhow::Result<Vec<HostProfile>> {
     if !args.profiles.is_empty() {
         return args.profiles.iter().map(|file| read_profile(file)).collect();
     }
-    Ok(vec![profile_of("cawl-cli", args.dir.as_deref(), "speeds are defaults")])
+    Ok(vec![profile_of("cawl-lab", args.dir.as_deref(), "speeds are defaults")])
 }
 
 fn refuse(args: &TuneArgs, grid: &Grid, machines: &[HostProfile]) -> anyhow::Result<()> {

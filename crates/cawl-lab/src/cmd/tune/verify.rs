@@ -9,15 +9,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::bail;
-use cawl_core::tune::{Pattern, Setting, Study, Tree};
 use cawl_core::{Bytes, Nanos, median};
 use cawl_host::place::{Backing, Place};
 use cawl_measure::progress::Progress;
 use cawl_measure::scratch::{self, Scratch};
 use fastrand::Rng;
 
+use super::answer::{Measured, Verified, VerifiedPattern};
 use super::real::Files;
-use crate::render::tune::{Measured, Verified, VerifiedPattern};
+use crate::tune::{Pattern, Setting, Study, Tree};
 
 /// The time for all patterns, about.
 const TIME: Nanos = Nanos::seconds(150.0);
@@ -168,8 +168,8 @@ impl Candidates {
 
 #[cfg(test)]
 mod tests {
+    use crate::tune::{Access, Choices, Grid, Syncs, cost};
     use cawl_core::HostProfile;
-    use cawl_core::tune::{Access, Choices, Grid, Syncs, cost};
 
     use super::*;
 

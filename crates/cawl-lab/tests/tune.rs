@@ -7,12 +7,14 @@ use cawl_kit::{Dir, Finished, Running};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::util::lab;
+
 /// A grid small enough for a test.
 const SMALL: [&str; 10] =
     ["--bytes", "256K", "--chunk", "4K", "--buffer", "64K", "--fsync", "none,end,16,1", "--limits", "own"];
 
 fn tune(dir: &Dir, args: &[&str]) -> Finished {
-    let mut command = dir.cawl(&["tune"]);
+    let mut command = lab(dir, &["tune"]);
     command.args(args);
     Running::start(command).finish()
 }
@@ -115,7 +117,7 @@ fn patterns_are_written_for_real_and_nothing_is_left() {
     let folder = dir.work();
     let before = fs::read_dir(&folder).expect("a folder").count();
     let place = folder.to_str().expect("a name");
-    let mut command = dir.cawl(&["tune"]);
+    let mut command = lab(&dir, &["tune"]);
     command.args(SMALL.iter().filter(|arg| !["--limits", "own"].contains(arg)));
     command.args(["--pattern", "append-none,new-none", "--verify", "2", "--dir", place, "--json"]);
     let finished = Running::start(command).finish();
@@ -136,7 +138,7 @@ fn patterns_are_written_for_real_and_nothing_is_left() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), before);
 
     // Interrupted, it leaves nothing either.
-    let mut command = dir.cawl(&["tune"]);
+    let mut command = lab(&dir, &["tune"]);
     command.args(["--bytes", "4M", "--chunk", "4K", "--buffer", "none", "--verify", "100", "--dir", place]);
     let running = Running::start(command);
     cawl_kit::eventually("a folder", || fs::read_dir(&folder).expect("a folder").count() > before);

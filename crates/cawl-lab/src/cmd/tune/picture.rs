@@ -1,11 +1,11 @@
 //! A decision tree as SVG: questions from left to right, a line for each choice.
 
-use cawl_core::tune::{Feature, Leaf, Node, Study, Tree};
+use cawl_console::compact;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::render::compact;
+use crate::tune::{Feature, Leaf, Node, Study, Tree};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 

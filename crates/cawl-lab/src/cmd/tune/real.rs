@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::Context;
-use cawl_core::tune::{Access, Act, Order, Setting, Way, Workload, acts};
 use cawl_core::{Nanos, Time};
 use cawl_host::direct::AlignedBuffer;
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::scratch::Scratch;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
+
+use crate::tune::{Access, Act, Order, Setting, Way, Workload, acts};
 
 /// The files of a workload; removed when dropped.
 pub struct Files<'a> {
@@ -207,8 +208,8 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::Syncs;
     use cawl_core::Bytes;
-    use cawl_core::tune::Syncs;
 
     use cawl_measure::scratch;
 

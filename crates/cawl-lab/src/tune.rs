@@ -17,13 +17,13 @@ use std::collections::HashSet;
 
 pub use act::{Act, acts};
 pub use cost::cost;
-pub use pattern::{Feature, LOG, Need, Order, Pattern, Workload};
+pub use pattern::{Feature, Need, Order, Pattern, Workload};
 pub use setting::{Access, Setting, Syncs, Way};
 pub use table::{DefaultChoice, Study};
 pub use tree::{Leaf, Node, Rule, Tree};
 
-use crate::limits::DirtyLimits;
-use crate::units::Bytes;
+use cawl_core::Bytes;
+use cawl_core::DirtyLimits;
 
 /// Records of a workload at most, of all its writers together: a bound on the work of a cell.
 const RECORDS: u64 = 4096;

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use cawl_core::HostProfile;
+use cawl_core::Nanos;
+
 use super::pattern::{Feature, Need, Pattern};
 use super::setting::Setting;
 use super::{Cell, Grid};
-use crate::profile::HostProfile;
-use crate::units::Nanos;
 
 /// Settings within this part of each other count as equal.
 const EQUAL: f64 = 0.01;

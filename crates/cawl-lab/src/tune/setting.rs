@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use super::pattern::{Need, Workload};
-use crate::limits::DirtyLimits;
-use crate::named::named;
-use crate::quantity::short;
+use cawl_core::DirtyLimits;
+use cawl_core::named;
+use cawl_core::quantity::short;
 use cawl_wire::flag;
+
+use super::pattern::{Need, Workload};
 
 /// What direct writes must be whole numbers of.
 const BLOCK: u64 = 4096;

@@ -1,15 +1,12 @@
 //! Which setting suits which pattern, as text, JSON, csv and picture.
 
-mod picture;
-
 use std::fmt::Write;
 
+use cawl_console::{bold, compact, counted, headed, line, shown, table, warn_if, wrapped};
 use cawl_core::HostProfile;
-use cawl_core::tune::{self, DefaultChoice, Leaf, Need, Study, Tree};
 use serde::Serialize;
 
-use super::{bold, compact, counted, headed, line, shown, table, warn_if, wrapped};
-pub use picture::picture;
+use crate::tune::{self, DefaultChoice, Leaf, Need, Study, Tree};
 
 const SCHEMA: u32 = 1;
 /// Default choices of a need that a text lists, besides the last one.
@@ -221,7 +218,7 @@ impl Answer {
 
 impl Verified {
     fn text(&self, out: &mut String, terminal: bool) {
-        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), super::time);
+        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), cawl_console::time);
         let rows = self.patterns.iter().map(|one| {
             let choice = one.measured.first();
             let fastest = one.measured.iter().filter_map(|one| one.median_s).reduce(f64::min);
@@ -254,7 +251,7 @@ pub fn csv(study: &Study, machines: &[HostProfile]) -> String {
             let Some((cost, reached)) = study.cost(at, number).zip(study.reached(at, number)) else {
                 continue;
             };
-            let cawl_core::tune::Workload { order, record, records, writers } = pattern.workload;
+            let crate::tune::Workload { order, record, records, writers } = pattern.workload;
             writeln!(
                 out,
                 "{},{pattern},{},{},{},{records},{writers},{},{:.9},{reached:.6}",

@@ -1,14 +1,14 @@
 //! What a cell costs: the calls of its writers by model `kernel`, in open loop.
 
+use cawl_core::CostModel;
+use cawl_core::HostProfile;
+use cawl_core::Kernel;
+use cawl_core::{Nanos, Time};
 use cawl_wire::{Event, FileKind, Op};
 
 use super::act::{Act, acts};
 use super::pattern::{Order, Workload};
 use super::setting::{Setting, Way};
-use crate::model::CostModel;
-use crate::model::kernel::Kernel;
-use crate::profile::HostProfile;
-use crate::units::{Nanos, Time};
 
 /// When writers made a call before the first one that counts, in ns.
 const BEFORE: u64 = 10_000;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::named::named;
-use crate::profile::HostProfile;
-use crate::quantity::short;
-use crate::units::{Bytes, Nanos, Rate};
+use cawl_core::HostProfile;
+use cawl_core::named;
+use cawl_core::quantity::short;
+use cawl_core::{Bytes, Nanos, Rate};
 
 /// What a log has in it before records are appended.
 pub const LOG: Bytes = Bytes::mib(1);

@@ -1,6 +1,7 @@
+use cawl_core::Nanos;
+use cawl_core::{HostProfile, Measured};
+
 use super::*;
-use crate::profile::{HostProfile, Measured};
-use crate::units::Nanos;
 
 fn setting(way: Way, syncs: Syncs, access: Access) -> Setting {
     Setting { way, syncs, access, limits: None }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use cawl_core::quantity::size_above_zero;
-use cawl_core::tune::{Access, Choices, Syncs};
 use cawl_core::{Bytes, DirtyLimits};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::value_parser;
+
+use crate::tune::{Access, Choices, Syncs};
 
 /// Dirty limits of the grid beside those of the machine: the flusher begins early.
 const LOW: DirtyLimits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(1024) };
@@ -123,5 +124,5 @@ fn limits(text: &str) -> Result<Limits, String> {
     if !text.contains(',') {
         return Err("give own, or two sizes: 16M,1G".to_owned());
     }
-    Ok(Limits(Some(super::whatif::limits(text)?)))
+    Ok(Limits(Some(cawl_core::quantity::limits(text)?)))
 }
