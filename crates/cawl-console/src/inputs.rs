@@ -22,8 +22,8 @@ pub fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))
 }
 
-/// The profile for a folder, this one if none is named. What it lacks is told by `program`: `defaults`, if there
-/// is none.
+/// The profile for a folder, this one if none is named. What it lacks is told by `program`: `defaults`, if
+/// there is none.
 pub fn profile_of(program: &str, folder: Option<&Path>, defaults: &str) -> HostProfile {
     let chosen = profiles::choose(folder.unwrap_or(Path::new(".")));
     let none = || format!("no profile of this machine; {defaults} (see cawl-cli calibrate)");

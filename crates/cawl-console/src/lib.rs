@@ -1,9 +1,9 @@
 //! What the programs of the workspace say to people, and how they end: the same in each of them.
 //!
-//! - [`print()`], [`answer`], [`tell`]: text and JSON to standard output and error. A closed output is no panic.
+//! - [`print()`], [`answer`], [`tell`]: text and JSON to standard output and error; a closed one is no panic.
 //! - [`table`], [`headed`], [`line()`]: lines and tables in 80 columns; [`compact`] has short quantities.
 //! - [`shown`]: names that would command the terminal.
-//! - [`outputs`]: what is not of the same kind is not overwritten.
+//! - [`inputs`]: profiles and packed tables; [`outputs`]: what is not of the same kind is not overwritten.
 //! - [`exit`]: exit codes, and errors of usage.
 //!
 //! What a command has to say is rendered where the command is.

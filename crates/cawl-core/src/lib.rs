@@ -133,7 +133,7 @@ pub use learn::Constant;
 pub use limits::{DirtyLimits, GroupCache, dirtyable};
 pub use mode::{Mode, UnknownMode};
 pub use model::{
-    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Prediction, Regime, build,
+    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, OpenLoop, Prediction, Regime, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,

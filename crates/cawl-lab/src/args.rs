@@ -23,9 +23,9 @@ use crate::{Filesystem, NetSpec};
 
 /// The laboratory of cawl: repeats the documents' experiments, judges and fits, on real and emulated disks.
 ///
-/// Without a command: brings up a disk or a network mount of given speed under this machine's page cache; Ctrl-C takes it down.
-/// Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a disk also losetup
-/// and mkfs.
+/// Without a command: brings up a disk or a network mount of given speed under this machine's page cache;
+/// Ctrl-C takes it down. Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a
+/// disk also losetup and mkfs.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub struct Args {

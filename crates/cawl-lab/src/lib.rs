@@ -1,5 +1,5 @@
-//! The laboratory: what repeats, judges or fits the documents that cawl grew from, and the disks that it is tried on.
-//! The tool, cawl-cli, is what an engineer installs; this is run in a checkout.
+//! The laboratory: what repeats, judges or fits the documents that cawl grew from, and the disks that it is
+//! tried on. The tool, cawl-cli, is what an engineer installs; this is run in a checkout.
 //!
 //! - `experiment`: the documents' figures and studies, recorded, predicted and drawn (docs/EXPERIMENTS.md)
 //! - `fit`, `compare`: a profile, and every model's errors, from recorded runs
@@ -8,9 +8,9 @@
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - emulated disks and network mounts, and real network filesystems ([`real`])
 //!
-//! An emulated disk is a block device of given speed under a real kernel's page cache. The law: **a program that
-//! uses the block device with O_DIRECT meets the constants of the disk**, and nothing is left of it when the guard
-//! is dropped, on every way out.
+//! An emulated disk is a block device of given speed under a real kernel's page cache. The law: **a program
+//! that uses the block device with O_DIRECT meets the constants of the disk**, and nothing is left of it when
+//! the guard is dropped, on every way out.
 //!
 //! ```text
 //! test ── pipe ──▶ cawl-lab, the process that serves it

@@ -7,7 +7,7 @@
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use cawl_core::{HostProfile, Nanos, Rate, RunArgs, Time, build, median};
+use cawl_core::{HostProfile, Nanos, OpenLoop, Rate, RunArgs, median};
 use cawl_import::recorded_run;
 use cawl_wire::Event;
 use flate2::read::GzDecoder;
@@ -152,16 +152,12 @@ impl Series {
 
     /// What a model predicts of each call, in seconds, on its own clock.
     pub fn predicted(&self, model: &str, host: &HostProfile) -> anyhow::Result<Vec<f64>> {
-        let mut model = build(model, host).context("there is no such model")?;
-        let (mut now, think) = (Time(1_000_000_000), self.think());
+        let mut open_loop = OpenLoop::new(model, host).context("there is no such model")?;
         let mut costs = Vec::with_capacity(self.rows.len());
         for event in self.events()? {
-            now = now + think;
-            let prediction = model.step(&Event { start: now.0, duration: 0, ..event });
-            if let Some(prediction) = prediction {
-                now = now + prediction.cost;
-                costs.push(prediction.cost.as_seconds());
-            }
+            open_loop.wait(event.tid, self.think());
+            let prediction = open_loop.step(Event { duration: 0, ..event });
+            costs.extend(prediction.map(|prediction| prediction.cost.as_seconds()));
         }
         Ok(costs)
     }

@@ -1,9 +1,6 @@
 //! What a cell costs: the calls of its writers by model `kernel`, in open loop.
 
-use cawl_core::CostModel;
-use cawl_core::HostProfile;
-use cawl_core::Kernel;
-use cawl_core::{Nanos, Time};
+use cawl_core::{CostModel, HostProfile, Kernel, Nanos, OpenLoop, Time};
 use cawl_wire::{Event, FileKind, Op};
 
 use super::act::{Act, acts};
@@ -12,6 +9,8 @@ use super::setting::{Setting, Way};
 
 /// When writers made a call before the first one that counts, in ns.
 const BEFORE: u64 = 10_000;
+/// When that one begins.
+const BEGIN: Time = Time(1_000_000_000);
 
 /// The time from the first call to the end of the last one, on a machine on which nothing is dirty, whose
 /// memory is warm and whose page cache has nothing of the files.
@@ -20,9 +19,8 @@ pub fn cost(profile: &HostProfile, workload: &Workload, setting: &Setting) -> Na
     profile.kernel.limits = setting.limits.unwrap_or(profile.kernel.limits);
     let mut model = Kernel::new(&profile);
     model.supply(Some(false));
-    let begin = Time(1_000_000_000);
     let mut writers: Vec<_> =
-        (0..workload.writers).map(|writer| (begin, writer, acts(*workload, *setting, writer))).collect();
+        (0..workload.writers).map(|writer| (writer, acts(*workload, *setting, writer))).collect();
     for writer in 0..workload.writers {
         let mut open = event(Op::Open, writer, setting);
         open.requested = workload.size();
@@ -30,29 +28,33 @@ pub fn cost(profile: &HostProfile, workload: &Workload, setting: &Setting) -> Na
         // It comes from other calls: what the first write after a pause costs in addition, a stream's first
         // call, which only fills the buffer, would not.
         let mut before = event(Op::StreamFlush, writer, setting);
-        before.start = begin.0 - BEFORE;
+        before.start = BEGIN.0 - BEFORE;
         model.step(&before);
     }
-    let mut end = begin;
+    let mut open_loop = OpenLoop::of(Box::new(model), BEGIN);
+    let mut longest = Nanos::ZERO;
     // The writer that is behind goes on.
-    while let Some(at) = (0..writers.len()).min_by_key(|at| writers[*at].0) {
-        let (now, writer, acts) = &mut writers[at];
+    while let Some(at) = (0..writers.len()).min_by_key(|at| open_loop.now(thread_of(writers[*at].0))) {
+        let (writer, acts) = &mut writers[at];
         let Some(act) = acts.next() else {
-            end = end.max(*now);
+            longest = longest.max(open_loop.elapsed(thread_of(*writer)));
             drop(writers.swap_remove(at));
             continue;
         };
-        let mut call = called(act, *writer, workload.order, setting);
-        call.start = now.0;
-        *now = *now + model.step(&call).map_or(Nanos::ZERO, |prediction| prediction.cost);
+        open_loop.step(called(act, *writer, workload.order, setting));
     }
-    end.since(begin)
+    longest
+}
+
+/// The thread of a writer.
+fn thread_of(writer: u32) -> u32 {
+    writer + 1
 }
 
 /// A call on a writer's file.
 fn event(op: Op, writer: u32, setting: &Setting) -> Event {
     let mut event = Event::new(op);
-    (event.pid, event.tid, event.fd) = (writer + 1, writer + 1, 3);
+    (event.pid, event.tid, event.fd) = (thread_of(writer), thread_of(writer), 3);
     (event.dev, event.ino, event.kind) = (1, u64::from(writer) + 1, FileKind::Regular);
     event.flags = setting.access.flags();
     event

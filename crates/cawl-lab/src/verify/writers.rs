@@ -12,7 +12,7 @@ use std::sync::Barrier;
 
 use anyhow::{Context, anyhow};
 use cawl_core::{
-    Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, OtherDevice, Rate, Time,
+    Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, OpenLoop, OtherDevice, Rate, Time,
 };
 use cawl_host::tracefs::Instance;
 use cawl_wire::{Event, FileKind, Op};
@@ -123,31 +123,32 @@ impl Recording {
 
     /// The same calls by the model: each writer goes on when its last call is predicted to end.
     pub fn replay(&self) -> Option<Replayed> {
-        let mut model = self.model();
+        let mut open_loop = OpenLoop::of(Box::new(self.model()), Time::default());
         let origin =
             self.writers.iter().filter_map(|writer| writer.calls.first()).map(|call| call.0).min()?;
-        let mut clocks: Vec<u64> = self.writers.iter().map(|writer| writer.calls[0].0 - origin).collect();
-        let mut next = vec![0; clocks.len()];
+        let thread_of = |who: usize| who as u32 + 1;
+        for (who, writer) in self.writers.iter().enumerate() {
+            open_loop.wait(thread_of(who), Nanos::new((writer.calls[0].0 - origin) as f64));
+        }
+        let mut next = vec![0; self.writers.len()];
         let mut peak = Bytes::ZERO;
         let goes_on = |next: &[usize], who: &usize| next[*who] < self.writers[*who].calls.len();
         while let Some(who) =
-            (0..clocks.len()).filter(|who| goes_on(&next, who)).min_by_key(|who| clocks[*who])
+            (0..next.len()).filter(|who| goes_on(&next, who)).min_by_key(|who| open_loop.now(thread_of(*who)))
         {
             let writer = &self.writers[who];
             let mut event = Event::new(Op::Pwrite);
             event.offset = writer.from + (next[who] * CHUNK) as u64;
-            event.start = clocks[who];
-            (event.pid, event.tid, event.dev, event.ino) = (1, who as u32 + 1, writer.dev, writer.ino);
+            (event.pid, event.tid, event.dev, event.ino) = (1, thread_of(who), writer.dev, writer.ino);
             (event.requested, event.returned, event.kind) = (CHUNK as u64, CHUNK as i64, FileKind::Regular);
-            let prediction = model.step(&event)?;
+            let prediction = open_loop.step(event)?;
             peak = peak.max(prediction.dirty);
-            clocks[who] = (Time(clocks[who]) + prediction.cost).0;
             next[who] += 1;
         }
         let seconds = |ns: u64| ns as f64 * 1e-9;
         Some(Replayed {
             observed: self.writers.iter().map(|writer| seconds(writer.end() - origin)).collect(),
-            modelled: clocks.into_iter().map(seconds).collect(),
+            modelled: (0..next.len()).map(|who| open_loop.elapsed(thread_of(who)).as_seconds()).collect(),
             peak,
         })
     }

@@ -13,16 +13,16 @@ mod tables;
 use std::path::Path;
 
 use anyhow::Context;
-use cawl_core::{HostProfile, Nanos, Time, build, median};
+use cawl_core::{HostProfile, Nanos, median};
 use cawl_host::output;
 use cawl_measure::interrupt::Interrupted;
-use cawl_wire::Op;
 use serde::Serialize;
 use serde_json::json;
 
 use self::grid::{Cell, Grid, Io, Lock, SEED, Work};
 use self::measure::{Division, FILE, Run, WRITE};
-use super::{Bench, Section, calls};
+use super::calls::{self, Shown};
+use super::{Bench, Section};
 
 /// Repetitions, unless told otherwise.
 const REPEATS: usize = 3;
@@ -147,19 +147,12 @@ fn outcome(cell: Cell, runs: &[Run], predicted: f64) -> Outcome {
 
 /// What a write over a cached file takes by the kernel model, in seconds.
 fn predicted_write(profile: &HostProfile) -> anyhow::Result<f64> {
-    let mut model = build("kernel", profile).context("there is no such model")?;
-    let mut now = Time(1_000_000_000);
-    let mut step = |event| {
-        let told = model.step(&cawl_wire::Event { start: now.0, ..event });
-        let cost = told.map_or(Nanos::ZERO, |told| told.cost);
-        now = now + cost;
-        cost.as_seconds()
-    };
-    step(calls::write(0, FILE, 0));
-    step(calls::call(Op::Fsync));
+    let mut shown = Shown::to("kernel", profile)?;
+    shown.fill(FILE, FILE, 0);
+    shown.sync();
     let places = (0..FILE).step_by(WRITE as usize);
-    let costs: Vec<f64> = places.clone().chain(places).map(|at| step(calls::write(at, WRITE, 0))).collect();
-    median(&costs).context("there are no writes")
+    let costs = places.clone().chain(places).map(|at| shown.step(calls::write(at, WRITE, 0)) * 1e-9);
+    median(&costs.collect::<Vec<f64>>()).context("there are no writes")
 }
 
 /// The runs as a table, in their order.

@@ -1,11 +1,10 @@
 //! What a model predicts of a cell's calls, in open loop: the file is made as the calls find it, then each
 //! begins where the one before was predicted to end.
 
-use anyhow::Context;
-use cawl_core::{HostProfile, Time, build};
-use cawl_wire::{ADVICE_DONTNEED, Event, Op, flag};
+use cawl_core::HostProfile;
+use cawl_wire::{Op, flag};
 
-use super::super::calls::{call, write};
+use super::super::calls::{Shown, call, write};
 use super::grid::{Access, Cell, Grid, Mode};
 use super::measure::PIECE;
 
@@ -17,21 +16,12 @@ pub fn predicted(
     cell: Cell,
     offsets: &[u64],
 ) -> anyhow::Result<Vec<f64>> {
-    let mut model = build(model, profile).context("there is no such model")?;
-    let mut now = Time(1_000_000_000);
-    let mut step = |event: Event| {
-        let cost =
-            model.step(&Event { start: now.0, ..event }).map_or(0.0, |prediction| prediction.cost.get());
-        now = Time(now.0 + cost as u64);
-        cost
-    };
+    let mut shown = Shown::to(model, profile)?;
     if cell.access != Access::Append {
-        for at in (0..grid.length).step_by(PIECE as usize) {
-            step(write(at, PIECE, 0));
-        }
-        step(call(Op::Fsync));
+        shown.fill(grid.length, PIECE, 0);
+        shown.sync();
         if cell.access == Access::Cold {
-            step(Event { aux: ADVICE_DONTNEED, ..call(Op::Advise) });
+            shown.drop_cached();
         }
     }
     let flags = match cell.mode {
@@ -40,11 +30,11 @@ pub fn predicted(
         Mode::Buffered | Mode::Fsync | Mode::Fdatasync => 0,
     };
     let cost = |at: &u64| {
-        let written = step(write(*at, cell.size, flags));
+        let written = shown.step(write(*at, cell.size, flags));
         written
             + match cell.mode {
-                Mode::Fsync => step(call(Op::Fsync)),
-                Mode::Fdatasync => step(call(Op::Fdatasync)),
+                Mode::Fsync => shown.step(call(Op::Fsync)),
+                Mode::Fdatasync => shown.step(call(Op::Fdatasync)),
                 Mode::Buffered | Mode::Direct | Mode::DirectSync => 0.0,
             }
     };

@@ -1,22 +1,15 @@
 //! What the model predicts of the passes, in open loop.
 
-use anyhow::Context;
-use cawl_core::{HostProfile, Time, build, median};
+use cawl_core::{HostProfile, median};
 use cawl_wire::{Event, Op, flag};
 
-use super::super::calls::{call, write};
+use super::super::calls::{Shown, call, write};
 use super::measure::Times;
 
 /// The same passes as are measured, of `calls` transfers.
 pub fn predicted(profile: &HostProfile, size: u64, calls: u64) -> anyhow::Result<Times> {
-    let mut model = build("kernel", profile).context("there is no such model")?;
-    let mut now = Time(1_000_000_000);
-    let mut step = |event: Event| {
-        let cost =
-            model.step(&Event { start: now.0, ..event }).map_or(0.0, |prediction| prediction.cost.get());
-        now = Time(now.0 + cost as u64);
-        cost
-    };
+    let mut shown = Shown::to("kernel", profile)?;
+    let mut step = |event: Event| shown.step(event);
     let open = |bytes| {
         let flags = if bytes == 0 { flag::CREATED } else { 0 };
         Event { requested: bytes, returned: 3, flags, ..call(Op::Open) }

@@ -1,11 +1,14 @@
 //! What the models say of the study's runs, each from the calls alone, on its own clock.
 
 use anyhow::Context;
-use cawl_core::{Bytes, HostProfile, Nanos, Time, build};
+use cawl_core::{Bytes, HostProfile, Nanos, OpenLoop};
 use cawl_wire::{Event, FileKind, Op, flag};
 use serde::Serialize;
 
 use super::grid::{Arm, Sizes};
+
+/// The one that makes the calls.
+const THREAD: u32 = 1;
 
 /// What one run should take, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -25,14 +28,12 @@ impl Predicted {
     pub fn of(sizes: Sizes, sync: Arm, profile: &HostProfile, dev: u64) -> anyhow::Result<Predicted> {
         let calls = calls(sizes, sync, dev);
         let model = |name: &str| -> anyhow::Result<f64> {
-            let mut model = build(name, profile).with_context(|| format!("there is no model {name}"))?;
-            let begin = Time(1_000_000_000);
-            let mut now = begin;
+            let open_loop = OpenLoop::new(name, profile);
+            let mut open_loop = open_loop.with_context(|| format!("there is no model {name}"))?;
             for call in &calls {
-                let prediction = model.step(&Event { start: now.0, ..*call });
-                now = now + prediction.map_or(Nanos::ZERO, |prediction| prediction.cost);
+                open_loop.step(*call);
             }
-            Ok(now.since(begin).as_seconds())
+            Ok(open_loop.elapsed(THREAD).as_seconds())
         };
         let waits = sync.of_event() != 0;
         Ok(Predicted {
@@ -60,7 +61,7 @@ fn calls(sizes: Sizes, sync: Arm, dev: u64) -> Vec<Event> {
         dev,
         ino: 1,
         pid: 1,
-        tid: 1,
+        tid: THREAD,
         fd: 3,
         kind: FileKind::Regular,
         flags: of_open,

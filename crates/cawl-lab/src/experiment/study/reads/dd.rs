@@ -5,9 +5,8 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use serde::Serialize;
 
 use super::super::Bench;
-use super::super::calls::read;
+use super::super::calls::{Shown, read};
 use super::measure::{self, PIECE, reads};
-use super::predict::OpenLoop;
 
 /// Calls, as in the document, and with `--quick`.
 pub const CALLS: usize = 50_000;
@@ -78,14 +77,14 @@ pub fn measure(bench: &mut Bench, calls: usize) -> anyhow::Result<[Vec<f64>; 2]>
 }
 
 fn predicted(profile: &HostProfile, is_cached: bool, calls: usize) -> anyhow::Result<Vec<f64>> {
-    let mut open_loop = OpenLoop::new("kernel", profile)?;
-    open_loop.fill(calls as u64 * SIZE, PIECE, 0);
-    open_loop.sync();
+    let mut shown = Shown::to("kernel", profile)?;
+    shown.fill(calls as u64 * SIZE, PIECE, 0);
+    shown.sync();
     if !is_cached {
-        open_loop.drop_cached();
+        shown.drop_cached();
     }
-    open_loop.tell(calls as u64 * SIZE, is_cached);
-    Ok((0..calls as u64).map(|at| open_loop.step(read(at * SIZE, SIZE, 0))).collect())
+    shown.tell(calls as u64 * SIZE, is_cached);
+    Ok((0..calls as u64).map(|at| shown.step(read(at * SIZE, SIZE, 0))).collect())
 }
 
 #[cfg(test)]
