@@ -255,7 +255,7 @@ pub struct CalibrateArgs {
     /// The profile to write, or to check with --check (default: that of this machine and device)
     #[arg(short, long, value_name = "PROFILE")]
     pub output: Option<PathBuf>,
-    /// At most two seconds and 256 MiB, as `run` does for a device without a profile; constants not measured
+    /// At most two seconds and 768 MiB, as `run` does for a device without a profile; constants not measured
     /// in that time keep their values
     #[arg(long, conflicts_with_all = ["quick", "thorough", "check", "lower_limits"])]
     pub brief: bool,

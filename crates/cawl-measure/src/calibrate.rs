@@ -7,6 +7,7 @@
 
 mod bench;
 mod beside;
+mod bursts;
 mod check;
 mod device;
 mod durable;
@@ -55,7 +56,7 @@ pub struct Effort {
 
 impl Effort {
     /// Within two seconds, with set-up and removal.
-    pub const BRIEF: Effort = Effort::new(Thoroughness::Brief, 1.7, 256, (1, 8));
+    pub const BRIEF: Effort = Effort::new(Thoroughness::Brief, 1.7, 768, (1, 8));
     /// Within half a minute.
     pub const QUICK: Effort = Effort::new(Thoroughness::Quick, 18.0, 4 << 10, (3, 8));
     /// Within two minutes.
@@ -142,7 +143,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let has_device = on_device && bench.device_is_free()?;
     let begun = cawl_host::now();
     // With few bytes, most go to the writeback rate, since a short burst tells little of it.
-    let bytes = if bench.brief { [0.2, 0.25, 0.36] } else { [0.3, 0.35, 0.6] };
+    let bytes = if bench.brief { [0.07, 0.12, 0.16] } else { [0.3, 0.35, 0.6] };
     // Cumulative shares of the time and of the bytes.
     let mut by_then = 0.0;
     let mut share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {

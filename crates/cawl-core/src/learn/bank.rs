@@ -18,6 +18,10 @@ const SUMMED: u32 = 64;
 /// no more is kept; and nothing if the one before did not: it began with empty caches, or a processor was
 /// taken away.
 const ODD: (f64, f64) = (2e-6, 4.0);
+/// Of a [sceptical](Bank::sceptical) bank: until the first block is over, an observation counts as no more
+/// than this many times what was to be expected, unless it ends a row of so many that are beyond it.
+const HICCUP: f64 = 1.5;
+const ROW: u32 = 4;
 
 /// How a [`Bank`] forgets.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +63,9 @@ pub struct Bank<const N: usize> {
     calls: u64,
     /// The latest observation was odd.
     odd: bool,
+    /// Single long observations are not believed at first; how many there were in a row.
+    sceptical: bool,
+    longer: u32,
     /// Constants of which the next observation says nothing that may be kept.
     pub silent: [bool; N],
 }
@@ -107,6 +114,8 @@ impl<const N: usize> Bank<N> {
             counts: false,
             calls: 0,
             odd: false,
+            sceptical: false,
+            longer: 0,
             silent: [false; N],
         }
     }
@@ -114,6 +123,13 @@ impl<const N: usize> Bank<N> {
     /// The same; a row of contradictions ends what was known.
     pub fn reopening(mut self) -> Bank<N> {
         self.members.iter_mut().chain([&mut self.begun]).for_each(|member| member.reopens = true);
+        self
+    }
+
+    /// The same; a few long observations at the beginning are not the rule. The first syncs of a file wait
+    /// for what the filesystem and the device do once.
+    pub fn sceptical(mut self) -> Bank<N> {
+        self.sceptical = true;
         self
     }
 
@@ -144,6 +160,7 @@ impl<const N: usize> Bank<N> {
     pub fn anew(&mut self, known: &[Known; N], samples: u64) {
         let known = known.map(|known| (known.value, known.deviation));
         let new = Bank::new(known, self.begun.bounds, self.memories);
+        let new = Bank { sceptical: self.sceptical, ..new };
         *self = if self.begun.reopens { new.reopening() } else { new };
         self.members.iter_mut().for_each(Recursive::confine);
         self.samples = samples;
@@ -205,8 +222,19 @@ impl<const N: usize> Bank<N> {
         if !foreign && kept.0 != [0.0; N] {
             self.evidence.add(&kept.0, kept.1, kept.2, weight);
         }
+        let y = self.believed(&h, y);
         self.tell(&h, y, weight);
         true
+    }
+
+    /// Of an observation, what a sceptical bank believes.
+    fn believed(&mut self, h: &[f64; N], y: f64) -> f64 {
+        if self.leader.is_tried || !self.sceptical {
+            return y;
+        }
+        let most = HICCUP * self.expect(h).min(self.begun.expect(h));
+        self.longer = if y > most { self.longer + 1 } else { 0 };
+        if self.longer < ROW { y.min(most) } else { y }
     }
 
     fn tell(&mut self, h: &[f64; N], y: f64, weight: f64) {

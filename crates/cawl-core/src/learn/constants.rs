@@ -151,6 +151,7 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<10> {
         [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES, SURCHARGES, SURCHARGES, SURCHARGES],
         memories,
     )
+    .sceptical()
 }
 
 /// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page,

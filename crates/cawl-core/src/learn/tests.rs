@@ -232,6 +232,24 @@ fn a_rate_is_learned_once_the_queue_has_turned_over() {
     assert!(rate(&[burst, burst].concat()) > 300.0);
 }
 
+/// A few long waits at the beginning are not the rule, a row of them is.
+#[test]
+fn the_first_waits_of_a_program_are_not_taken_for_the_rule() {
+    let learned = |observed: &[f64]| {
+        let mut bank = Bank::new([(1e-3, 0.5e-3)], [(0.0, 10.0)], WAITING).sceptical();
+        for wait in observed {
+            bank.observe(&[1.0], *wait, *wait);
+        }
+        bank.theta()[0]
+    };
+    for first in [&[12e-3][..], &[5e-3, 9e-3], &[1e-3, 9e-3]] {
+        let value = learned(&[first, &[0.8e-3; 25]].concat());
+        assert!((value / 0.8e-3 - 1.0).abs() < 0.1, "{first:?}: {value}");
+    }
+    let value = learned(&[10e-3; 8]);
+    assert!(value > 5e-3, "{value}");
+}
+
 /// What was disturbed while it was measured gives way, each part of a wait.
 #[test]
 fn an_allocation_that_was_measured_far_too_long_is_unlearned() {
@@ -257,7 +275,7 @@ fn constants_of_memory_and_device_are_found_from_defaults() {
         for _ in 0..200 {
             world.call(Op::Write, 4096, mild);
         }
-        for _ in 0..8 {
+        for _ in 0..3 {
             world.call(Op::Write, 2 << 20, mild);
         }
         if round % 2 == 0 {

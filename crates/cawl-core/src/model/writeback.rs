@@ -22,7 +22,7 @@ mod queue;
 mod tree_log;
 
 pub use beside::QueueFacts;
-pub use device::Device;
+pub use device::{BATCH, Device};
 pub use foreign::Foreign;
 pub use tree_log::{COPIES, LEAF};
 

@@ -12,11 +12,12 @@ use cawl_host::tracefs::{self, Instance};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, hard, since};
+use super::bursts;
 use super::memory::Memory;
 use crate::slow_limit::{LEARNED, base_rates};
 
-const PAGE: u64 = 4096;
-const CHUNK: usize = 1 << 20;
+pub(super) const PAGE: u64 = 4096;
+pub(super) const CHUNK: usize = 1 << 20;
 
 /// A tick of a kernel's clock, in ns: devices count their busy time in them.
 const TICK: f64 = 10e6;
@@ -124,9 +125,7 @@ pub fn rate_of_writeback(
 ) -> anyhow::Result<()> {
     let limit = hard().0;
     if bench.brief {
-        // Each is a lower bound.
-        let rates = [flushed(bench, transfer)?, found.beside];
-        found.rate = rates.into_iter().flatten().max_by(|a, b| a.value.total_cmp(&b.value));
+        found.rate = bursts::rate(bench, transfer)?.or(found.beside.take());
         return Ok(());
     }
     // The limit must be reached, and then held for as many bytes again.
@@ -138,7 +137,7 @@ pub fn rate_of_writeback(
              --lower-limits, as root, it is that of a writer who is held back",
             Bytes(limit)
         ));
-        found.rate = flushed(bench, None)?;
+        found.rate = flushed(bench)?;
         Ok(())
     }
 }
@@ -211,7 +210,7 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     if kept_busy.is_none() {
         // The device idled at times, so its rate is a lower bound. A flush of a file gives little where the
         // file is short, as below lowered limits; `beside` is another lower bound.
-        for other in [flushed(bench, None)?, found.beside].into_iter().flatten() {
+        for other in [flushed(bench)?, found.beside].into_iter().flatten() {
             if found.rate.is_none_or(|rate| other.value > rate.value) {
                 found.rate = Some(other);
             }
@@ -260,29 +259,14 @@ fn busy(windows: &[Window]) -> Option<Vec<&Window>> {
     (!busy.is_empty() && 2 * busy.len() >= windows.len()).then_some(busy)
 }
 
-/// The rate of a flusher started by syncfs, between a tenth and nine tenths of the bytes. In a brief
-/// calibration by fsync, which leaves out other programs' data: one burst, limited by the byte budget and by
-/// the remaining time at twice `transfer` ns per byte; its second half counts, since the first one fills the
-/// queue.
-fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
+/// The rate of a flusher started by syncfs, between a tenth and nine tenths of the bytes.
+fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
     let mut samples = Vec::new();
     let rounds = bench.rounds.0;
     let share = bench.bytes_left / (rounds as u64 + 1);
-    let all = (background().0 * 3 / 4).min(if bench.brief { bench.space } else { bench.space / 2 });
+    let all = (background().0 * 3 / 4).min(bench.space / 2);
     let mut length = all.min(64 << 20).min(share);
-    let whole_filesystem = !bench.brief;
-    let queue = cawl_host::uncalibrated_profile().device.queue.0;
-    let (begins, ends) = if bench.brief { (0.55, 0.97) } else { (0.1, 0.9) };
     bench.repeat(|bench, _| {
-        if bench.brief && !samples.is_empty() {
-            // A second burst would be shorter.
-            return Ok(());
-        }
-        if bench.brief {
-            let time = bench.deadline.since(cawl_host::now()).get();
-            let taken = transfer.map_or(8 << 20, |per_byte| (time / (2.0 * per_byte)) as u64);
-            length = all.min(bench.bytes_left).min(taken);
-        }
         length = length.min(bench.bytes_left).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
         if length > bench.space || !bench.spend(length) {
             return Ok(());
@@ -290,19 +274,16 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         bench.settle(length)?;
         let file = bench.scratch.file("flushed")?;
         let before = cawl_host::sample();
-        let (began, time) = (cawl_host::now(), bench.deadline.since(cawl_host::now()));
-        let mut written = 0;
-        // In a brief calibration half of the time is kept for the flusher, also on cold memory.
-        while written < length && !(bench.brief && cawl_host::now().since(began) > time * 0.5) {
-            bench.write_run(&file, written, CHUNK, CHUNK)?;
-            written += CHUNK as u64;
+        let began = cawl_host::now();
+        for chunk in 0..length / CHUNK as u64 {
+            bench.write_run(&file, chunk * CHUNK as u64, CHUNK, CHUNK)?;
         }
         let wrote = since(began);
-        length = written;
-        let dirtied = before.zip(cawl_host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
+        let dirtied =
+            before.zip(cawl_host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
         let start = count(bench);
         let mut counts = Vec::new();
-        let took = while_flushing(&file, whole_filesystem, || {
+        let took = while_flushing(&file, || {
             counts.extend(count(bench));
             // Reading the counters takes a processor that the flusher may need.
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -320,30 +301,17 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
             let target = counted(&start) + (length as f64 * part) as u64;
             counts.iter().copied().find(|count| counted(count) >= target)
         };
-        // Pages that were not counted as dirty, or were clean sooner than their data can be read, were not
-        // written back here; the counted bytes are then those of other programs.
-        let ours = dirtied.is_some_and(|dirtied| dirtied >= length / 2) && took >= wrote / 8.0;
-        let middle = reached(begins).zip(reached(ends)).filter(|(from, to)| {
+        let middle = reached(0.1).zip(reached(0.9)).filter(|(from, to)| {
             // Some filesystems count pages in few large steps, which tell nothing about the time between.
-            to.time.since(from.time).get() > (ends - begins) / 2.0 * took
+            to.time.since(from.time).get() > 0.4 * took
         });
         let whole = counts.last().map(|last| (start, *last));
         // Leaves out counts that are mostly other programs'.
         let whole = whole.filter(|(from, to)| to.pages.saturating_sub(from.pages) >= length / 2);
-        if let Some((from, to)) = middle.or(whole).filter(|_| ours) {
-            samples.extend(counter.rate(from, to));
-            // A brief burst is short, and even its end is slow. A second estimate: the whole time without the
-            // modelled time of one queue's bytes. Both are noisy, their mean is less so.
-            let first = queue.min(length) as f64;
-            let beyond = transfer.map_or(0.0, |per_byte| took - first * per_byte);
-            if bench.brief && beyond > took / 4.0 {
-                samples.push((length as f64 - first) / beyond);
-            }
-        } else {
-            bench.note(
-                "a burst was not seen to be written back: this filesystem keeps its data in memory, passes them \
-                 on in each call, or other programs wrote at the same time",
-            );
+        let ours = is_ours(dirtied, length, took, wrote);
+        match middle.or(whole).filter(|_| ours) {
+            Some((from, to)) => samples.extend(counter.rate(from, to)),
+            None => bench.note(UNSEEN),
         }
         // The next burst is to take half a second, since a short one says little.
         let more = length as f64 * 0.5e9 / took.max(1e6);
@@ -352,19 +320,28 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         Ok(())
     })?;
     // The first burst had another length.
-    if samples.len() > rounds && !bench.brief {
+    if samples.len() > rounds {
         samples.drain(..1);
     }
     Ok(Estimate::of(&samples))
 }
 
-/// Has the file or its whole filesystem written back, and calls `meanwhile` until that is done. Returns the
-/// flusher's time in ns.
-fn while_flushing(file: &File, whole_filesystem: bool, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
+pub(super) const UNSEEN: &str = "a burst was not seen to be written back: this filesystem keeps its data in memory, passes \
+                      them on in each call, or other programs wrote at the same time";
+
+/// Pages that were not counted as dirty, or were clean sooner than their data can be read, were not written
+/// back here; the counted bytes are then those of other programs.
+pub(super) fn is_ours(dirtied: Option<u64>, length: u64, took: f64, wrote: f64) -> bool {
+    dirtied.is_some_and(|dirtied| dirtied >= length / 2) && took >= wrote / 8.0
+}
+
+/// Has the file's filesystem written back, and calls `meanwhile` until that is done. Returns the flusher's time
+/// in ns.
+fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             let start = cawl_host::now();
-            let done = if whole_filesystem { nix::unistd::syncfs(file) } else { nix::unistd::fsync(file) };
+            let done = nix::unistd::syncfs(file);
             done.map(|()| since(start))
         });
         while !flusher.is_finished() {

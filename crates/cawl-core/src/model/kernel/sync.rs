@@ -10,7 +10,7 @@
 //!
 //! A function here that returns seconds has booked them under their causes.
 
-use super::super::writeback::{COPIES, LEAF, Machine};
+use super::super::writeback::{BATCH, COPIES, LEAF, Machine};
 use super::{Call, Kernel};
 use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
@@ -456,8 +456,9 @@ impl Kernel {
         if pages > 0 {
             let of = self.profile.device_of(self.machine.devices[call.device].profiled);
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
-            // What the queue does not hold at once is written as fast as the flusher's, which fills it, too.
-            let alone = bytes.min(of.queue.as_f64());
+            // `ext4_writepages` hands over so much at a time; while the device writes it, the next is prepared.
+            // What follows, and what the queue does not hold at once, is written as fast as the flusher's.
+            let alone = bytes.min(of.queue.as_f64()).min((BATCH * self.constants.page) as f64);
             let (write, queued) = (of.write.value.get(), of.write.value.max(of.writeback.value).get());
             let transfer = alone / write + (bytes - alone) / queued;
             call.work.transferred += if queued > write { alone } else { bytes };

@@ -12,7 +12,7 @@ use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
 /// Pages the flusher hands over at a time: what ext4 maps in one go (`MAX_WRITEPAGES_EXTENT_LEN`).
-pub(super) const BATCH: u64 = 2048;
+pub const BATCH: u64 = 2048;
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
