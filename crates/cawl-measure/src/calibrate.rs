@@ -7,7 +7,6 @@
 
 mod bench;
 mod beside;
-mod bursts;
 mod check;
 mod device;
 mod durable;

@@ -5,6 +5,8 @@
 //! throttled writer. Elsewhere, and where the device keeps up with the writer, so that it would set the rate
 //! itself, syncfs starts the flusher.
 
+mod bursts;
+
 use std::fs::File;
 
 use cawl_core::{Bytes, Estimate, Nanos, Time, quantile};
@@ -12,12 +14,11 @@ use cawl_host::tracefs::{self, Instance};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, hard, since};
-use super::bursts;
 use super::memory::Memory;
 use crate::slow_limit::{LEARNED, base_rates};
 
-pub(super) const PAGE: u64 = 4096;
-pub(super) const CHUNK: usize = 1 << 20;
+const PAGE: u64 = 4096;
+const CHUNK: usize = 1 << 20;
 
 /// A tick of a kernel's clock, in ns: devices count their busy time in them.
 const TICK: f64 = 10e6;
@@ -326,12 +327,12 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
     Ok(Estimate::of(&samples))
 }
 
-pub(super) const UNSEEN: &str = "a burst was not seen to be written back: this filesystem keeps its data in memory, passes \
+const UNSEEN: &str = "a burst was not seen to be written back: this filesystem keeps its data in memory, passes \
                       them on in each call, or other programs wrote at the same time";
 
 /// Pages that were not counted as dirty, or were clean sooner than their data can be read, were not written
 /// back here; the counted bytes are then those of other programs.
-pub(super) fn is_ours(dirtied: Option<u64>, length: u64, took: f64, wrote: f64) -> bool {
+fn is_ours(dirtied: Option<u64>, length: u64, took: f64, wrote: f64) -> bool {
     dirtied.is_some_and(|dirtied| dirtied >= length / 2) && took >= wrote / 8.0
 }
 

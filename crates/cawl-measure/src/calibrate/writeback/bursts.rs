@@ -2,9 +2,9 @@
 
 use cawl_core::{Estimate, median};
 
-use super::bench::{Bench, background, since};
-use super::unless_over;
-use super::writeback::{CHUNK, PAGE, UNSEEN, is_ours};
+use super::super::bench::{Bench, background, since};
+use super::super::unless_over;
+use super::{CHUNK, PAGE, UNSEEN, is_ours};
 
 /// Short and long bursts of a brief calibration, in turn: `true` is a long one. The short one that comes first
 /// tells how long the others may be.
@@ -16,7 +16,7 @@ const LONGEST_BURST: u64 = 256 << 20;
 /// The rate in bytes per ns of bursts that fsync waits for, on a device that takes about `transfer` ns per byte,
 /// if known. That leaves out other programs' data, within the byte budget and
 /// the remaining time. What a burst takes whatever its length is found from bursts of two lengths.
-pub(super) fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
+pub fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
     // In short bursts, what all of them write.
     let parts = BURSTS.iter().map(|long| if *long { LONG } else { 1 }).sum::<u64>();
     let room = (background().0 * 3 / 4).min(bench.space).min(LONGEST_BURST);
