@@ -19,8 +19,6 @@
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `report_page`: the report as a page, in headless Chromium
 //! - `roots`: programs in another root directory or mount namespace, without the tracer's library
-//! - `direct`: the study of direct and buffered writes
-//! - `experiment`: the documents' studies leave a page, all runs and nothing else
 //! - `explain`: causes of real programs' calls, and the questions about a trace
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `filesystems`: files in memory are never dirty; an overlay copies a file up
@@ -35,7 +33,6 @@
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `tries`: what `run --try` changes, and what it must not
-//! - `tune`: which setting suits which pattern of writing
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
 //! - `buffers`: the buffers of other languages' libraries, told and changed on paper
@@ -60,10 +57,8 @@ mod copies;
 mod cpython;
 mod crash;
 mod daemon;
-mod direct;
 mod doctor;
 mod ending;
-mod experiment;
 mod explain;
 mod export;
 mod filesystems;
@@ -89,7 +84,6 @@ mod services;
 mod storms;
 mod top;
 mod tries;
-mod tune;
 mod users;
 mod waiting;
 mod web;

@@ -1,6 +1,8 @@
 //! Builds the tracer in release mode for the target machine, in a target directory of its own, and passes its
 //! path to the crate, which embeds the library. `cargo install` then gives one file that works from anywhere.
 
+#[path = "../cawl-measure/program_build.rs"]
+mod program_build;
 mod tracer_build;
 
 use std::env;
@@ -9,10 +11,7 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo::rerun-if-changed=src/start.c");
     cc::Build::new().file("src/start.c").opt_level(2).warnings(true).compile("cawl_start");
-    build_program("src/calibrate/stream.c", "cawl-stream", "CAWL_STREAM");
-    build_program("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
-    build_program("src/experiment/locks.c", "cawl-locks", "CAWL_LOCKS");
-    build_program("src/rerun/player.c", "cawl-player", "CAWL_PLAYER");
+    program_build::build("src/rerun/player.c", "cawl-player", "CAWL_PLAYER");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let workspace = manifest.ancestors().nth(2).expect("this crate lies in crates/ of a workspace");
     for source in tracer_build::SOURCES {
@@ -20,6 +19,7 @@ fn main() {
     }
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=tracer_build.rs");
+    println!("cargo::rerun-if-changed=../cawl-measure/program_build.rs");
     let folder = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("tracer");
     let cargo = env::var_os("CARGO").expect("cargo sets it");
     let target = env::var("TARGET").expect("cargo sets it");
@@ -33,15 +33,4 @@ fn main() {
     );
     assert!(library.is_file(), "the build left no {}", library.display());
     println!("cargo::rustc-env=CAWL_TRACER={}", library.display());
-}
-
-/// Builds a C program that is embedded in the same way.
-fn build_program(source: &str, name: &str, variable: &str) {
-    println!("cargo::rerun-if-changed={source}");
-    let program = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join(name);
-    let mut compiler = cc::Build::new().opt_level(2).get_compiler().to_command();
-    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source);
-    let status = compiler.status().expect("a C compiler can be run");
-    assert!(status.success(), "{source} did not build: {compiler:?}");
-    println!("cargo::rustc-env={variable}={}", program.display());
 }

@@ -2,14 +2,11 @@
 
 mod advise;
 mod check;
-mod experiment;
 mod explain;
 mod live;
-mod regress;
 mod rerun;
 mod service;
 mod tries;
-mod tune;
 mod whatif;
 
 use std::ffi::OsString;
@@ -18,22 +15,20 @@ use std::path::PathBuf;
 use cawl_core::{MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use advise::AdviseArgs;
 pub use check::CheckArgs;
-pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
 pub use explain::ExplainArgs;
 pub use live::{
     DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
     TopArgs, WatchArgs,
 };
 use quantity::size;
-pub use regress::RegressArgs;
 pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
-pub use tune::TuneArgs;
 pub use whatif::{Given, WhatIfArgs, Word};
 
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
@@ -48,6 +43,27 @@ pub struct Args {
     pub command: Command,
 }
 
+/// Commands that this program had, and that are now the laboratory's.
+const OF_THE_LABORATORY: [&str; 5] = ["experiment", "fit", "compare", "regress", "tune"];
+
+impl Args {
+    /// The arguments of this process. Where they cannot be used, that is told, and the process ends.
+    pub fn of_process() -> Args {
+        Args::try_parse().unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
+    }
+}
+
+/// Where a command is now that this program had.
+fn moved(error: &clap::Error) -> Option<clap::Error> {
+    let ContextValue::String(name) = error.get(ContextKind::InvalidSubcommand)? else { return None };
+    OF_THE_LABORATORY.contains(&name.as_str()).then(|| {
+        let why = format!(
+            "`{name}` is a command of the laboratory; in a checkout of cawl: cargo run --release -p cawl-lab -- {name} …"
+        );
+        Args::command().error(ErrorKind::InvalidSubcommand, why)
+    })
+}
+
 #[derive(Subcommand)]
 pub enum Command {
     Run(RunArgs),
@@ -58,14 +74,9 @@ pub enum Command {
     WhatIf(WhatIfArgs),
     Advise(AdviseArgs),
     Check(CheckArgs),
-    Tune(TuneArgs),
     Rerun(RerunArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
-    Experiment(ExperimentArgs),
-    Fit(FitArgs),
-    Compare(CompareArgs),
-    Regress(RegressArgs),
     Doctor(DoctorArgs),
     Status(StatusArgs),
     Top(TopArgs),
@@ -284,55 +295,6 @@ pub enum Format {
     Strace,
 }
 
-/// Derive a host profile from recorded runs
-///
-/// DIR holds suite.json and, for each run, NAME.csv and NAME.dirty, plain or gzipped. Name the runs that show
-/// the machine's constants: direct and synchronous writes, fsync, sequential writes beyond the dirty limit,
-/// rewriting, small writes through a stream.
-#[derive(clap::Args)]
-pub struct FitArgs {
-    /// Folder of recorded runs
-    pub dir: PathBuf,
-    /// Runs to derive the profile from [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub runs: Vec<String>,
-    /// The profile to write
-    #[arg(short, long, value_name = "PROFILE")]
-    pub output: PathBuf,
-}
-
-/// Replay recorded runs through the models and tabulate the errors
-///
-/// Columns: total error: that of the sum of all calls. Windowed error: mean over 16 windows of equal observed
-/// time. Error per call: mean of the relative errors of single calls (the CAWL paper's metric). Dirty error:
-/// that of the dirty level over the hard limit.
-#[derive(clap::Args)]
-pub struct CompareArgs {
-    /// Folder of recorded runs
-    pub dir: PathBuf,
-    /// Profile of the machine they were recorded on (TOML)
-    #[arg(long, value_name = "PROFILE")]
-    pub profile: PathBuf,
-    /// Runs to replay [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub runs: Vec<String>,
-    /// Runs to leave out
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub exclude: Vec<String>,
-    /// Models to run [default: all]
-    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',', value_parser = model_name)]
-    pub models: Vec<String>,
-    /// Folder with second recordings of the same runs: adds the noise floor
-    #[arg(long, value_name = "DIR")]
-    pub floor: Option<PathBuf>,
-    /// Model time follows the observed clock instead of the models' own predictions
-    #[arg(long)]
-    pub lockstep: bool,
-    /// Machine-readable output
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Tell whether a program can be traced, and if not, why
 ///
 /// Looks at the program without running it (linkage, C library, privileges, interpreters of scripts) and at
@@ -434,11 +396,23 @@ fn report_file(path: PathBuf) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn what_moved_is_told_with_its_new_place() {
+        for name in OF_THE_LABORATORY {
+            let error = |words: &[&str]| Args::try_parse_from(words).err().expect("no such command");
+            for words in [&["cawl-cli", name, "--json"][..], &["cawl-cli", "help", name]] {
+                let told = moved(&error(words)).expect("it moved");
+                let place = format!("cargo run --release -p cawl-lab -- {name} …");
+                assert!(told.to_string().contains(&place) && told.exit_code() == 2, "{told}");
+            }
+            assert!(moved(&error(&["cawl-cli", "experimental"])).is_none());
+        }
     }
 
     #[test]

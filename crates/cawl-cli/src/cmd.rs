@@ -3,19 +3,14 @@
 pub mod advise;
 pub mod calibrate;
 pub mod check;
-pub mod compare;
 pub mod doctor;
-pub mod experiment;
 pub mod explain;
 pub mod export;
-pub mod fit;
 pub mod help;
 pub mod import;
 mod on_paper;
 pub mod predict;
 pub mod profile;
-mod recordings;
-pub mod regress;
 pub mod replay;
 pub mod rerun;
 pub mod run;
@@ -25,25 +20,22 @@ mod side_by_side;
 pub mod status;
 pub mod tables;
 pub mod top;
-pub mod tune;
 pub mod watch;
 pub mod whatif;
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cawl_client::address;
-use cawl_core::HostProfile;
+use cawl_console::exit;
+use cawl_console::inputs::{profile_of, read_profile, stored_profile, unpacked};
 use cawl_host::output::{FOR_ALL, Output};
-use cawl_host::profiles;
-use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::DaemonArgs;
-use crate::{exit, render};
 
 /// The daemon's socket: as given, else the default.
 fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
@@ -59,39 +51,6 @@ fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
 fn parsed<T: DeserializeOwned>(answer: &Value) -> anyhow::Result<T> {
     T::deserialize(answer)
         .context("this version cannot read the answer; use a cawl-cli of the daemon's version")
-}
-
-/// Reads a profile given on the command line.
-fn read_profile(path: &Path) -> anyhow::Result<HostProfile> {
-    Ok(stored_profile(path)?.as_learned())
-}
-
-/// A stored profile: measured constants, and learned ones beside them.
-fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the profile {}", path.display()))?;
-    HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))
-}
-
-/// The profile for a folder, this one if none is named. What it lacks is told: `defaults`, if there is none.
-fn profile_of(folder: Option<&Path>, defaults: &str) -> HostProfile {
-    let chosen = profiles::choose(folder.unwrap_or(Path::new(".")));
-    let none = || format!("no profile of this machine; {defaults} (see cawl-cli calibrate)");
-    if let Some(note) = chosen.note.or_else(|| chosen.file.is_none().then(none)) {
-        render::tell(format_args!("cawl-cli: {note}"));
-    }
-    chosen.profile
-}
-
-/// The content of a file, unpacked if it begins with gzip's magic number.
-fn unpacked(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
-    let mut file = BufReader::with_capacity(1 << 18, file);
-    let is_packed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    Ok(if is_packed {
-        Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file)))
-    } else {
-        Box::new(file)
-    })
 }
 
 /// True if both paths lead to one existing file.

@@ -4,23 +4,16 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
-mod calibrate;
 mod cmd;
 mod descendants;
-mod experiment;
 mod export;
 mod group;
 mod interrupt;
 mod meet;
 mod offline;
 mod outputs;
-mod progress;
-mod regress;
 mod render;
 mod rerun;
-mod scratch;
-mod seeds;
-mod slow_limit;
 mod start;
 mod top;
 mod tracer;
@@ -30,12 +23,13 @@ mod tracer_build;
 
 use std::process::ExitCode;
 
+use cawl_measure::interrupt::Interrupted;
+
 use args::{Args, Command};
-use clap::Parser;
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
-    let result = match Args::parse().command {
+    let result = match Args::of_process().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
@@ -43,14 +37,9 @@ pub fn main() -> ExitCode {
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Advise(args) => cmd::advise::advise(&args),
         Command::Check(args) => cmd::check::check(&args),
-        Command::Tune(args) => cmd::tune::tune(&args),
         Command::Rerun(args) => cmd::rerun::rerun(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
-        Command::Experiment(args) => cmd::experiment::experiment(&args),
-        Command::Fit(args) => cmd::fit::fit(&args),
-        Command::Compare(args) => cmd::compare::compare(&args),
-        Command::Regress(args) => cmd::regress::regress(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
         Command::Top(args) => cmd::top::top(&args),
@@ -65,33 +54,20 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         render::tell(format_args!("cawl-cli: {error:#}"));
-        ExitCode::from(if error.is::<exit::Usage>() { exit::WRONG_USAGE } else { exit::FAILED })
+        if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+            interrupted.end();
+        }
+        exit::of_error(&error)
     })
 }
 
-/// Exit codes of `cawl-cli` itself; `run` otherwise passes on that of the program. docs/CLI.md lists them.
+/// Exit codes of `cawl-cli` beside those of every command; `run` otherwise passes on that of the program.
+/// docs/CLI.md lists them.
 mod exit {
-    /// Something went wrong; the message says what to do.
-    pub const FAILED: u8 = 1;
-    /// The arguments cannot be used, as clap has it.
-    pub const WRONG_USAGE: u8 = 2;
+    pub use cawl_console::exit::*;
+
     /// The program exists but cannot be executed, as in a shell.
     pub const CANNOT_EXECUTE: u8 = 126;
     /// There is no such program, as in a shell.
     pub const NOT_FOUND: u8 = 127;
-
-    /// The code of an answer from all of a trace, or from what could be read of a damaged one.
-    pub fn of_whole(is_whole: bool) -> std::process::ExitCode {
-        if is_whole { std::process::ExitCode::SUCCESS } else { FAILED.into() }
-    }
-
-    /// What is wrong with the arguments, where that takes more than one of them to see.
-    #[derive(Debug, thiserror::Error)]
-    #[error("{0}")]
-    pub struct Usage(pub String);
-
-    /// That error, unless something holds.
-    pub fn usage(holds: bool, why: impl FnOnce() -> String) -> anyhow::Result<()> {
-        if holds { Ok(()) } else { Err(Usage(why()).into()) }
-    }
 }

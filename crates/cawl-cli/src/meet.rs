@@ -20,6 +20,7 @@ use anyhow::{Context, bail, ensure};
 use cawl_core::{Bytes, HostProfile, Origin};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles::{self, Chosen};
+use cawl_measure::calibrate::patience;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -35,8 +36,6 @@ const ARGUMENTS: usize = 256;
 const LEAST: Bytes = Bytes::mib(1 << 10);
 /// Least bytes for a profile.
 const ROOM: u64 = 64 << 10;
-/// Time limit for a measurement, or for that of another run; in seconds.
-const PATIENCE: u64 = 4;
 /// Failures in a row after which there is no other attempt for a time.
 const FAILURES: usize = 2;
 const LEFT_ALONE: Duration = Duration::from_secs(60 * 60);
@@ -211,12 +210,6 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
         }
     }
     measured.map(|()| true)
-}
-
-/// The time limit; tests set a longer one, since their machine may be busy.
-pub fn patience() -> Duration {
-    let set = std::env::var("CAWL_TEST_PATIENCE").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(set.unwrap_or(PATIENCE))
 }
 
 /// Waits for another run that measures the same device; true when that is done.

@@ -3,15 +3,11 @@
 //! process group, terminal) is never changed.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::process::Command;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
@@ -69,14 +65,6 @@ pub fn start(command: &[OsString], variables: &BTreeMap<&str, OsString>) -> io::
         actions.add_close(fd)?;
     }
     Ok(posix_spawnp(&arguments[0], &actions, &attributes, &arguments, &environment)?)
-}
-
-/// A command that runs this program of ours, as long as the file is open.
-pub fn embedded(name: &CStr, program: &[u8]) -> io::Result<(File, Command)> {
-    let mut file = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(program)?;
-    let command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    Ok((file, command))
 }
 
 /// The environment in its order, with `changed` applied.

@@ -98,7 +98,6 @@ pub mod sharing;
 mod statistics;
 mod tally;
 mod timeline;
-pub mod tune;
 mod uncertain;
 mod units;
 mod whatif;
@@ -134,7 +133,7 @@ pub use learn::Constant;
 pub use limits::{DirtyLimits, GroupCache, dirtyable};
 pub use mode::{Mode, UnknownMode};
 pub use model::{
-    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Prediction, Regime, build,
+    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, OpenLoop, Prediction, Regime, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,

@@ -1,6 +1,7 @@
 //! Enums whose variants have names for people.
 
 /// An enum with the name of each variant; several have the same few traits, others are derived beside them.
+#[macro_export]
 macro_rules! named {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$about])*

@@ -73,7 +73,7 @@ pub enum Origin {
     Uncalibrated,
     /// Measured by `cawl-cli calibrate`.
     Calibrated,
-    /// Derived from recorded runs by `cawl-cli fit`.
+    /// Derived from recorded runs by `cawl-lab fit`.
     Fitted,
     /// Learned from observed calls.
     Learned,

@@ -1,7 +1,8 @@
 //! Sizes and times as people write them, on command lines and in conditions. An error is a sentence for the
 //! person who wrote one.
 
-use crate::units::Nanos;
+use crate::limits::DirtyLimits;
+use crate::units::{Bytes, Nanos};
 
 /// A number of bytes: `512`, `4K`, `1.5G`, `64MiB` are 1024-fold, `100kB`, `2GB` 1000-fold.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -32,7 +33,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Bytes as they are given on a command line: `4K`, `1M`, `1000`.
-pub(crate) fn short(bytes: u64) -> String {
+pub fn short(bytes: u64) -> String {
     let unit = [(30, "G"), (20, "M"), (10, "K")]
         .into_iter()
         .find(|(bits, _)| bytes > 0 && bytes.is_multiple_of(1 << bits));
@@ -50,6 +51,15 @@ pub fn size_above_zero(text: &str) -> Result<u64, String> {
         0 => Err("give more than zero bytes".to_owned()),
         bytes => Ok(bytes),
     }
+}
+
+/// Two sizes, the background limit and the hard one: `16M,1G`.
+pub fn limits(text: &str) -> Result<DirtyLimits, String> {
+    let (background, hard) =
+        text.split_once(',').ok_or_else(|| "give two values with a comma between them".to_owned())?;
+    let limits = DirtyLimits { background: Bytes(size(background)?), hard: Bytes(size_above_zero(hard)?) };
+    let is_ordered = limits.background < limits.hard;
+    is_ordered.then_some(limits).ok_or_else(|| "the background limit must be below the hard limit".to_owned())
 }
 
 /// A span of time in seconds, where a plain number is known to be that: `10`, `10s`, `+10s`, `250ms`, `50us`,

@@ -56,7 +56,7 @@ pub fn runs(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<RecordedRun> {
     .collect()
 }
 
-/// The profile of a folder, as `cawl-cli fit` makes it: with what the tracepoints tell of the base rate.
+/// The profile of a folder, as `cawl-lab fit` makes it: with what the tracepoints tell of the base rate.
 pub fn profile(dir: &Path) -> HostProfile {
     static FITTED: Memo<HostProfile> = Memo::new();
     FITTED.of(dir.to_owned(), || {

@@ -11,7 +11,6 @@ pub mod cgroup;
 pub mod clock;
 mod device;
 pub mod direct;
-pub mod emulated;
 pub mod free;
 pub mod inspect;
 pub mod limits;

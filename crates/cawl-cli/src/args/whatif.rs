@@ -7,7 +7,7 @@ use cawl_wire::flag;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use quantity::{duration, size, size_above_zero};
+use quantity::{duration, limits, size_above_zero};
 
 /// Tell what a program's calls would cost if the program or the machine were another
 ///
@@ -221,14 +221,6 @@ fn writers(text: &str) -> Result<Word, String> {
 
 fn pair(text: &str) -> Result<(&str, &str), String> {
     text.split_once(',').ok_or_else(|| "give two values with a comma between them".to_owned())
-}
-
-/// Two sizes, the background limit and the hard one.
-pub fn limits(text: &str) -> Result<DirtyLimits, String> {
-    let (background, hard) = pair(text)?;
-    let limits = DirtyLimits { background: Bytes(size(background)?), hard: Bytes(size_above_zero(hard)?) };
-    let is_ordered = limits.background < limits.hard;
-    is_ordered.then_some(limits).ok_or_else(|| "the background limit must be below the hard limit".to_owned())
 }
 
 /// Memory of a machine, in bytes: so much that some of it can be dirty.

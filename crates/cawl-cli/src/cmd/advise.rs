@@ -13,11 +13,11 @@ use cawl_core::advise::{Candidate, Case, Tried, rank};
 use cawl_core::{
     Analysis, AnalysisOptions, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts,
 };
+use cawl_measure::progress::Progress;
 
 use super::on_paper::{Scenario, a_run, learning, run_all, watched};
 use super::saved::SavedTrace;
 use crate::args::{AdviseArgs, ModelArgs};
-use crate::progress::Progress;
 use crate::render::advise::Answer;
 use crate::{exit, render};
 

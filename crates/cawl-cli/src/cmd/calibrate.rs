@@ -10,14 +10,15 @@ use anyhow::{Context, ensure};
 use cawl_core::{Bytes, HostProfile, Nanos};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles;
+use cawl_measure::calibrate::{self, Calibration, Effort, Options};
+use cawl_measure::interrupt;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use super::{read_profile, save, stored_profile};
 use crate::args::CalibrateArgs;
-use crate::calibrate::{self, Calibration, Effort, Options};
-use crate::{exit, interrupt, outputs, render};
+use crate::{exit, outputs, render};
 
 /// Calibrates, or checks a profile.
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
@@ -73,7 +74,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     write(&file, &calibration.profile.to_toml(), args.output.is_none())?;
     // Told before the table is printed, since printing may fail.
     render::tell(format_args!("profile written to {}", file.display()));
-    render::answer(args.json, &calibration, |terminal| Ok(calibrate::text(&calibration, terminal)))
+    render::answer(args.json, &calibration, |terminal| Ok(render::calibrate::text(&calibration, terminal)))
 }
 
 /// Something of the device was measured, and all that the profile before has measured.
@@ -110,8 +111,9 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
     let compared = calibrate::check(&options, &profile, signal)?;
     let holds = compared.iter().all(|constant| constant.holds);
     let answer = serde_json::json!({ "holds": holds, "constants": compared });
-    let printed =
-        render::answer(args.json, &answer, |terminal| Ok(calibrate::text_of_check(&compared, terminal)))?;
+    let printed = render::answer(args.json, &answer, |terminal| {
+        Ok(render::calibrate::text_of_check(&compared, terminal))
+    })?;
     if !holds {
         render::tell(format_args!("the profile {} no longer holds; calibrate again", file.display()));
         return Ok(ExitCode::from(exit::FAILED));

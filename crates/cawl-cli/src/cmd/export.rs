@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use cawl_core::{Analysis, Bytes, Mode, Record, Report, Shown};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
+use cawl_measure::interrupt::{Interrupted, guard};
+use cawl_measure::progress::Progress;
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 
@@ -19,8 +21,6 @@ use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::{ExportFormat, TraceExportArgs};
 use crate::export::{About, Call, Exporter, exporter};
-use crate::interrupt::{Interrupted, guard};
-use crate::progress::Progress;
 use crate::{exit, outputs, render};
 
 /// What an export takes of the time of a run on paper, for the progress: it also predicts and writes.

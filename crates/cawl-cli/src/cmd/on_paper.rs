@@ -9,8 +9,7 @@ use std::thread;
 use cawl_core::{
     AnalysisOptions, Change, Class, Ledger, Machine, Mode, Nanos, Record, TraceFacts, WhatIf, build, classify,
 };
-
-use crate::progress::Progress;
+use cawl_measure::progress::Progress;
 
 /// The model that calls are run through on paper.
 const MODEL: &str = "kernel";

@@ -68,7 +68,7 @@ fn without_daemon(args: &PredictArgs, plan: &Plan, place: Option<&Place>) -> any
         Some(file) => stored_profile(file)?,
         None => {
             let folder = place.map(|place| place.folder.as_path());
-            profile_of(folder, "speeds are defaults, and the answer is an order of magnitude")
+            profile_of("cawl-cli", folder, "speeds are defaults, and the answer is an order of magnitude")
         }
     };
     if let Some(place) = place.filter(|place| place.backing == Backing::Memory) {

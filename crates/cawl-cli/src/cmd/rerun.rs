@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
 
 use cawl_core::{Change, Class, Record, Steps, classify};
+use cawl_measure::interrupt::{self, Interrupted};
 
 use super::saved::SavedTrace;
 use super::whatif::facts;
 use crate::args::{ModelArgs, RerunArgs, Word};
-use crate::interrupt::{self, Interrupted};
 use crate::render;
 use crate::render::rerun::{Answer, Prepared, Times};
 use crate::rerun::{Builder, Folder, Order, how, play, unmakeable};

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cawl_core::Nanos;
+use cawl_measure::embedded::embedded;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::script::{STEP, Script, Step, part};
-use crate::start;
 
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_PLAYER"));
 /// Its name among processes, and in a trace of it.
@@ -64,7 +64,7 @@ pub fn play(
     signal: &AtomicUsize,
     each: impl FnMut(&Step),
 ) -> anyhow::Result<Nanos> {
-    let (_program, mut command) = start::embedded(c"cawl-rerun", PROGRAM)?;
+    let (_program, mut command) = embedded(c"cawl-rerun", PROGRAM)?;
     command.arg0(NAME).current_dir(folder).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut group = Group(command.spawn().context("the program that makes the calls cannot be run")?);

@@ -1,0 +1,8 @@
+//! One file for each command that reads files and prints an answer.
+
+pub mod compare;
+pub mod experiment;
+pub mod fit;
+mod recordings;
+pub mod regress;
+pub mod tune;

@@ -1,0 +1,58 @@
+//! The laboratory: what repeats, judges or fits the documents that cawl grew from, and the disks that it is
+//! tried on. The tool, cawl-cli, is what an engineer installs; this is run in a checkout.
+//!
+//! - `experiment`: the documents' figures and studies, recorded, predicted and drawn (docs/EXPERIMENTS.md)
+//! - `fit`, `compare`: a profile, and every model's errors, from recorded runs
+//! - `regress`: linear models of tables of measurements
+//! - `tune`: which setting suits which pattern of writing (docs/TUNE.md)
+//! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
+//! - emulated disks and network mounts, and real network filesystems ([`real`])
+//!
+//! An emulated disk is a block device of given speed under a real kernel's page cache. The law: **a program
+//! that uses the block device with O_DIRECT meets the constants of the disk**, and nothing is left of it when
+//! the guard is dropped, on every way out.
+//!
+//! ```text
+//! test ── pipe ──▶ cawl-lab, the process that serves it
+//!   │                 └ FUSE file, paced by law.rs, content in store.rs
+//!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
+//! ```
+//!
+//! A network mount has its files behind a link of given latency and bandwidth ([`NetMount`]).
+//!
+//! [`emulated_disk`] and [`network_mount`] start `cawl-lab` and return a guard with a pipe to it. When the
+//! pipe ends, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed
+//! `cawl-lab` leaves is removed by the next one.
+#![forbid(unsafe_code)]
+
+mod args;
+mod clock;
+mod cmd;
+mod command;
+pub mod emulated;
+mod experiment;
+mod guard;
+mod image;
+mod law;
+mod leftovers;
+mod net;
+mod overhead;
+mod program;
+pub mod reader;
+pub mod real;
+mod regress;
+mod seeds;
+mod spec;
+mod stand;
+mod store;
+mod tune;
+mod uml;
+pub mod verify;
+pub mod writer;
+
+pub use guard::{emulated_disk, lowered_limits, missing, network_mount, no_mounts};
+pub use net::{NetMount, NetSpec, Policy, Requests, probe};
+pub use overhead::Overhead;
+pub use program::main;
+pub use spec::DiskSpec;
+pub use stand::{Filesystem, Stand};

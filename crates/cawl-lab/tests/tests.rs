@@ -1,0 +1,24 @@
+//! The lab's tests: the emulated disk, network mounts, `cawl-cli calibrate` on a disk and on other filesystems,
+//! and the commands of the lab.
+//!
+//! - `studies`: the documents' studies leave a page, all runs and nothing else; `direct`: that of direct and
+//!   buffered writes
+//! - `experiment`: the paper's figures on emulated disks
+//! - `tune`: which setting suits which pattern of writing
+//!
+//! Most need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
+//! how fast this machine is; that is `cawl-lab verify`.
+#![forbid(unsafe_code)]
+
+mod calibrate;
+mod direct;
+mod disk;
+mod experiment;
+mod filesystems;
+mod mounts;
+mod net;
+mod real;
+mod recorded;
+mod studies;
+mod tune;
+mod util;
