@@ -108,10 +108,14 @@ fn what_a_quiet_program_has_more() {
         let text = String::from_utf8_lossy(&out.stdout);
         text.split_whitespace().map(|figure| figure.parse().expect("KiB")).collect()
     };
-    let plain = figures(&Command::new(app("limits")).args(["sizes", "100"]).output().expect("run"));
+    // Pages of libraries are mapped around a fault as the page cache has them: the least of some runs.
+    let least = |run: &dyn Fn() -> Output| {
+        let runs = (0..5).map(|_| figures(&run()));
+        runs.min_by_key(|run| run[1]).expect("a run")
+    };
+    let plain = least(&|| Command::new(app("limits")).args(["sizes", "100"]).output().expect("run"));
     for (count, addresses) in [("100", 5 << 10), ("1000000", 64 << 10)] {
-        let (out, _) = traced("sizes", count, Answer::Welcome);
-        let traced = figures(&out);
+        let traced = least(&|| traced("sizes", count, Answer::Welcome).0);
         println!("{count} calls, KiB of addresses, resident, locked: {plain:?}, traced {traced:?}");
         assert!(traced[0] - plain[0] <= addresses, "{plain:?} {traced:?}");
         assert!(count != "100" || traced[1] - plain[1] <= 1024, "{plain:?} {traced:?}");
