@@ -213,7 +213,7 @@ pub struct Status {
     pub state: Regime,
     /// Rate at which dirty pages are being cleaned, as modelled, if they are.
     pub writeback_rate: Option<f64>,
-    /// The same as the kernel counts it (nr_written).
+    /// Rate at which dirty pages are being cleaned, as the kernel counts it (nr_written).
     pub sampled_writeback_rate: Option<f64>,
     /// Rate of throttled writers, if there are any.
     pub throttled_rate: Option<f64>,
@@ -429,7 +429,7 @@ pub struct ProfileAnswer {
     pub schema: u32,
     /// The profile that the daemon started with, as TOML.
     pub configured: String,
-    /// The same with what was learned since, as TOML.
+    /// The profile with what was learned since the daemon started, as TOML.
     pub learned: String,
     /// Each constant that differs or was learned.
     pub constants: Vec<ConstantStatus>,

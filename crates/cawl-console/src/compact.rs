@@ -10,7 +10,7 @@ pub fn rate(rate: f64) -> String {
     scaled(if rate < 1.0 { 0.0 } else { rate }, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"])
 }
 
-/// The same, but zero is `0 B/s`.
+/// Bytes per second in decimal multiples; what is less than one is `0 B/s`.
 pub fn rate_or_zero(rate: f64) -> String {
     if rate < 1.0 { "0 B/s".to_owned() } else { self::rate(rate) }
 }
@@ -49,7 +49,7 @@ pub fn until(seconds: Option<f64>) -> String {
     }
 }
 
-/// The same after a verb: `now`, `in 12.3 s`, `never`.
+/// Time from now, after a verb: `now`, `in 12.3 s`, `never`.
 pub fn within(seconds: Option<f64>) -> String {
     match seconds {
         Some(s) if s > 0.0 => format!("in {}", self::seconds(s)),

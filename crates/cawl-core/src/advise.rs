@@ -87,7 +87,7 @@ pub struct Candidate {
     pub kind: Kind,
     /// What it is, in words.
     pub what: String,
-    /// The same as arguments of `whatif`.
+    /// The change as arguments of `whatif`.
     pub text: String,
     /// What becomes of the calls.
     pub changes: Vec<Change>,

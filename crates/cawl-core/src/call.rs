@@ -9,7 +9,7 @@ pub(crate) const PUNCH_HOLE: u32 = 0x02;
 pub(crate) const COLLAPSE: u32 = 0x08;
 pub(crate) const ZERO_RANGE: u32 = 0x10;
 pub(crate) const INSERT: u32 = 0x20;
-/// The same of sync_file_range: wait before writing, write, wait after (`SYNC_FILE_RANGE_*`).
+/// Flags of sync_file_range in [`Event::aux`] (`SYNC_FILE_RANGE_*`): wait before writing, write, wait after.
 pub(crate) const WAIT_BEFORE: u32 = 1;
 pub(crate) const RANGE_WRITE: u32 = 2;
 pub(crate) const WAIT_AFTER: u32 = 4;
@@ -30,7 +30,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The same of a call whose duration nobody recorded, as in an import: there is nothing to compare.
+    /// The class, but [`Class::Untimed`] for a cost whose duration nobody recorded, as in an import.
     #[inline]
     pub fn timed(self, event: &Event) -> Class {
         if self == Class::Cost && is_durationless(event) { Class::Untimed } else { self }

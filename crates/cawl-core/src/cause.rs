@@ -207,7 +207,7 @@ impl<T: Copy> ByCause<T> {
         self.among(CauseSet(u32::MAX))
     }
 
-    /// The same, of these causes only.
+    /// Each of these causes that was given a value, with it, in the order of reports.
     fn among(&self, causes: CauseSet) -> impl Iterator<Item = (Cause, T)> + '_ {
         CauseSet(self.given.0 & causes.0).map(|cause| (cause, self[cause]))
     }
@@ -386,7 +386,7 @@ impl TimeSums {
         self.undisturbed[cause].min(self.observed[cause] as f64)
     }
 
-    /// The same for all causes, in ns.
+    /// What the calls would have taken undisturbed, over all causes, in ns.
     pub fn undisturbed(&self) -> f64 {
         self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum()
     }

@@ -29,9 +29,9 @@ pub struct ComparedRun {
     pub predicted_s: f64,
     /// |predicted − observed| / observed.
     pub total_error: Option<f64>,
-    /// The same, mean over windows of equal observed time.
+    /// |predicted − observed| / observed, mean over windows of equal observed time.
     pub windowed_error: Option<f64>,
-    /// The same of single calls: the mean, and the median.
+    /// |predicted − observed| / observed of single calls: the mean, and the median.
     pub call_error: Option<CallError>,
     /// Root mean square of modelled − sampled dirty bytes over the hard limit.
     pub dirty_error: Option<f64>,

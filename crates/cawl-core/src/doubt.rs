@@ -14,7 +14,7 @@ pub struct Doubt {
     pub dev: u64,
     /// Its inode number.
     pub ino: u64,
-    /// See [`cawl_wire::FileId::birth`].
+    /// Tells apart the files that had this inode number in turn ([`cawl_wire::FileId::birth`]); 0: not known.
     #[serde(default)]
     pub birth: u32,
     /// How many calls there are.

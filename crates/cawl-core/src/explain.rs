@@ -86,10 +86,10 @@ impl Explain {
 /// What the calls could have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BestTimes {
-    /// The same calls with warm memory, nothing dirty before, an idle device and no other writer, in seconds.
+    /// Time of the calls with warm memory, nothing dirty before, an idle device, no other writer, in seconds.
     pub undisturbed_s: f64,
-    /// The same bytes as well as this machine can, in seconds: in large calls, with one fsync for each file
-    /// that was synchronized.
+    /// Least time that this machine can take for the bytes, in seconds: in large calls, with one fsync for
+    /// each file that was synchronized.
     pub best_s: f64,
 }
 
@@ -104,7 +104,7 @@ pub struct CauseReport {
     pub bytes: u64,
     /// Its part of the time of all calls, in seconds.
     pub observed_s: f64,
-    /// The same, undisturbed.
+    /// Its part of the time of all calls if nothing had disturbed them, in seconds.
     pub undisturbed_s: f64,
 }
 

@@ -410,7 +410,7 @@ fn measured<T>(value: T, values: &[f64], unit: impl Fn(f64) -> T) -> Measured<T>
     Measured { value, p10: at(0.1), p90: at(0.9), samples: values.len() as u32 }
 }
 
-/// The same in a unit that turns large into small.
+/// A constant with the spread of what was observed, in a unit that inverts the order: a rate from times.
 fn inverse<T>(value: T, values: &[f64], unit: impl Fn(f64) -> T) -> Measured<T> {
     let Measured { value, p10, p90, samples } = measured(value, values, unit);
     Measured { value, p10: p90, p90: p10, samples }

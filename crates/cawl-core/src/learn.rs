@@ -111,7 +111,7 @@ pub struct Learner {
     opening: Bank<4>,
     waiting: Bank<10>,
     writeback: Bank<1>,
-    /// The same of the profile's `others`, and which device was written to last.
+    /// Banks of the profile's `others` (waiting, writeback, fetching), and which device was written to last.
     others: Vec<(Bank<10>, Bank<1>, Bank<3>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
@@ -165,7 +165,7 @@ impl Learner {
         Learner::with(profile, Memory::Fading)
     }
 
-    /// The same with a memory of this kind.
+    /// Begins with what this profile knows, and with a memory of this kind.
     pub fn with(profile: &HostProfile, memory: Memory) -> Learner {
         let [copying, waiting, writeback] = [COPYING, WAITING, WRITEBACK].map(|kind| memory.of(kind));
         let of_other = |other: &OtherDevice| {

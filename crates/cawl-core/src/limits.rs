@@ -83,7 +83,7 @@ pub struct GroupCache {
     pub room: Option<Bytes>,
     /// Pages of files on its inactive list, in bytes.
     pub inactive: Bytes,
-    /// The same of its active one.
+    /// Pages of files on its active list, in bytes.
     pub active: Bytes,
 }
 

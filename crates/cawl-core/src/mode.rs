@@ -17,7 +17,7 @@ named! {
         /// Model time follows the observed clock.
         #[default]
         Lockstep = "lockstep",
-        /// The same, and the dirty level is corrected towards the kernel's counters.
+        /// Model time follows the observed clock; the dirty level is corrected towards the kernel's counters.
         Assimilated = "assimilated",
     }
 }

@@ -130,7 +130,7 @@ pub trait CostModel: Send {
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
     fn state(&self) -> ModelState;
 
-    /// The same as [`ModelState::dirty`] alone, which is asked for before and after every call.
+    /// [`ModelState::dirty`] alone, in bytes: it is asked for before and after every call.
     fn dirty_level(&self) -> Bytes {
         self.state().dirty
     }
@@ -241,12 +241,12 @@ pub struct Work {
     pub handed: f64,
     /// Seconds more that it takes if the source of a copy, or what it reads, is not cached.
     pub source: f64,
-    /// Seconds more, or less if negative, that it takes if the device reads at its other speed: that of its
-    /// own cache, or without that.
+    /// Seconds more, or less if negative, that it takes if the device reads at the other of its speeds: from
+    /// its own cache, or from its medium.
     pub other_speed: f64,
-    /// Pages that it takes out of the cache, those that share a folio in part.
+    /// Pages that it takes out of the cache; those of a folio beyond its first count in part.
     pub freed: f64,
-    /// 1 if it frees what a file had before the first call on it, which is not known.
+    /// 1 if it frees a file of which it is not known what was cached before its first call; else 0.
     pub frees_unknown: f64,
     /// Pages that it wrote into the cache, by what it found there.
     pub met: Met,
@@ -271,13 +271,13 @@ pub struct ReadWork {
     pub faults: f64,
     /// Square root of the milliseconds since the thread's previous call.
     pub away: f64,
-    /// Its wait is that for the work below, no more and no less.
+    /// If it waits, it is for the transfers counted below and nothing else.
     pub told: bool,
     /// Waits for the device that no read before has begun.
     pub latencies: f64,
-    /// Bytes waited for past the cache, and read ahead.
+    /// Bytes waited for that were read past the cache.
     pub transferred: f64,
-    /// See `transferred`.
+    /// Bytes waited for that were read ahead.
     pub ahead: f64,
     /// Seconds that its last request takes which is not the first of its window, if one comes after the
     /// other.
@@ -285,15 +285,15 @@ pub struct ReadWork {
     /// Seconds that its window takes, if it is the window's first page and a reader has waited for another
     /// since that was asked for.
     pub again: f64,
-    /// For how many seconds before the call the device was busy with these.
+    /// Seconds before the call for which the device was busy with what it waits for.
     pub since: f64,
-    /// For how many seconds they were there, if it waits for none.
+    /// Seconds before the call for which all was there, if it waits for nothing.
     pub there: f64,
-    /// Files opened, created, closed.
+    /// Files opened.
     pub opens: f64,
-    /// See `opens`.
+    /// Files created.
     pub creates: f64,
-    /// See `opens`.
+    /// Files closed.
     pub closes: f64,
 }
 
@@ -332,7 +332,7 @@ impl ReadWork {
         self.told && waited
     }
 
-    /// The same, and what it waited for came no sooner: else it says only how long that took at most.
+    /// A read that `took` these seconds waited over `MET` of what was predicted; else it tells a bound.
     pub(crate) fn has_met(&self, took: f64, prediction: &Prediction) -> bool {
         let waited = prediction.parts[Cause::Read].as_seconds();
         took - (prediction.cost.as_seconds() - waited) > waited * MET

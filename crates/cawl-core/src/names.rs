@@ -10,7 +10,7 @@ use crate::record::FileFacts;
 pub struct FileName {
     path: String,
     first: Option<String>,
-    /// See [`FileFacts::owner`].
+    /// The user (uid) whose program told of it ([`FileFacts::owner`]).
     owner: u32,
 }
 
@@ -30,7 +30,7 @@ impl FileName {
         &self.path
     }
 
-    /// See [`FileFacts::owner`].
+    /// The user (uid) whose program told of it ([`FileFacts::owner`]); 0: root, or the user who records.
     pub fn owner(&self) -> u32 {
         self.owner
     }
@@ -71,7 +71,7 @@ mod tests {
         // Another process, which knows only the present name.
         assert_eq!(told("/e/t.2", false), "/e/t.2 (was /d/t.tmp)");
         assert_eq!(told("/d/t.tmp", true), "/d/t.tmp");
-        // The same file elsewhere in the tree: it was not renamed.
+        // A file that is elsewhere in the tree, too: it was not renamed.
         assert_eq!(told("/bind/t.tmp", false), "/bind/t.tmp");
     }
 }

@@ -23,7 +23,7 @@ pub struct ProcessReport {
     pub wall_s: f64,
     /// Processor time in user mode of all its threads; None where it is not known.
     pub user_s: Option<f64>,
-    /// The same in the kernel.
+    /// Processor time in the kernel of all its threads; None where it is not known.
     pub system_s: Option<f64>,
     /// Wall less user and system: it slept, or waited for a processor. None where that is not known, and
     /// where other threads than its first used more than a hundredth of the wall time.

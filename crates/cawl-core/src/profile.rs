@@ -57,7 +57,7 @@ impl<T> Measured<T> {
         Measured { value, p10: None, p90: None, samples: 0 }
     }
 
-    /// The same in another unit.
+    /// The constant in another unit, with its percentiles.
     pub(crate) fn map<U>(self, unit: impl Fn(T) -> U) -> Measured<U> {
         let Measured { value, p10, p90, samples } = self;
         Measured { value: unit(value), p10: p10.map(&unit), p90: p90.map(&unit), samples }
@@ -140,8 +140,8 @@ pub struct MemoryConstants {
     pub stream: Measured<Rate>,
     /// Page-cache write of fresh pages while the flusher is idle (`bw_ram`).
     pub fresh: Measured<Rate>,
-    /// The same while the memory behind the pages is cold (`bw_ram_cold`): a virtual machine whose host
-    /// took it back. None: never seen on this machine.
+    /// Page-cache write of fresh pages on cold memory (`bw_ram_cold`): the host of a virtual machine took it
+    /// back. None: never seen on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<Measured<Rate>>,
     /// The part of fresh pages that were cold while this was measured, between 0 and 1. None: not known.
@@ -152,17 +152,17 @@ pub struct MemoryConstants {
     /// Copying into the page cache what comes from the processor's cache. None: four times `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<Measured<Rate>>,
-    /// The same for what a call copies beyond its first 64 KiB, in larger folios. None: as `hot`.
+    /// Copying from the processor's cache beyond a call's first 64 KiB, in larger folios. None: as `hot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_large: Option<Measured<Rate>>,
-    /// The same over cached pages of a file of up to 1 MiB, which are in the processor's nearest caches
-    /// themselves. None: as `hot`.
+    /// Copying from the processor's cache over cached pages of a file of up to 1 MiB, which are in the
+    /// nearest caches themselves. None: as `hot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Measured<Rate>>,
     /// Copying out of the page cache what is in memory, in large folios. None: as `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Measured<Rate>>,
-    /// The same of a file of up to `hot_size` bytes, which is in the processor's cache. None: as `read`.
+    /// Copying out of the page cache a file of up to `hot_size`, in the processor's cache. None: as `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_hot: Option<Measured<Rate>>,
     /// Reading what no device has to read (holes of a file) into new pages of the page cache: they are
@@ -179,8 +179,8 @@ pub struct MemoryConstants {
     pub folio: Option<Measured<Rate>>,
     /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
     pub flush_factor: Measured<f64>,
-    /// The same for `cached` alone, where it is known: a page that is dirty already needs no block, so its
-    /// writer does not wait for a flusher that allocates some.
+    /// Factor on `cached` alone while the flusher works, where it is known: a page that is dirty already
+    /// needs no block, so its writer does not wait for a flusher that allocates some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_flush_factor: Option<Measured<f64>>,
     /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
@@ -207,11 +207,11 @@ pub struct DeviceConstants {
     /// It completes the requests of a window of readahead together, not one after another.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub completes_together: bool,
-    /// `read` and `read_latency` of what is in the device's own cache (a controller's, a storage server's, a
-    /// virtual machine's host's). None: it has none, or that was not found.
+    /// `read` of what is in the device's own cache (a controller's, a storage server's, a virtual machine's
+    /// host's). None: it has none, or that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_read: Option<Measured<Rate>>,
-    /// See `cached_read`.
+    /// `read_latency` of what is in the device's own cache. None: it has none, or that was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_read_latency: Option<Measured<Nanos>>,
     /// Largest readahead window (`queue/read_ahead_kb`), in bytes; 0: no readahead.
@@ -319,22 +319,22 @@ const fn mib<const N: u64>() -> Bytes {
     Bytes::mib(N)
 }
 
-/// The same: the kernel's default (`VM_READAHEAD_PAGES`, 6.18).
+/// The readahead window of older profiles: the kernel's default (`VM_READAHEAD_PAGES`, 6.18).
 const fn readahead() -> Bytes {
     Bytes::kib(128)
 }
 
-/// The same: the interval of ext4's commits.
+/// The journal's interval of older profiles: that of ext4's commits.
 const fn commit() -> Nanos {
     Nanos::seconds(5.0)
 }
 
-/// The same: what was measured on 6.18.
+/// The cost of freeing a page in older profiles: what was measured on 6.18.
 fn free() -> Measured<Nanos> {
     Measured::assumed(Nanos::new(700.0))
 }
 
-/// The same: no bound.
+/// The largest part of the dirty threshold in older profiles: all of it.
 const fn whole() -> f64 {
     1.0
 }
@@ -359,7 +359,7 @@ pub struct CallConstants {
     /// after a wait, which is about the same.
     #[serde(default, alias = "after_wait", skip_serializing_if = "Option::is_none")]
     pub away: Option<Measured<Nanos>>,
-    /// The same after ten microseconds. None: what the square root makes of it.
+    /// What a write costs in addition 10 µs after its thread's previous one. None: `away` by the square root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_soon: Option<Measured<Nanos>>,
     /// What a write into new pages costs in addition that lie apart from the latest ones written to its file:
@@ -379,8 +379,8 @@ pub struct CallConstants {
     /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Measured<Nanos>>,
-    /// The same where the blocks' descriptions (`struct buffer_head`) are not in the processor's cache. None:
-    /// as `block`.
+    /// What each block of a folio that a write covers in part costs if its description (`struct buffer_head`)
+    /// is not in the processor's cache. None: as `block`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_far: Option<Measured<Nanos>>,
     /// A write of no bytes, which reaches the filesystem and does nothing there: the change of mode, and what
@@ -401,8 +401,8 @@ pub struct CallConstants {
     /// processor's cache. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio: Option<Measured<Nanos>>,
-    /// The same where they are in memory, for its first folio too: copying begins anew there. None: as
-    /// `read_folio`.
+    /// What a read takes for each folio whose pages are in memory, its first too: copying begins anew there.
+    /// None: as `read_folio`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_folio_far: Option<Measured<Nanos>>,
     /// What a read takes longer that begins in a folio in memory, away from the latest read. None: as
@@ -470,8 +470,8 @@ pub struct KernelSettings {
     pub group: Option<GroupCache>,
 }
 
-/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory,
-/// where it was not has measured it.
+/// Time of copying from the processor's cache, as a part of that of copying from memory, where it was not
+/// measured.
 const HOT_COPY: f64 = 0.25;
 
 impl MemoryConstants {
@@ -480,12 +480,12 @@ impl MemoryConstants {
         self.hot.as_ref().map_or(HOT_COPY, |hot| (self.cached.value / hot.value).min(1.0))
     }
 
-    /// The same beyond the first 64 KiB of a call.
+    /// Time of copying from the processor's cache beyond a call's first 64 KiB, as a part of memory's.
     pub fn hot_large_part(&self) -> f64 {
         self.part_of(self.hot_large.as_ref())
     }
 
-    /// The same where the page is in that cache, too.
+    /// Time of copying within the processor's cache, as a part of that from memory.
     pub fn near_part(&self) -> f64 {
         self.part_of(self.near.as_ref())
     }
@@ -495,8 +495,8 @@ impl MemoryConstants {
         faster.map_or(1.0, |faster| self.cached.value / faster.value).min(self.hot_part())
     }
 
-    /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than
-    /// others as they were measured to be, since calls tell of all together.
+    /// Scales the rates of copies from the processor's cache as `cached` has changed from `before` by
+    /// learning, since calls tell of all together: their ratios stay as measured.
     pub(crate) fn heat(&mut self, before: Rate) {
         let all = [&mut self.hot, &mut self.hot_large, &mut self.near];
         for faster in all.into_iter().flatten().filter(|_| before.get() > 0.0) {

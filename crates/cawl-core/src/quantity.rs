@@ -80,7 +80,7 @@ pub fn span(text: &str) -> Result<f64, String> {
     Ok(decimal(number).ok_or_else(wrong)? * factor)
 }
 
-/// The same, with a unit: a plain number would be seconds, where most would think of milliseconds.
+/// A time with its unit, in seconds: a plain number would be seconds, where most would think of milliseconds.
 pub fn span_with_unit(text: &str) -> Result<f64, String> {
     match text.ends_with(char::is_alphabetic) {
         true => span(text),

@@ -69,7 +69,7 @@ pub struct Session {
     /// What the kernel had counted at that moment.
     #[serde(default)]
     pub wchar: Wchar,
-    /// The same of its processor time.
+    /// Processor time that the kernel had counted when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Its number among the processes of a parallel program.
@@ -168,7 +168,7 @@ pub enum EndKind {
     Abort,
     /// The connection ended without a word: killed, crashed, or left by a raw system call.
     Vanished,
-    /// The same after it confined itself by a filter of system calls, so that it could not say how.
+    /// Ended without a word after it confined itself by a filter of system calls: it could not say how.
     Confined,
     /// Still running when the report was made.
     Running,
@@ -186,7 +186,7 @@ pub struct SessionEnd {
     /// What the kernel had counted then, or when it last could be asked.
     #[serde(default)]
     pub wchar: Wchar,
-    /// The same of its processor time.
+    /// Processor time that the kernel had counted then, or when it last could be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Bytes still in streams at exit, written after `wchar` was read.
@@ -226,7 +226,7 @@ pub struct FileFacts {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// See [`FileId::birth`].
+    /// Tells apart the files that had this inode number in turn ([`FileId::birth`]); 0: not known.
     #[serde(default)]
     pub birth: u32,
     /// It had another name until now.

@@ -263,7 +263,7 @@ pub struct ModelReport {
     pub calibrated: Option<AsCalibrated>,
     /// The whole summary, with quantiles.
     pub summary: AccuracySummary,
-    /// The same by operation.
+    /// Calls, times and errors by name of the operation.
     pub by_op: BTreeMap<String, OpReport>,
     /// Number of calls in each state.
     pub states: ByName<u64>,
@@ -281,7 +281,7 @@ pub struct AsCalibrated {
     pub total_error: Option<f64>,
     /// Mean of the same over 16 windows of equal observed time.
     pub windowed_error: Option<f64>,
-    /// The same of single calls: mean and median.
+    /// |predicted - observed| / observed of single calls: mean and median.
     pub call_error: Option<CallError>,
 }
 

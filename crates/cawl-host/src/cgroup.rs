@@ -47,7 +47,7 @@ impl Group {
         Group::under(Path::new("/"), pid)
     }
 
-    /// The same with another root of /proc and of the mount points.
+    /// The group of a process, or of this one, with another root of /proc and of the mount points.
     fn under(root: &Path, pid: Option<u32>) -> Option<Group> {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let pid = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());

@@ -78,7 +78,7 @@ impl Output {
         self.finish(true)
     }
 
-    /// The same, unless there is such a file by now ([`ErrorKind::AlreadyExists`]).
+    /// Gives the file its name, unless there is such a file by now ([`ErrorKind::AlreadyExists`]).
     pub fn keep_new(self) -> io::Result<()> {
         self.finish(false)
     }

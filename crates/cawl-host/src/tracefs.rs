@@ -77,7 +77,7 @@ impl Instance {
         })
     }
 
-    /// The same with a large buffer; None for a user who may not trace, and without tracefs.
+    /// Begins to trace with a large buffer; None for a user who may not trace, and without tracefs.
     pub fn begin_if_possible(events: &[&str], filter: &str) -> Result<Option<Instance>, TraceFsError> {
         match Instance::begin(ROOM, events, filter) {
             Ok(instance) => Ok(Some(instance)),
@@ -91,7 +91,7 @@ impl Instance {
         Ok(String::from_utf8_lossy(&self.take_some(usize::MAX)?).into_owned())
     }
 
-    /// The same, but not much more than `most` bytes: the rest waits for the next call.
+    /// The trace since the last call, not much more than `most` bytes: the rest waits for the next call.
     pub fn take_some(&self, most: usize) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         let mut chunk = [0; 1 << 14];

@@ -100,7 +100,7 @@ impl Scratch {
         }
     }
 
-    /// The same file, opened again with these flags.
+    /// Opens a file of the folder again, with these flags.
     pub fn again(&self, name: &str, flags: OFlag) -> anyhow::Result<File> {
         self.open(name, flags, false)
     }

@@ -57,7 +57,7 @@ macro_rules! codes {
 }
 pub(crate) use codes;
 
-/// The same, each with a name.
+/// An enum whose numbers are part of the protocol and of the trace format, and each of which has a name.
 macro_rules! named_codes {
     (
         $(#[$about:meta])* enum $name:ident;
@@ -323,7 +323,7 @@ pub struct Event {
     pub dev: u64,
     /// Inode number of the file.
     pub ino: u64,
-    /// See [`FileId::birth`].
+    /// Tells apart the files that had this inode number in turn ([`FileId::birth`]); 0: not known.
     pub birth: u32,
     /// Where in the file the first byte went, in bytes, or [`UNKNOWN_OFFSET`].
     pub offset: u64,

@@ -252,7 +252,7 @@ pub struct Hello<'a> {
     pub started: u64,
     /// What the kernel had counted at that moment.
     pub wchar: Wchar,
-    /// The same.
+    /// Processor time and context switches that the kernel had counted at that moment.
     pub usage: Usage,
     /// Its number among the processes of a parallel program.
     pub rank: Option<Rank>,
@@ -417,7 +417,7 @@ pub struct Goodbye {
     pub at: u64,
     /// What the kernel had counted at that moment.
     pub wchar: Wchar,
-    /// The same.
+    /// Processor time and context switches that the kernel had counted at that moment.
     pub usage: Usage,
     /// Bytes still pending in streams, which the C library writes after this message.
     pub pending: u64,

@@ -33,8 +33,8 @@ const LEAST: usize = 256;
 /// Most files of a user's programs with a row: a fifth of a report's. Calls on further files count as calls
 /// on one.
 const FILES: usize = 20_000;
-/// The same of all users, and bytes of their names: half of a report's rows stay for the daemon's own user.
-/// Names beyond that are left out.
+/// Most files of all users with a row, and bytes of their names: half of a report's rows stay for the
+/// daemon's own user. Names beyond that are left out.
 const ALL_FILES: usize = 50_000;
 const ALL_NAMES: usize = 32 << 20;
 /// Most devices that a user's files lie on, and those of all users: each is a device of the models.

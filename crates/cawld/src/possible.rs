@@ -24,7 +24,7 @@ const COPYING: Rate = Rate::per_second(64e9);
 const COPYING_IN_ALL: Rate = Rate::per_second(200e9);
 /// Bytes that a call may move in no time by the clock.
 const AT_ONCE: u64 = 32 << 20;
-/// The same of all calls together.
+/// Bytes that all calls together may move in no time by the clock.
 const AT_ONCE_IN_ALL: u64 = 8 << 30;
 /// A call may have begun this long before its session did, in a process that was not traced then.
 const BEFORE: Nanos = Nanos::seconds(600.0);

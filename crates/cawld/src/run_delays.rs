@@ -16,7 +16,7 @@ use crate::batch::Batch;
 
 /// Shortest interval between two looks at a thread, in ns.
 const EVERY: u64 = 20_000_000;
-/// The same for a thread without calls: at first, and at last.
+/// Interval between two looks at a thread without calls, in ns: at first, and at last.
 const WITHOUT_CALLS: u64 = 100_000_000;
 const STANDING: u64 = 1_000_000_000;
 /// After a call of this length, in ns, a look does not wait: the call is not held for much longer.

@@ -60,7 +60,7 @@ impl Daemon {
         Daemon::start_as(listener, options, Node::default(), Allowed::default())
     }
 
-    /// The same, with a name and labels, and as root for programs of these users too.
+    /// Starts a daemon with a name and labels, as root for these users' programs too. Needs a tokio runtime.
     pub fn start_as(
         listener: UnixListener,
         options: EngineOptions,

@@ -33,8 +33,8 @@ use crate::uring::Uring;
 
 /// Longest interval, in ms, between two reads of an idle ring.
 const IDLE: u64 = 50;
-/// The same for a ring in use: each read takes the processor from a program that may need it. A program that
-/// fills a chunk faster rings the bell.
+/// Longest interval, in ms, between two reads of a ring in use: each takes the processor from a program that
+/// may need it. A program that fills a chunk faster rings the bell.
 const BUSY: u64 = 8;
 
 /// Unread chunks of a ring that takes more memory.

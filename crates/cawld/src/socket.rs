@@ -19,7 +19,7 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
     listen_as(path, 0o600)
 }
 
-/// The same, for every user.
+/// Listens at `path` for every user. A dead daemon's socket is replaced; a live daemon's is not.
 pub fn listen_to_all(path: &Path) -> Result<UnixListener> {
     listen_as(path, 0o666)
 }

@@ -13,8 +13,8 @@ pub fn largest(seconds: &CauseSeconds, most: usize) -> Vec<(Cause, f64)> {
     all
 }
 
-/// The same with their shares of all seconds: `cold memory 44 %, call 33 %`; those of less than 1 % only if
-/// there is no other. A dash if there are no seconds.
+/// The causes with most seconds, with their shares of all: `cold memory 44 %, call 33 %`; those of less than
+/// 1 % only if there is no other. A dash if there are no seconds.
 pub fn shares(seconds: &CauseSeconds, most: usize) -> String {
     let all = seconds.total();
     let largest = largest(seconds, most).into_iter().enumerate();

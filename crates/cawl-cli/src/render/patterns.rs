@@ -58,7 +58,7 @@ fn row(op: &OpPatterns) -> [String; 8] {
     ]
 }
 
-/// The same in words: `size 4 KiB, 93 % sequential, 7 % random, 100 % aligned to blocks, hit 50 %`.
+/// Patterns in words: `size 4 KiB, 93 % sequential, 7 % random, 100 % aligned to blocks, hit 50 %`.
 pub(super) fn brief(op: &OpPatterns) -> String {
     let [_, _, size, sequential, strided, random, aligned, hit] = row(op);
     let kinds = [

@@ -377,7 +377,7 @@ fn total(model: &ModelReport) -> [String; 8] {
     ]
 }
 
-/// The same model with the profile's constants, without learning.
+/// The row of a model with the profile's constants, without learning.
 fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
     [
         "  calibrated".to_owned(),

@@ -24,7 +24,7 @@ pub struct Advice {
     pub kind: Kind,
     /// What it is, in words.
     pub what: String,
-    /// The same as arguments of `whatif`.
+    /// The change as arguments of `whatif`.
     pub change: String,
     /// What the calls take less.
     pub gain_s: f64,
@@ -55,7 +55,7 @@ pub struct Advice {
 pub struct Alternative {
     /// What it is, in words.
     pub what: String,
-    /// The same as arguments of `whatif`.
+    /// The change as arguments of `whatif`.
     pub change: String,
     /// What the calls take less, in seconds.
     pub gain_s: f64,

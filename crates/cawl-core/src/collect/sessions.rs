@@ -24,9 +24,9 @@ pub(super) struct Sessions {
     ended: usize,
     /// The sums of the sessions that are not listed.
     pub(super) folded: SessionTotals,
-    /// The same of [`Sessions::untraced`].
+    /// [`Sessions::untraced`] of the sessions that are not listed, in bytes.
     folded_untraced: u64,
-    /// The same of [`Sessions::uncounted`].
+    /// [`Sessions::uncounted`] of the sessions that are not listed.
     folded_uncounted: u64,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,

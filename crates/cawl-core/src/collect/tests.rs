@@ -298,7 +298,7 @@ fn notes_have_an_end() {
     let mut collector = collector();
     for at in 0..NOTES + 3 {
         collector.note(&Record::Note(format!("note {at}")));
-        // The same of another process.
+        // Another process makes a note that there is already: it does not count.
         collector.note(&Record::Note("note 0".to_owned()));
     }
     let notes = collector.report(Mode::Lockstep, false, &[], &[]).notes;

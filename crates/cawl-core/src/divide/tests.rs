@@ -68,7 +68,7 @@ fn what_is_over_goes_by_the_squares_of_the_widths() {
     // Not calibrated: each width is the part itself. 1000 ns over: 100 : 900, by 1 : 9.
     let times = divide(&call(5000), &prediction([(Cause::Copy, 1000.0), (Cause::Journal, 3000.0)]));
     assert_eq!((times[Cause::Copy], times[Cause::Journal]), (1100, 3900));
-    // The same, missing.
+    // 1000 ns missing: they are divided by 1 : 9, too.
     let times = divide(&call(3000), &prediction([(Cause::Copy, 1000.0), (Cause::Journal, 3000.0)]));
     assert_eq!((times[Cause::Copy], times[Cause::Journal]), (900, 2100));
 }
@@ -171,7 +171,7 @@ fn run_delay_and_other_writers_come_before_what_may_be() {
     assert!(times[Cause::Lock] > 11_900_000, "{}", times[Cause::Lock]);
     let long_ago = Event { tid: 4, start: 900_000_000, ..call(12_000_000) };
     assert_eq!(cost(&long_ago, 0.0)[Cause::Lock], 0);
-    // The same thread cannot hold back itself, nor does another file.
+    // A thread cannot hold back itself, nor does a call on another file.
     let apart = Event { tid: 3, ino: 8, start: 9_000_000, ..call(12_000_000) };
     assert_eq!(cost(&apart, 0.0)[Cause::Lock], 0);
 }

@@ -1,4 +1,4 @@
-//! The same constants with several memories; the one that has predicted best of late speaks.
+//! Constants learned with several memories side by side; the one that has predicted best of late is used.
 //!
 //! The law: how fast a machine changes is not known beforehand, so it is no setting. A long memory is right
 //! on a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member
@@ -120,13 +120,13 @@ impl<const N: usize> Bank<N> {
         }
     }
 
-    /// The same; a row of contradictions ends what was known.
+    /// Lets a row of observations that contradict the constants end what was known of them.
     pub fn reopening(mut self) -> Bank<N> {
         self.members.iter_mut().chain([&mut self.begun]).for_each(|member| member.reopens = true);
         self
     }
 
-    /// The same; a few long observations at the beginning are not the rule. The first syncs of a file wait
+    /// Does not take a few long observations at the beginning for the rule: the first syncs of a file wait
     /// for what the filesystem and the device do once.
     pub fn sceptical(mut self) -> Bank<N> {
         self.sceptical = true;

@@ -31,7 +31,7 @@ const FOLIO: f64 = 25e-6 / 1_048_576.0;
 const FIRST: f64 = 2e-6;
 const LATENCY: f64 = 50e-6;
 const REQUEST: f64 = 10e-6;
-/// The same of a further folio of a read.
+/// Seconds by which a further folio of a read may be off where the profile does not have it.
 const FOLIO_READ: f64 = 0.2e-6;
 
 /// Seconds that something takes at least which may be nothing.
@@ -67,12 +67,12 @@ fn of_time(measured: &Measured<Nanos>) -> (f64, f64) {
     spread(measured, Nanos::as_seconds, LEAST.as_seconds())
 }
 
-/// The same of what takes less than [`LEAST`] and depends little on what the program does.
+/// Value and standard deviation, in seconds, of a time below [`LEAST`] that depends little on the program.
 fn of_short_time(measured: &Measured<Nanos>) -> (f64, f64) {
     spread(measured, Nanos::as_seconds, 0.0)
 }
 
-/// The same of a time that a profile may not have.
+/// Value and standard deviation, in seconds; 0 and `unknown` if the profile does not have the time.
 fn of_known(measured: Option<&Measured<Nanos>>, unknown: f64) -> (f64, f64) {
     measured.map_or((0.0, unknown), of_time)
 }
@@ -358,7 +358,7 @@ fn time(known: &mut Measured<Nanos>, found: Found) -> bool {
     take_over(known, found.ends().map(Nanos::seconds), found.samples, changed)
 }
 
-/// The same of a time that a profile may not have: nothing stays unknown.
+/// Takes over a time that a profile may not have; at 0 it stays unknown. True if the models must be told.
 fn known(known: &mut Option<Measured<Nanos>>, found: Found) -> bool {
     if known.is_none() && found.value <= 0.0 {
         return false;

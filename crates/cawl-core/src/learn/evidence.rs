@@ -26,7 +26,7 @@ const FURTHEST: f64 = 2.0;
 const SAID: f64 = 0.02;
 /// Part of the precision from which on it is sure of it.
 const SURE: f64 = 0.3;
-/// The same where nothing was known.
+/// Part of the precision from which on a run is sure of a constant of which nothing was known.
 const SURE_OF_DEFAULTS: f64 = 0.5;
 /// Part of its value by which a constant that moved has changed.
 const CHANGED: f64 = 0.005;
@@ -127,7 +127,7 @@ impl<const N: usize> Evidence<N> {
         self.added(&wider, &ordinary, block)
     }
 
-    /// The same, where runs differ by parts of these values.
+    /// What is known with this added, where runs differ by parts of the `ordinary` values.
     fn added(&self, known: &[Known; N], ordinary: &[f64; N], block: f64) -> [Option<Said>; N] {
         let glance = 1.0 + block / self.seen.max(f64::MIN_POSITIVE);
         let value = known.map(|known| known.value);

@@ -47,7 +47,7 @@ const READING: [&str; 7] = [
 const FETCHING: [&str; 3] = ["device.read_latency", "device.read", "device.sequential_read"];
 const OPENING: [&str; 4] = ["calls.open", "calls.create", "calls.close", "calls.free"];
 
-/// The standard deviation of a call's time that was measured or learned, by its percentiles, in seconds.
+/// Standard deviation of a constant of `calls`, from its percentiles, in seconds; None for other constants.
 fn deviation(of: &HostProfile, name: &str) -> Option<f64> {
     let constant = of.clone().constant(name).filter(|_| name.starts_with("calls."))?.get()?;
     let (low, high) = constant.p10.zip(constant.p90)?;
@@ -57,14 +57,15 @@ fn deviation(of: &HostProfile, name: &str) -> Option<f64> {
 struct Merge<'a> {
     file: &'a HostProfile,
     used: &'a HostProfile,
-    /// Constants of which something was said, and of which the run is sure.
+    /// Constants of which the run has said something, and those of which it is sure.
     said: Vec<&'static str>,
     sure: Vec<&'static str>,
 }
 
 impl Merge<'_> {
-    /// Adds what a run says to what is known of a bank's constants: `next` begins with both, `alone` with the
-    /// run's. What was `measured` is as uncertain as measurements are, and as it is off by now, at most.
+    /// Adds a `run` to the constants of a bank: `next` begins with both, `alone` with the run's values where
+    /// it is sure. The deviation of what was `measured` is bounded by that of measurements and by how far off
+    /// it is now.
     fn add<const N: usize>(
         &mut self,
         names: [&'static str; N],

@@ -104,7 +104,7 @@ impl World {
         self.observe(event, disturbed)
     }
 
-    /// The same of a call that begins now.
+    /// A call that begins now, seen by the analysis; `disturbed` makes of its cost what is observed.
     fn observe(&mut self, mut event: Event, disturbed: impl Fn(&mut Noise, f64) -> f64) -> (f64, f64) {
         event.start = self.now;
         let cost = self.real.step(&event).expect("a cost").cost.get();

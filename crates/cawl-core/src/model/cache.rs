@@ -74,7 +74,7 @@ pub struct File {
     pub stamped: u64,
     /// Transaction of the journal in which its inode changed last, if only a time stamp; 0 for none.
     pub changed: u64,
-    /// The same for its size or its blocks, which is what fdatasync cares for.
+    /// Transaction in which its size or its blocks changed last, which fdatasync cares for; 0 for none.
     pub grown: u64,
     /// Pages that a write has gone over since they were allocated, as far as is known.
     pub over: f64,
@@ -298,7 +298,7 @@ impl Cache {
         self.files.at(at as usize)
     }
 
-    /// The same, to change.
+    /// The file at this index, to change.
     #[inline]
     pub fn file_mut(&mut self, at: u32) -> &mut File {
         self.settle(at);
@@ -414,8 +414,8 @@ impl Cache {
         cleaned
     }
 
-    /// The same of a simple file in a copy to look ahead with, where nothing of it but its brief is looked
-    /// at: the flusher goes through tens of thousands of them.
+    /// Cleans a simple file in a copy to look ahead with, by nothing but its brief: the flusher goes through
+    /// tens of thousands of them. None if that does not do.
     fn clean_by_brief(&mut self, at: u32, most: u64, room: u64) -> Option<Cleaned> {
         let lazy = self.lazy.as_ref()?;
         let brief = self.files.brief(at as usize);

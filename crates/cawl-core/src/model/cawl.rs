@@ -70,7 +70,7 @@ use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// An extent grows for at most this share of the expiry age.
 const GRAIN: f64 = 1.0 / 256.0;
-/// The same where nothing expires.
+/// An extent grows for at most this time where nothing expires.
 const GRAIN_WITHOUT_EXPIRY: Nanos = Nanos::millis(100.0);
 
 /// The paper's model.

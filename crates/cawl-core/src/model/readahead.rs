@@ -45,7 +45,7 @@ pub struct Readahead {
     order: u32,
     /// The page that the latest read ended in; None before the first.
     latest: Option<u64>,
-    /// See [`Advice`].
+    /// What the program has advised (posix_fadvise).
     pub advice: Advice,
 }
 

@@ -152,7 +152,7 @@ pub fn min_pause(bandwidth: f64, max_pause: f64, task_rate: f64, base_rate: f64,
 pub struct Bandwidth {
     /// The estimate over about three seconds.
     pub write: f64,
-    /// The same, smoothed once more.
+    /// The estimate, smoothed once more.
     pub average: f64,
 }
 

@@ -121,7 +121,7 @@ impl HostProfile {
         self.with_value(name, value)
     }
 
-    /// The same with a value in the unit of the file. A measured constant is taken as certain.
+    /// The profile with this value of a constant, in the file's unit; a measured one is taken as certain.
     pub fn with_value(&self, name: &str, value: f64) -> Result<HostProfile, String> {
         let known: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
         let mut whole = Value::Table(known.clone());

@@ -37,7 +37,7 @@ impl CallConstants {
     }
 }
 
-/// The same as [`growth`] where `soon` of it has grown after ten microseconds: by a power of the time between
+/// What [`growth`] is where `soon` of it has grown after ten microseconds: by a power of the time between
 /// that and a millisecond. The nearest caches forget first: on 6.18 (AMD EPYC, caches of 48 KiB, 1 and 32
 /// MiB) a write of 4 KiB took 0.02, 0.17, 0.39, 0.6, 1.25 µs longer after 0.7, 2.3, 7.5, 29, 1000 µs of
 /// copying.

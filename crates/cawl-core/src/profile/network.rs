@@ -36,7 +36,7 @@ pub struct NetworkConstants {
     pub policy: CachePolicy,
     /// Most bytes of a request that writes (`wsize`; `max_write` of FUSE).
     pub request: Bytes,
-    /// The same of one that reads (`rsize`; `max_read`). None: as `request`.
+    /// Most bytes of a request that reads (`rsize`; `max_read`). None: as `request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_request: Option<Bytes>,
     /// Requests that are under way at a time when the flusher, fsync or close send them (`max_background` of
@@ -94,7 +94,7 @@ pub struct NetworkConstants {
     /// Writing over cached pages with data from the processor's cache. None: as `memory`'s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<Measured<Rate>>,
-    /// The same of a file of up to 1 MiB. None: as `cached`.
+    /// Writing over cached pages of a file of up to 1 MiB, from the processor's cache. None: as `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Measured<Rate>>,
     /// A read from the page cache, without the bytes. None: `calls.read`.
@@ -103,7 +103,7 @@ pub struct NetworkConstants {
     /// Reading cached pages of a file that is in the processor's cache. None: as `memory`'s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Measured<Rate>>,
-    /// The same of a file of up to 1 MiB. None: as `read`.
+    /// Reading cached pages of a file of up to 1 MiB. None: as `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_near: Option<Measured<Rate>>,
     /// What the second read of a cached page takes longer, which moves it to the list of active ones

@@ -80,7 +80,7 @@ pub(super) struct Part {
     pub(super) bytes: u64,
     /// When it last made sure to find what others flushed, on the clock of [`super::Sharing`].
     acquired: u64,
-    /// The same of a range of bytes: from, up to, when.
+    /// The range of bytes whose pages it dropped last, and when: from, up to, on the clock of `acquired`.
     dropped: (u64, u64, u64),
     /// Ranges written since its latest flush; some may have been written by others since.
     unflushed: Vec<(u64, u64)>,

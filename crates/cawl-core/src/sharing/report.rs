@@ -62,9 +62,9 @@ pub struct SharingReport {
     pub verdict: Verdict,
     /// Processes that wrote to a file.
     pub processes: u64,
-    /// Writes to regular files, and their bytes.
+    /// Writes to regular files.
     pub calls: u64,
-    /// See `calls`.
+    /// Bytes of these writes.
     pub bytes: u64,
     /// Files by verdict, also those that were deleted.
     #[serde(serialize_with = "by_name")]
@@ -94,9 +94,9 @@ pub struct FileSharing {
     pub first_path: Option<String>,
     /// Whether its pages would keep what was written.
     pub verdict: Verdict,
-    /// Writes, and their bytes.
+    /// Writes to it.
     pub calls: u64,
-    /// See `calls`.
+    /// Bytes written to it.
     pub bytes: u64,
     /// The processes that wrote, most bytes first.
     pub processes: Vec<WriterReport>,

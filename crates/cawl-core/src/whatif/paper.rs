@@ -32,7 +32,7 @@ pub struct Ledger {
     pub bytes: u64,
     /// Time in them.
     pub total: Nanos,
-    /// The same by cause.
+    /// Time in the calls, by cause.
     pub causes: CostParts,
     /// From the first call to the end of the last, with the threads' own thinking.
     pub end: Nanos,

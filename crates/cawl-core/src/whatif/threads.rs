@@ -44,7 +44,7 @@ impl Step {
         Step { thread, base: Base::Itself, think: 0.0, call: Some(call), spared: 0 }
     }
 
-    /// The same without its call.
+    /// The step without its call.
     pub(super) fn thinking(self) -> Step {
         Step { call: None, ..self }
     }

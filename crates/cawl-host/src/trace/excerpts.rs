@@ -160,7 +160,7 @@ impl Excerpts {
         self.flush_unless(WAITING);
     }
 
-    /// The same, unless more than so many bytes would wait for it.
+    /// Passes the buffered records to the thread, unless more than `most` bytes would wait for it.
     fn flush_unless(&mut self, most: usize) {
         if self.block.records > 0 || self.block.anomalies > 0 {
             self.hand_over(most);
@@ -184,7 +184,7 @@ impl Excerpts {
         lock(&self.status).clone()
     }
 
-    /// The same, if there is another excerpt or failure than `before`.
+    /// What was kept so far, if there is another excerpt or failure than `before`.
     pub fn news(&self, before: &ExcerptStatus) -> Option<ExcerptStatus> {
         let status = lock(&self.status);
         let is_news = status.latest != before.latest || status.failure != before.failure;

@@ -87,9 +87,9 @@ pub struct Emptying {
 pub struct Errors {
     /// |predicted − observed| / observed of the sums.
     pub total: Option<f64>,
-    /// The same, mean over 16 windows of equal observed time.
+    /// |predicted − observed| / observed, mean over 16 windows of equal observed time.
     pub windowed: Option<f64>,
-    /// The same, mean over single calls.
+    /// |predicted − observed| / observed, mean over single calls.
     pub call: Option<f64>,
     /// Root mean square of modelled − sampled dirty bytes over the hard limit.
     pub dirty: Option<f64>,

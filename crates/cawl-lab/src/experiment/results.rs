@@ -125,7 +125,7 @@ impl Results {
         self.summarize()
     }
 
-    /// The same for all figures with a recorded run; false if there is none.
+    /// Judges and draws all figures with a recorded run, then writes page and table; false if there is none.
     pub fn write_all(&mut self) -> anyhow::Result<bool> {
         for figure in 0..self.figures.len() {
             self.judge(figure)?;

@@ -54,7 +54,7 @@ pub struct Fit {
     pub residual_deviance: f64,
     /// Rows less coefficients.
     pub degrees_of_freedom: usize,
-    /// The same for the model of the mean alone (without an intercept: of nothing).
+    /// Sum of the squared residuals of the mean alone (without an intercept: of nothing).
     pub null_deviance: f64,
     /// Its degrees of freedom.
     pub null_degrees_of_freedom: usize,

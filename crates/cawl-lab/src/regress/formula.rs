@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 pub enum Expression {
     /// The values of a column.
     Column(String),
-    /// The same number in each row.
+    /// A number, equal in all rows.
     Number(f64),
     /// The natural logarithm.
     Log(Box<Expression>),

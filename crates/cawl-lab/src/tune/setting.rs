@@ -102,7 +102,7 @@ impl Setting {
         }
     }
 
-    /// The same without what makes no difference to this workload.
+    /// The setting without what makes no difference to this workload.
     pub fn effective(&self, workload: &Workload) -> Setting {
         let way = match self.way {
             Way::Write(chunk) => Way::Write(chunk.min(workload.record.0)),

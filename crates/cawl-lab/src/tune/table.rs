@@ -23,7 +23,7 @@ pub struct Study {
     pub settings: Vec<Setting>,
     /// By pattern and setting; None where it cannot be written so, or does not give what the pattern needs.
     costs: Vec<Vec<Option<Nanos>>>,
-    /// The same: cost of the best over its own.
+    /// By pattern and setting: the cost of the best setting over its own; None where it has no cost.
     reached: Vec<Vec<Option<f64>>>,
     /// By pattern, in the order of [`Feature::ALL`].
     features: Vec<[f64; Feature::ALL.len()]>,
@@ -36,9 +36,9 @@ pub struct DefaultChoice {
     pub need: Option<Need>,
     /// Number of the setting.
     pub setting: usize,
-    /// Patterns in which no other is better, and in which none is worse, by more than a hundredth.
+    /// Patterns in which no other is better by more than a hundredth.
     pub best: usize,
-    /// See `best`.
+    /// Patterns in which none is worse by more than a hundredth.
     pub worst: usize,
     /// Mean of what it reaches of the best, between 0 and 1.
     pub arithmetic: f64,

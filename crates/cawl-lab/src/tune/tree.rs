@@ -39,7 +39,7 @@ pub enum Node {
         at: f64,
         /// Where it goes on.
         low: Box<Node>,
-        /// The same for larger values.
+        /// Where it goes on for larger values.
         high: Box<Node>,
     },
 }

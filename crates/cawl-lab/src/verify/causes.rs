@@ -62,7 +62,7 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// The same analysis as in the live run.
+    /// Analyses a trace as the live run was analysed.
     pub fn of(trace: &Path) -> anyhow::Result<Replayed> {
         let mut reader = TraceReader::open(trace)?;
         let (mut profile, mut live) = (HostProfile::uncalibrated(), None);
@@ -242,7 +242,7 @@ pub fn keep(trace: &Path, copy: &Path, change: impl Fn(&mut HostProfile)) -> any
     })
 }
 
-/// The same with the last part of each file's name, and with what is known of the filesystems.
+/// A copy of a trace as of [`keep`], with the last part of each file's name, and with the filesystems.
 pub fn keep_names(trace: &Path, copy: &Path) -> anyhow::Result<()> {
     kept(trace, copy, |record| match record {
         Record::File(mut file) => {

@@ -101,7 +101,7 @@ pub struct Replayed {
     pub profile: HostProfile,
     /// Time of all calls together, in seconds.
     pub observed: f64,
-    /// The same by the model.
+    /// Time of all calls together by the model, in seconds.
     pub predicted: f64,
 }
 

@@ -232,7 +232,7 @@ impl Beside {
         Beside::changed(trace, |_| ())
     }
 
-    /// The same with a changed profile.
+    /// The run of a trace, by the kernel model with a changed profile.
     pub fn changed(trace: &Path, change: impl FnOnce(&mut HostProfile)) -> anyhow::Result<Beside> {
         let (records, mut profile) = recorded(trace)?;
         change(&mut profile);

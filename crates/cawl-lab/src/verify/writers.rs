@@ -78,7 +78,7 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// The same where the writers are equal: who of them is first is chance.
+    /// Sorts the ends of equal writers: who of them is first is chance.
     #[must_use]
     pub fn in_order(mut self) -> Replayed {
         self.observed.sort_by(f64::total_cmp);
@@ -121,7 +121,7 @@ impl Recording {
         model
     }
 
-    /// The same calls by the model: each writer goes on when its last call is predicted to end.
+    /// Makes the calls by the model: each writer goes on when its last call is predicted to end.
     pub fn replay(&self) -> Option<Replayed> {
         let mut open_loop = OpenLoop::of(Box::new(self.model()), Time::default());
         let origin =

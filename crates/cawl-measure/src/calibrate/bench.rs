@@ -21,7 +21,7 @@ pub const LARGEST: usize = 4 << 20;
 
 /// Data to write: more than the caches of most processors hold.
 pub const SOURCE: usize = 64 << 20;
-/// The same in a brief calibration: where a host must supply cold memory, more would take all of the time.
+/// Data to write in a brief calibration: where a host must supply cold memory, more would take all the time.
 pub const BRIEF_SOURCE: usize = 16 << 20;
 /// Calls of this size and more take their data from memory, smaller ones from the processor's cache.
 pub const FROM_MEMORY: usize = 256 << 10;
@@ -121,7 +121,7 @@ impl Bench {
         self.write_from(source, file, offset, length, size)
     }
 
-    /// The same with the first `source` bytes of the data in turn.
+    /// Writes as [`Bench::write_run`] does, with the first `source` bytes of the data in turn; the ns in all.
     pub fn write_from(
         &self,
         source: usize,
@@ -213,8 +213,8 @@ pub fn timed(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64>
     Ok(watch.elapsed())
 }
 
-/// The same with them. Where the server of a mount is a process of this machine, the caller waits for the
-/// processor that it takes, each time.
+/// Time of one action, in ns, with waits for a processor. Where the server of a mount is a process of this
+/// machine, the caller waits for the processor that it takes, each time.
 pub fn timed_with_waits(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let start = cawl_host::now();
     action()?;

@@ -96,7 +96,7 @@ fn time(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Nanos>, now:
     to.extend(now.and_then(|now| compare(name, then, Nanos::get, now, false)));
 }
 
-/// The same of constants that were measured for a profile.
+/// Compares a constant with what was measured now for a profile; None if it was never measured.
 fn again<T: Copy>(
     name: &'static str,
     then: &Measured<T>,

@@ -20,7 +20,7 @@ use super::others::Stopwatch;
 const SMALL: usize = 4 << 10;
 /// Sizes of calls, and calls of each size in a round.
 const CALLS: [(usize, usize); 5] = [(16 << 10, 8), (64 << 10, 8), (256 << 10, 5), (1 << 20, 4), (LARGEST, 3)];
-/// The same for synchronous calls, each of which may wait for a journal commit.
+/// Sizes of synchronous calls, and calls of each in a round; each may wait for a journal commit.
 const SYNCHRONOUS: [(usize, usize); 3] = [(64 << 10, 5), (1 << 20, 3), (LARGEST, 3)];
 /// Fewest and most synchronous calls of the smallest size, and the time after which no further one begins, in
 /// ns.

@@ -29,7 +29,7 @@ const MANY_FOLIOS: usize = 256;
 const STRIDE: usize = 99;
 /// Times of other work between calls, and calls after each.
 const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
-/// The same of what comes sooner.
+/// A shorter time of other work between calls, and calls after it.
 const SOON: (Nanos, usize) = (Nanos::millis(0.01), 2 * CALLS);
 /// Pages of a wait for many folios, and requests of one for scattered pages; calls of each kind in a round.
 const MANY: usize = 64;
@@ -55,7 +55,7 @@ pub struct Durable {
     pub clean: Rounds,
     /// Of a write after a millisecond of other work.
     pub away: Rounds,
-    /// The same after ten microseconds.
+    /// Of a write after ten microseconds of other work.
     pub away_soon: Rounds,
     /// Of a wait after the device was idle for a millisecond.
     pub idle: Rounds,
@@ -65,7 +65,7 @@ pub struct Durable {
     /// cache or in memory.
     pub block: Rounds,
     pub block_far: Rounds,
-    /// The same of blocks at random places of [`MANY_FOLIOS`] folios.
+    /// Of each block that a small write passes, at random places of [`MANY_FOLIOS`] folios.
     pub block_random: Vec<f64>,
     /// Of each folio beyond the first that a wait hands over.
     pub handed: Rounds,
@@ -102,7 +102,7 @@ impl Rounds {
         Estimate::of(&self.0).map(|found| Estimate { value, ..found })
     }
 
-    /// The same of small differences of waits: each round may be below zero, what they say together is not.
+    /// The mean of small differences of waits: each round may be below zero, what they say together is not.
     pub fn difference(&self) -> Option<Estimate> {
         let Estimate { value, p10, p90, .. } = self.mean()?;
         let [value, p10, p90] = [value, p10, p90].map(|time| time.max(0.0));

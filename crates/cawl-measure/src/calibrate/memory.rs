@@ -18,7 +18,7 @@ use super::others::Stopwatch;
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold, so that the pages of a rewritten file come from memory.
 const LARGEST_FILE: u64 = 128 << 20;
-/// The same in a brief calibration.
+/// Largest file of a brief calibration, in bytes.
 const BRIEF_FILE: u64 = 16 << 20;
 /// A call whose data the caches of most processors hold.
 const HOT: usize = 1 << 20;
@@ -32,9 +32,9 @@ const GROUP_BYTES: usize = 1 << 20;
 const REWRITTEN: usize = 64 << 20;
 const PAGE: f64 = 4096.0;
 
-/// Calls into a file, at least, and bytes of a file for calls of this size: small ones have so many that they
-/// would take too long.
+/// Fewest calls into a file.
 const CALLS: usize = 2048;
+/// Fewest bytes of a file for calls of this size: calls of less than a page would take too long for so many.
 const fn least(size: usize) -> usize {
     if size < PAGE as usize { 0 } else { REWRITTEN }
 }
@@ -44,19 +44,19 @@ const fn least(size: usize) -> usize {
 pub struct Memory {
     /// Per byte of new pages on warm memory.
     pub fresh: Option<Estimate>,
-    /// The same on cold memory.
+    /// Per byte of new pages on cold memory.
     pub cold: Option<Estimate>,
     /// Part of the samples of new pages that met cold memory.
     pub cold_share: Option<Measured<f64>>,
     /// Per byte, of cached pages.
     pub cached: Option<Estimate>,
-    /// The same, of data from the processor's cache.
+    /// Per byte, from the processor's cache into cached pages.
     pub hot: Option<Estimate>,
-    /// The same for large calls.
+    /// Per byte, from the processor's cache into cached pages, in large calls.
     pub hot_large: Option<Estimate>,
-    /// Largest call whose data come from there.
+    /// Largest call whose data come from the processor's cache.
     pub hot_size: Option<Bytes>,
-    /// The same, into pages in the processor's cache.
+    /// Per byte, from the processor's cache into pages that are in it, too.
     pub near: Option<Estimate>,
     /// Per call.
     pub call: Option<Estimate>,
@@ -186,7 +186,7 @@ fn small(points: &[(f64, f64)]) -> Option<Line> {
     line(points, |size| size < FROM_MEMORY as f64)
 }
 
-/// The same of the largest small calls and all but the largest ones, which other caches may not hold.
+/// The line through calls of `SINGLE` bytes and more, but for the largest, whose data caches may not hold.
 fn large_hot(points: &[(f64, f64)]) -> Option<Line> {
     line(points, |size| size >= SINGLE as f64 && size < LARGEST as f64)
 }

@@ -37,7 +37,7 @@ const LONGEST: f64 = 0.02;
 const COPIES: [usize; 5] = [512, PAGE, 16 << 10, 64 << 10, 256 << 10];
 const COPIED: usize = 1 << 20;
 const NEAR: usize = 16 << 10;
-/// The same of a file that does not.
+/// Sizes of calls on a file that the processor's nearest caches do not hold, and its bytes.
 const LARGE: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 const LARGE_FILE: usize = 8 << 20;
 /// Bytes that are flushed at a time; the first and the last tell the rate.

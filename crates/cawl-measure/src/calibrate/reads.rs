@@ -46,11 +46,11 @@ const TOUCHED: usize = 2 << 20;
 const HOLES: usize = 64 << 20;
 const BRIEF_HOLES: usize = 8 << 20;
 const HOLES_CALL: usize = 256 << 10;
-/// Of so many calls one waits, if the requests of a window come together.
+/// One call of so many does the waiting, if the device completes the requests of a window together.
 const WAITERS: usize = 10;
-/// Fewest and most times that a file is read ahead, and the time after which it is not any more beyond the
-/// fewest, in ns; windows of readahead before it is timed, and while it is, but so many bytes at least.
+/// Fewest and most times that a file is read ahead, and the time in ns after which only the fewest are made.
 const AHEAD: (usize, usize, f64) = (3, 16, 0.3e9);
+/// Windows of readahead before a pass is timed, and windows that are timed, of so many bytes at least.
 const BEFORE: usize = 2;
 const WINDOWS: usize = 8;
 const LEAST_AHEAD: usize = 16 << 20;

@@ -86,7 +86,7 @@ impl Counter {
         }
     }
 
-    /// The same; notes it if other devices were written to.
+    /// The better counter; notes it if other devices were written to.
     fn noted(bench: &mut Bench, from: Count, to: Count) -> Counter {
         if part_of_device(from, to).is_some_and(|part| part > 0.0 && part < 0.85) {
             bench.note("other programs wrote to other devices; the device's own count of bytes was taken");
@@ -99,7 +99,7 @@ impl Counter {
         self.rate_and_time(from, to).map(|(rate, _)| rate)
     }
 
-    /// The same, and the ns that this took: what the device idled is left out.
+    /// Bytes per ns between two moments, and the ns that this took: what the device idled is left out.
     fn rate_and_time(self, from: Count, to: Count) -> Option<(f64, f64)> {
         let span = to.time.since(from.time).get();
         let device = to.device.zip(from.device).filter(|_| self == Counter::Device);

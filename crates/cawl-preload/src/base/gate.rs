@@ -80,7 +80,7 @@ fn counter() -> &'static AtomicUsize {
     &UNDER_WAY[mixed >> (usize::BITS - COUNTERS.ilog2())].0
 }
 
-/// The same, open or not, for a call that the program asked for.
+/// One system call that the program asked for, whether the gate is open or not; the result is the kernel's.
 ///
 /// # Safety
 /// As [`call`].
@@ -213,7 +213,7 @@ pub fn look() -> bool {
     free
 }
 
-/// The same, if none is known.
+/// Looks whether the calling thread is under a filter, unless one is known. False if there is a filter.
 pub fn look_again() -> bool {
     STATE.load(Relaxed) & CLOSED == 0 && look()
 }

@@ -233,7 +233,7 @@ pub fn find(name: &CStr, hash: u32, level: Level) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The same for the C half.
+/// The address of a name in the first library behind this one that has it, or null; for the C half.
 ///
 /// # Safety
 /// `name` must be a string.

@@ -206,7 +206,7 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
     })
 }
 
-/// The same without statx.
+/// The status of a file without statx: its birth and its mount are not known.
 #[cold]
 fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
     stat_for(directory, path, flags, |found| Stat {

@@ -265,7 +265,7 @@ impl Requests {
         guard::UNSEEN.fetch_add((accepted - seen) as u64, Relaxed);
     }
 
-    /// The same for the kernel's own.
+    /// Records the writes of the first `accepted` control blocks of the kernel's own kind (io_submit).
     pub fn record_kernel(self, start: u64, accepted: c_long) {
         self.record(start, accepted, BY_KERNEL);
     }

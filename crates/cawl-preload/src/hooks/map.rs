@@ -17,7 +17,7 @@ fn answer(returned: isize) -> *mut c_void {
     returned as *mut c_void
 }
 
-/// The same of a function that returns no address.
+/// A kernel's answer as the C library gives it of a function that returns no address: 0 or -1.
 fn done(returned: isize) -> c_int {
     if answer(returned) == libc::MAP_FAILED { -1 } else { 0 }
 }

@@ -52,7 +52,7 @@ impl Moment {
         }
     }
 
-    /// The same where the bytes went straight to a descriptor.
+    /// The call is over: the bytes that the kernel got went straight to a descriptor.
     fn after_fd(&self, fd: c_int) {
         let (written, flags) = self.written(0);
         if written > 0 || flags != 0 {

@@ -33,7 +33,7 @@ fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     is_regular.then(|| Named { file: birth::at(directory, path, follow, &stat), stat })
 }
 
-/// The same, and the daemon knows it by its name. For a name that is about to go, asked before the call.
+/// The regular file behind a name that is about to go, asked before the call; the daemon is told its name.
 pub fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     let inside = guard::enter()?;
     if !session::may_tell_name(&inside) {

@@ -33,7 +33,7 @@ pub fn opening(
     fd
 }
 
-/// The same of a function that always makes its file, of whose flags only these are known, and no name.
+/// Makes a call that always makes its file, of whose flags only these are known, and no name; records it.
 #[inline(always)]
 pub fn making(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if !session::active() {

@@ -26,7 +26,7 @@ fn printing(stream: Stream, flags: u32, call: impl FnOnce() -> c_int) -> c_int {
     returned
 }
 
-/// The same to a descriptor.
+/// Makes a call that prints to a descriptor, and records it.
 #[inline(always)]
 fn printing_to(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     around_moving(fd, call, |start, returned| {

@@ -119,19 +119,19 @@ impl Call {
         unsafe { real::syscall(self.number, a, b, c, d, e, f) }
     }
 
-    /// The same of one whose result is an `int`.
+    /// Makes the call, whose result is an `int`.
     #[inline(always)]
     fn int(&self) -> c_int {
         self.make() as c_int
     }
 
-    /// The same of one whose result is a length.
+    /// Makes the call, whose result is a length.
     #[inline(always)]
     fn size(&self) -> ssize_t {
         self.make() as ssize_t
     }
 
-    /// The same with another argument.
+    /// Makes the call with another argument; the result is an `int`.
     #[inline(always)]
     fn with(&self, at: usize, argument: c_long) -> c_int {
         let mut arguments = self.arguments;

@@ -34,7 +34,7 @@ pub fn reading(
     returned
 }
 
-/// The same of one that reads elsewhere.
+/// Makes a call that reads at `offset`, and records it; `requested` is asked afterwards.
 #[inline(always)]
 pub fn reading_at(
     fd: c_int,

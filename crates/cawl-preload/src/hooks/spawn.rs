@@ -329,7 +329,7 @@ unsafe fn exec(mut start: Start, call: impl Fn(Strings) -> c_int) -> c_int {
     }
 }
 
-/// The same of execve.
+/// Makes an execve with a completed environment; a second time only if that was too long.
 ///
 /// # Safety
 /// As execve.
@@ -343,7 +343,7 @@ pub unsafe fn execve_by(
     unsafe { exec(Start::of(libc::AT_FDCWD, By::Path, name, argv, envp), call) }
 }
 
-/// The same of execveat.
+/// Makes an execveat with a completed environment; a second time only if that was too long.
 ///
 /// # Safety
 /// As execveat.

@@ -17,7 +17,7 @@ const NAME_AT: usize = 19;
 
 /// In the place of a descriptor: no one who could hold a lock on the file has it open.
 pub const NOBODY: c_int = -1;
-/// The same: someone has it open who cannot read it, or that cannot be told.
+/// In the place of a descriptor: someone has the file open who cannot read it, or that cannot be told.
 pub const UNSEEN: c_int = -2;
 
 /// The descriptor by which this process has a file open, and can read it; [`NOBODY`] or [`UNSEEN`]. `room` is

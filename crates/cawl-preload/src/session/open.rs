@@ -39,7 +39,7 @@ pub fn prepare() {
     }
 }
 
-/// The same, and makes room for a name in the thread's slot.
+/// Opens the session if it is not, and makes room for a name in the thread's slot.
 #[inline(never)]
 pub fn prepare_name() {
     prepare();

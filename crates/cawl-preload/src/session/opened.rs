@@ -86,7 +86,7 @@ impl File {
     }
 }
 
-/// The same of what a descriptor leads to.
+/// Opens the program that a descriptor leads to, or finds it open in this process. `room` is to read into.
 #[inline(never)]
 pub fn open_again(fd: c_int, room: &mut [u8], file: &mut File) -> Opened {
     match held::way(fd) {

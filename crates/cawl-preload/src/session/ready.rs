@@ -105,7 +105,7 @@ pub fn learn(fd: c_int) -> Option<&'static Descriptor> {
     }
 }
 
-/// The same for an operation that goes on as the last event of a slot did, which is the second part.
+/// What [`learn`] finds, and whether the operation goes on as the last event of a slot did.
 #[inline(always)]
 pub fn learn_continued(slot: &Slot, fd: c_int, op: Op) -> Option<(&'static Descriptor, bool)> {
     match descriptors::continued(slot, fd, op) {

@@ -60,7 +60,7 @@ pub enum Target<'a> {
     Sanitized(&'a [u8]),
 }
 
-/// The same while it is looked at.
+/// What is to be started, while it is looked at.
 enum Kind {
     Usual,
     Unseen,
@@ -337,7 +337,7 @@ fn is_glibc(name: &[u8]) -> bool {
     name.starts_with(b"ld-linux") || name.starts_with(b"ld-2.")
 }
 
-/// The same of what a file calls itself.
+/// True if the name that a file gives itself (DT_SONAME) is one of glibc's dynamic linkers.
 fn is_glibc_inside(fd: c_int, place: &mut Look) -> bool {
     let length = sys::read_at(fd, 0, &mut place.head);
     name(fd, length, place, DT_SONAME).and_then(|name| place.piece.get(..name)).is_some_and(is_glibc)

@@ -73,8 +73,8 @@ impl Creation {
         if created { flag::CREATED } else { 0 }
     }
 
-    /// The same of an overlay's copy of a file that was in a lower layer (`ovl_copy_up_flags`): it was born
-    /// since the call began, and its data were changed before.
+    /// What an overlay's copy of a file of a lower layer (`ovl_copy_up_flags`) means for the event: it was
+    /// born since the call began, and its data were changed before.
     pub fn copy_flag(self, fd: c_int, found: &Found) -> u32 {
         let Some(since) = self.since().filter(|_| found.size() > 0 && found.born_since()) else { return 0 };
         // Hardly a file comes to the last question, which makes the stamp of its next change a finer one.

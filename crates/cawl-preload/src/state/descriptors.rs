@@ -32,7 +32,7 @@ const UNKNOWN: u8 = 0;
 const OPENED: u8 = 1;
 /// Everything is known.
 const KNOWN: u8 = 2;
-/// The same, but there was no room yet for telling the daemon which file it is.
+/// Everything is known, but there was no room yet for telling the daemon which file it is.
 const UNTOLD: u8 = 3;
 
 /// Reads through it are recorded, and what of its file was cached has been asked.
@@ -54,7 +54,7 @@ pub struct Descriptor {
     ino: AtomicU64,
     /// Device: Linux has 32 bits for it.
     dev: AtomicU32,
-    /// See [`FileId::birth`].
+    /// Tells apart the files that had this inode number in turn ([`FileId::birth`]); 0: not known.
     birth: AtomicU32,
     /// The next write's place, while `epoch` is the present one; unknown, where positions mean nothing.
     offset: AtomicU64,
@@ -184,7 +184,7 @@ pub fn known(fd: c_int) -> Option<&'static Descriptor> {
     entry(fd).filter(|descriptor| descriptor.ready.load(Acquire) == HOT.session.load(Relaxed))
 }
 
-/// The same, if the operation goes on as the last event of a slot did.
+/// What is known about a descriptor, if the operation goes on as the last event of a slot did.
 #[inline(always)]
 pub fn continued(slot: &Slot, fd: c_int, op: Op) -> Option<&'static Descriptor> {
     entry(fd).filter(|descriptor| slot.goes_on(slot::key(descriptor.number.load(Relaxed), op)))
@@ -208,7 +208,7 @@ pub fn note_reads(fd: c_int, recorded: bool) {
     }
 }
 
-/// The same is not known any more. To be called before a descriptor is closed of which nothing else is known.
+/// Forgets whether reads through a descriptor are recorded, before one is closed that is otherwise unknown.
 pub fn forget_reads(fd: c_int) {
     if let Some(file) = entry(fd)
         && file.reads.load(Relaxed) != 0

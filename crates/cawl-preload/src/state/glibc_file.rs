@@ -52,7 +52,7 @@ pub struct Buffering {
 }
 
 impl Buffering {
-    /// The same as a number.
+    /// Both fields in one number.
     #[inline(always)]
     pub fn pack(self) -> u64 {
         u64::from(self.by_line) << 32 | u64::from(self.size)

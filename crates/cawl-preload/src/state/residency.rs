@@ -61,7 +61,7 @@ pub fn ask(fd: c_int, length: u64) -> Option<Resident> {
     by_ranges(fd, length, range, range)
 }
 
-/// The same range by range, of each at most so many bytes, whole pages.
+/// Asks the kernel range by range, at most `most` bytes of each, whole pages.
 fn by_ranges(fd: c_int, length: u64, range: u64, most: u64) -> Option<Resident> {
     let mut answer = Resident { ranges: 0, range, bytes: 0, sampled: most < range };
     for (index, begin) in (0..RANGES).map(|index| (index, index * range)).take_while(|one| one.1 < length) {

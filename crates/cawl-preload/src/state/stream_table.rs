@@ -187,7 +187,7 @@ pub fn before(stream: Stream) -> Before {
     before_giving(stream, u64::MAX)
 }
 
-/// The same where the call gives so many bytes: while they stay in the buffer, it moves no position.
+/// Looks at a stream before a call gives it `length` bytes: while they stay in the buffer, no position moves.
 #[inline(always)]
 pub fn before_giving(stream: Stream, length: u64) -> Before {
     if real::threads() {
@@ -198,7 +198,7 @@ pub fn before_giving(stream: Stream, length: u64) -> Before {
     Before { start, pending: stream.pending(), marked, shared: None }
 }
 
-/// The same, for a call after which [`after`] is not called.
+/// Looks at a stream before a call after which [`after`] is not called.
 pub fn peek(stream: Stream) -> Before {
     let pending = stream.pending();
     Before::new(clock::now(), pending)

@@ -294,7 +294,7 @@ pub fn send(kind: Kind, payload: &[u8]) -> Sent {
     }
 }
 
-/// The same for the hello, with a descriptor, whatever the state of the session.
+/// Sends one message, with a descriptor if one is `passed` (the hello), whatever the state of the session.
 #[inline(never)]
 pub fn transmit(kind: Kind, payload: &[u8], passed: Option<c_int>) -> Sent {
     let header = Header { kind, len: payload.len() as u32, dropped: DROPPED.load(Relaxed) }.encode();

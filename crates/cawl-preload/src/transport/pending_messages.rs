@@ -27,7 +27,7 @@ const FREE: u32 = 0;
 const FILLING: u32 = 1;
 /// There is a record, which nobody changes any more.
 const FULL: u32 = 2;
-/// The same, and it has been told.
+/// Beside [`FULL`]: the record has been told.
 const TOLD_ALREADY: u32 = 4;
 /// One who reads there; the number of them is counted above the other bits.
 const READER: u32 = 8;

@@ -22,7 +22,7 @@ pub struct Progress {
     /// What was written before it: from and to.
     from: AtomicU64,
     to: AtomicU64,
-    /// See [`super::space`].
+    /// The end of what was allocated beyond the file, in bytes, or a mark ([`super::space`]).
     pub reserved: AtomicU64,
 }
 
@@ -50,7 +50,7 @@ pub fn progress(fd: c_int, file: &Descriptor) -> Option<&'static Progress> {
     Some(new)
 }
 
-/// The same, if there is any.
+/// The progress through a descriptor, if there is any.
 pub fn known_progress(fd: c_int, file: &Descriptor) -> Option<&'static Progress> {
     let progress = PROGRESS.get(usize::try_from(fd).ok()?)?;
     let number = progress.number.load(Relaxed);

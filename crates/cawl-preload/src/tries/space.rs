@@ -86,7 +86,7 @@ pub fn release(fd: c_int, file: &Descriptor) {
     }
 }
 
-/// The same of every descriptor.
+/// Gives back what was allocated beyond the end of the file of every descriptor.
 #[cold]
 pub fn release_all() {
     for fd in 0..FOLLOWED as c_int {

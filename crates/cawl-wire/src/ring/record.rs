@@ -106,15 +106,15 @@ pub(super) const fn form(cell: &[u8; CELL_LEN]) -> Form {
 /// What a short record tells or implies about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// See [`Event::start`].
+    /// When it began ([`Event::start`]).
     pub start: u64,
-    /// See [`Event::duration`].
+    /// How long it took ([`Event::duration`]).
     pub duration: u64,
-    /// See [`Event::offset`].
+    /// Where in the file its first byte went, in bytes ([`Event::offset`]).
     pub offset: u64,
-    /// See [`Event::requested`].
+    /// Bytes that the program asked for ([`Event::requested`]).
     pub requested: u64,
-    /// See [`Event::returned`].
+    /// What it returned ([`Event::returned`]).
     pub returned: i64,
     /// Bytes waiting in the stream's buffer before the call and after it, if the calls are a stream's.
     pub pending: Option<(u32, u32)>,

@@ -143,7 +143,7 @@ impl Eviction {
         self.in_memory.get(device).is_some_and(|in_memory| *in_memory)
     }
 
-    /// The same of pages that were there before.
+    /// The pages from `start` up to `end` of a file are in the cache, and were before the model knew of them.
     pub(super) fn find(&mut self, at: u32, device: usize, (start, end): (u64, u64)) {
         if !self.is_in_memory(device) {
             self.settle();

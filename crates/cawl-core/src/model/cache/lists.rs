@@ -161,7 +161,7 @@ impl Lists {
         }
     }
 
-    /// So many pages are on the lists in truth: others have read some, or some of theirs are gone.
+    /// Corrects the lengths of both lists, in pages, by adding pages of unknown files or taking some away.
     pub(super) fn correct(&mut self, told: [u64; 2]) {
         for (at, told) in told.into_iter().enumerate() {
             let pages = self.lists[at].pages();
@@ -273,10 +273,10 @@ impl Lists {
         self.tidy();
     }
 
-    /// Pages were found in the cache that were there before the model knew. Where others of their block are
-    /// known, or were reclaimed, they are on these lists, and new there: how many. Else they are among those of
-    /// unknown files, and it is not known for how long: they lie before all that came since, behind the other
-    /// ones. Where there are not so many, they are on the lists of another group.
+    /// Puts pages on the lists that were cached before the model knew of them; by how many the lists grow.
+    /// Those of a block of which others are known, or were reclaimed, are new on the inactive list. Others
+    /// were counted as pages of unknown files: they replace as many of these next to the tail, behind those
+    /// that are left. If there are fewer, the pages are on the lists of another group.
     pub(super) fn find_before(&mut self, file: u32, start: u64, end: u64) -> u64 {
         let mut taken = 0;
         for (key, from, to) in pieces(start, end) {

@@ -61,8 +61,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Pauses after which there was no room, and after so many of which a call is let through, lest a model
-    /// without hope of room never end.
+    /// Most pauses of a call after which there is still no room: then it is let through, lest a model without
+    /// hope of room never end.
     pub(super) const PATIENCE: u32 = 100_000;
 
     /// Time passes in the call, until it is over.

@@ -305,9 +305,9 @@ impl Kernel {
         until
     }
 
-    /// What a wait would be for that comes next, at the end of which so many `pages` of the row have come,
-    /// the latest of which are `coming`: what has come since the wait before, or since a first window was asked
-    /// for.
+    /// Notes in the call's work what a wait for `coming` tells of the device, until `pages` of the row have
+    /// come: the bytes since the previous wait, or since a first window was asked for, and the seconds that
+    /// have passed. Nothing, if no further pages come, or if an earlier wait of the call told nothing.
     fn tell_wait(&mut self, call: &mut Call, coming: &Coming, pages: u64) {
         self.reads.reached = pages;
         let read = &mut call.work.read;

@@ -42,7 +42,7 @@ pub(super) struct Constants {
     /// Of each folio of a read beyond its first, in the processor's cache and in memory.
     pub(super) read_folio: f64,
     pub(super) read_folio_far: f64,
-    /// The same of a read that begins in the middle of one in memory, away from the latest read.
+    /// Of a read that begins in the middle of a folio in memory, away from the latest read.
     pub(super) read_apart: f64,
     /// Of a page of the program's memory that is touched first.
     pub(super) fault: f64,

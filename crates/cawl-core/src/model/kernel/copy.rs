@@ -166,7 +166,7 @@ impl Kernel {
         }
     }
 
-    /// The same of where the source is.
+    /// Learns from a copy that `took` these seconds whether the sources of its process have to be read.
     fn judge_source(&mut self, event: &Event, prediction: &Prediction, took: f64) {
         let source = prediction.work.source;
         if source > 0.0 {

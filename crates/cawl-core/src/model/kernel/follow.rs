@@ -51,7 +51,7 @@ impl Kernel {
         }
     }
 
-    /// The same of a call that nothing holds back.
+    /// Predicts a call that nothing holds back, and lives through it up to `until` (seconds).
     fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let before = self.machine.now.max(start);
         let wait = self.latest_wait();
@@ -74,7 +74,7 @@ impl Kernel {
         prediction
     }
 
-    /// The same of a call that the device or the throttling may hold back.
+    /// Predicts a call that the device or the throttling may hold back, and lives through it up to `until`.
     fn follow_waiting(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let prediction = self.copy().step(event);
         if let Some(prediction) = &prediction {

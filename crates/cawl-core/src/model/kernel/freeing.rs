@@ -102,7 +102,7 @@ impl Kernel {
             || self.machine.cache.find(event.file()).is_some_and(has_work)
     }
 
-    /// The same of a close, if it has more to do than that.
+    /// The device may hold back a close that frees the file, or it is the last of a file that was cut off.
     pub(super) fn closes_a_change(&self, event: &Event) -> bool {
         let is_cut = |at| self.machine.cache.is_cut(at);
         event.has(flag::GONE) && self.may_wait_to_free(event)

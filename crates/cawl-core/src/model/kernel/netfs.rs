@@ -165,7 +165,7 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
         (seen.memory.hot, seen.memory.hot_large, seen.memory.near) = (Some(cached), None, network.near);
     }
     if let Some(fresh) = network.fresh {
-        // The same: both have the copy in them, which the model counts apart.
+        // Measured with data in the processor's cache, too; it has the copy in it, which is counted apart.
         let copy = |memory: &MemoryConstants| 1.0 / memory.cached.value.get();
         let hot = copy(&seen.memory) * seen.memory.hot_part();
         let from_memory = copy(&seen.memory) - hot;

@@ -261,7 +261,7 @@ impl Kernel {
         self.wait_for_file(call, submitted);
     }
 
-    /// The same of a file that was just made, with what makes it durable.
+    /// The dirty pages of a file that was just made are written and waited for, and the journal is committed.
     pub(super) fn make_durable(&mut self, call: &mut Call) {
         self.write_all_out(call);
         let fixed = self.last(call, Last::Commit);

@@ -14,7 +14,7 @@ pub(super) type Key = (u32, u32);
 pub(super) struct Task {
     /// Pages dirtied since the last check.
     pub(super) nr_dirtied: u64,
-    /// The same, as its processor counts (`bdp_ratelimits`): each task is taken to have one to itself.
+    /// Pages dirtied as its processor counts them (`bdp_ratelimits`): each task is taken to have its own.
     pub(super) unchecked: u64,
     /// Pages between checks.
     pub(super) nr_dirtied_pause: u64,

@@ -121,8 +121,8 @@ impl Share {
         (most * REQUEST) as f64 - since
     }
 
-    /// So many pages are written now. Fewer than before, if the device was found to be behind: then so is all
-    /// that was foreseen of it.
+    /// Takes over how many pages are `written` now. If they are fewer than before, since the device was found
+    /// to be behind, what was foreseen is behind by as much.
     fn follow(&mut self, written: f64) {
         let back = (self.written - written).max(0.0);
         self.ahead -= back;

@@ -201,7 +201,7 @@ impl Device {
         self.dirty + self.in_flight
     }
 
-    /// The same at a moment (seconds), without bringing the device up to date.
+    /// Dirty pages at a moment (seconds), those in flight included, without bringing the device up to date.
     #[inline]
     pub(super) fn level_at(&self, now: f64) -> u64 {
         // What is asked for twice a call is worth the shortest way.
@@ -289,7 +289,7 @@ impl Device {
         (self.queued + 0.5) as u64
     }
 
-    /// The same without what the device has written of an extent that does not count as written yet.
+    /// Pages queued, without what the device has written of an extent that does not count as written yet.
     fn unwritten(&self) -> u64 {
         let left = 1.0 - self.carry / self.in_flight.max(1) as f64;
         (self.queued * left.max(0.0) + 0.5) as u64

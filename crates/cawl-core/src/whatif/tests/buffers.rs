@@ -21,7 +21,7 @@ fn written(program: &str, op: Op, sizes: impl IntoIterator<Item = u64>) -> Trace
     trace
 }
 
-/// The same with this buffer: sizes of the writes, 0 for a sync. Bytes and places are kept.
+/// Sizes of the writes of a trace with this buffer, 0 for a sync. Bytes and places are kept.
 fn sizes(trace: &Trace, buffer: u32) -> Vec<u64> {
     let (mut end, mut bytes) = (0, 0);
     let calls = trace.rewritten(Rewrite::Buffer(buffer));
@@ -48,7 +48,7 @@ fn a_larger_buffer_is_written_less_often() {
     // A program that wrote nothing after the last full buffer.
     let even = written("java", Op::Write, repeated(8192, 12));
     assert_eq!(sizes(&even, 65_536), [65_536, 4 * 8192]);
-    // The same buffer changes nothing.
+    // The buffer that it has changes nothing.
     assert_eq!(sizes(&java, 8192), repeated(8192, 20).chain([600]).collect::<Vec<_>>());
     assert_eq!(java.with(&[Rewrite::Buffer(8192)]).changed, [0]);
     assert_eq!(java.with(&[Rewrite::Buffer(65_536)]).changed, [18], "21 calls become 3");

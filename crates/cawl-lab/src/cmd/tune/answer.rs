@@ -66,7 +66,7 @@ pub struct Verified {
     /// Means over the patterns of what is lost against the fastest of the settings that were tried, as a part
     /// of it.
     regret: f64,
-    /// The same of the best default choice.
+    /// Mean part over the patterns that the best default choice loses against the fastest setting.
     default_regret: f64,
     /// Mean difference between the halves of the runs of one setting.
     floor: f64,

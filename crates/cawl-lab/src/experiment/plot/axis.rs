@@ -46,7 +46,7 @@ impl Axis {
         Axis::stepped(from, to, round((to - from) / marks as f64))
     }
 
-    /// The same with marks at multiples of powers of two, for bytes.
+    /// A linear axis from zero with about `marks` marks, at multiples of a power of two, for bytes.
     pub fn of_bytes(to: f64, marks: usize) -> Axis {
         Axis::stepped(0.0, to, (to / marks as f64).max(1.0).log2().ceil().exp2())
     }

@@ -58,7 +58,7 @@ impl Outcome {
         [&self.observed, &self.predicted].map(|times| bytes / times.whole * 1e9)
     }
 
-    /// The same past the cache.
+    /// Bytes per second of writing a new file past the cache, from open to close: observed and predicted.
     fn bandwidth_past(&self) -> [f64; 2] {
         let bytes = (self.size * self.calls) as f64;
         [&self.observed, &self.predicted].map(|times| bytes / times.whole_past * 1e9)

@@ -29,7 +29,7 @@ pub struct Found {
     pub open_keeps: bool,
     /// With write-back: close sends what is dirty.
     pub close_flushes: bool,
-    /// The same: a page written in part is read first.
+    /// With write-back: a page that is written in part is read first.
     pub reads_partial: bool,
 }
 

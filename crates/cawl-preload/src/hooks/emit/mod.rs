@@ -40,7 +40,7 @@ pub fn around<T: Copy>(call: impl FnOnce() -> T, tell: impl FnOnce(u64, T)) -> T
     returned
 }
 
-/// The same for a call that may move the position of `fd`.
+/// Makes a call of the program that may move the position of `fd`. If there is a session, tells of it.
 #[inline(always)]
 pub fn around_moving<T: Copy>(fd: c_int, call: impl FnOnce() -> T, tell: impl FnOnce(u64, T)) -> T {
     if !session::active() {
@@ -79,13 +79,13 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
     moved(op, start, fd, place, (requested, returned), (flags, 0), true);
 }
 
-/// The same where too little of the stack is left for a look at the descriptor.
+/// Records a call that wrote to a descriptor, where too little of the stack is left for a look at that.
 #[inline(always)]
 pub fn wrote_deep(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
     moved(op, start, fd, place, (requested, returned), (flags, 0), false);
 }
 
-/// The same of one that read into memory of which so many pages had not been touched.
+/// Records a call that read into memory of which `untouched` pages had not been touched.
 #[inline(always)]
 pub fn read_into(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, untouched: u32) {
     moved(op, start, fd, place, (requested, returned), (0, untouched), true);

@@ -76,8 +76,8 @@ pub fn taking<T: Copy>(
     taking_more(stream, wanted, call, got)
 }
 
-/// The same where the kernel may be asked. Not part of the hook: what finds out about a descriptor needs the
-/// stack before.
+/// Makes a call that takes bytes from a stream and may ask the kernel, and records it. Not part of the hook:
+/// what finds out about a descriptor needs the stack before.
 #[inline(never)]
 fn taking_more<T: Copy>(
     stream: Stream,

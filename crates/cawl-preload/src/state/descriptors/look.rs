@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// Calls of a descriptor from one look to the next.
 const SPAN: i32 = 128;
-/// The same before the first, and how much longer each of the early ones is than the one before.
+/// Calls before the first look, and how many times as long each early span is as the one before.
 const FIRST_SPAN: i32 = 2;
 const LONGER: i32 = 4;
 

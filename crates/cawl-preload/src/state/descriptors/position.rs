@@ -84,8 +84,8 @@ impl Descriptor {
         at
     }
 
-    /// The same for a handler's call. Where another has not been counted yet, whose bytes are in the file,
-    /// its own are left to that one.
+    /// Counts a handler's call; where its bytes begin. Where another has not been counted yet, whose bytes
+    /// are in the file, its own are left to that one.
     fn advance_inside(&self, thread: &Thread, fd: c_int, bytes: u64) -> u64 {
         let Some(end) = sys::position(fd) else { return UNKNOWN_OFFSET };
         let at = end.saturating_sub(bytes);

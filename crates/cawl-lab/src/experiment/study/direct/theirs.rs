@@ -44,7 +44,7 @@ pub const RANDOM: Pairs = [
     Some((69.6, 29_221.9)),
 ];
 
-/// The same, durable: buffered with fsync, direct with O_SYNC (wfsync).
+/// Durable random writes into a file of 1 GiB: buffered with fsync, direct with O_SYNC (wfsync).
 pub const RANDOM_DURABLE: Pairs = [
     Some((24_733.5, 26_621.4)),
     Some((24_643.1, 26_596.5)),

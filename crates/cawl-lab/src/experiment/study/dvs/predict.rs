@@ -6,7 +6,7 @@ use cawl_wire::{Event, Op, flag};
 use super::super::calls::{Shown, call, write};
 use super::measure::Times;
 
-/// The same passes as are measured, of `calls` transfers.
+/// The predicted times of the passes that are measured, each of `calls` transfers of `size` bytes.
 pub fn predicted(profile: &HostProfile, size: u64, calls: u64) -> anyhow::Result<Times> {
     let mut shown = Shown::to("kernel", profile)?;
     let mut step = |event: Event| shown.step(event);

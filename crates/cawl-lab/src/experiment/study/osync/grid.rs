@@ -56,7 +56,7 @@ impl Arm {
         }
     }
 
-    /// The same for the models ([`flag`]).
+    /// Flags of the calls, for the models ([`flag`]).
     pub fn of_event(self) -> u32 {
         match self {
             Arm::None | Arm::Fsync => 0,

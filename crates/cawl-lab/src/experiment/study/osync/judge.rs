@@ -80,15 +80,15 @@ pub struct Judged {
     pub cells: Vec<Cell>,
     /// The document's second model of system time, in its arms.
     pub sys: Fit,
-    /// The same of wall time.
+    /// The document's second model of wall time, in its arms.
     pub wall: Fit,
-    /// The same of wall time in all arms.
+    /// The document's second model of wall time, in all arms.
     pub wall_all: Fit,
     /// Eq. 4's form, with O_SYNC.
     pub eq4_form: Fit,
     /// The document's form of system time and others, in its arms.
     pub sys_forms: Vec<Form>,
-    /// The same of wall time.
+    /// The document's form of wall time and others, in its arms.
     pub wall_forms: Vec<Form>,
     /// Of each law in each arm that it is about.
     pub errors: Vec<Errors>,

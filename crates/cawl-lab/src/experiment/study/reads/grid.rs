@@ -9,13 +9,13 @@ use serde::Serialize;
 pub enum Access {
     /// From begin to end, after it was written through the page cache.
     Buffered,
-    /// The same, with fsync after each write.
+    /// From begin to end, after it was written with fsync after each write.
     Fsync,
-    /// The same, written past the page cache.
+    /// From begin to end, after it was written past the page cache.
     Direct,
     /// Random places of an uncached file, through the page cache.
     Random,
-    /// The same, past it.
+    /// Random places of an uncached file, past the page cache.
     RandomDirect,
 }
 
