@@ -145,17 +145,26 @@ fn status_in_words_and_as_it_came() {
 fn tables_are_asked_for_as_told() {
     let dir = Dir::new();
     let daemon = FakeDaemon::start(&dir.socket(), canned);
-    let text = asks(&dir, &["files"]).success().stdout;
+    let text = asks(&dir, &["status", "--files"]).success().stdout;
     assert!(text.contains("throttle 67 %, cold memory 33 %") && text.contains("/data/first"), "{text}");
     assert!(text.contains("… and 3 more files"), "{text}");
     assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(20), skip: 0 }));
-    let text = asks(&dir, &["processes", "--sort", "rate", "--limit", "5"]).success().stdout;
+    let text = asks(&dir, &["status", "--processes", "--sort", "rate", "--limit", "5"]).success().stdout;
     assert!(text.contains("4242") && text.contains("dd") && text.contains("500 ms"), "{text}");
     assert_eq!(daemon.question(), Request::Processes(Listing { sort: Sort::Rate, limit: Some(5), skip: 0 }));
-    assert_eq!(json_of(asks(&dir, &["files", "--json"]))["files"][1]["path"], "/data/second");
-    assert_eq!(json_of(asks(&dir, &["processes", "--json"]))["of_a_later_version"], true);
-    asks(&dir, &["files", "--sort", "size"]).code(2).says("throttled");
-    asks(&dir, &["files", "--limit", "0"]).code(2);
+    assert_eq!(json_of(asks(&dir, &["status", "--files", "--json"]))["files"][1]["path"], "/data/second");
+    assert_eq!(json_of(asks(&dir, &["status", "--processes", "--json"]))["of_a_later_version"], true);
+    asks(&dir, &["status", "--files", "--sort", "size"]).code(2).says("throttled");
+    asks(&dir, &["status", "--files", "--limit", "0"]).code(2);
+    asks(&dir, &["status", "--sort", "rate"]).code(2).says("--files");
+    for other in [&["--processes"][..], &["--watch"], &["--count", "1"], &["--model", "cawl"]] {
+        asks(&dir, &[&["status", "--files"], other].concat()).code(2);
+    }
+    // As these were called before.
+    for name in ["files", "processes"] {
+        let old = asks(&dir, &[name, "--limit", "2", "--json"]).success().says(&format!("status --{name}"));
+        assert_eq!(old.stdout, asks(&dir, &["status", &format!("--{name}"), "--json"]).success().stdout);
+    }
 }
 
 #[test]
@@ -166,7 +175,7 @@ fn watch_prints_a_line_per_push() {
         Answer::PushesAndEnds(vec![status(10.0), status(11.0), status(12.0)])
     };
     let daemon = FakeDaemon::start(&dir.socket(), pushes);
-    let text = asks(&dir, &["watch", "--count", "2", "--every", "50ms"]).success().stdout;
+    let text = asks(&dir, &["status", "--watch", "--count", "2", "--every", "50ms"]).success().stdout;
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");
     assert!(lines[2].starts_with("22:13:30 throttle    96.0    95.0   75    120.0"), "{text}");
@@ -175,22 +184,23 @@ fn watch_prints_a_line_per_push() {
     assert_eq!((subscription.topics, subscription.every_s), (vec![Topic::Status], Some(0.05)));
 
     // The daemon's end is reported, and its return awaited: it pushes three lines each time.
-    let finished = asks(&dir, &["watch", "--json", "--count", "5"]).success().says("hung up");
+    let finished = asks(&dir, &["status", "--watch", "--json", "--count", "5"]).success().says("hung up");
     assert!(finished.stderr.contains("waiting for it to come back"), "{}", finished.stderr);
     let states: Vec<Value> =
         finished.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     assert_eq!(states.len(), 5);
     assert_eq!(states[3], states[0]);
     assert_eq!((&states[2]["uptime_s"], &states[2]["state"]), (&json!(12.0), &json!("throttle")));
-    asks(&dir, &["watch", "--every", "1ms"]).code(2).says("between");
-    asks(&dir, &["watch", "--count", "0"]).code(2);
+    asks(&dir, &["status", "--watch", "--every", "1ms"]).code(2).says("between");
+    asks(&dir, &["status", "--watch", "--count", "0"]).code(2);
+    asks(&dir, &["watch", "--count", "1"]).success().says("status --watch");
 }
 
 #[test]
 fn watch_ends_quietly_when_nobody_reads() {
     let dir = Dir::new();
     let daemon = FakeDaemon::start(&dir.socket(), canned);
-    let shell = format!("{} watch | head -n 3", cawl_kit::built("cawl-cli").display());
+    let shell = format!("{} status --watch | head -n 3", cawl_kit::built("cawl-cli").display());
     let mut command = dir.command("sh");
     command.args(["-c", &shell]);
     let running = Running::start(command);
@@ -222,7 +232,7 @@ fn a_long_table_is_asked_for_by_pages() {
         Answer::Says(json!(page))
     };
     let daemon = FakeDaemon::start(&dir.socket(), page);
-    let answer = json_of(asks(&dir, &["files", "--limit", "3", "--json"]));
+    let answer = json_of(asks(&dir, &["status", "--files", "--limit", "3", "--json"]));
     let paths: Vec<&Value> =
         answer["files"].as_array().expect("rows").iter().map(|row| &row["path"]).collect();
     assert_eq!(paths, ["/data/0", "/data/1", "/data/2"]);
@@ -230,7 +240,7 @@ fn a_long_table_is_asked_for_by_pages() {
     for (skip, limit) in [(0, 3), (1, 2), (2, 1)] {
         assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(limit), skip }));
     }
-    let text = asks(&dir, &["files", "--limit", "9"]).success().stdout;
+    let text = asks(&dir, &["status", "--files", "--limit", "9"]).success().stdout;
     assert!(text.contains("/data/4") && text.contains("and 1 more file, which made room"), "{text}");
 }
 
@@ -348,9 +358,9 @@ fn what_goes_wrong_names_the_remedy() {
     let dir = Dir::new();
     let commands: [&[&str]; 7] = [
         &["status"],
-        &["files"],
-        &["processes"],
-        &["watch"],
+        &["status", "--files"],
+        &["status", "--processes"],
+        &["status", "--watch"],
         &["predict", "--bytes", "1M"],
         &["profile", "diff"],
         &["profile", "export"],
@@ -363,7 +373,7 @@ fn what_goes_wrong_names_the_remedy() {
     for command in commands {
         asks(&dir, command).code(1).says("answers: no; do this");
     }
-    asks(&dir, &["top"]).code(1).says("cawl-cli watch");
+    asks(&dir, &["top"]).code(1).says("cawl-cli status --watch");
 }
 
 #[test]
@@ -375,7 +385,7 @@ fn completions_and_pages() {
     }
     asks(&dir, &["man", "pages"]).success();
     let page =
-        fs::read_to_string(dir.work().join("pages/cawl-cli-watch.1")).expect("a page for each command");
+        fs::read_to_string(dir.work().join("pages/cawl-cli-status.1")).expect("a page for each command");
     assert!(page.contains("interval"), "{page}");
     asks(&dir, &["man", "pages"]).success();
     // A stranger's page stays, and none of the others is written.

@@ -158,8 +158,8 @@ fn a_daemon_s_answer_cannot_command_the_terminal() {
     let asked = |args: &[&str]| Running::start(dir.cawl(args)).finish();
     for args in [
         &["status"][..],
-        &["files"],
-        &["processes"],
+        &["status", "--files"],
+        &["status", "--processes"],
         &["profile", "diff"],
         &["predict", "--bytes", "1M", "--device", "254:1"],
     ] {
@@ -245,10 +245,10 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
         &["doctor", "sh"],
         &["status"],
         &["status", "--json"],
-        &["files"],
-        &["processes", "--json"],
-        &["watch", "--count", "1"],
-        &["watch", "--json", "--count", "1"],
+        &["status", "--files"],
+        &["status", "--processes", "--json"],
+        &["status", "--watch", "--count", "1"],
+        &["status", "--watch", "--json", "--count", "1"],
         &["predict", "--bytes", "1M", "--device", "254:1"],
         &["predict", "--bytes", "1M", "--offline", "--json"],
         &["profile", "diff"],

@@ -145,7 +145,7 @@ fn another_user_is_recorded_by_the_number_of_a_run_and_may_not_ask() {
     }
     let cawl = dir.path().join("cawl-cli");
     fs::copy(built("cawl-cli"), &cawl).expect("a copy that anyone may run");
-    for question in [&["status"][..], &["files"], &["run"]] {
+    for question in [&["status"][..], &["status", "--files"], &["run"]] {
         let mut command = dir.command("setpriv");
         command.args(&as_user(FIRST)[1..]).arg(&cawl).args(question).arg("--socket").arg(dir.socket());
         command.env("XDG_CACHE_HOME", dir.work().join("theirs"));

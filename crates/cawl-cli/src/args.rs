@@ -3,6 +3,7 @@
 mod advise;
 mod check;
 mod explain;
+mod headings;
 mod live;
 mod rerun;
 mod service;
@@ -22,8 +23,7 @@ pub use advise::AdviseArgs;
 pub use check::CheckArgs;
 pub use explain::ExplainArgs;
 pub use live::{
-    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
-    TopArgs, WatchArgs,
+    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TopArgs,
 };
 use quantity::size;
 pub use rerun::RerunArgs;
@@ -31,13 +31,15 @@ pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceS
 pub use tries::Try;
 pub use whatif::{Given, WhatIfArgs, Word};
 
+use crate::render::tell;
+
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
 /// why.
 ///
 /// Exit codes: that of the traced program (`run`); 1 when something failed; 2 for wrong usage; 126 when the
 /// program cannot be executed; 127 when there is no such program.
 #[derive(Parser)]
-#[command(version, max_term_width = 80)]
+#[command(version, max_term_width = 80, help_template = headings::template())]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -46,10 +48,18 @@ pub struct Args {
 /// Commands that this program had, and that are now the laboratory's.
 const OF_THE_LABORATORY: [&str; 5] = ["experiment", "fit", "compare", "regress", "tune"];
 
+/// Commands that this program had, and that are options of `status` now.
+const OF_STATUS: [&str; 3] = ["files", "processes", "watch"];
+
 impl Args {
     /// The arguments of this process. Where they cannot be used, that is told, and the process ends.
     pub fn of_process() -> Args {
-        Args::try_parse().unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
+        let mut words: Vec<OsString> = std::env::args_os().collect();
+        if let Some(name) = OF_STATUS.into_iter().find(|name| words.get(1).is_some_and(|word| word == name)) {
+            tell(format_args!("`cawl-cli {name}` is now `cawl-cli status --{name}`"));
+            words.splice(1..2, ["status".into(), format!("--{name}").into()]);
+        }
+        Args::try_parse_from(words).unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
     }
 }
 
@@ -80,21 +90,13 @@ pub enum Command {
     Doctor(DoctorArgs),
     Status(StatusArgs),
     Top(TopArgs),
-    Watch(WatchArgs),
-    /// Ask a running cawld which files are written, and what that costs
-    ///
-    /// For each file: seconds lost, of throttling, of calls that waited for the device, of all calls, and of
-    /// all calls as predicted; bytes, recent bytes per second, calls.
-    Files(TableArgs),
-    /// Ask a running cawld which programs write, and what that costs them
-    ///
-    /// For each program: seconds lost, of throttling, of calls that waited for the device, of all calls, and
-    /// of all calls as predicted; bytes, recent bytes per second, calls.
-    Processes(TableArgs),
     Predict(PredictArgs),
+    #[command(hide = true)]
     Profile(ProfileArgs),
     Service(ServiceArgs),
+    #[command(hide = true)]
     Completions(CompletionsArgs),
+    #[command(hide = true)]
     Man(ManArgs),
 }
 
@@ -119,7 +121,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub classes: ClassesArgs,
     /// Whether the models learn constants from observed calls: on or off
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
+    #[arg(long, value_name = "on|off", default_value = "on",
+          value_parser = ["on", "off"])]
     pub learn: String,
     /// Do not calibrate devices without a profile before the program starts
     #[arg(long)]
@@ -184,7 +187,7 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// Write the calls of a trace as a timeline or a table, for other programs
+/// Write a trace's calls as a timeline or a table for other programs
 ///
 /// Of each call: times, thread, file, bytes, prediction, and what its time is divided among. Without -o the
 /// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked,
@@ -241,12 +244,12 @@ pub struct ImportArgs {
     pub output: PathBuf,
 }
 
-/// Measure this machine's constants and write them to a profile
+/// Measure this machine's constants; `profile diff|export`
 ///
-/// Writes only into a new folder in PATH, which is removed at the end, and changes kernel settings only with
-/// --lower-limits. Without -o the profile goes where `run`, `replay` and `cawld` look for it. With --check a
-/// few constants are measured again; exit code 1 if they no longer agree with the profile.
-/// docs/CALIBRATION.md explains each constant.
+/// They go to a profile, for `run`, `replay` and others. Writes only into a new folder in PATH, which is
+/// removed at the end, and changes kernel settings only with --lower-limits. Without -o the profile goes
+/// where `run`, `replay` and `cawld` look for it. With --check a few constants are measured again; exit code
+/// 1 if they no longer agree with the profile. docs/CALIBRATION.md explains each constant.
 #[derive(clap::Args)]
 pub struct CalibrateArgs {
     /// A folder on the filesystem to measure
@@ -331,8 +334,8 @@ pub struct ManArgs {
 #[derive(clap::Args)]
 pub struct ClassesArgs {
     /// Report calls in classes by their observed time, parted by these: 0.2ms,0.4ms,7ms,25ms
-    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',', value_parser = quantity::duration,
-          allow_hyphen_values = true)]
+    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',',
+          value_parser = quantity::duration, allow_hyphen_values = true)]
     pub bounds: Vec<Nanos>,
 }
 
@@ -364,7 +367,8 @@ pub struct ModelArgs {
     pub profile: Option<PathBuf>,
     /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for
     /// `run`, those of the run for --live and `export`, else all)
-    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',', value_parser = model_name)]
+    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',',
+          value_parser = model_name)]
     pub names: Vec<String>,
 }
 

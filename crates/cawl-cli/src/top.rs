@@ -46,12 +46,14 @@ enum Input {
 /// Shows the daemon at `path` until the user quits; an update every `every` seconds.
 pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        anyhow::bail!("top needs a terminal; `cawl-cli watch` prints a line per interval to anywhere");
+        anyhow::bail!(
+            "top needs a terminal; `cawl-cli status --watch` prints a line per interval to anywhere"
+        );
     }
     let term = std::env::var("TERM").unwrap_or_default();
     if term.is_empty() || term == "dumb" {
         anyhow::bail!(
-            "top cannot draw on this terminal (TERM is `{term}`); set TERM, or use `cawl-cli watch`"
+            "top cannot draw on this terminal (TERM is `{term}`); set TERM, or use `cawl-cli status --watch`"
         );
     }
     let theme = Theme::of_environment(|name| std::env::var(name).ok());
@@ -145,7 +147,7 @@ impl Screen {
     fn open() -> anyhow::Result<Screen> {
         // Also restores the terminal before a panic's message is printed.
         let terminal =
-            ratatui::try_init().context("the terminal cannot be prepared; use `cawl-cli watch`")?;
+            ratatui::try_init().context("the terminal cannot be prepared; use `cawl-cli status --watch`")?;
         Ok(Screen { terminal })
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cawl_core::Nanos;
 use cawl_core::quantity::duration;
 
-/// Tell which changes of a program or its machine are worth it, and what each would gain
+/// Tell which changes are worth it, and what each would gain
 ///
 /// Tries the changes that the patterns of a trace suggest, on paper as `whatif` does, and lists those that
 /// gain more than 5 % of the time in calls and more than the model may be wrong: at most seven, with what

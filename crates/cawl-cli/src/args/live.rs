@@ -19,16 +19,52 @@ pub struct DaemonArgs {
     pub socket: Option<PathBuf>,
 }
 
-/// Ask a running cawld for the dirty level, what delays writers, and a forecast
+/// Ask cawld for the dirty level now; --files, --processes, --watch
 ///
-/// Errors are those of one-step predictions over the last 60 s with writes.
+/// With it: what delays writers, and a forecast. Errors are those of one-step predictions over the last 60 s
+/// with writes.
+///
+/// --files and --processes tell for each file or program: seconds lost, of throttling, of calls that waited
+/// for the device, of all calls, and of all calls as predicted; bytes, recent bytes per second, calls.
+///
+/// Columns of --watch: dirty MiB as modelled and as counted by the kernel, and the modelled level in % of the
+/// hard limit; MB/s made dirty (traced and other) and written back; seconds lost per second to throttling and
+/// to synchronous calls, over all traced programs; seconds until writers are throttled at the present rate;
+/// error of the total predicted time in %. A dash: unknown, or never. When the daemon ends, waits for its
+/// restart.
 #[derive(Args)]
 pub struct StatusArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
+    /// Which files are written, and what that costs
+    #[arg(long, groups = ["table", "instead"])]
+    pub files: bool,
+    /// Which programs write, and what that costs them
+    #[arg(long, groups = ["table", "instead"])]
+    pub processes: bool,
+    /// The column to sort a table by, largest first; lost is the sum of throttled and sync
+    #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort(), requires = "table",
+          conflicts_with = "watch")]
+    pub sort: Sort,
+    /// Most rows of a table to print
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..),
+          requires = "table", conflicts_with = "watch")]
+    pub limit: u32,
+    /// A line per interval: dirty level, rates, time lost, forecast, error of the model
+    #[arg(long, group = "instead")]
+    pub watch: bool,
+    /// The interval of --watch: 1s, 250ms, 5m…
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval, requires = "watch",
+          conflicts_with = "table")]
+    pub every: f64,
+    /// End --watch after this many lines (default: when interrupted)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "watch",
+          conflicts_with = "table")]
+    pub count: Option<u64>,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
+    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions; with --watch
+    /// one object a line
     #[arg(long)]
     pub json: bool,
 }
@@ -37,11 +73,11 @@ pub struct StatusArgs {
 #[derive(Args)]
 pub struct ViewArgs {
     /// The model that answers (default: the daemon's first)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "instead")]
     pub model: Option<String>,
     /// The clock of that model, and whether it is corrected towards the kernel's counters: open-loop,
     /// lockstep or assimilated (default: of the modes kept, the one closest to the counters)
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", conflicts_with = "instead")]
     pub mode: Option<Mode>,
 }
 
@@ -52,32 +88,11 @@ impl ViewArgs {
     }
 }
 
-/// Print a line per interval: dirty level, rates, time lost, forecast, error of the model
+/// Show dirty level, forecast, programs and files on a live screen
 ///
-/// Columns: dirty MiB as modelled and as counted by the kernel, and the modelled level in % of the hard
-/// limit; MB/s made dirty (traced and other) and written back; seconds lost per second to throttling and to
-/// synchronous calls, over all traced programs; seconds until writers are throttled at the present rate;
-/// error of the total predicted time in %. A dash: unknown, or never. When the daemon ends, waits for its
-/// restart.
-#[derive(Args)]
-pub struct WatchArgs {
-    #[command(flatten)]
-    pub daemon: DaemonArgs,
-    /// The interval: 1s, 250ms, 5m…
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
-    pub every: f64,
-    /// End after this many lines (default: when interrupted)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
-    /// One JSON object a line, as `status --json` has it
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// A live screen: dirty level against its limits, forecast, programs and files by time lost
-///
-/// Tab switches between programs and files, s changes the order, / filters, p or the space bar pauses, ?
-/// lists all keys, q quits. Needs a terminal of at least 80×24. NO_COLOR is respected.
+/// The dirty level stands against its limits, programs and files are sorted by time lost. Tab switches
+/// between programs and files, s changes the order, / filters, p or the space bar pauses, ? lists all keys, q
+/// quits. Needs a terminal of at least 80×24. NO_COLOR is respected.
 #[derive(Args)]
 pub struct TopArgs {
     #[command(flatten)]
@@ -88,22 +103,6 @@ pub struct TopArgs {
     /// The column by which the tables are sorted at first
     #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort())]
     pub sort: Sort,
-}
-
-/// A table of programs or files, sorted.
-#[derive(Args)]
-pub struct TableArgs {
-    #[command(flatten)]
-    pub daemon: DaemonArgs,
-    /// The column to sort by, largest first; lost is the sum of throttled and sync
-    #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort())]
-    pub sort: Sort,
-    /// Most rows to print
-    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
-    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Predict the cost of a write, now or later
@@ -156,7 +155,7 @@ pub struct PredictArgs {
     pub json: bool,
 }
 
-/// Compare or export the constants that the daemon or earlier runs learned
+/// Compare or export the constants of this machine
 #[derive(Args)]
 pub struct ProfileArgs {
     #[command(subcommand)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::whatif::ProgramChanges;
 
-/// Perform the calls of a trace for real, as they were or with changes
+/// Make the calls of a trace for real, as they were or with changes
 ///
 /// Makes the writes, syncs and other calls of a trace again, with its processes, threads, streams and
 /// thinking, in a folder of its own: on this machine, to tell what `whatif` tells on paper. Files are made

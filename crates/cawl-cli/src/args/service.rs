@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Let a root cawld record services: write, remove and list drop-ins for systemd
+/// Let a root cawld record services of systemd
 ///
-/// The daemon must allow the service's user: `cawld --allow-user USER`. Nothing is restarted.
-/// docs/SERVICES.md shows PostgreSQL, Redis, MariaDB and containers.
+/// Writes, removes and lists drop-ins. The daemon must allow the service's user: `cawld --allow-user USER`.
+/// Nothing is restarted. docs/SERVICES.md shows PostgreSQL, Redis, MariaDB and containers.
 #[derive(Args)]
 pub struct ServiceArgs {
     #[command(subcommand)]

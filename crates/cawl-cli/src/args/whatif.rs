@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 use quantity::{duration, limits, size_above_zero};
 
-/// Tell what a program's calls would cost if the program or the machine were another
+/// Tell what the calls would cost if program or machine were another
 ///
 /// Runs the calls of a trace through a model twice: as they were, and with changes, in the order given. Each
 /// thread keeps its own thinking between its calls. Constants are learned from the trace first. A change is

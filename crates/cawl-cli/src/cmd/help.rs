@@ -22,7 +22,9 @@ pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(folder).with_context(about)?;
     // Beside it, so that none is written where one of them would take a stranger's place.
     let made = tempfile::tempdir_in(folder).with_context(about)?;
-    clap_mangen::generate_to(Args::command(), &made)
+    // Also of commands that the help does not list: the pages are all there is to read.
+    let all = Args::command().mut_subcommands(|of| of.hide(false));
+    clap_mangen::generate_to(all, &made)
         .and_then(|()| clap_mangen::generate_to(cawld::program::command(), &made))
         .with_context(about)?;
     let pages = fs::read_dir(&made)?.map(|page| Ok(page?.file_name())).collect::<io::Result<Vec<_>>>()?;

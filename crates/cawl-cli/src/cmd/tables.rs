@@ -1,4 +1,4 @@
-//! `files` and `processes`: tables of what is written and what it costs.
+//! `status --files` and `--processes`: tables of what is written and what it costs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,19 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{parsed, socket_of};
-use crate::args::TableArgs;
+use crate::args::StatusArgs;
 use crate::render;
 
-pub fn files(args: &TableArgs) -> anyhow::Result<ExitCode> {
+pub fn files(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     show(args, Request::Files, "files", render::rows::files)
 }
 
-pub fn processes(args: &TableArgs) -> anyhow::Result<ExitCode> {
+pub fn processes(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     show(args, Request::Processes, "processes", render::rows::processes)
 }
 
 fn show<T: DeserializeOwned>(
-    args: &TableArgs,
+    args: &StatusArgs,
     request: fn(Listing) -> Request,
     field: &str,
     text: fn(&T, Sort, Option<usize>) -> String,
@@ -34,7 +34,7 @@ fn show<T: DeserializeOwned>(
 /// may be missing or appear twice.
 fn whole(
     path: &Path,
-    args: &TableArgs,
+    args: &StatusArgs,
     request: fn(Listing) -> Request,
     field: &str,
 ) -> anyhow::Result<Value> {

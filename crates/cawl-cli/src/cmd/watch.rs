@@ -1,4 +1,4 @@
-//! `watch`: a line per interval.
+//! `status --watch`: a line per interval.
 
 use std::io::{self, Write};
 use std::iter;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::socket_of;
-use crate::args::WatchArgs;
+use crate::args::StatusArgs;
 use crate::render;
 use crate::render::watch::Lines;
 
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Subscribes and prints `count` lines. A daemon that ended is waited for, since it may be restarted; one
 /// that never answered is an error.
-pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
+pub fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let path = socket_of(&args.daemon)?;
     let subscription =
         Subscription { topics: vec![Topic::Status], every_s: Some(args.every), ..Subscription::default() };

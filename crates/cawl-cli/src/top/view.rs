@@ -60,7 +60,7 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
 
 fn too_small(frame: &mut Frame<'_>, area: Rect) {
     let text = format!(
-        "This terminal is {}x{}; top needs {}x{}. Make it larger, or use `cawl-cli watch`. q quits.",
+        "This terminal is {}x{}; top needs {}x{}. Make it larger, or use `cawl-cli status --watch`. q quits.",
         area.width, area.height, SMALLEST.0, SMALLEST.1
     );
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
