@@ -351,6 +351,13 @@ fn profiles_are_compared_and_exported() {
     let text = asks(&dir, &["profile", "diff", "b.toml", "b.toml"]).success().stdout;
     assert_eq!(text, "no constant differs\n");
     asks(&dir, &["profile", "diff", "b.toml", "none.toml"]).code(1).says("none.toml");
+
+    // What would be used here.
+    let shown = asks(&dir, &["profile", "show"]).success().says("no profile of this machine: uncalibrated");
+    let shown = HostProfile::from_toml(&shown.stdout).expect("a profile");
+    let json: HostProfile =
+        serde_json::from_value(json_of(asks(&dir, &["profile", "show", "--json"]))).expect("a profile");
+    assert_eq!(json.device, shown.device);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub use advise::AdviseArgs;
 pub use check::CheckArgs;
 pub use explain::ExplainArgs;
 pub use live::{
-    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TopArgs,
+    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ShowArgs, StatusArgs, TopArgs,
 };
 use quantity::size;
 pub use rerun::RerunArgs;
@@ -244,7 +244,7 @@ pub struct ImportArgs {
     pub output: PathBuf,
 }
 
-/// Measure this machine's constants; `profile diff|export`
+/// Measure this machine's constants; `profile show|diff|export`
 ///
 /// They go to a profile, for `run`, `replay` and others. Writes only into a new folder in PATH, which is
 /// removed at the end, and changes kernel settings only with --lower-limits. Without -o the profile goes

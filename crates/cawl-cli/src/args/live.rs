@@ -155,7 +155,7 @@ pub struct PredictArgs {
     pub json: bool,
 }
 
-/// Compare or export the constants of this machine
+/// Show, compare or export the constants of this machine
 #[derive(Args)]
 pub struct ProfileArgs {
     #[command(subcommand)]
@@ -164,8 +164,20 @@ pub struct ProfileArgs {
 
 #[derive(Subcommand)]
 pub enum ProfileCommand {
+    Show(ShowArgs),
     Diff(DiffArgs),
     Export(ExportArgs),
+}
+
+/// Print the profile that `run` would use in this folder, as TOML
+///
+/// Its file, origin and age are told on stderr. It has the kernel's settings of now, and what runs learned in
+/// the place of what was measured.
+#[derive(Args)]
+pub struct ShowArgs {
+    /// The same as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Compare the constants of two profiles

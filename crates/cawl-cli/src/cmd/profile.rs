@@ -1,4 +1,4 @@
-//! `profile`: the constants that the daemon or earlier runs learned.
+//! `profile`: the constants of this machine, and those that the daemon or earlier runs learned.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,31 @@ use anyhow::Context;
 use cawl_client::protocol::{ProfileAnswer, Request};
 use cawl_client::query;
 use cawl_core::HostProfile;
-use cawl_host::profiles;
+use cawl_host::profiles::{self, Chosen};
 
 use super::{read_profile, save, socket_of, stored_profile};
-use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand};
+use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand, ShowArgs};
 use crate::render;
 use crate::render::profile::{Difference, changed, differences};
+use crate::render::report::days;
 
 pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
+        ProfileCommand::Show(args) => show(args),
         ProfileCommand::Diff(args) => diff(args),
         ProfileCommand::Export(args) => export(args),
     }
+}
+
+fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let Chosen { profile, file, note, .. } = profiles::choose(Path::new("."));
+    let file = file.map_or("no profile of this machine".to_owned(), |file| file.display().to_string());
+    let age = profile.created.map(|made| cawl_host::wall_clock().saturating_sub(made));
+    let age = age.map(|age| format!(", {} old", days(age))).unwrap_or_default();
+    let origin = format!("{:?}", profile.origin).to_lowercase();
+    let note = note.map(|note| format!("; {note}")).unwrap_or_default();
+    render::tell(format_args!("{file}: {origin}{age}{note}"));
+    render::answer(args.json, &profile, |_| Ok(profile.to_toml()))
 }
 
 fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {

@@ -240,7 +240,7 @@ pub(super) fn copied_up(copied: &CopiedUp) -> String {
     format!("{files} of an overlay, {bytes}, opened for writing in {}", time(copied.seconds))
 }
 
-fn days(seconds: u64) -> String {
+pub fn days(seconds: u64) -> String {
     match seconds {
         s if s < 120 => format!("{s} seconds"),
         s if s < 7200 => format!("{} minutes", s / 60),
