@@ -45,6 +45,9 @@ pub struct Args {
     pub command: Command,
 }
 
+/// Heading of the options that few need.
+const EXPERT: &str = "Expert";
+
 /// Commands that this program had, and that are now the laboratory's.
 const OF_THE_LABORATORY: [&str; 5] = ["experiment", "fit", "compare", "regress", "tune"];
 
@@ -121,14 +124,14 @@ pub struct RunArgs {
     #[command(flatten)]
     pub classes: ClassesArgs,
     /// Whether the models learn constants from observed calls: on or off
-    #[arg(long, value_name = "on|off", default_value = "on",
+    #[arg(long, help_heading = EXPERT, value_name = "on|off", default_value = "on",
           value_parser = ["on", "off"])]
     pub learn: String,
     /// Do not calibrate devices without a profile before the program starts
     #[arg(long)]
     pub no_calibrate: bool,
     /// Do not keep what was learned in the profile for the next run; with --profile nothing is kept either
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     pub no_save: bool,
     /// Report through the daemon that listens here instead of one inside this process
     #[arg(long, value_name = "PATH")]
@@ -140,13 +143,13 @@ pub struct RunArgs {
     #[arg(long, conflicts_with = "no_children")]
     pub wait: bool,
     /// Let the program wait when the tracer's ring is full, instead of dropping calls; at most 10 s in all while nothing is read
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     pub lossless: bool,
     /// Leave out what only reads: reads, and the opens and closes of files that are not written
-    #[arg(long, conflicts_with = "all_reads")]
+    #[arg(long, help_heading = EXPERT, conflicts_with = "all_reads")]
     pub no_reads: bool,
     /// Record reads of pipes, sockets and terminals too, not only those of files
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     pub all_reads: bool,
     /// Change what the program does: buffer=SIZE, pace=SIZE, dontneed, fsync=none (a crash loses data),
     /// preallocate; docs/WHATIF.md explains them
@@ -334,7 +337,7 @@ pub struct ManArgs {
 #[derive(clap::Args)]
 pub struct ClassesArgs {
     /// Report calls in classes by their observed time, parted by these: 0.2ms,0.4ms,7ms,25ms
-    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',',
+    #[arg(long = "classes", help_heading = EXPERT, value_name = "TIME,…", value_delimiter = ',',
           value_parser = quantity::duration, allow_hyphen_values = true)]
     pub bounds: Vec<Nanos>,
 }
@@ -343,19 +346,19 @@ pub struct ClassesArgs {
 #[derive(clap::Args)]
 pub struct ModeArgs {
     /// The models see only calls and think times, and advance by their own predictions
-    #[arg(long, conflicts_with_all = ["live", "lockstep", "mode"])]
+    #[arg(long, help_heading = EXPERT, conflicts_with_all = ["live", "lockstep", "mode"])]
     pub open_loop: bool,
     /// Repeat the predictions of the live run: its models, mode and learning
-    #[arg(long, conflicts_with_all = ["lockstep", "mode", "learn"])]
+    #[arg(long, help_heading = EXPERT, conflicts_with_all = ["lockstep", "mode", "learn"])]
     pub live: bool,
     /// Model time follows the observed clock; level and constants stay the model's own
-    #[arg(long, conflicts_with = "mode")]
+    #[arg(long, help_heading = EXPERT, conflicts_with = "mode")]
     pub lockstep: bool,
     /// open-loop, lockstep, or assimilated: lockstep, with the dirty level corrected towards the samples
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, help_heading = EXPERT, value_name = "MODE")]
     pub mode: Option<Mode>,
     /// Learn constants from the observed calls, as cawld does; not in open loop
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     pub learn: bool,
 }
 
@@ -367,7 +370,7 @@ pub struct ModelArgs {
     pub profile: Option<PathBuf>,
     /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for
     /// `run`, those of the run for --live and `export`, else all)
-    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',',
+    #[arg(long = "model", help_heading = EXPERT, value_name = "NAME,…", value_delimiter = ',',
           value_parser = model_name)]
     pub names: Vec<String>,
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::EXPERT;
 use super::whatif::ProgramChanges;
 
 /// Make the calls of a trace for real, as they were or with changes
@@ -26,7 +27,7 @@ pub struct RerunArgs {
     #[arg(long)]
     pub keep: bool,
     /// Write data that can be compressed by this factor [default: 1, not at all]
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    #[arg(long, help_heading = EXPERT, value_name = "FACTOR", value_parser = factor)]
     pub compress: Option<f64>,
     /// Machine-readable output
     #[arg(long)]

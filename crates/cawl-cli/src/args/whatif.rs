@@ -7,6 +7,7 @@ use cawl_wire::flag;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
+use super::EXPERT;
 use quantity::{duration, limits, size_above_zero};
 
 /// Tell what the calls would cost if program or machine were another
@@ -27,7 +28,7 @@ pub struct WhatIfArgs {
     #[arg(long)]
     pub sensitivity: bool,
     /// Use the profile's constants as they are, without learning from the trace
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     pub no_learn: bool,
     /// Write the changed trace, with the times that its calls have on paper
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["each", "sensitivity"])]
