@@ -291,6 +291,7 @@ fn what_cannot_be_done_is_told_with_the_remedy() {
     let room = ["predict", "--offline", "--bytes", "4000G", "--chunk", "1G", "--path", "/dev/shm"];
     let asked: [(&[&str], i32, &str); 5] = [
         (&["calibrate", ".", "--max-bytes", "1K", "-o", "p.toml"], 2, "give a higher --max-bytes"),
+        (&["calibrate", ".", "--brief", "--max-bytes", "1M", "-o", "p.toml"], 2, "give a higher --max-bytes"),
         (&["run", "--", "./script"], 126, "give the command as sh ./script"),
         (&["run", "--trace", "no/such/t", "--", "true"], 1, "there is no folder"),
         (&["profile", "export"], 1, "cawl-cli calibrate"),

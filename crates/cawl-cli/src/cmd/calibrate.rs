@@ -58,7 +58,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     let mut options = options(args);
     let file = profile_file(args)?;
     let least = calibrate::LEAST_WRITTEN;
-    exit::usage(args.brief || options.effort.bytes >= least, || {
+    exit::usage(options.effort.bytes >= least, || {
         format!("with less than {least} nothing of the device can be measured; give a higher --max-bytes")
     })?;
     if args.output.is_some() {
