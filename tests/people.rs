@@ -289,7 +289,7 @@ fn what_cannot_be_done_is_told_with_the_remedy() {
     fs::write(&script, "echo hi\n").expect("a new file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let room = ["predict", "--offline", "--bytes", "4000G", "--chunk", "1G", "--path", "/dev/shm"];
-    let asked: [(&[&str], i32, &str); 5] = [
+    let asked: [(&[&str], i32, &str); 6] = [
         (&["calibrate", ".", "--max-bytes", "1K", "-o", "p.toml"], 2, "give a higher --max-bytes"),
         (&["calibrate", ".", "--brief", "--max-bytes", "1M", "-o", "p.toml"], 2, "give a higher --max-bytes"),
         (&["run", "--", "./script"], 126, "give the command as sh ./script"),
