@@ -80,6 +80,22 @@ fn filesystems_get_what_they_allow() {
     assert_eq!(content(memory.path()), Vec::<String>::new());
 }
 
+/// Where bytes take long, bursts are short: what they take whatever their length is not laid to their bytes.
+#[test]
+fn a_brief_calibration_finds_no_faster_disk_than_there_is() {
+    if !possible() {
+        return;
+    }
+    let _others = beside_others();
+    let disk = disk("120,100,0,1,size=2", Filesystem::Ext4);
+    let home = tempfile::tempdir().unwrap();
+    let found = json(&calibrate(&disk.ready.mount, home.path(), &["--brief", "--json"]).output().unwrap());
+    let rate = &found["profile"]["device"]["writeback"];
+    // A busy machine may make it slower, or leave no time; nothing makes it faster.
+    let measured = rate["samples"].as_u64() >= Some(1);
+    assert!(!measured || rate["value"].as_f64().unwrap() < 1.25 * 120e6, "{rate:#}");
+}
+
 #[test]
 fn what_it_found_is_used_and_can_be_checked() {
     if !possible() {

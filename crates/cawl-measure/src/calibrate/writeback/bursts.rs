@@ -6,23 +6,25 @@ use super::super::bench::{Bench, background, since};
 use super::super::unless_over;
 use super::{CHUNK, PAGE, UNSEEN, is_ours};
 
-/// Short and long bursts of a brief calibration, in turn: `true` is a long one. The short one that comes first
-/// tells how long the others may be.
+/// Short and long bursts, in turn: `true` is a long one. The short one that comes first tells how long the others
+/// may be.
 const BURSTS: [bool; 3] = [false, true, true];
-/// Length of the long ones in short ones, at most; and the longest.
+/// Length of the long ones in short ones; and the longest.
 const LONG: u64 = 4;
 const LONGEST_BURST: u64 = 256 << 20;
+/// Part of the remaining time that the bursts are to take: also the page cache takes some.
+const PART: f64 = 0.7;
 
-/// The rate in bytes per ns of bursts that fsync waits for, on a device that takes about `transfer` ns per byte,
-/// if known. That leaves out other programs' data, within the byte budget and
-/// the remaining time. What a burst takes whatever its length is found from bursts of two lengths.
+/// The rate in bytes per ns of bursts that fsync waits for, on a device that takes about `transfer` ns per byte, if
+/// known, within the byte budget and the remaining time. fsync leaves out other programs' data. What a burst takes
+/// whatever its length is found from bursts of two lengths.
 pub fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
     // In short bursts, what all of them write.
     let parts = BURSTS.iter().map(|long| if *long { LONG } else { 1 }).sum::<u64>();
     let room = (background().0 * 3 / 4).min(bench.space).min(LONGEST_BURST);
-    let left = bench.deadline.since(cawl_host::now()).get();
-    let affordable = transfer.map_or(8 << 20, |per_byte| (left / (3.0 * per_byte)) as u64);
-    let mut short = (bench.bytes_left / parts).min(room / LONG).min(affordable);
+    let left = bench.deadline.since(cawl_host::now()).get() * PART;
+    let affordable = transfer.map_or(8 << 20, |per_byte| (left / per_byte) as u64) / parts;
+    let mut short = (bench.bytes_left / parts).min(room / LONG).min(affordable).max(CHUNK as u64);
     let mut found: [Vec<(f64, f64)>; 2] = Default::default();
     for (at, long) in BURSTS.into_iter().enumerate() {
         let length = short * if long { LONG } else { 1 } / CHUNK as u64 * CHUNK as u64;
@@ -41,9 +43,11 @@ pub fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<E
         let of = |value: fn(&(f64, f64)) -> f64| median(&found.iter().map(value).collect::<Vec<f64>>());
         of(|burst| burst.0).zip(of(|burst| burst.1))
     });
-    let fixed = short.zip(long).map_or(0.0, |(short, long)| {
-        let per_byte = (long.1 - short.1) / (long.0 - short.0).max(1.0);
-        (short.1 - short.0 * per_byte).clamp(0.0, short.1 / 2.0)
+    // Lengths that hardly differ tell nothing.
+    let apart = short.zip(long).filter(|(short, long)| long.0 >= 2.0 * short.0);
+    let fixed = apart.map_or(0.0, |(short, long)| {
+        let per_byte = (long.1 - short.1) / (long.0 - short.0);
+        (short.1 - short.0 * per_byte).clamp(0.0, 0.9 * short.1)
     });
     let rates = |found: &[(f64, f64)]| {
         Estimate::of(&found.iter().map(|(bytes, took)| bytes / (took - fixed)).collect::<Vec<f64>>())
