@@ -12,6 +12,8 @@ use std::ops::RangeInclusive;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use serde::{Deserialize, Serialize};
 
+pub use crate::record::Language;
+
 /// Full buffers that tell of one.
 const LEAST: u32 = 4;
 /// Buffers that are looked for: powers of two from 1 KiB to 1 MiB.
@@ -26,49 +28,13 @@ const MUCH: u32 = 32;
 /// Of so many writes one may be another than the rule says.
 const FEW: u32 = 8;
 
-/// A language whose library buffers what a program writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Language {
-    /// C++.
-    #[serde(rename = "C++")]
-    Cpp,
-    /// Python.
-    Python,
-    /// Java, and what else runs in its virtual machine.
-    Java,
-    /// Go.
-    Go,
-}
-
-impl Language {
-    /// That of an interpreter or virtual machine, by the name that it was started by.
-    pub fn of_program(program: &str) -> Option<Language> {
-        let name = program.rsplit('/').next().unwrap_or(program);
-        let is_version = |version: &str| version.chars().all(|c| c.is_ascii_digit() || c == '.' || c == 't');
-        match name.strip_prefix("python") {
-            Some(version) if is_version(version) => Some(Language::Python),
-            _ => (name == "java").then_some(Language::Java),
-        }
-    }
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Language::Cpp => "C++",
-            Language::Python => "Python",
-            Language::Java => "Java",
-            Language::Go => "Go",
-        }
-    }
-
-    /// How a program gives a buffer a size of `bytes`.
-    pub(crate) fn resize(self, bytes: u64) -> String {
-        match self {
-            Language::Cpp => format!("call file.rdbuf()->pubsetbuf(memory, {bytes}) before file.open"),
-            Language::Python => format!("open(path, mode, buffering={bytes})"),
-            Language::Java => format!("new BufferedOutputStream(file, {bytes}), below a Writer too"),
-            Language::Go => format!("bufio.NewWriterSize(file, {bytes})"),
-        }
+/// How a program gives a buffer a size of `bytes`.
+pub(crate) fn resize(language: Language, bytes: u64) -> String {
+    match language {
+        Language::Cpp => format!("call file.rdbuf()->pubsetbuf(memory, {bytes}) before file.open"),
+        Language::Python => format!("open(path, mode, buffering={bytes})"),
+        Language::Java => format!("new BufferedOutputStream(file, {bytes}), below a Writer too"),
+        Language::Go => format!("bufio.NewWriterSize(file, {bytes})"),
     }
 }
 

@@ -18,7 +18,7 @@
 use cawl_wire::{Event, Op};
 
 use crate::limits::DirtyLimits;
-use crate::model::kernel::settled;
+use crate::model::settled;
 use crate::profile::{HostProfile, Measured, Origin};
 use crate::recorded::RecordedRun;
 use crate::statistics;

@@ -33,7 +33,7 @@ use cawl_wire::{Event, Op};
 
 use crate::call::{kernel_bytes, moved_bytes};
 use crate::cause::Cause;
-use crate::model::{CallState, Prediction, ReadWork, Work, is_late};
+use crate::model::{CallState, Prediction, ReadWork, Work};
 use crate::profile::{HostProfile, OtherDevice};
 use crate::record::Sample;
 use crate::units::{Bytes, Nanos};
@@ -274,7 +274,7 @@ impl Learner {
         {
             return true;
         }
-        if read.has_waited(observed, prediction) {
+        if prediction.has_waited(observed) {
             // A stream keeps the device busy between its waits, too.
             let h = [read.latencies, read.transferred, read.ahead];
             let observed = observed.min(cost + WAITING.members[0]);
@@ -282,11 +282,11 @@ impl Learner {
             let wake = work.idle * self.profile.device.idle.map_or(0.0, |idle| idle.value.as_seconds());
             let rest = (observed - (cost - waited) - wake).max(0.0) + read.since;
             // What was there before says only that it took no longer.
-            let met = read.has_met(observed, prediction) || self.fetching.expect(&h) > rest;
+            let met = prediction.has_met(observed) || self.fetching.expect(&h) > rest;
             return met && self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
         }
         // It waited for something.
-        if is_late(observed, prediction)
+        if prediction.is_late(observed)
             || waited > 0.0
             || parts.device() > Nanos::ZERO
             || work.source > 0.0

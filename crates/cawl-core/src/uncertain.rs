@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cawl_wire::{FileId, uncertain};
 use serde::{Deserialize, Serialize};
 
-use crate::doubt::Doubt;
+use crate::record::Doubt;
 use crate::tally::Tally;
 use crate::units::Bytes;
 

@@ -68,7 +68,7 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
         ),
         Kind::Merge if scope.is_by("dd") => format!("dd bs={}", short(size)),
         Kind::Merge => match scope.buffered {
-            Some(language) => language.resize(size),
+            Some(language) => crate::buffers::resize(language, size),
             None => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
         },
         Kind::Fdatasync => "call fdatasync(fd) where the program calls fsync(fd)".to_owned(),

@@ -4,7 +4,7 @@ use cawl_wire::Op;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::kernel::Kernel;
+use crate::model::Kernel;
 use crate::model::{CostModel, Work};
 use crate::record::RunDelay;
 use crate::units::Bytes;

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::DirtyLimits;
 use crate::model::CostModel;
-use crate::model::kernel::Kernel;
+use crate::model::Kernel;
 use crate::model::{Disturbance, Regime};
 use crate::profile::{HostProfile, Measured};
 use crate::record::{MemoryFacts, ZoneFacts};

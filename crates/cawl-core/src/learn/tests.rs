@@ -6,7 +6,7 @@ use crate::analysis::{Analysis, AnalysisOptions};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::CostModel;
-use crate::model::kernel::Kernel;
+use crate::model::Kernel;
 use crate::profile::Measured;
 use crate::record::Record;
 use crate::units::{Rate, Time};

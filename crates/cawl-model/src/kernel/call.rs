@@ -1,0 +1,104 @@
+//! A call under way: where its time goes, and what determines its cost.
+
+use super::inode_lock::Held;
+use super::tasks::Key;
+use crate::CallState;
+use crate::cause::{ByCause, Cause};
+use crate::work::Work;
+
+/// A call under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Call {
+    /// The model's time in the call, in seconds.
+    pub(super) at: f64,
+    /// When it began, in seconds.
+    pub(super) began: f64,
+    pub(super) thread: Key,
+    /// When the call is known to have been over; infinite if that is to be predicted.
+    pub(super) until: f64,
+    /// The observation contradicts the model: the call went on where the model would not let it.
+    pub(super) unlikely: bool,
+    pub(super) file: u32,
+    pub(super) device: usize,
+    /// The largest folio that it allocates, in pages.
+    pub(super) folio: u64,
+    /// Where the time goes, in seconds.
+    pub(super) spent: ByCause<f64>,
+    /// What it writes comes from the processor's cache.
+    pub(super) hot: bool,
+    /// By how much copying may be off, down and up, in seconds.
+    pub(super) uncopied: (f64, f64),
+    /// Seconds of copying that are assumed to come from the processor's cache, and how many more it takes if
+    /// that does not.
+    pub(super) doubt: (f64, f64),
+    /// It changes the file's time stamps even within a tick.
+    pub(super) stamps: bool,
+    /// What each way through the kernel that it has not taken yet costs in addition: square root of
+    /// milliseconds.
+    pub(super) away: f64,
+    /// What it costs in addition to allocate pages apart from the latest ones of the file, in seconds.
+    pub(super) jump: f64,
+    /// What it costs in addition to write over pages for the first time, in seconds.
+    pub(super) over: f64,
+    /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
+    pub(super) idle: f64,
+    /// The longest of its pauses, in seconds.
+    pub(super) pause: f64,
+    /// How many times it may yet find no room after a pause.
+    pub(super) patience: u32,
+    /// Runs of pages that it has handed to the device.
+    pub(super) runs: u64,
+    /// What of its waiting for the device were pauses, or waits for a log, in seconds.
+    pub(super) held: f64,
+    pub(super) work: Work,
+    /// Its time with the lock of its file, if it took that.
+    pub(super) locked: Option<Held>,
+    /// The flusher was at work when it copied.
+    pub(super) flushing: bool,
+    /// The flusher was at work when it began.
+    pub(super) met_flusher: bool,
+    /// A commit that nobody waits for may begin while it goes on.
+    pub(super) may_commit: bool,
+}
+
+impl Call {
+    /// Most pauses of a call after which there is still no room: then it is let through, lest a model without
+    /// hope of room never end.
+    pub(super) const PATIENCE: u32 = 100_000;
+
+    /// Time passes in the call, until it is over.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        // By comparison: `min` asks of both whether they are numbers, and every part of a call comes here.
+        let at = self.at + seconds;
+        self.at = if at < self.until { at } else { self.until };
+    }
+
+    pub(super) fn spend_call(&mut self, seconds: f64) {
+        self.pass(seconds);
+        self.spent[Cause::Call] += seconds;
+        self.work.calls += 1.0;
+    }
+
+    /// A call that writes nothing: no example of what others cost.
+    pub(super) fn spend_empty_call(&mut self, seconds: f64) {
+        self.pass(seconds);
+        self.spent[Cause::Call] += seconds;
+    }
+
+    pub(super) fn state(&self) -> CallState {
+        let (spent, device) = (&self.spent, self.spent.waits());
+        if spent[Cause::Read] > device / 2.0 {
+            CallState::Read
+        } else if device > 0.0 && device >= spent[Cause::Throttle] {
+            CallState::Sync
+        } else if spent[Cause::Throttle] > 0.0 {
+            CallState::Throttle
+        } else if self.flushing {
+            CallState::Flush
+        } else if spent[Cause::Stream] > 0.0 && spent[Cause::Call] <= 0.0 {
+            CallState::Buffered
+        } else {
+            CallState::Free
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Lockstep: a call is over when the observed clock says so, not when the model thinks.
+//!
+//! The law: **the model's time is the observed time.** What a call costs is looked up on a copy, which lives
+//! through the call as the model thinks it goes. The model itself then lives through it until the observed
+//! end: bytes are dirtied and copied, but a pause or a wait goes no further than the call went. So nothing
+//! has to be undone, and no later call finds the model ahead of the observed clock.
+//!
+//! A call that cannot be made to wait needs no copy: only the time of its copying may be wrong.
+//!
+//! Writers that go on where the model would make them sleep say something about the dirty level, too: the
+//! kernel does not make them sleep at or below freerun, and does not let them go on at the limit. Where they
+//! sleep less than predicted for longer than any pause lasts, the device has written what is above freerun.
+//!
+//! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at
+//! once: as long as a writer sleeps longer than thought the device has not got ahead of the model, as long as
+//! it sleeps less the device has. So the level goes as the model's own control makes it go, not as errors of
+//! its rates add up.
+
+use cawl_wire::{Event, Op, flag};
+
+use super::super::writeback::Thresholds;
+use super::super::{Disturbance, LONGEST_PAUSE, Prediction};
+use super::sync::waits;
+use super::write::EXCEEDED_CHECK;
+use super::{Call, CostModel, Kernel};
+use crate::call::{Class, changes_name_or_length, classify, cuts_off, is_file_read, kernel_bytes};
+use crate::cause::Cause;
+use crate::units::{Nanos, Time};
+
+/// So many times as long as reading takes, a read may be late for what the device does.
+const MOST_LATE: f64 = 4.0;
+
+/// It moves data; others, which open, close or change a file, are never made to pause.
+fn is_moving(event: &Event) -> bool {
+    !matches!(event.op, Op::Open | Op::StreamOpen | Op::Close | Op::Truncate | Op::Unlink | Op::Rename)
+}
+
+impl Kernel {
+    /// Predicts a call, then lives through it until `end`.
+    pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
+        if classify(event).told(|| changes_name_or_length(event)) != Class::Cost {
+            return self.step(event);
+        }
+        self.machine.reclaim();
+        let start = self.seconds(event.start);
+        let until = self.seconds(end.0).max(start);
+        if self.may_wait(event, start) {
+            self.follow_waiting(event, start, until)
+        } else {
+            self.follow_free(event, start, until)
+        }
+    }
+
+    /// Predicts a call that nothing holds back, and lives through it up to `until` (seconds).
+    fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
+        let before = self.machine.now.max(start);
+        let wait = self.latest_wait();
+        let mut call = self.begin(event);
+        self.run(&mut call, event, f64::INFINITY);
+        self.over(&call, until);
+        let prediction = self.told(&call, event);
+        self.machine.rewind(until.max(before));
+        if !call.work.stays_in_stream() {
+            self.tasks.current.left = until;
+        }
+        if let Some(prediction) = &prediction {
+            self.judge_copy(event, prediction, until - start);
+            self.judge_read(event, prediction, until - start, wait);
+            self.judge_late_read(&call, prediction, until - start);
+            if prediction.parts[Cause::Lock] == Nanos::ZERO {
+                self.judge_rest(event, until - start - prediction.cost.as_seconds());
+            }
+        }
+        prediction
+    }
+
+    /// Predicts a call that the device or the throttling may hold back, and lives through it up to `until`.
+    fn follow_waiting(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
+        let prediction = self.copy().step(event);
+        if let Some(prediction) = &prediction {
+            self.judge_copy(event, prediction, until - start);
+        }
+        let wait = self.latest_wait();
+        let mut call = self.begin(event);
+        self.run(&mut call, event, until);
+        self.over(&call, until);
+        self.machine.advance(call.at);
+        // How long it waits for another thread says nothing of pauses.
+        let alone = |prediction: &&Prediction| prediction.parts[Cause::Lock] == Nanos::ZERO;
+        if let Some(prediction) = prediction.as_ref().filter(alone) {
+            let cost = prediction.cost.as_seconds();
+            self.judge_read(event, prediction, until - start, wait);
+            self.judge_late_read(&call, prediction, until - start);
+            if prediction.parts[Cause::Read] > Nanos::ZERO {
+                self.shift_reads(call.device, until - start - cost);
+                return Some(*prediction);
+            }
+            let waits = waits(event) || !is_moving(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
+            if !waits && !self.machine.foreign.told {
+                self.machine.stand_still(call.device, until - start - cost);
+            }
+            if prediction.parts[Cause::Throttle].get() > 0.0 {
+                self.judge_pauses(&call, cost - (until - start));
+            }
+        }
+        prediction
+    }
+
+    /// What a read needs is thought to be there; if it `took` as long as a wait does, that comes only now, and what
+    /// the device was asked for later, after it.
+    fn judge_late_read(&mut self, call: &Call, prediction: &Prediction, took: f64) {
+        let read = &prediction.work.read;
+        if prediction.parts[Cause::Read] == Nanos::ZERO && prediction.has_waited(took) {
+            // Nobody's delay makes the device slower by more than that.
+            let most = MOST_LATE * self.speed(call, self.is_fast(call), true).apart(read.ahead);
+            self.shift_reads(call.device, (took - prediction.cost.as_seconds()).min(most) + read.there);
+        }
+    }
+
+    /// A call that the model would not make to wait took `late` seconds longer than predicted, while the
+    /// flusher works: from a tick on it is taken for a pause.
+    fn judge_rest(&mut self, event: &Event, late: f64) {
+        let dev = self.filesystems.below(event.dev);
+        let devices = &self.machine.devices;
+        if late * self.machine.hz >= 1.0
+            && !self.machine.foreign.told
+            && let Some(at) = devices.iter().position(|device| device.id == dev && device.busy())
+        {
+            self.machine.stand_still(at, late);
+        }
+    }
+
+    /// Writers to the call's device went on `early` seconds before they should have.
+    fn judge_pauses(&mut self, call: &Call, early: f64) {
+        let unslept = &mut self.machine.devices[call.device].unslept;
+        *unslept = (*unslept + early).max(0.0);
+        if *unslept > LONGEST_PAUSE.as_seconds() || call.unlikely {
+            *unslept = 0.0;
+            let foreign = self.machine.foreign_at(call.at);
+            let others = self.machine.level() - self.machine.devices[call.device].level();
+            let most = (self.freerun() - foreign).max(0.0) as u64;
+            self.machine.relieve(call.device, most.saturating_sub(others));
+        }
+    }
+
+    /// The least freerun of all domains, in pages.
+    pub(super) fn freerun(&self) -> f64 {
+        let of = |thresholds: &Thresholds| (thresholds.background + thresholds.hard) / 2.0;
+        self.machine.group.as_ref().map_or(f64::INFINITY, of).min(of(&self.machine.global))
+    }
+
+    /// The device or the throttling may hold this call back. True where that is not known.
+    fn may_wait(&self, event: &Event, start: f64) -> bool {
+        if waits(event) || event.has(flag::SYNC | flag::DSYNC | flag::DIRECT) || self.may_read(event, start) {
+            return true;
+        }
+        if is_file_read(event) {
+            return false;
+        }
+        let buffered = match event.op {
+            Op::Truncate | Op::Unlink | Op::Rename if self.may_wait_to_free(event) => return true,
+            Op::Open | Op::StreamOpen if cuts_off(event) && self.may_wait_to_free(event) => return true,
+            Op::Close | Op::StreamClose if self.closes_a_change(event) => return true,
+            Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {
+                // Not more than what the stream held in addition.
+                self.profile.kernel.stream_buffer.0.max(u64::from(event.buffer))
+            }
+            _ => 0,
+        };
+        let bytes = buffered + kernel_bytes(event).max(event.returned.max(0) as u64);
+        let folio = self.constants.folio;
+        let pages = self.constants.page_of(bytes) + 2 * folio;
+        let task = self.tasks.peek((event.pid, event.tid));
+        let dev = self.filesystems.below(event.dev);
+        let devices = &self.machine.devices;
+        let at = devices.iter().position(|device| device.id == dev);
+        if at.is_some_and(|at| self.is_far(at)) {
+            return true;
+        }
+        let of_device = at.map(|at| &devices[at]);
+        if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.as_seconds())) {
+            return true;
+        }
+        let exceeded = of_device.is_some_and(|device| device.exceeded);
+        let quota = if exceeded { EXCEEDED_CHECK } else { task.nr_dirtied_pause };
+        if task.nr_dirtied + pages < quota && task.unchecked + pages < self.check_interval {
+            return false;
+        }
+        let strict = of_device.is_none_or(|device| device.bounds.strict);
+        let mut level = devices.iter().map(|device| device.level()).sum::<u64>() as f64;
+        if self.tasks.several && self.machine.now > start {
+            // It begins before another one is over, and finds the level of its own time.
+            level = level.max(self.history.highest(start));
+        }
+        let drift = self.machine.foreign.drift.max(0.0) * Disturbance::LASTS.as_seconds();
+        let highest = level + pages as f64 + self.machine.foreign_at(start) + drift;
+        strict || highest > self.freerun()
+    }
+}

@@ -1,0 +1,589 @@
+//! The flusher and the devices it writes to: fs/fs-writeback.c in our own words.
+//!
+//! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written them,
+//! and both count against the limits. A device completes `rate` pages a second as long as any are in flight;
+//! at most `queue` pages are. Pages that lie scattered are fewer, since a queue holds requests, and slower,
+//! by a `seek` for each run of them. The flusher takes inodes in turn, a chunk of each
+//! (`writeback_chunk_size`); in the background until the level is below the background threshold (checked
+//! between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first dirtied more than
+//! `expire` ago, and one chunk of those a background pass left behind.
+//!
+//! On a journalling filesystem the metadata of new blocks goes through a transaction, due `commit` seconds
+//! after its first change. The next change then starts its commit. The log is written behind what is in
+//! flight. Until it is on the device, files of the transaction wait for their next change, and completions
+//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
+//! drops. What is written until then belongs to the next transaction.
+
+mod beside;
+mod device;
+mod flusher;
+mod foreign;
+mod queue;
+mod tree_log;
+
+pub use beside::QueueFacts;
+pub use device::{BATCH, Device};
+pub use foreign::Foreign;
+pub use tree_log::{COPIES, LEAF};
+
+use super::cache::{Cache, Found};
+use super::share::{Completions, threshold};
+use super::throttle::{Domain, Line};
+use device::TIMER;
+
+/// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
+pub const INTERVAL: f64 = 0.2;
+
+/// The limits of a domain and its slowly falling hard limit, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Thresholds {
+    pub background: f64,
+    pub hard: f64,
+    /// `dom->dirty_limit`.
+    pub limit: f64,
+}
+
+impl Thresholds {
+    /// `update_dirty_limit`: up at once, down by 1/32 of the gap, never below what is dirty.
+    pub fn follow(&mut self, dirty: f64) {
+        let target = self.hard.max(dirty);
+        if self.limit < self.hard {
+            self.limit = self.hard;
+        } else if self.limit > target {
+            self.limit -= (self.limit - target) / 32.0;
+        }
+    }
+}
+
+/// All devices, the files on them, and the clock.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    pub cache: Cache,
+    pub devices: Vec<Device>,
+    /// The thresholds of the whole machine.
+    pub global: Thresholds,
+    /// Those of the traced programs' cgroup, if it has any.
+    pub group: Option<Thresholds>,
+    /// The time, in seconds.
+    pub now: f64,
+    /// `dirty_writeback_interval`, in seconds; 0 for never.
+    pub wakeup: f64,
+    /// `dirty_expire_interval`, in seconds.
+    pub expire: f64,
+    /// Timer ticks per second.
+    pub hz: f64,
+    /// Dirty pages of untraced writers, which are not in the cache.
+    pub foreign: Foreign,
+    completions: Completions,
+    next: f64,
+}
+
+impl Machine {
+    /// A machine with nothing dirty.
+    pub fn new(global: Thresholds, group: Option<Thresholds>, wakeup: f64, expire: f64, hz: f64) -> Machine {
+        Machine { global, group, wakeup, expire, hz, next: f64::INFINITY, ..Machine::default() }
+    }
+
+    /// Lets time pass up to `to` (seconds); the past is left alone.
+    #[inline]
+    pub fn advance(&mut self, to: f64) {
+        // Seldom, and asked for several times a call.
+        if self.next <= to {
+            self.live_through(to);
+        }
+        if to > self.now {
+            self.now = to;
+        }
+    }
+
+    /// What is due up to `to` (seconds) happens.
+    #[cold]
+    #[inline(never)]
+    fn live_through(&mut self, to: f64) {
+        while self.next <= to {
+            self.now = self.now.max(self.next);
+            for at in 0..self.devices.len() {
+                if self.devices[at].next <= self.now {
+                    self.happen(at);
+                }
+            }
+            self.schedule();
+        }
+    }
+
+    fn schedule(&mut self) {
+        self.next = self.devices.iter().map(|d| d.next).fold(f64::INFINITY, f64::min);
+    }
+
+    /// What happens next to a device has changed.
+    fn reschedule(&mut self, at: usize) {
+        self.devices[at].schedule();
+        self.schedule();
+    }
+
+    /// Completes what the device has written by now.
+    pub fn drain(&mut self, at: usize) {
+        let device = &mut self.devices[at];
+        let span = self.now - device.drained;
+        if span <= 0.0 || device.held(self.now) {
+            return;
+        }
+        device.drained = self.now;
+        if device.in_flight == 0 {
+            device.carry = 0.0;
+            return;
+        }
+        let due = device.carry + span * device.speed();
+        let done = device.counted(due);
+        device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
+        self.complete_pages(at, done);
+    }
+
+    /// Copying was over sooner than thought, at `to` (seconds). What a device did in the rest of the time is
+    /// not undone, but nor is it done again: the device goes on from where it stands.
+    pub fn rewind(&mut self, to: f64) {
+        self.now = self.now.min(to);
+    }
+
+    /// From now on the flusher hands over more at a time.
+    pub fn coarsen(&mut self) {
+        self.devices.iter_mut().for_each(Device::coarsen);
+    }
+
+    /// A call that may be made to sleep took `seconds` longer than predicted, or less if negative: its writer
+    /// slept, or did not, as the level is another. The device is taken to have written that much less, or
+    /// more.
+    pub fn stand_still(&mut self, at: usize, seconds: f64) {
+        self.drain(at);
+        let device = &mut self.devices[at];
+        if device.in_flight > 0 {
+            device.carry -= seconds * device.speed();
+            self.reschedule(at);
+        }
+    }
+
+    /// No more than `most` pages of a device are dirty: it has written the others by now, whatever its rate
+    /// is held to be.
+    pub fn relieve(&mut self, at: usize, most: u64) {
+        self.drain(at);
+        for file in self.dirty_files(at) {
+            let waiting = self.devices[at].dirty.saturating_sub(most);
+            if waiting == 0 {
+                break;
+            }
+            self.submit(file, waiting);
+        }
+        let device = &self.devices[at];
+        let written = device.level().saturating_sub(most).min(device.in_flight);
+        self.complete_pages(at, written);
+        self.devices[at].carry -= self.devices[at].carry.min(written as f64).max(0.0);
+        self.reschedule(at);
+    }
+
+    /// A device completes `rate` pages a second from now on, and holds `queue` pages in flight.
+    pub fn set_rate(&mut self, at: usize, rate: f64, queue: u64) {
+        let queue = queue.max(1);
+        if self.devices[at].rate == rate && self.devices[at].queue == queue {
+            return;
+        }
+        self.drain(at);
+        let device = &mut self.devices[at];
+        (device.rate, device.queue) = (rate, queue);
+        self.reschedule(at);
+    }
+
+    fn complete_pages(&mut self, at: usize, pages: u64) {
+        if pages > 0 {
+            let device = &mut self.devices[at];
+            device.complete(pages);
+            device.completions.add(pages as f64, self.now);
+            self.completions.add(pages as f64, self.now);
+        }
+    }
+
+    /// What a file had in flight is written by now: a call waited for it.
+    pub fn complete(&mut self, file: u32) {
+        let at = self.cache.device(file);
+        self.drain(at);
+        let device = &mut self.devices[at];
+        let pages = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
+        device.carry = (device.carry - pages as f64).max(0.0);
+        self.complete_pages(at, pages);
+        self.devices[at].held_until = None;
+        self.reschedule(at);
+    }
+
+    /// A device is met: a transaction that began before may be running.
+    pub fn meet(&mut self, mut device: Device) {
+        if device.commit > 0.0 {
+            device.is_due(self.now + device.commit);
+        }
+        self.cache.meet(device.filesystem.is_in_memory());
+        self.devices.push(device);
+    }
+
+    /// Drops from the cache what calls have taken beyond the memory that there is. Where all that could be
+    /// dropped is dirty, the flusher writes it (`shrink_inactive_list`).
+    #[inline]
+    pub fn reclaim(&mut self) {
+        if self.cache.is_short() {
+            self.reclaim_now();
+        }
+    }
+
+    #[cold]
+    fn reclaim_now(&mut self) {
+        self.level();
+        let devices = &self.devices;
+        self.cache.reclaim(|file| {
+            let device = &devices[file.device];
+            file.submitted.saturating_sub(device.written).min(device.in_flight)
+        });
+        if self.cache.is_short() {
+            (0..self.devices.len()).for_each(|at| self.start_all(at));
+        }
+    }
+
+    /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
+    /// blocks do.
+    pub fn change(&mut self, file: u32, when: f64, grows: bool) {
+        let inode = self.cache.file_mut(file);
+        let at = inode.device;
+        let device = &mut self.devices[at];
+        if device.filesystem.is_in_memory() {
+            return;
+        }
+        if inode.changed == device.transaction && !grows && !device.overdue {
+            // As most writes find it.
+            return;
+        }
+        device.changed = device.transaction;
+        inode.changed = device.transaction;
+        if device.transaction > 1 {
+            // The first change after a transaction was due starts its commit (`jbd2_journal_stop`). When the
+            // first one is due is not known.
+            device.commits_by = device.commits_by.min(when);
+        }
+        if grows {
+            inode.grown = device.transaction;
+        }
+        device.join_transaction(when);
+        self.next = self.next.min(device.next);
+        if device.overdue && !device.held(when) {
+            self.now = self.now.max(when);
+            self.drain(at);
+            self.begin_commit(at);
+            let device = &mut self.devices[at];
+            if device.transaction > 2 {
+                device.commits_by = when;
+            }
+            self.schedule();
+        }
+    }
+
+    /// A commit that nobody waits for begins (`jbd2_journal_commit_transaction`): its log goes behind what is
+    /// in flight.
+    fn begin_commit(&mut self, at: usize) {
+        let now = self.now;
+        let device = &mut self.devices[at];
+        device.is_due(now);
+        device.overdue = false;
+        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.log;
+        device.logged = Some((device.transaction, now, until));
+        device.held_until = Some(until);
+        device.transaction += 1;
+        // What is written back from now on belongs to the next transaction: not before the device goes on, if
+        // it was seen to stand still.
+        let stands = (-device.carry).max(0.0) / device.speed();
+        device.commit_at = (device.in_flight > 0).then_some(now + stands + device.commit);
+        device.schedule();
+    }
+
+    /// The log is written by now: a call was seen to go on.
+    pub fn end_log(&mut self, at: usize) {
+        self.devices[at].logged = None;
+        self.devices[at].held_until = None;
+        self.drain(at);
+        self.reschedule(at);
+    }
+
+    /// A call waited for the running transaction: it is on the device.
+    pub fn commit(&mut self, at: usize) {
+        let device = &mut self.devices[at];
+        device.transaction += 1;
+        device.commit_at = None;
+        device.overdue = false;
+        device.commits_by = f64::NEG_INFINITY;
+        device.logged = None;
+        device.held_until = None;
+        self.reschedule(at);
+    }
+
+    /// Without a journal: the inode of a file is on its device.
+    pub fn write_inode(&mut self, file: u32) {
+        let inode = self.cache.file_mut(file);
+        (inode.changed, inode.grown) = (0, 0);
+    }
+
+    /// The device that has most to do, or had, if none has.
+    fn busiest(&self) -> Option<&Device> {
+        self.devices.iter().max_by_key(|device| (device.level(), device.dirtied))
+    }
+
+    /// Pages a second that devices complete which are at work, or the busiest where none is: others have
+    /// nothing to write.
+    pub fn rate_at_work(&self) -> f64 {
+        let working = self.devices.iter().filter(|device| device.is_at_work()).map(|device| device.rate);
+        match working.sum() {
+            0.0 => self.busiest().map_or(0.0, |device| device.rate),
+            rate => rate,
+        }
+    }
+
+    /// Dirty pages of untraced writers, at a moment (seconds); they are taken to be the busiest device's.
+    #[inline]
+    pub fn foreign_at(&self, at: f64) -> f64 {
+        if self.foreign.are_none() {
+            return 0.0;
+        }
+        self.foreign.pages(at, || self.busiest().map_or(0.0, |device| device.rate))
+    }
+
+    /// Dirty pages of all devices, those in flight included, now.
+    pub fn level(&mut self) -> u64 {
+        for at in 0..self.devices.len() {
+            self.drain(at);
+        }
+        self.devices.iter().map(Device::level).sum()
+    }
+
+    /// Dirty pages as of now without bringing the devices up to date.
+    #[inline]
+    pub fn level_now(&self) -> u64 {
+        self.devices.iter().map(|device| device.level_at(self.now)).sum()
+    }
+
+    /// The pages of a file from `start` up to `end` are written in the cache at `when` (seconds), in new folios
+    /// of `folio` pages at most. In memory alone they stay as clean as they were; btrfs will write them to
+    /// new blocks, whatever was there (`btrfs_dirty_folio`).
+    pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: f64) -> Found {
+        let found = self.cache.dirty(file, start, end, folio);
+        let filesystem = self.devices[self.cache.device(file)].filesystem;
+        if filesystem.is_in_memory() {
+            self.cache.clean(file, u64::MAX, u64::MAX);
+            return Found { dirtied: 0, padding: 0, clean: 0, ..found };
+        }
+        if filesystem.logs_files() {
+            self.change(file, when, true);
+        }
+        self.mark_dirty(file, found.dirtied, when);
+        found
+    }
+
+    /// Takes note that `pages` of a file have become dirty at `when` (`__mark_inode_dirty`).
+    pub fn mark_dirty(&mut self, file: u32, pages: u64, when: f64) {
+        if pages == 0 {
+            return;
+        }
+        let wakeup = self.wakeup;
+        let inode = self.cache.file_mut(file);
+        let device = &mut self.devices[inode.device];
+        device.dirty += pages;
+        device.dirtied += pages;
+        if device.commit_at.is_none() && device.commit > 0.0 {
+            device.join_transaction(when);
+            self.next = self.next.min(device.next);
+        }
+        if !inode.listed {
+            let first = !device.has_dirty_inodes();
+            inode.listed = true;
+            inode.dirtied_when = when;
+            device.dirty_list.push_back((file, inode.generation));
+            if first && wakeup > 0.0 && device.wakeup_at.is_none() {
+                device.wakeup_at = Some(when + wakeup);
+                device.schedule();
+                self.schedule();
+            }
+        }
+    }
+
+    /// Takes note that `pages` dirty pages of a file are gone unwritten.
+    pub fn cancel(&mut self, file: u32, pages: u64) {
+        let device = self.cache.device(file);
+        self.devices[device].dirty -= pages;
+        self.devices[device].cancelled += pages;
+        self.cache.leave_lists(file);
+    }
+
+    /// Submits `most` dirty pages of a file at once, whatever the queue (`WB_SYNC_ALL`); returns how many.
+    pub fn submit(&mut self, file: u32, most: u64) -> u64 {
+        let at = self.cache.device(file);
+        self.drain(at);
+        self.begin_estimate(at);
+        let pages = self.hand_over(at, file, most, u64::MAX);
+        self.reschedule(at);
+        self.cache.leave_lists(file);
+        pages
+    }
+
+    /// Hands a device up to `most` dirty pages of a file, in requests that fill `room` pages of its queue;
+    /// returns their number.
+    fn hand_over(&mut self, at: usize, file: u32, most: u64, room: u64) -> u64 {
+        let cleaned = self.cache.clean(file, most, room);
+        let pages = cleaned.pages;
+        let device = &mut self.devices[at];
+        device.submit(cleaned);
+        if pages > 0 && self.cache.submitted(file, device.submitted, device.transaction) {
+            device.changed = device.transaction;
+        }
+        pages
+    }
+
+    /// The dirty files of a device, in the order of its lists.
+    pub fn dirty_files(&self, at: usize) -> Vec<u32> {
+        let device = &self.devices[at];
+        let in_hand = device.work.and_then(|work| work.file);
+        let listed = device.io.iter().chain(device.more.iter()).chain(device.dirty_list.iter());
+        let live = listed.filter(|(file, generation)| self.cache.is_listed(*file, *generation));
+        in_hand.into_iter().chain(live.map(|entry| entry.0)).collect()
+    }
+
+    /// Pages of a file that are still in flight, with those ahead of them.
+    pub fn in_flight_before(&mut self, file: u32) -> u64 {
+        let at = self.cache.device(file);
+        self.drain(at);
+        let device = &self.devices[at];
+        let counted = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
+        counted.saturating_sub(device.carry.max(0.0) as u64)
+    }
+
+    /// A device's share of the completions, between 0 and 1. One without writes has none.
+    fn fraction(&self, at: usize) -> f64 {
+        let all = self.completions.at(self.now);
+        if all < 1.0 {
+            return 1.0 / self.written_to().count().max(1) as f64;
+        }
+        (self.devices[at].completions.at(self.now) / all).min(1.0)
+    }
+
+    /// The devices that were written to: programs open files on others, too.
+    fn written_to(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().filter(|device| device.dirtied > 0)
+    }
+
+    pub fn domain(thresholds: &Thresholds, dirty: f64) -> Domain {
+        Domain { dirty, background: thresholds.background, thresh: thresholds.hard, limit: thresholds.limit }
+    }
+
+    /// A device's line in a domain (`wb_dirty_limits`), given the device's level.
+    pub fn line(&self, at: usize, domain: &Domain, level: f64) -> Line {
+        let device = &self.devices[at];
+        let reserved = self.written_to().map(|d| d.bounds.min).sum();
+        let fraction = if self.devices.len() == 1 { 1.0 } else { self.fraction(at) };
+        let thresh = threshold(domain.thresh, domain.dirty, fraction, device.bounds, reserved);
+        Line {
+            dirty: level,
+            thresh,
+            background: thresh * domain.background / domain.thresh.max(1.0),
+            bandwidth: device.bandwidth.average,
+            strict: device.bounds.strict,
+        }
+    }
+
+    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages in
+    /// addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
+    pub fn over_background(&self, at: usize, metadata: u64) -> bool {
+        let own: u64 = self.devices.iter().map(|d| d.dirty).sum();
+        let device = &self.devices[at];
+        let over = |thresholds: &Thresholds, dirty: f64| {
+            if own > 0 && dirty + metadata as f64 > thresholds.background {
+                return true;
+            }
+            if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
+                return false;
+            }
+            let reserved = self.written_to().map(|d| d.bounds.min).sum();
+            let share = threshold(thresholds.background, dirty, self.fraction(at), device.bounds, reserved);
+            device.dirty as f64 > share
+        };
+        let all = (own as f64 + self.foreign_at(self.now)).max(0.0);
+        over(&self.global, all) || self.group.as_ref().is_some_and(|group| over(group, own as f64))
+    }
+
+    /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
+    fn happen(&mut self, at: usize) {
+        let now = self.now;
+        if self.devices[at].held_until.is_some_and(|until| until <= now) {
+            self.devices[at].held_until = None;
+        }
+        self.drain(at);
+        if self.devices[at].commit_at.is_some_and(|due| due <= now) {
+            let device = &mut self.devices[at];
+            if device.held(now) {
+                // One transaction after the other.
+                device.overdue = true;
+                device.commit_at = device.held_until;
+                device.schedule();
+            } else if device.in_flight > 0 || device.overdue {
+                // Each extent that is written changes its inode.
+                self.begin_commit(at);
+            } else {
+                device.overdue = true;
+                device.commit_at = Some(now + TIMER / 2.0);
+                device.schedule();
+            }
+        }
+        let device = &self.devices[at];
+        if device.held(now) || device.next > now {
+            return;
+        }
+        if device.work.is_some() {
+            self.flush(at);
+        } else if device.wakeup_at.is_some_and(|due| due <= now) {
+            self.run(at);
+        } else {
+            self.devices[at].schedule();
+        }
+    }
+
+    /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`
+    /// at `now` (`__wb_update_bandwidth`), if it is time.
+    pub fn update_rates(&mut self, at: usize, domain: &Domain, line: &Line, ratio: f64, now: f64) {
+        let hz = self.hz;
+        let elapsed = now - self.devices[at].stamp;
+        if elapsed < INTERVAL {
+            return;
+        }
+        self.global.follow(domain.dirty);
+        if let Some(group) = &mut self.group {
+            group.follow(domain.dirty);
+        }
+        let device = &mut self.devices[at];
+        let rate = (device.dirtied - device.dirtied_stamp) as f64 / elapsed;
+        device.limit.update(domain, line, ratio, rate);
+        device.bandwidth.update((device.written - device.written_stamp) as f64, elapsed, hz);
+        device.restamp(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::Bounds;
+
+    /// Not every five seconds: a call that lasts for centuries, in a damaged trace, would take minutes.
+    #[test]
+    fn a_device_that_stands_still_commits_once() {
+        let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
+        let mut device = Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0);
+        device.commit = 5.0;
+        machine.meet(device);
+        (machine.devices[0].in_flight, machine.devices[0].log) = (32, 0.001);
+        machine.devices[0].join_transaction(0.0);
+        machine.stand_still(0, 1e7);
+        machine.advance(1e7);
+        assert!(machine.devices[0].transaction <= 3, "{}", machine.devices[0].transaction);
+        machine.advance(1.01e7);
+        assert_eq!(machine.devices[0].in_flight, 0);
+    }
+}

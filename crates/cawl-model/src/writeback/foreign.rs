@@ -1,0 +1,98 @@
+//! Dirty pages that no model of ours has seen made, and how far the kernel's own flusher is.
+//!
+//! The law: untraced writers' pages are an inode like any other (`writeback_sb_inodes`, 6.18): the flusher
+//! takes it in turn with those of the program, so that a program which writes beside older dirty pages finds
+//! half of what was written back to be its own. How long the kernel's turns are rests on an estimate that no
+//! file shows (`writeback_chunk_size`, of `avg_write_bandwidth`), and so does whose turn it is: a batch of
+//! each in turn is right on average.
+//!
+//! The kernel counts what it has begun to write. A flusher that was ahead of it rests until the kernel's can
+//! have come as far: that one waits for a processor, or its turn was over and the level low enough.
+
+use super::Machine;
+use super::device::BATCH;
+use super::flusher::IDLE;
+use crate::Disturbance;
+use crate::cache::Cleaned;
+
+/// Dirty pages of untraced writers: pages at a moment (seconds), and pages per second from then on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Foreign {
+    /// The moment.
+    pub at: f64,
+    /// Pages; negative where the model has too many.
+    pub pages: f64,
+    /// Pages per second.
+    pub drift: f64,
+    /// The kernel's counters have been told at all.
+    pub told: bool,
+    /// Pages that the flusher has taken of these, and nobody was told of.
+    pub adopted: u64,
+    /// Pages that all devices were given, as of the latest word of the kernel's flusher.
+    submitted: u64,
+    /// How many more these were lately than the kernel's.
+    ahead: f64,
+}
+
+impl Foreign {
+    /// There are none, at any time.
+    pub fn are_none(&self) -> bool {
+        self.pages == 0.0 && self.drift == 0.0
+    }
+
+    /// Pages at a moment, in seconds. They are written back like any other: what no sample confirms for
+    /// longer than the drift is believed goes at the `rate` of the device, in pages per second.
+    #[inline]
+    pub fn pages(&self, now: f64, rate: impl FnOnce() -> f64) -> f64 {
+        let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
+        let pages = self.pages + self.drift * span.min(lasts);
+        let gone = if span > lasts { (span - lasts) * rate() } else { 0.0 };
+        if pages > 0.0 { (pages - gone).max(0.0) } else { (pages + gone).min(0.0) }
+    }
+}
+
+impl Machine {
+    /// If it is the turn of untraced writers' pages, up to `room` of them go to a device. False if there are
+    /// none, or it is not their turn.
+    pub(super) fn take_foreign(&mut self, at: usize, room: u64) -> bool {
+        let turn = std::mem::replace(&mut self.devices[at].foreign_turn, true);
+        if !turn || self.foreign.are_none() || !self.is_busiest(at) {
+            return false;
+        }
+        // In whole pages, and none that are there twice.
+        let pages = (self.foreign_at(self.now).max(0.0) as u64).min(room).min(BATCH);
+        if pages == 0 {
+            return false;
+        }
+        self.foreign.pages -= pages as f64;
+        self.foreign.adopted += pages;
+        let device = &mut self.devices[at];
+        device.foreign_turn = false;
+        device.adopted += pages;
+        device.dirty += pages;
+        device.submit(Cleaned { pages, padding: 0, queued: pages, jumps: 0 });
+        true
+    }
+
+    /// Untraced writers are taken to write to the device that has most to do.
+    pub fn is_busiest(&self, at: usize) -> bool {
+        self.devices.iter().all(|other| other.level() <= self.devices[at].level())
+    }
+
+    /// The kernel has begun to write `pages` to all devices, in the `span` seconds before `at`.
+    pub fn begun(&mut self, at: f64, pages: f64, span: f64) {
+        // What was handed over since then, as far as a call was taken as a whole.
+        let since = ((self.now - at).max(0.0) * self.rate_at_work()) as u64;
+        let all: u64 = self.devices.iter().map(|device| device.submitted).sum();
+        let submitted = all.saturating_sub(since).max(self.foreign.submitted);
+        let own = (submitted - self.foreign.submitted) as f64;
+        self.foreign.submitted = submitted;
+        let kept = (-span / IDLE).exp();
+        self.foreign.ahead = self.foreign.ahead * kept + own - pages;
+        let rest = if self.foreign.ahead > 0.0 { super::INTERVAL } else { 0.0 };
+        for device in 0..self.devices.len() {
+            self.devices[device].rests_until = at + rest;
+            self.reschedule(device);
+        }
+    }
+}
