@@ -171,9 +171,9 @@ impl Learner {
         let of_other = |other: &OtherDevice| {
             let own = HostProfile { device: other.constants.clone(), ..profile.clone() };
             (
-                constants::waiting(&own, waiting),
-                constants::writeback(&own, writeback),
-                constants::fetching(&own, waiting),
+                Bank::of(&constants::WAITING, &own, waiting).sceptical(),
+                Bank::of(&constants::WRITEBACK, &own, writeback),
+                Bank::of(&constants::FETCHING, &own, waiting).reopening(),
             )
         };
         Learner {
@@ -181,17 +181,17 @@ impl Learner {
             latest: 0,
             configured: profile.clone(),
             profile: profile.clone(),
-            copying: constants::copying(profile, copying),
-            host: constants::host(profile, copying),
+            copying: Bank::of(&constants::COPYING, profile, copying),
+            host: Bank::of(&constants::HOST, profile, copying),
             supply: Supply::default(),
             cold: ColdMemory::default(),
-            slowdown: constants::slowdown(profile, copying),
-            stream: constants::stream(profile, copying),
-            reading: constants::reading(profile, copying),
-            fetching: constants::fetching(profile, waiting),
-            opening: constants::opening(profile, copying),
-            waiting: constants::waiting(profile, waiting),
-            writeback: constants::writeback(profile, writeback),
+            slowdown: Bank::of(&constants::SLOWDOWN, profile, copying),
+            stream: Bank::of(&constants::STREAM, profile, copying),
+            reading: Bank::of(&constants::READING, profile, copying),
+            fetching: Bank::of(&constants::FETCHING, profile, waiting).reopening(),
+            opening: Bank::of(&constants::OPENING, profile, copying),
+            waiting: Bank::of(&constants::WAITING, profile, waiting).sceptical(),
+            writeback: Bank::of(&constants::WRITEBACK, profile, writeback),
             level: None,
             since: Bytes::ZERO,
             busy: None,
@@ -263,7 +263,8 @@ impl Learner {
             // Names that are not cached and names of new directories make an open dearer than any.
             let h = [read.opens, read.creates, read.closes, 0.0];
             let observed = cut(observed, self.opening.expect(&h), &COPYING);
-            return self.opening.observe(&h, observed, observed) && self.adopt_opening();
+            return self.opening.observe(&h, observed, observed)
+                && self.opening.adopt(&constants::OPENING, &mut self.profile);
         }
         let waited = parts[Cause::Read].as_seconds();
         let beside = parts.device() + parts[Cause::Stream];
@@ -283,7 +284,9 @@ impl Learner {
             let rest = (observed - (cost - waited) - wake).max(0.0) + read.since;
             // What was there before says only that it took no longer.
             let met = prediction.has_met(observed) || self.fetching.expect(&h) > rest;
-            return met && self.fetching.observe(&h, rest, rest) && self.adopt_fetching();
+            return met
+                && self.fetching.observe(&h, rest, rest)
+                && self.fetching.adopt(&constants::FETCHING, &mut self.profile);
         }
         // It waited for something.
         if prediction.is_late(observed)
@@ -298,7 +301,8 @@ impl Learner {
         let h = [read.calls, read.bytes, near, far, read.fresh, read.faults, read.away];
         let others = parts[Cause::Stream].as_seconds();
         let observed = cut(observed, cost, &COPYING);
-        self.reading.observe(&h, observed - others, observed) && self.adopt_reading()
+        self.reading.observe(&h, observed - others, observed)
+            && self.reading.adopt(&constants::READING, &mut self.profile)
     }
 
     /// A read of pages that the device has filled and no processor has touched: the host maps each of them, if
@@ -331,7 +335,8 @@ impl Learner {
         }
         let h = [0.0, 0.0, 0.0, prediction.work.freed];
         let observed = cut(observed - (cost - freed), freed, &COPYING);
-        self.opening.observe(&h, observed, observed) && self.adopt_opening()
+        self.opening.observe(&h, observed, observed)
+            && self.opening.adopt(&constants::OPENING, &mut self.profile)
     }
 
     /// Learns about this device: its constants are in the place of the profile's own for as long.
@@ -425,7 +430,8 @@ impl Learner {
     fn buffered(&mut self, observed: f64, work: &Work) -> bool {
         let h = [work.stream_calls, work.stream_bytes];
         let observed = cut(observed, self.stream.expect(&h), &COPYING);
-        self.stream.observe(&h, observed, observed) && self.adopt_stream()
+        self.stream.observe(&h, observed, observed)
+            && self.stream.adopt(&constants::STREAM, &mut self.profile)
     }
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
@@ -441,7 +447,7 @@ impl Learner {
         // Everything but what these constants explain is believed: copying, waiting for others.
         let rest =
             cut(observed, prediction.cost.as_seconds(), &WAITING) - (prediction.cost.as_seconds() - expected);
-        self.waiting.observe(&h, rest, observed) && self.adopt_waiting()
+        self.waiting.observe(&h, rest, observed) && self.waiting.adopt(&constants::WAITING, &mut self.profile)
     }
 
     /// The kernel's counters. True if constants changed.
@@ -479,7 +485,8 @@ impl Learner {
         self.dirtied = Dirtied { all: all * 0.5, on_others: on_others * 0.5, elsewhere: elsewhere * 0.5 };
         self.writeback.counts = self.keeps.is_some() && all > 0.0 && elsewhere <= FEW * all;
         let learn = |learner: &mut Learner| {
-            learner.writeback.observe(&[seconds], written, seconds) && learner.adopt_writeback()
+            learner.writeback.observe(&[seconds], written, seconds)
+                && learner.writeback.adopt(&constants::WRITEBACK, &mut learner.profile)
         };
         // The count is of all devices: it tells of one where nearly all went to that.
         if seconds <= 0.0 {

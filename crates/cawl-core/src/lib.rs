@@ -99,8 +99,8 @@ pub use patterns::{
 pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
     CachePolicy, CallConstants, DeviceConstants, Kept, KernelSettings, Learned, Measured, MemoryConstants,
-    NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants, Thoroughness, Unit,
-    block_cache, blocks_out, constants_of,
+    NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants, Row, ShownConstant,
+    Thoroughness, Unit, Value, block_cache, blocks_out,
 };
 pub use record::{
     DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, HostFacts, Language, ListFacts, LiveOptions,

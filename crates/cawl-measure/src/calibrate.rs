@@ -550,7 +550,7 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut calls.create, time(of(&reads.create)).map(Some));
     put(&mut calls.close, time(of(&reads.close)).map(Some));
     put(&mut constants.read_latency, time(device.latency).map(Some));
-    constants.completes_together = device.together;
+    constants.completes_together = device.together.then_some(true);
     put(&mut constants.sequential_read, rate(device.ahead).map(Some));
     put(&mut constants.cached_read, rate(device.cached).map(Some));
     put(&mut constants.cached_read_latency, time(device.cached_latency).map(Some));

@@ -26,6 +26,8 @@ pub enum FilesystemKind {
     Other,
 }
 
+crate::table::name!(FilesystemKind);
+
 impl FilesystemKind {
     /// The one with this name in /proc/self/mountinfo.
     pub fn of(name: &str) -> FilesystemKind {

@@ -216,7 +216,7 @@ impl Kernel {
         let queue = (of.queue.0 as f64 / page) as u64;
         let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
         describe(&mut device, of);
-        self.reads.meet(id, of.completes_together);
+        self.reads.meet(id, of.completes_together == Some(true));
         device.profiled = profiled;
         device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
         let far = Far::of(&self.profile, of);

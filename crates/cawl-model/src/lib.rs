@@ -85,6 +85,7 @@ pub mod record;
 mod share;
 mod sparse;
 pub mod stdio;
+pub mod table;
 mod throttle;
 pub mod units;
 pub mod work;

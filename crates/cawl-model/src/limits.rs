@@ -1,17 +1,17 @@
 //! The kernel's dirty limits: what profiles, samples and models all speak of.
 
-use serde::{Deserialize, Serialize};
-
+use crate::table::constants;
 use crate::units::Bytes;
 
-/// The kernel's two dirty limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DirtyLimits {
-    /// Above it the flusher works in the background (`nr_dirty_background_threshold`), in bytes.
-    pub background: Bytes,
-    /// What dirty bytes are kept below by throttling writers (`nr_dirty_threshold`), in bytes.
-    pub hard: Bytes,
+constants! {
+    /// The kernel's two dirty limits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    DirtyLimits {
+        /// Above it the flusher works in the background (`nr_dirty_background_threshold`), in bytes.
+        background: Bytes => setting;
+        /// What dirty bytes are kept below by throttling writers (`nr_dirty_threshold`), in bytes.
+        hard: Bytes => setting;
+    }
 }
 
 impl DirtyLimits {
@@ -74,17 +74,17 @@ pub fn dirtyable(installed: Bytes) -> Bytes {
     Bytes((managed - reserve.sum::<u64>()) * PAGE)
 }
 
-/// What a control group keeps of files in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GroupCache {
-    /// What the group and all above it can still take, in bytes; None where none of them has a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<Bytes>,
-    /// Pages of files on its inactive list, in bytes.
-    pub inactive: Bytes,
-    /// Pages of files on its active list, in bytes.
-    pub active: Bytes,
+constants! {
+    /// What a control group keeps of files in memory.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    GroupCache {
+        /// What the group and all above it can still take, in bytes; None where none of them has a limit.
+        room: Option<Bytes> => setting;
+        /// Pages of files on its inactive list, in bytes.
+        inactive: Bytes => setting;
+        /// Pages of files on its active list, in bytes.
+        active: Bytes => setting;
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! The differences of two profiles.
 
 use cawl_client::protocol::ConstantStatus;
-use cawl_core::{Bytes, HostProfile, Measured, Nanos, Rate, constants_of};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use cawl_core::{Bytes, HostProfile, Nanos, Rate, Value};
+use serde::Serialize;
 
 use super::{WIDTH, columns, compact, shown, table};
 
@@ -77,43 +76,25 @@ pub fn differences(before: &HostProfile, after: &HostProfile) -> Vec<Difference>
 
 /// The constants of a profile, as the second of two.
 fn constants(profile: &HostProfile) -> Vec<Difference> {
-    let fields = json!(profile);
     let mut found = Vec::new();
-    for table in ["memory", "device", "calls", "kernel"] {
-        found.extend(those_of(table, table, &fields[table]));
-    }
-    for other in &profile.others {
-        let (major, minor) = (nix::sys::stat::major(other.dev), nix::sys::stat::minor(other.dev));
-        found.extend(those_of("device", &format!("others.{major}:{minor}"), &json!(other.constants)));
-    }
-    found
-}
-
-/// The constants of a kind of table that these fields of a profile have, named as in `table`.
-fn those_of(kind: &str, table: &str, fields: &Value) -> impl Iterator<Item = Difference> {
-    constants_of(kind).filter_map(move |(name, unit)| {
-        let field =
-            fields.pointer(&format!("/{}", name.replace('.', "/"))).filter(|field| !field.is_null())?;
-        let (mut after, mut spread) = (Figure::Name(field.as_str().unwrap_or_default().to_owned()), None);
-        match field {
-            Value::String(_) => {}
-            Value::Object(_) => {
-                let measured = Measured::<f64>::deserialize(field).ok()?;
-                (after, spread) = (Figure::Number(measured.value), Some(measured));
-            }
-            Value::Bool(flag) => after = Figure::Number(f64::from(*flag)),
-            plain => after = Figure::Number(plain.as_f64()?),
-        }
-        Some(Difference {
-            name: format!("{table}.{name}"),
-            unit: unit.name().to_owned(),
+    let others = |dev| format!("{}:{}", nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
+    profile.each(others, |constant| {
+        let Some(value) = constant.figure.value() else { return };
+        let number = constant.figure.number();
+        found.push(Difference {
+            name: constant.name.to_owned(),
+            unit: constant.figure.unit().name().to_owned(),
             before: None,
-            after: Some(after),
-            p10: spread.and_then(|measured| measured.p10),
-            p90: spread.and_then(|measured| measured.p90),
-            samples: spread.map_or(0, |measured| measured.samples.into()),
-        })
-    })
+            after: Some(match value {
+                Value::Number(number) => Figure::Number(number.value),
+                Value::Name(name) => Figure::Name(name),
+            }),
+            p10: number.and_then(|number| number.p10),
+            p90: number.and_then(|number| number.p90),
+            samples: number.map_or(0, |number| number.samples.into()),
+        });
+    });
+    found
 }
 
 /// The differences as a table; `names` are the headings of the two values.
@@ -163,7 +144,7 @@ fn signed(change: f64) -> String {
 }
 
 /// A value with its unit; units of later versions are shown as they are.
-fn with_unit(value: f64, unit: &str) -> String {
+pub(super) fn with_unit(value: f64, unit: &str) -> String {
     match unit {
         "B/s" => Rate::per_second(value).to_string(),
         "ns" => Nanos::new(value).to_string(),
@@ -176,7 +157,7 @@ fn with_unit(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::{CachePolicy, FilesystemKind, NetworkConstants};
+    use cawl_core::{CachePolicy, FilesystemKind, Measured, NetworkConstants};
 
     #[test]
     fn what_two_profiles_differ_in() {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bank::{Bank, Found, Memories};
 use super::{Learner, NOTEWORTHY};
-use crate::profile::{HOST_BYTE, HostProfile, Measured};
+use crate::profile::{Figure, HOST_BYTE, HostProfile, Measured, Unit};
 use crate::units::{Nanos, Rate};
 
 /// Standard normal deviate of the 90th percentile.
@@ -40,6 +40,8 @@ const SURCHARGES: (f64, f64) = (0.0, 1.0);
 const CALLS: (f64, f64) = (5e-9, 1.0);
 /// Seconds per byte of memory and of devices.
 const BYTES: (f64, f64) = (1e-12, 1e-4);
+/// Bytes per second.
+const RATES: (f64, f64) = (1.0 / BYTES.1, 1.0 / BYTES.0);
 /// Seconds of waiting.
 const WAITS: (f64, f64) = (0.0, 100.0);
 
@@ -77,6 +79,17 @@ fn of_known(measured: Option<&Measured<Nanos>>, unknown: f64) -> (f64, f64) {
     measured.map_or((0.0, unknown), of_time)
 }
 
+/// Value and standard deviation, in seconds, of a further folio of a read.
+fn of_folio(known: Option<Measured<Nanos>>) -> (f64, f64) {
+    known.as_ref().map_or((0.0, FOLIO_READ), of_short_time)
+}
+
+/// Value and standard deviation of what a byte takes beyond one that takes `least`, in seconds.
+fn beyond(byte: &Measured<Rate>, least: &Measured<Rate>) -> (f64, f64) {
+    let (value, spread) = of_rate(byte);
+    ((value - of_rate(least).0).max(BYTES.0), spread)
+}
+
 /// Value and standard deviation, in seconds per byte.
 fn of_rate(measured: &Measured<Rate>) -> (f64, f64) {
     spread(measured, |rate| 1.0 / rate.get(), 0.0)
@@ -95,245 +108,228 @@ fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) 
     (value, spread.max(least))
 }
 
-pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<8> {
-    let (byte, fresh) = (of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
-    // For calls of another kind, a call without surcharges costs what calibration says: what makes those of a
-    // trace dearer are its surcharges, which another program may not have.
-    let least = if memories.last() { Nanos::ZERO } else { LEAST };
-    let call = spread(&profile.calls.write, Nanos::as_seconds, least.as_seconds());
-    let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
-    let padded = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
-    let inode = of_known(profile.calls.inode.as_ref(), FIRST);
-    let away = of_known(profile.calls.away.as_ref(), FIRST);
-    let clean = of_known(profile.calls.clean.as_ref(), FIRST);
-    let folio = of_known(profile.calls.folio.as_ref(), FIRST);
-    Bank::new(
-        [call, byte, page, padded, inode, away, clean, folio],
-        [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES, SURCHARGES, SURCHARGES],
-        memories,
-    )
+/// A coefficient of a bank, and the constant of the profile that comes from it.
+pub(super) struct Coefficient {
+    /// The constant's name in the file.
+    pub(super) name: &'static str,
+    figure: fn(&mut HostProfile) -> &mut dyn Figure,
+    /// Value and standard deviation to begin with; true if nothing fades.
+    prior: fn(&HostProfile, bool) -> (f64, f64),
+    bounds: (f64, f64),
+    /// The constant is the sum of this and of another one of the bank.
+    beyond: &'static [usize],
 }
 
-/// What the host takes to supply a byte of memory.
-pub(super) fn host(profile: &HostProfile, memories: Memories) -> Bank<1> {
-    let fresh = of_rate(&profile.memory.fresh).0;
-    let (value, spread) = match &profile.memory.cold {
-        Some(cold) => (of_rate(cold).0 - fresh, of_rate(cold).1),
+macro_rules! coefficient {
+    ($table:ident.$field:ident, $bounds:expr, |$of:ident, $lasting:pat_param| $prior:expr $(, beyond $other:literal)?) => {
+        Coefficient {
+            name: concat!(stringify!($table), ".", stringify!($field)),
+            figure: |profile| &mut profile.$table.$field,
+            prior: |$of, $lasting| $prior,
+            bounds: $bounds,
+            beyond: &[$($other)?],
+        }
+    };
+}
+
+impl Coefficient {
+    /// Takes over what was found; true if the models must be told. A time that the profile does not have stays
+    /// unknown at 0.
+    fn adopt(&self, found: Found, profile: &mut HostProfile) -> bool {
+        let known = (self.figure)(profile).number();
+        let prior = if known.is_none() { (self.prior)(profile, true).0 } else { 0.0 };
+        let figure = (self.figure)(profile);
+        let unit = figure.unit();
+        if known.is_none() && unit == Unit::Time && found.value <= 0.0 {
+            return false;
+        }
+        let (to, ends): (fn(f64) -> f64, _) = match unit {
+            Unit::Time => (|seconds| Nanos::seconds(seconds).get(), found.ends()),
+            Unit::Number => (|slower| (1.0 / slower).clamp(0.01, 1.0), found.inverse_ends()),
+            _ if self.is_rate() => (|rate| rate, found.ends()),
+            _ => (|byte| 1.0 / byte, found.inverse_ends()),
+        };
+        let before = known.map_or(prior, |known| match unit {
+            Unit::Time => Nanos::new(known.value).as_seconds(),
+            _ if self.is_rate() => known.value,
+            _ => 1.0 / known.value,
+        });
+        let changed = is_noteworthy(before, found.value);
+        let value = match known {
+            Some(known) if !changed => known.value,
+            _ => to(found.value),
+        };
+        let samples = u32::try_from(found.samples).unwrap_or(u32::MAX);
+        let [p10, p90] = ends.map(|end| Some(to(end)));
+        figure.set(Measured { value, p10, p90, samples });
+        changed
+    }
+
+    /// The bank has a rate, not the time of a byte.
+    fn is_rate(&self) -> bool {
+        self.bounds == RATES
+    }
+}
+
+/// The constants of calls that copy: a call, a byte, what a byte of a new page takes beyond that, and surcharges. For
+/// calls of another kind, a call without surcharges costs what calibration says: what makes those of a trace dearer is
+/// its surcharges, which another program may not have.
+pub(super) const COPYING: [Coefficient; 8] = [
+    coefficient!(calls.write, CALLS, |of, lasting| {
+        spread(&of.calls.write, Nanos::as_seconds, if lasting { 0.0 } else { LEAST.as_seconds() })
+    }),
+    coefficient!(memory.cached, BYTES, |of, _| of_rate(&of.memory.cached)),
+    coefficient!(memory.fresh, BYTES, |of, _| beyond(&of.memory.fresh, &of.memory.cached), beyond 1),
+    coefficient!(memory.folio, BYTES, |of, _| of
+        .memory
+        .folio
+        .as_ref()
+        .map_or((FOLIO, ASSUMED * FOLIO), of_rate)),
+    coefficient!(calls.inode, SURCHARGES, |of, _| of_known(of.calls.inode.as_ref(), FIRST)),
+    coefficient!(calls.away, SURCHARGES, |of, _| of_known(of.calls.away.as_ref(), FIRST)),
+    coefficient!(calls.clean, SURCHARGES, |of, _| of_known(of.calls.clean.as_ref(), FIRST)),
+    coefficient!(calls.folio, SURCHARGES, |of, _| of_known(of.calls.folio.as_ref(), FIRST)),
+];
+
+/// What the host takes to supply a byte of memory; the constant is that of a cold page, with its copy.
+pub(super) const HOST: [Coefficient; 1] = [coefficient!(memory.cold, (HOST_BYTE / 4.0, BYTES.1), |of, _| {
+    let (value, spread) = match &of.memory.cold {
+        Some(cold) => (of_rate(cold).0 - of_rate(&of.memory.fresh).0, of_rate(cold).1),
         None => (HOST_BYTE, ASSUMED * HOST_BYTE),
     };
-    Bank::new([(value.max(HOST_BYTE / 4.0), spread)], [(HOST_BYTE / 4.0, BYTES.1)], memories)
-}
+    (value.max(HOST_BYTE / 4.0), spread)
+})];
 
-pub(super) fn slowdown(profile: &HostProfile, memories: Memories) -> Bank<1> {
-    let factor = spread(&profile.memory.flush_factor, |factor| 1.0 / factor, 0.0);
-    Bank::new([factor], [(1.0, 100.0)], memories)
-}
+pub(super) const SLOWDOWN: [Coefficient; 1] = [coefficient!(memory.flush_factor, (1.0, 100.0), |of, _| {
+    spread(&of.memory.flush_factor, |factor| 1.0 / factor, 0.0)
+})];
 
-pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
-    let (call, byte) = (of_time(&profile.calls.stream), of_rate(&profile.memory.stream));
-    Bank::new([call, byte], [CALLS, BYTES], memories)
-}
+pub(super) const STREAM: [Coefficient; 2] = [
+    coefficient!(calls.stream, CALLS, |of, _| of_time(&of.calls.stream)),
+    coefficient!(memory.stream, BYTES, |of, _| of_rate(&of.memory.stream)),
+];
 
-pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<10> {
-    let device = &profile.device;
-    let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
-    let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
-    let latency = of_known(device.latency.as_ref(), LATENCY);
-    // Where it is not known, it counts as a part of a commit.
-    let flush = of_known(device.flush.as_ref(), 0.0);
-    let idle = of_known(device.idle.as_ref(), LATENCY);
-    let request = of_known(device.request.as_ref(), REQUEST);
-    let folio = of_known(device.folio.as_ref(), FIRST);
-    // Where it was not measured, it is in what a synchronous write takes.
-    let allocation = of_known(device.delayed_allocation.as_ref(), 0.0);
-    Bank::new(
-        [byte, sync, fsync, seek, latency, flush, idle, request, folio, allocation],
-        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES, SURCHARGES, SURCHARGES, SURCHARGES],
-        memories,
-    )
-    .sceptical()
-}
+/// Calls that wait for the device. A flush that is not known is a part of a commit; an allocation, of what a synchronous
+/// write takes.
+pub(super) const WAITING: [Coefficient; 10] = [
+    coefficient!(device.write, BYTES, |of, _| of_rate(&of.device.write)),
+    coefficient!(device.sync_call, WAITS, |of, _| of_time(&of.device.sync_call)),
+    coefficient!(device.fsync, WAITS, |of, _| of_time(&of.device.fsync)),
+    coefficient!(device.seek, WAITS, |of, _| of_time(&of.device.seek)),
+    coefficient!(device.latency, WAITS, |of, _| of_known(of.device.latency.as_ref(), LATENCY)),
+    coefficient!(device.flush, WAITS, |of, _| of_known(of.device.flush.as_ref(), 0.0)),
+    coefficient!(device.idle, SURCHARGES, |of, _| of_known(of.device.idle.as_ref(), LATENCY)),
+    coefficient!(device.request, SURCHARGES, |of, _| of_known(of.device.request.as_ref(), REQUEST)),
+    coefficient!(device.folio, SURCHARGES, |of, _| of_known(of.device.folio.as_ref(), FIRST)),
+    coefficient!(device.delayed_allocation, SURCHARGES, |of, _| of_known(
+        of.device.delayed_allocation.as_ref(),
+        0.0
+    )),
+];
+
+pub(super) const WRITEBACK: [Coefficient; 1] =
+    [coefficient!(device.writeback, RATES, |of, _| spread(&of.device.writeback, Rate::get, 0.0))];
 
 /// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page,
 /// page of the program's memory that is touched first, a millisecond since the thread's previous call.
-pub(super) fn reading(profile: &HostProfile, memories: Memories) -> Bank<7> {
-    let (calls, memory) = (&profile.calls, &profile.memory);
-    let byte = of_rate(&memory.read.unwrap_or(memory.cached));
-    let fresh = of_rate(&memory.read_fresh.unwrap_or(memory.fresh));
-    let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
-    let folio = |known: Option<Measured<Nanos>>| known.as_ref().map_or((0.0, FOLIO_READ), of_short_time);
-    let call = of_short_time(&calls.read.unwrap_or(calls.write));
-    let (near, far) = (folio(calls.read_folio), folio(calls.read_folio_far.or(calls.read_folio)));
-    let fault = of_known(calls.fault.as_ref(), FIRST);
-    let away = of_known(calls.read_away.or(calls.away).as_ref(), FIRST);
-    Bank::new(
-        [call, byte, near, far, page, fault, away],
-        [CALLS, BYTES, SURCHARGES, SURCHARGES, BYTES, SURCHARGES, SURCHARGES],
-        memories,
-    )
-}
+pub(super) const READING: [Coefficient; 7] = [
+    coefficient!(calls.read, CALLS, |of, _| of_short_time(&of.calls.read())),
+    coefficient!(memory.read, BYTES, |of, _| of_rate(&of.memory.read())),
+    coefficient!(calls.read_folio, SURCHARGES, |of, _| of_folio(of.calls.read_folio)),
+    coefficient!(calls.read_folio_far, SURCHARGES, |of, _| {
+        of_folio(of.calls.read_folio_far.or(of.calls.read_folio))
+    }),
+    coefficient!(memory.read_fresh, BYTES, |of, _| beyond(&of.memory.read_fresh(), &of.memory.read()), beyond 1),
+    coefficient!(calls.fault, SURCHARGES, |of, _| of_known(of.calls.fault.as_ref(), FIRST)),
+    coefficient!(calls.read_away, SURCHARGES, |of, _| of_known(
+        of.calls.read_away.or(of.calls.away).as_ref(),
+        FIRST
+    )),
+];
 
 /// A read that waits for the device: until the first byte comes, and each byte past the cache and read ahead.
-pub(super) fn fetching(profile: &HostProfile, memories: Memories) -> Bank<3> {
-    let device = &profile.device;
-    let latency = of_known(device.read_latency.or(device.latency).as_ref(), LATENCY);
-    let ahead = of_rate(&device.sequential_read.unwrap_or(device.read));
-    Bank::new([latency, of_rate(&device.read), ahead], [WAITS, BYTES, BYTES], memories).reopening()
-}
+pub(super) const FETCHING: [Coefficient; 3] = [
+    coefficient!(device.read_latency, WAITS, |of, _| {
+        of_known(of.device.read_latency.or(of.device.latency).as_ref(), LATENCY)
+    }),
+    coefficient!(device.read, BYTES, |of, _| of_rate(&of.device.read)),
+    coefficient!(device.sequential_read, BYTES, |of, _| of_rate(&of.device.sequential_read())),
+];
 
 /// Opening, creating and closing a file, and taking a page of it out of the cache.
-pub(super) fn opening(profile: &HostProfile, memories: Memories) -> Bank<4> {
-    let calls = &profile.calls;
-    let open = of_short_time(&calls.open.unwrap_or(calls.write));
-    let close = of_short_time(&calls.close.or(calls.empty).unwrap_or(calls.write));
-    let create = of_known(calls.create.as_ref(), FIRST);
-    let free = of_short_time(&calls.free);
-    Bank::new([open, create, close, free], [CALLS, SURCHARGES, CALLS, CALLS], memories)
-}
+pub(super) const OPENING: [Coefficient; 4] = [
+    coefficient!(calls.open, CALLS, |of, _| of_short_time(&of.calls.open())),
+    coefficient!(calls.create, SURCHARGES, |of, _| of_known(of.calls.create.as_ref(), FIRST)),
+    coefficient!(calls.close, CALLS, |of, _| of_short_time(&of.calls.close())),
+    coefficient!(calls.free, CALLS, |of, _| of_short_time(&of.calls.free)),
+];
 
-pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
-    let rate = spread(&profile.device.writeback, Rate::get, 0.0);
-    Bank::new([rate], [(1.0 / BYTES.1, 1.0 / BYTES.0)], memories)
+impl<const N: usize> Bank<N> {
+    /// A bank of these coefficients, which begins with what the profile knows.
+    pub(super) fn of(coefficients: &[Coefficient; N], profile: &HostProfile, memories: Memories) -> Bank<N> {
+        let prior = |one: &Coefficient| (one.prior)(profile, memories.last());
+        Bank::new(coefficients.each_ref().map(prior), coefficients.each_ref().map(|one| one.bounds), memories)
+    }
+
+    /// A constant as it was found, which may be a sum.
+    fn sum(&self, coefficients: &[Coefficient; N], at: usize) -> Found {
+        let found = self.found(at);
+        coefficients[at].beyond.first().map_or(found, |of| {
+            let other = self.found(*of);
+            let (value, deviation) = (other.value + found.value, other.deviation.hypot(found.deviation));
+            Found { value, deviation, ..found }
+        })
+    }
+
+    /// Takes over what was found into the profile; true if the models must be told.
+    pub(super) fn adopt(&self, coefficients: &[Coefficient; N], profile: &mut HostProfile) -> bool {
+        let each = coefficients.iter().enumerate();
+        each.fold(false, |changed, (at, one)| one.adopt(self.sum(coefficients, at), profile) | changed)
+    }
 }
 
 impl Learner {
     pub(super) fn adopt_copying(&mut self) -> bool {
-        let (bank, memory, calls) = (&self.copying, &mut self.profile.memory, &mut self.profile.calls);
-        let (byte, page, host) = (bank.found(1), bank.found(2), self.host.found(0));
-        let times = time(&mut calls.write, bank.found(0))
-            | known(&mut calls.inode, bank.found(4))
-            | known(&mut calls.away, bank.found(5))
-            | known(&mut calls.clean, bank.found(6))
-            | known(&mut calls.folio, bank.found(7));
-        let before = memory.cached.value;
-        let cached = rate(&mut memory.cached, byte);
-        memory.heat(before);
-        let (value, deviation) = (byte.value + page.value, byte.deviation.hypot(page.deviation));
-        let fresh = rate(&mut memory.fresh, Found { value, deviation, ..page });
-        let mut colds = false;
+        let Learner { copying, host, slowdown, profile, .. } = self;
+        let before = profile.memory.cached.value;
+        let mut changed = copying.adopt(&COPYING, profile);
+        profile.memory.heat(before);
+        let (fresh, host) = (copying.sum(&COPYING, 2), host.found(0));
         if host.samples > 0 {
-            let cold = memory.cold.get_or_insert(memory.fresh);
-            colds = rate(cold, Found { value: value + host.value, ..host });
+            profile.memory.cold.get_or_insert(profile.memory.fresh);
+            changed |= HOST[0].adopt(Found { value: fresh.value + host.value, ..host }, profile);
         }
-        let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
-        let folios = rate(known, bank.found(3));
-        let slowdown = self.slowdown.found(0);
-        let factor = inverse(&mut memory.flush_factor, slowdown, |factor| factor.clamp(0.01, 1.0), |f| f);
-        if factor {
+        if slowdown.adopt(&SLOWDOWN, profile) {
             // What was learned is of both.
-            memory.cached_flush_factor = None;
+            profile.memory.cached_flush_factor = None;
+            changed = true;
         }
-        times | cached | fresh | folios | colds | factor
-    }
-
-    pub(super) fn adopt_stream(&mut self) -> bool {
-        let HostProfile { calls, memory, .. } = &mut self.profile;
-        time(&mut calls.stream, self.stream.found(0)) | rate(&mut memory.stream, self.stream.found(1))
-    }
-
-    pub(super) fn adopt_waiting(&mut self) -> bool {
-        let (bank, device) = (&self.waiting, &mut self.profile.device);
-        rate(&mut device.write, bank.found(0))
-            | time(&mut device.sync_call, bank.found(1))
-            | time(&mut device.fsync, bank.found(2))
-            | time(&mut device.seek, bank.found(3))
-            | known(&mut device.latency, bank.found(4))
-            | known(&mut device.flush, bank.found(5))
-            | known(&mut device.idle, bank.found(6))
-            | known(&mut device.request, bank.found(7))
-            | known(&mut device.folio, bank.found(8))
-            | known(&mut device.delayed_allocation, bank.found(9))
-    }
-
-    pub(super) fn adopt_reading(&mut self) -> bool {
-        let HostProfile { calls, memory, .. } = &mut self.profile;
-        let (bank, call) = (&self.reading, calls.write);
-        let (byte, page) = (bank.found(1), bank.found(4));
-        let (cached, fresh) = (memory.cached, memory.fresh);
-        let (value, deviation) = (byte.value + page.value, byte.deviation.hypot(page.deviation));
-        time(calls.read.get_or_insert(call), bank.found(0))
-            | rate(memory.read.get_or_insert(cached), byte)
-            | known(&mut calls.read_folio, bank.found(2))
-            | known(&mut calls.read_folio_far, bank.found(3))
-            | known(&mut calls.fault, bank.found(5))
-            | known(&mut calls.read_away, bank.found(6))
-            | rate(memory.read_fresh.get_or_insert(fresh), Found { value, deviation, ..page })
-    }
-
-    pub(super) fn adopt_fetching(&mut self) -> bool {
-        let (bank, device) = (&self.fetching, &mut self.profile.device);
-        let read = device.read;
-        known(&mut device.read_latency, bank.found(0))
-            | rate(&mut device.read, bank.found(1))
-            | rate(device.sequential_read.get_or_insert(read), bank.found(2))
-    }
-
-    pub(super) fn adopt_opening(&mut self) -> bool {
-        let (bank, calls) = (&self.opening, &mut self.profile.calls);
-        let call = calls.write;
-        time(calls.open.get_or_insert(call), bank.found(0))
-            | known(&mut calls.create, bank.found(1))
-            | time(calls.close.get_or_insert(call), bank.found(2))
-            | time(&mut calls.free, bank.found(3))
-    }
-
-    pub(super) fn adopt_writeback(&mut self) -> bool {
-        let (found, known) = (self.writeback.found(0), &mut self.profile.device.writeback);
-        let changed = is_noteworthy(known.value.get(), found.value);
-        take_over(known, found.ends().map(Rate::per_second), found.samples, changed)
+        changed
     }
 
     /// The constants that are learned, as configured and as learned.
     pub fn constants(&self) -> Vec<Constant> {
-        let (copied, streamed) = (self.copying.samples, self.stream.samples);
-        let (waited, written) = (self.waiting.samples, self.writeback.samples);
-        let all = [
-            ("memory.fresh", "B/s", copied),
-            ("memory.cached", "B/s", copied),
-            ("memory.stream", "B/s", streamed),
-            ("device.write", "B/s", waited),
-            ("device.writeback", "B/s", written),
-            ("calls.write", "ns", copied),
-            ("calls.stream", "ns", streamed),
-            ("device.sync_call", "ns", waited),
-            ("device.fsync", "ns", waited),
-            ("device.seek", "ns", waited),
-            ("calls.inode", "ns", copied),
-            ("calls.away", "ns", copied),
-            ("calls.clean", "ns", copied),
-            ("calls.folio", "ns", copied),
-            ("device.latency", "ns", waited),
-            ("device.flush", "ns", waited),
-            ("device.idle", "ns", waited),
-            ("device.request", "ns", waited),
-            ("device.folio", "ns", waited),
-            ("device.delayed_allocation", "ns", waited),
-            ("memory.read", "B/s", self.reading.samples),
-            ("memory.read_fresh", "B/s", self.reading.samples),
-            ("calls.read", "ns", self.reading.samples),
-            ("calls.read_folio", "ns", self.reading.samples),
-            ("calls.read_folio_far", "ns", self.reading.samples),
-            ("calls.fault", "ns", self.reading.samples),
-            ("calls.read_away", "ns", self.reading.samples),
-            ("device.read", "B/s", self.fetching.samples),
-            ("device.sequential_read", "B/s", self.fetching.samples),
-            ("device.read_latency", "ns", self.fetching.samples),
-            ("calls.open", "ns", self.opening.samples),
-            ("calls.create", "ns", self.opening.samples),
-            ("calls.close", "ns", self.opening.samples),
-            ("calls.free", "ns", self.opening.samples),
-            ("memory.flush_factor", "1", self.slowdown.samples),
-            ("memory.cold", "B/s", self.host.samples),
-            ("memory.folio", "B/s", copied),
+        let banks: [(&[Coefficient], u64); 9] = [
+            (&COPYING, self.copying.samples),
+            (&HOST, self.host.samples),
+            (&SLOWDOWN, self.slowdown.samples),
+            (&STREAM, self.stream.samples),
+            (&WAITING, self.waiting.samples),
+            (&WRITEBACK, self.writeback.samples),
+            (&READING, self.reading.samples),
+            (&FETCHING, self.fetching.samples),
+            (&OPENING, self.opening.samples),
         ];
         let (mut was, mut now) = (self.configured.clone(), self.profile.clone());
-        let constants = all.into_iter().filter_map(|(name, unit, samples)| {
-            let Measured { value: learned, p10, p90, .. } = now.constant(name)?.get()?;
+        let all = banks.into_iter().flat_map(|(bank, samples)| bank.iter().map(move |one| (one, samples)));
+        let constants = all.filter_map(|(one, samples)| {
+            let figure = (one.figure)(&mut now);
+            let Measured { value: learned, p10, p90, .. } = figure.number()?;
             // A surcharge that is not in a profile is none.
-            let unknown = if unit == "ns" { 0.0 } else { learned };
-            let configured = was.constant(name)?.get().map_or(unknown, |was| was.value);
+            let unknown = if figure.unit() == Unit::Time { 0.0 } else { learned };
+            let configured = (one.figure)(&mut was).number().map_or(unknown, |was| was.value);
             let (p10, p90) = p10.zip(p90).filter(|_| samples > 0).unzip();
-            let (name, unit) = (name.to_owned(), unit.to_owned());
+            let (name, unit) = (one.name.to_owned(), figure.unit().name().to_owned());
             Some(Constant { name, unit, configured, learned, p10, p90, samples })
         });
         constants.collect()
@@ -345,54 +341,16 @@ fn is_noteworthy(known: f64, learned: f64) -> bool {
 }
 
 impl Found {
-    /// The value, and its percentiles.
-    fn ends(self) -> [f64; 3] {
+    /// Its percentiles.
+    fn ends(self) -> [f64; 2] {
         let off = P90 * self.deviation;
-        [self.value, self.value - off, self.value + off]
+        [self.value - off, self.value + off]
     }
-}
 
-/// Takes a time over, in seconds; true if the models must be told.
-fn time(known: &mut Measured<Nanos>, found: Found) -> bool {
-    let changed = is_noteworthy(known.value.as_seconds(), found.value);
-    take_over(known, found.ends().map(Nanos::seconds), found.samples, changed)
-}
-
-/// Takes over a time that a profile may not have; at 0 it stays unknown. True if the models must be told.
-fn known(known: &mut Option<Measured<Nanos>>, found: Found) -> bool {
-    if known.is_none() && found.value <= 0.0 {
-        return false;
+    /// Those that become the percentiles of an inverse, most of whose distribution lies where the deviation is small
+    /// against the value.
+    fn inverse_ends(self) -> [f64; 2] {
+        let [low, most] = self.ends();
+        [most, low.max(self.value * 0.1)]
     }
-    time(known.get_or_insert_with(|| Measured::assumed(Nanos::ZERO)), found)
-}
-
-/// Takes a rate over from seconds per byte; true if the models must be told.
-fn rate(known: &mut Measured<Rate>, found: Found) -> bool {
-    inverse(known, found, Rate::per_second, Rate::get)
-}
-
-fn inverse<T: Copy>(
-    known: &mut Measured<T>,
-    found: Found,
-    make: impl Fn(f64) -> T,
-    get: impl Fn(T) -> f64,
-) -> bool {
-    let [value, low, most] = found.ends();
-    // Most of an inverse's distribution lies where the deviation is small against the value.
-    let least = low.max(value * 0.1);
-    let changed = is_noteworthy(1.0 / get(known.value), value);
-    take_over(known, [value, most, least].map(|value| make(1.0 / value)), found.samples, changed)
-}
-
-/// Takes over percentiles and, if it has changed, the value.
-fn take_over<T: Copy>(
-    known: &mut Measured<T>,
-    [value, p10, p90]: [T; 3],
-    samples: u64,
-    changed: bool,
-) -> bool {
-    let value = if changed { value } else { known.value };
-    let samples = u32::try_from(samples).unwrap_or(u32::MAX);
-    *known = Measured { value, p10: Some(p10), p90: Some(p90), samples };
-    changed
 }

@@ -3,53 +3,16 @@
 //! machine, and is not kept.
 
 use super::bank::Bank;
-use super::constants::{FARTHEST, P90};
+use super::constants::{
+    COPYING, Coefficient, FARTHEST, FETCHING, HOST, OPENING, P90, READING, SLOWDOWN, WAITING, WRITEBACK,
+};
 use super::evidence::{Known, STRANGE, SUREST, Said};
 use super::{Constant, Learner, Memory};
 use crate::profile::{HostProfile, Kept, Origin};
 
-/// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for
-/// one, the profile has the sums.
-const COPYING: [&str; 8] = [
-    "calls.write",
-    "memory.cached",
-    "memory.fresh",
-    "memory.folio",
-    "calls.inode",
-    "calls.away",
-    "calls.clean",
-    "calls.folio",
-];
-const HOST: [&str; 1] = ["memory.cold"];
-const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
-const WAITING: [&str; 10] = [
-    "device.write",
-    "device.sync_call",
-    "device.fsync",
-    "device.seek",
-    "device.latency",
-    "device.flush",
-    "device.idle",
-    "device.request",
-    "device.folio",
-    "device.delayed_allocation",
-];
-const WRITEBACK: [&str; 1] = ["device.writeback"];
-const READING: [&str; 7] = [
-    "calls.read",
-    "memory.read",
-    "calls.read_folio",
-    "calls.read_folio_far",
-    "memory.read_fresh",
-    "calls.fault",
-    "calls.read_away",
-];
-const FETCHING: [&str; 3] = ["device.read_latency", "device.read", "device.sequential_read"];
-const OPENING: [&str; 4] = ["calls.open", "calls.create", "calls.close", "calls.free"];
-
 /// Standard deviation of a constant of `calls`, from its percentiles, in seconds; None for other constants.
 fn deviation(of: &HostProfile, name: &str) -> Option<f64> {
-    let constant = of.clone().constant(name).filter(|_| name.starts_with("calls."))?.get()?;
+    let constant = of.value(name).filter(|_| name.starts_with("calls."))?;
     let (low, high) = constant.p10.zip(constant.p90)?;
     Some((high - low) / (2.0 * P90) * 1e-9)
 }
@@ -68,12 +31,13 @@ impl Merge<'_> {
     /// it is now.
     fn add<const N: usize>(
         &mut self,
-        names: [&'static str; N],
+        coefficients: &[Coefficient; N],
         run: &Bank<N>,
         measured: &Bank<N>,
         next: &mut Bank<N>,
         alone: &mut Bank<N>,
     ) {
+        let names = coefficients.each_ref().map(|one| one.name);
         let kept = |name: &str| {
             self.file.learned.as_ref().is_some_and(|learned| learned.constants.contains_key(name))
         };
@@ -149,14 +113,20 @@ impl Learner {
         let (mut next, mut alone) = (Learner::new(&used), Learner::new(&used));
         let measured = Learner::with(file, Memory::Lasting);
         let mut merge = Merge { file, used: &used, said: Vec::new(), sure: Vec::new() };
-        merge.add(COPYING, &self.copying, &measured.copying, &mut next.copying, &mut alone.copying);
-        merge.add(HOST, &self.host, &measured.host, &mut next.host, &mut alone.host);
-        merge.add(SLOWDOWN, &self.slowdown, &measured.slowdown, &mut next.slowdown, &mut alone.slowdown);
-        merge.add(WAITING, &self.waiting, &measured.waiting, &mut next.waiting, &mut alone.waiting);
-        merge.add(WRITEBACK, &self.writeback, &measured.writeback, &mut next.writeback, &mut alone.writeback);
-        merge.add(READING, &self.reading, &measured.reading, &mut next.reading, &mut alone.reading);
-        merge.add(FETCHING, &self.fetching, &measured.fetching, &mut next.fetching, &mut alone.fetching);
-        merge.add(OPENING, &self.opening, &measured.opening, &mut next.opening, &mut alone.opening);
+        merge.add(&COPYING, &self.copying, &measured.copying, &mut next.copying, &mut alone.copying);
+        merge.add(&HOST, &self.host, &measured.host, &mut next.host, &mut alone.host);
+        merge.add(&SLOWDOWN, &self.slowdown, &measured.slowdown, &mut next.slowdown, &mut alone.slowdown);
+        merge.add(&WAITING, &self.waiting, &measured.waiting, &mut next.waiting, &mut alone.waiting);
+        merge.add(
+            &WRITEBACK,
+            &self.writeback,
+            &measured.writeback,
+            &mut next.writeback,
+            &mut alone.writeback,
+        );
+        merge.add(&READING, &self.reading, &measured.reading, &mut next.reading, &mut alone.reading);
+        merge.add(&FETCHING, &self.fetching, &measured.fetching, &mut next.fetching, &mut alone.fetching);
+        merge.add(&OPENING, &self.opening, &measured.opening, &mut next.opening, &mut alone.opening);
         let Merge { mut said, sure, .. } = merge;
         if said.contains(&"memory.cached") {
             // New pages are copied to as well.
@@ -196,11 +166,12 @@ impl Learner {
     /// The constants, as the banks have them.
     fn adopted(mut self) -> Vec<Constant> {
         self.adopt_copying();
-        self.adopt_waiting();
-        self.adopt_writeback();
-        self.adopt_reading();
-        self.adopt_fetching();
-        self.adopt_opening();
+        let profile = &mut self.profile;
+        self.waiting.adopt(&WAITING, profile);
+        self.writeback.adopt(&WRITEBACK, profile);
+        self.reading.adopt(&READING, profile);
+        self.fetching.adopt(&FETCHING, profile);
+        self.opening.adopt(&OPENING, profile);
         self.constants()
     }
 }

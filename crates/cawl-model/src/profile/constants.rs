@@ -1,67 +1,10 @@
 //! The constants of a profile, by name.
-//!
-//! The law: **whoever lists constants goes by this table**, so that none is left out and each has a unit.
 
-use toml::{Table, Value};
-
-use super::{HostProfile, ProfileError};
-use crate::named::named;
+use super::{HostProfile, NetworkConstants, ProfileError};
+use crate::profile::{CachePolicy, GroupCache, QueueConstants};
 use crate::quantity;
-
-named! {
-    /// What a constant is a quantity of.
-    Unit {
-        /// Bytes per second.
-        Rate = "B/s",
-        /// Nanoseconds.
-        Time = "ns",
-        /// Bytes.
-        Size = "B",
-        /// A number without a unit; of a flag 0 or 1.
-        Number = "1",
-        /// One of several names.
-        Name = "name",
-    }
-}
-
-const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, hot_large B/s, \
-                      near B/s, read B/s, read_hot B/s, read_fresh B/s, block_cache B, folio B/s, \
-                      flush_factor 1, cached_flush_factor 1, hot_size B";
-const DEVICE: &str = "write B/s, read B/s, read_latency ns, sequential_read B/s, completes_together 1, \
-                      cached_read B/s, cached_read_latency ns, readahead B, shared_queue.reads_wait 1, \
-                      shared_queue.reads_wait_for_reads 1, shared_queue.wbt_latency ns, \
-                      shared_queue.requests 1, shared_queue.write_cache 1, writeback B/s, latency ns, \
-                      direct ns, allocation ns, partial ns, delayed_allocation ns, sync_call ns, fsync ns, \
-                      flush ns, idle ns, request ns, folio ns, discard B/s, seek ns, block B, queue B, base_rate B/s, \
-                      commit ns, min_ratio 1, max_ratio 1, strict_limit 1, filesystem name, syncs_stamps 1, \
-                      network.policy name, network.request B, network.read_request B, network.in_flight 1, \
-                      network.push B, network.close_flushes 1, network.open_keeps 1, \
-                      network.reads_partial 1, network.open ns, network.create ns, network.close ns, \
-                      network.commit ns, network.unlink ns, network.rename ns, network.truncate ns, \
-                      network.drop_page ns, network.call ns, network.fresh B/s, network.cached B/s, \
-                      network.near B/s, network.read_call ns, network.read B/s, network.read_near B/s, \
-                      network.activate ns";
-const CALLS: &str = "write ns, folio ns, inode ns, away ns, away_soon ns, jump ns, over ns, clean ns, \
-                     block ns, block_far ns, empty ns, odd ns, read ns, empty_read ns, read_folio ns, \
-                     read_folio_far ns, read_apart ns, read_away ns, fault ns, buffer ns, open ns, \
-                     create ns, close ns, free ns, stream ns";
-const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, \
-                      hz 1, fine_stamps 1, cpus 1, folio B, cgroup.background B, cgroup.hard B, \
-                      group.room B, group.inactive B, group.active B";
-
-/// The tables of a profile with their constants.
-const TABLES: [(&str, &str); 4] =
-    [("memory", MEMORY), ("device", DEVICE), ("calls", CALLS), ("kernel", KERNEL)];
-
-/// The constants of a table of the file (`memory`, `device`, `calls`, `kernel`), by their names in it, in its
-/// order.
-pub fn constants_of(table: &str) -> impl Iterator<Item = (&'static str, Unit)> {
-    let names = TABLES.iter().filter(move |(name, _)| *name == table);
-    names.flat_map(|(_, names)| names.split(", ")).filter_map(|constant| {
-        let (name, unit) = constant.split_once(' ')?;
-        Some((name, Unit::ALL.into_iter().find(|one| one.name() == unit)?))
-    })
-}
+use crate::table::{Constants, Figure, Measured, Row, Unit};
+use crate::units::{Bytes, Nanos};
 
 impl Unit {
     /// Reads a value as people write it. A plain number is one of bytes, or of what has no unit: nobody would
@@ -85,27 +28,73 @@ impl Unit {
     }
 }
 
+/// A constant of a profile, as it is shown.
+pub struct ShownConstant<'a> {
+    /// Its name in the file: `device.network.open`.
+    pub name: &'a str,
+    /// Its row of the table.
+    pub row: Row,
+    /// Its value.
+    pub figure: &'a dyn Figure,
+}
+
+/// Shows the constants of a table and of those within it.
+fn show(table: &dyn Constants, above: &str, each: &mut dyn FnMut(ShownConstant)) {
+    table.each(&mut |row, figure| {
+        let name = format!("{above}.{}", row.name);
+        match figure.table() {
+            Some(inner) => show(inner, &name, each),
+            None => each(ShownConstant { name: &name, row, figure }),
+        }
+    });
+}
+
 impl HostProfile {
-    /// The constants of memory, device and calls that were measured, or stand beside such as what a network
-    /// or a shared queue takes: their names in the file, and their values.
+    /// The tables of the file, by their names.
+    fn tables(&self) -> [(&'static str, &dyn Constants); 4] {
+        let HostProfile { memory, device, calls, kernel, .. } = self;
+        [("memory", memory), ("device", device), ("calls", calls), ("kernel", kernel)]
+    }
+
+    /// Shows every constant, in the order of the file; those of other devices under the name that `others` gives
+    /// them.
+    pub fn each(&self, others: impl Fn(u64) -> String, mut each: impl FnMut(ShownConstant)) {
+        self.tables().into_iter().for_each(|(name, table)| show(table, name, &mut each));
+        for other in &self.others {
+            show(&other.constants, &format!("others.{}", others(other.dev)), &mut each);
+        }
+    }
+
+    /// The constant of this name in the file (`device.writeback`); None: there is no such one.
+    pub fn find(&mut self, name: &str) -> Option<&mut dyn Figure> {
+        let (table, name) = name.split_once('.')?;
+        match table {
+            "memory" => self.memory.find(name),
+            "device" => self.device.find(name),
+            "calls" => self.calls.find(name),
+            "kernel" => self.kernel.find(name),
+            _ => None,
+        }
+    }
+
+    /// The value of the constant of this name, in its unit; None where the profile does not have it.
+    pub fn value(&self, name: &str) -> Option<Measured<f64>> {
+        self.clone().find(name)?.number()
+    }
+
+    /// The constants of memory, device and calls that a better machine could have otherwise: their names in the
+    /// file, and their values.
     pub fn constants(&self) -> Vec<(String, f64)> {
-        let whole: Table = self.to_toml().parse().unwrap_or_default();
-        let value = |table: &str, name: &str| {
-            let place = name.split('.').try_fold(whole.get(table)?, |at, key| at.get(key))?;
-            match place {
-                Value::Table(measured) => measured.get("value")?.as_float(),
-                // What is fixed by the kernel or the filesystem is no constant of theirs.
-                plain if name.contains('.') || ["block_cache", "hot_size", "queue"].contains(&name) => {
-                    plain.as_float().or_else(|| Some(plain.as_integer()? as f64))
-                }
-                _ => None,
-            }
-        };
-        let of = |table: &'static str| {
-            constants_of(table).map(move |(name, _)| (format!("{table}.{name}"), (table, name)))
-        };
-        let all = ["memory", "device", "calls"].into_iter().flat_map(of);
-        all.filter_map(|(whole, (table, name))| Some((whole, value(table, name)?))).collect()
+        let mut all = Vec::new();
+        self.each(
+            |_| String::new(),
+            |shown| {
+                let is_other = shown.name.starts_with("others.");
+                let number = shown.figure.number().filter(|_| !shown.row.setting && !is_other);
+                all.extend(number.map(|number| (shown.name.to_owned(), number.value)));
+            },
+        );
+        all
     }
 
     /// The profile with another value in the place of one, by its name in the file (`device.writeback`).
@@ -113,61 +102,61 @@ impl HostProfile {
     ///
     /// The error is a sentence for people.
     pub fn with(&self, name: &str, text: &str) -> Result<HostProfile, String> {
-        let unit = name.split_once('.').and_then(|(table, name)| {
-            constants_of(table).find_map(|(known, unit)| (known == name).then_some(unit))
-        });
+        let unit =
+            self.clone().find(name).filter(|figure| figure.table().is_none()).map(|figure| figure.unit());
         let value = unit.map_or(Ok(0.0), |unit| unit.read(text));
         let value = value.map_err(|what| format!("`{name}` cannot be {text}: it is {what}"))?;
         self.with_value(name, value)
     }
 
-    /// The profile with this value of a constant, in the file's unit; a measured one is taken as certain.
+    /// The profile with this value of a constant, in its unit; a measured one is taken as certain.
     pub fn with_value(&self, name: &str, value: f64) -> Result<HostProfile, String> {
-        let known: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
-        let mut whole = Value::Table(known.clone());
-        let place = name.split('.').try_fold(&mut whole, |at, key| at.get_mut(key));
-        let is_one = |(table, name)| constants_of(table).any(|(known, _)| known == name);
-        let Some(place) = place.filter(|_| name.split_once('.').is_some_and(is_one)) else {
-            return Err(unknown(name, &known));
+        let mut changed = self.clone();
+        let Some((figure, known)) =
+            changed.find(name).and_then(|figure| figure.number().map(|known| (figure, known)))
+        else {
+            return Err(self.unknown(name));
         };
-        match place {
-            Value::Table(measured) => {
-                for percentile in ["value", "p10", "p90"] {
-                    measured.insert(percentile.to_owned(), Value::Float(value));
-                }
-            }
-            Value::Integer(whole) => *whole = value as i64,
-            Value::Boolean(flag) => *flag = value != 0.0,
-            other => *other = Value::Float(value),
-        }
-        let changed = toml::to_string(&whole).map_err(|error| format!("{error}"))?;
-        HostProfile::from_toml(&changed).map_err(|error| match error {
-            ProfileError::Nonsense(bounds) => format!("`{name}` cannot be {value}: {bounds}"),
-            // Of the text that was read, which is not the user's, only what is wrong with it.
-            error => {
-                format!(
-                    "`{name}` cannot be {value}: {}",
-                    error.to_string().lines().last().unwrap_or_default()
-                )
-            }
-        })
+        figure.set(Measured { value, p10: Some(value), p90: Some(value), ..known });
+        // A size or a count is the whole number below.
+        let off = figure.number().map_or(f64::NAN, |set| (set.value - value).abs());
+        let whole = matches!(figure.unit(), Unit::Size | Unit::Number);
+        let bounds = match changed.check() {
+            Ok(()) if off <= 1e-12 * value.abs() || whole && off < 1.0 => return Ok(changed),
+            Err(ProfileError::Nonsense(bounds)) => bounds,
+            _ => "no machine has that",
+        };
+        Err(format!("`{name}` cannot be {value}: {bounds}"))
     }
-}
 
-fn unknown(name: &str, whole: &Table) -> String {
-    let has = |table: &str, name: &str| {
-        name.split('.').try_fold(whole.get(table)?, |at, key| at.get(key)).map(|_| format!("{table}.{name}"))
-    };
-    let of = |(table, _): &(&'static str, &str)| {
-        let table = *table;
-        constants_of(table).filter_map(move |(name, _)| has(table, name)).collect::<Vec<_>>()
-    };
-    let known: Vec<String> = TABLES.iter().flat_map(of).collect();
-    // Those of the same table, if there is one of that name.
-    let table = name.split('.').next().unwrap_or_default();
-    let near: Vec<&str> = known.iter().map(String::as_str).filter(|known| known.starts_with(table)).collect();
-    let has = if near.is_empty() { known.join(", ") } else { near.join(", ") };
-    format!("the profile has no value `{name}`; it has {has}")
+    /// Says that there is no constant of this name, and which there are: those of its table, if it has one.
+    fn unknown(&self, name: &str) -> String {
+        let mut known = Vec::new();
+        self.each(
+            |_| String::new(),
+            |shown| known.extend(shown.figure.value().map(|_| shown.name.to_owned())),
+        );
+        let table = name.split('.').next().unwrap_or_default();
+        let near: Vec<String> = known.iter().filter(|known| known.starts_with(table)).cloned().collect();
+        let has = if near.is_empty() { known } else { near };
+        format!("the profile has no value `{name}`; it has {}", has.join(", "))
+    }
+
+    /// An uncalibrated machine with all tables that a profile may have, so that each constant has its row.
+    pub fn complete() -> HostProfile {
+        let mut profile = HostProfile::uncalibrated();
+        profile.device.network = Some(NetworkConstants::new(CachePolicy::WriteBack, Bytes::mib(1)));
+        profile.device.shared_queue = Some(QueueConstants {
+            reads_wait: Measured::assumed(0.0),
+            reads_wait_for_reads: None,
+            wbt_latency: Nanos::ZERO,
+            requests: 1,
+            write_cache: false,
+        });
+        (profile.kernel.cgroup, profile.kernel.group) =
+            (Some(profile.kernel.limits), Some(GroupCache::default()));
+        profile
+    }
 }
 
 #[cfg(test)]
@@ -258,56 +247,5 @@ mod tests {
         }
         // Neither settings of the kernel nor names.
         assert!(all.iter().all(|(name, _)| name != "device.commit" && name != "device.network.policy"));
-    }
-
-    #[test]
-    fn each_constant_is_explained() {
-        let page = include_str!("../../../../docs/MODEL.md");
-        let table = page.split("| parameter |").nth(1).and_then(|rest| rest.split("\n\n").next());
-        let table = table.expect("a table of parameters");
-        for (group, name) in
-            TABLES.iter().flat_map(|(group, _)| constants_of(group).map(|one| (*group, one.0)))
-        {
-            let full = format!("{group}.{name}");
-            let (above, last) = full.rsplit_once('.').expect("two parts");
-            let is_told = [&full, above, last].iter().any(|name| table.contains(&format!("`{name}`")));
-            assert!(is_told, "{full}");
-        }
-    }
-
-    /// A constant that is added to the profile must be named here too: what a table of the file can have says
-    /// the error for something that it cannot have.
-    #[test]
-    fn no_constant_is_forgotten() {
-        let tables = [
-            ("memory", ""),
-            ("device", ""),
-            ("device", "shared_queue."),
-            ("device", "network."),
-            ("calls", ""),
-            ("kernel", ""),
-            ("kernel", "group."),
-        ];
-        for (table, inner) in tables {
-            let mut whole = Value::Table(HostProfile::uncalibrated().to_toml().parse().expect("a table"));
-            let mut at = whole.get_mut(table).and_then(Value::as_table_mut).expect("it is there");
-            for key in inner.split_terminator('.') {
-                let empty = || Value::Table(Table::new());
-                at = at.entry(key).or_insert_with(empty).as_table_mut().expect("a table");
-            }
-            at.insert("surprise".to_owned(), Value::Integer(1));
-            let error = HostProfile::from_toml(&toml::to_string(&whole).expect("TOML"))
-                .expect_err("it has no such value")
-                .to_string();
-            let (_, fields) = error.split_once("expected one of ").unwrap_or_else(|| panic!("{error}"));
-            let fields: Vec<&str> = fields.split('`').skip(1).step_by(2).collect();
-            assert!(fields.len() > 1, "{error}");
-            for field in fields {
-                let (name, deeper) = (format!("{inner}{field}"), format!("{inner}{field}."));
-                let is_known =
-                    constants_of(table).any(|(known, _)| known == name || known.starts_with(&deeper));
-                assert!(is_known || field == "after_wait", "{table}.{name} is missing");
-            }
-        }
     }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{HostProfile, Measured};
-use crate::units::{Nanos, Rate};
+use crate::table::Unit;
+use crate::units::Rate;
 
 /// Factor by which a learned constant must differ from the measured one to contradict it.
 const FAR: f64 = 2.0;
@@ -47,41 +48,6 @@ pub struct Kept {
     pub runs: u32,
 }
 
-/// A constant that can be learned, whatever its unit.
-pub trait Learnable {
-    /// None where the profile does not have it.
-    fn get(&self) -> Option<Measured<f64>>;
-    fn set(&mut self, to: Measured<f64>);
-}
-
-macro_rules! constant {
-    ($unit:ty, $get:expr, $make:expr) => {
-        impl Learnable for Measured<$unit> {
-            fn get(&self) -> Option<Measured<f64>> {
-                Some(self.map($get))
-            }
-
-            fn set(&mut self, to: Measured<f64>) {
-                *self = to.map($make);
-            }
-        }
-
-        impl Learnable for Option<Measured<$unit>> {
-            fn get(&self) -> Option<Measured<f64>> {
-                self.map(|known| known.map($get))
-            }
-
-            fn set(&mut self, to: Measured<f64>) {
-                *self = Some(to.map($make));
-            }
-        }
-    };
-}
-
-constant!(Rate, Rate::get, Rate::per_second);
-constant!(Nanos, Nanos::get, Nanos::new);
-constant!(f64, |factor| factor, |factor: f64| factor.clamp(0.01, 1.0));
-
 impl Kept {
     fn is_sound(&self) -> bool {
         [self.value, self.p10, self.p90].iter().all(|value| value.is_finite() && *value >= 0.0)
@@ -102,10 +68,15 @@ impl HostProfile {
         let learned = self.learned.as_mut().map(|learned| std::mem::take(&mut learned.constants));
         for (name, kept) in learned.unwrap_or_default() {
             // One that this version does not know says nothing to it.
-            let Some(constant) = self.constant(&name) else { continue };
-            let before = constant.get().map_or(0.0, |known| known.value);
+            let Some(constant) = self.find(&name) else { continue };
+            let before = constant.number().map_or(0.0, |known| known.value);
             let samples = u32::try_from(kept.samples).unwrap_or(u32::MAX);
-            constant.set(Measured { value: kept.value, p10: Some(kept.p10), p90: Some(kept.p90), samples });
+            let kept = Measured { value: kept.value, p10: Some(kept.p10), p90: Some(kept.p90), samples };
+            constant.set(if constant.unit() == Unit::Number {
+                kept.map(|part| part.clamp(0.01, 1.0))
+            } else {
+                kept
+            });
             match name.as_str() {
                 "memory.cached" => self.memory.heat(Rate::per_second(before)),
                 // What was learned is of both.
@@ -123,7 +94,7 @@ impl HostProfile {
 
     /// True if a constant is no default.
     pub fn is_measured(&self, name: &str) -> bool {
-        self.clone().constant(name).and_then(|constant| constant.get()).is_some_and(|known| known.samples > 0)
+        self.value(name).is_some_and(|known| known.samples > 0)
     }
 
     /// What a learned constant may be, in its unit: what machines do and, of memory and calls, no more than
@@ -138,7 +109,7 @@ impl HostProfile {
             ("device", _) => (0.0, 1e11),
             _ => (0.0, 1e6),
         };
-        let measured = self.clone().constant(name).and_then(|constant| constant.get());
+        let measured = self.value(name);
         let of_processor = section != "device" && constant != "cold";
         match measured.filter(|known| known.samples > 0 && of_processor) {
             Some(Measured { value, p10, p90, .. }) => {
@@ -156,56 +127,13 @@ impl HostProfile {
     pub fn contradicts(&self, name: &str, learned: f64) -> bool {
         // Whether memory was cold says nothing of the machine.
         let compared = name != "memory.cold";
-        let measured = self.clone().constant(name).and_then(|constant| constant.get());
-        let Some(Measured { value, p10, p90, samples }) = measured.filter(|_| compared) else { return false };
+        let Some(Measured { value, p10, p90, samples }) = self.value(name).filter(|_| compared) else {
+            return false;
+        };
         let ends = [value, p10.unwrap_or(value), p90.unwrap_or(value)];
         let (low, high) =
             (ends.iter().fold(value, |a, b| a.min(*b)), ends.iter().fold(value, |a, b| a.max(*b)));
         let far = learned > value * FAR || learned * FAR < value;
         samples > 0 && far && (learned > high * WIDER || learned * WIDER < low)
-    }
-
-    /// A constant that can be learned, by its name.
-    pub fn constant(&mut self, name: &str) -> Option<&mut dyn Learnable> {
-        let HostProfile { memory, device, calls, .. } = self;
-        Some(match name {
-            "memory.fresh" => &mut memory.fresh,
-            "memory.cold" => &mut memory.cold,
-            "memory.cached" => &mut memory.cached,
-            "memory.folio" => &mut memory.folio,
-            "memory.stream" => &mut memory.stream,
-            "memory.flush_factor" => &mut memory.flush_factor,
-            "device.write" => &mut device.write,
-            "device.writeback" => &mut device.writeback,
-            "device.sync_call" => &mut device.sync_call,
-            "device.fsync" => &mut device.fsync,
-            "device.seek" => &mut device.seek,
-            "device.latency" => &mut device.latency,
-            "device.flush" => &mut device.flush,
-            "device.idle" => &mut device.idle,
-            "device.request" => &mut device.request,
-            "device.folio" => &mut device.folio,
-            "calls.write" => &mut calls.write,
-            "calls.stream" => &mut calls.stream,
-            "calls.inode" => &mut calls.inode,
-            "calls.away" => &mut calls.away,
-            "calls.clean" => &mut calls.clean,
-            "calls.folio" => &mut calls.folio,
-            "memory.read" => &mut memory.read,
-            "memory.read_fresh" => &mut memory.read_fresh,
-            "device.sequential_read" => &mut device.sequential_read,
-            "device.read" => &mut device.read,
-            "device.read_latency" => &mut device.read_latency,
-            "calls.read" => &mut calls.read,
-            "calls.read_folio" => &mut calls.read_folio,
-            "calls.read_folio_far" => &mut calls.read_folio_far,
-            "calls.read_away" => &mut calls.read_away,
-            "calls.fault" => &mut calls.fault,
-            "calls.open" => &mut calls.open,
-            "calls.create" => &mut calls.create,
-            "calls.close" => &mut calls.close,
-            "calls.free" => &mut calls.free,
-            _ => return None,
-        })
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Measured;
 use crate::named::named;
+use crate::table::constants;
 use crate::units::{Bytes, Nanos, Rate};
 
 named! {
@@ -24,92 +25,77 @@ named! {
     }
 }
 
-/// A way over a network, and what the client does to avoid it. A round trip takes `device.latency`, a byte
-/// `device.write` or `device.read`; what the flusher, fsync and close send is answered at `device.writeback`,
-/// since several requests are under way at a time. Beyond
-/// the data a synchronous write takes `device.sync_call`, fsync `device.fsync`, and `device.flush` after no
-/// write.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NetworkConstants {
-    /// What the page cache keeps.
-    pub policy: CachePolicy,
-    /// Most bytes of a request that writes (`wsize`; `max_write` of FUSE).
-    pub request: Bytes,
-    /// Most bytes of a request that reads (`rsize`; `max_read`). None: as `request`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_request: Option<Bytes>,
-    /// Requests that are under way at a time when the flusher, fsync or close send them (`max_background` of
-    /// FUSE, 12 by default).
-    #[serde(default = "in_flight")]
-    pub in_flight: u32,
-    /// Dirty bytes in a row that the call which completes them sends, with write-back: the "optimal number"
-    /// of DVS (Hicks, IV.A.2). None: that is left to the flusher, as FUSE and NFS do (6.18).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub push: Option<Bytes>,
-    /// Close sends what is dirty and waits for it (`fuse_flush`, `nfs_file_flush`, 6.18).
-    #[serde(default = "yes")]
-    pub close_flushes: bool,
-    /// Open keeps the clean pages of a file that has not changed on the server (`FOPEN_KEEP_CACHE`;
-    /// `nfs_revalidate_mapping`, 6.18). If not, it drops them.
-    #[serde(default)]
-    pub open_keeps: bool,
-    /// A page that is written in part is read first, if it is not cached and not behind the end
-    /// (`iomap_write_begin`, 6.18). NFS keeps which bytes of it are dirty instead, in files that are open for
-    /// writing only (`nfs_want_read_modify_write`).
-    #[serde(default = "yes")]
-    pub reads_partial: bool,
-    /// Opening a file that exists. None: `device.latency`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open: Option<Measured<Nanos>>,
-    /// Opening one that does not exist yet. None: twice `device.latency`, for its name is looked up first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub create: Option<Measured<Nanos>>,
-    /// Closing a file of which nothing is dirty. None: `device.latency`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub close: Option<Measured<Nanos>>,
-    /// What a close takes longer after the file was written to with write-back, beyond the data
-    /// (`fuse_flush_times`; a COMMIT of NFS). None: `device.latency`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<Measured<Nanos>>,
-    /// Taking a name away (`fuse_unlink`, 6.18). None: `device.latency`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unlink: Option<Measured<Nanos>>,
-    /// Renaming a file over another one (`fuse_rename_common`). None: `device.latency`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rename: Option<Measured<Nanos>>,
-    /// Changing a file's length (`fuse_do_setattr`). None: `device.latency`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub truncate: Option<Measured<Nanos>>,
-    /// Taking a cached page out of the cache, as open, unlink and truncate do (`invalidate_inode_pages2`,
-    /// `truncate_inode_pages`). None: nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drop_page: Option<Measured<Nanos>>,
-    /// A write into the page cache, without the pages. None: `calls.write`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<Measured<Nanos>>,
-    /// Writing new pages into the cache, one page at a time. None: `memory.fresh`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fresh: Option<Measured<Rate>>,
-    /// Writing over cached pages with data from the processor's cache. None: as `memory`'s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached: Option<Measured<Rate>>,
-    /// Writing over cached pages of a file of up to 1 MiB, from the processor's cache. None: as `cached`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub near: Option<Measured<Rate>>,
-    /// A read from the page cache, without the bytes. None: `calls.read`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_call: Option<Measured<Nanos>>,
-    /// Reading cached pages of a file that is in the processor's cache. None: as `memory`'s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read: Option<Measured<Rate>>,
-    /// Reading cached pages of a file of up to 1 MiB. None: as `read`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_near: Option<Measured<Rate>>,
-    /// What the second read of a cached page takes longer, which moves it to the list of active ones
-    /// (`folio_mark_accessed`, mm/swap.c, 6.18). None: nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub activate: Option<Measured<Nanos>>,
+crate::table::name!(CachePolicy);
+
+constants! {
+    /// A way over a network, and what the client does to avoid it. A round trip takes `device.latency`, a byte
+    /// `device.write` or `device.read`; what the flusher, fsync and close send is answered at `device.writeback`,
+    /// since several requests are under way at a time. Beyond
+    /// the data a synchronous write takes `device.sync_call`, fsync `device.fsync`, and `device.flush` after no
+    /// write.
+    #[derive(Clone, Debug, PartialEq)]
+    NetworkConstants {
+        /// What the page cache keeps.
+        policy: CachePolicy => setting;
+        /// Most bytes of a request that writes (`wsize`; `max_write` of FUSE).
+        request: Bytes;
+        /// Most bytes of a request that reads (`rsize`; `max_read`). None: as `request`.
+        read_request: Option<Bytes>;
+        /// Requests that are under way at a time when the flusher, fsync or close send them (`max_background` of
+        /// FUSE, 12 by default).
+        #[serde(default = "in_flight")]
+        in_flight: u32;
+        /// Dirty bytes in a row that the call which completes them sends, with write-back: the "optimal number"
+        /// of DVS (Hicks, IV.A.2). None: that is left to the flusher, as FUSE and NFS do (6.18).
+        push: Option<Bytes>;
+        /// Close sends what is dirty and waits for it (`fuse_flush`, `nfs_file_flush`, 6.18).
+        #[serde(default = "yes")]
+        close_flushes: bool => setting;
+        /// Open keeps the clean pages of a file that has not changed on the server (`FOPEN_KEEP_CACHE`;
+        /// `nfs_revalidate_mapping`, 6.18). If not, it drops them.
+        #[serde(default)]
+        open_keeps: bool => setting;
+        /// A page that is written in part is read first, if it is not cached and not behind the end
+        /// (`iomap_write_begin`, 6.18). NFS keeps which bytes of it are dirty instead, in files that are open for
+        /// writing only (`nfs_want_read_modify_write`).
+        #[serde(default = "yes")]
+        reads_partial: bool => setting;
+        /// Opening a file that exists. None: `device.latency`.
+        open: Option<Measured<Nanos>> = "open over the network";
+        /// Opening one that does not exist yet. None: twice `device.latency`, for its name is looked up first.
+        create: Option<Measured<Nanos>> = "open of a new file";
+        /// Closing a file of which nothing is dirty. None: `device.latency`.
+        close: Option<Measured<Nanos>> = "close";
+        /// What a close takes longer after the file was written to with write-back, beyond the data
+        /// (`fuse_flush_times`; a COMMIT of NFS). None: `device.latency`.
+        commit: Option<Measured<Nanos>> = "close after writes";
+        /// Taking a name away (`fuse_unlink`, 6.18). None: `device.latency`.
+        unlink: Option<Measured<Nanos>> = "unlink";
+        /// Renaming a file over another one (`fuse_rename_common`). None: `device.latency`.
+        rename: Option<Measured<Nanos>> = "rename over a file";
+        /// Changing a file's length (`fuse_do_setattr`). None: `device.latency`.
+        truncate: Option<Measured<Nanos>> = "truncate";
+        /// Taking a cached page out of the cache, as open, unlink and truncate do (`invalidate_inode_pages2`,
+        /// `truncate_inode_pages`). None: nothing.
+        drop_page: Option<Measured<Nanos>> = "dropping a cached page";
+        /// A write into the page cache, without the pages. None: `calls.write`.
+        call: Option<Measured<Nanos>> = "write into the cache there";
+        /// Writing new pages into the cache, one page at a time. None: `memory.fresh`.
+        fresh: Option<Measured<Rate>> = "fresh pages there";
+        /// Writing over cached pages with data from the processor's cache. None: as `memory`'s.
+        cached: Option<Measured<Rate>> = "cached pages there";
+        /// Writing over cached pages of a file of up to 1 MiB, from the processor's cache. None: as `cached`.
+        near: Option<Measured<Rate>> = "the same, files of up to 1 MiB";
+        /// A read from the page cache, without the bytes. None: `calls.read`.
+        read_call: Option<Measured<Nanos>> = "read call there";
+        /// Reading cached pages of a file that is in the processor's cache. None: as `memory`'s.
+        read: Option<Measured<Rate>> = "read of cached pages there";
+        /// Reading cached pages of a file of up to 1 MiB. None: as `read`.
+        read_near: Option<Measured<Rate>> = "the same, files of up to 1 MiB";
+        /// What the second read of a cached page takes longer, which moves it to the list of active ones
+        /// (`folio_mark_accessed`, mm/swap.c, 6.18). None: nothing.
+        activate: Option<Measured<Nanos>> = "page read for the second time";
+    }
 }
 
 impl NetworkConstants {

@@ -266,7 +266,7 @@ fn three_hundred_small_runs_leave_a_profile_as_good_as_one() {
     measured.origin = Origin::Calibrated;
     let names = measured.constants();
     for (name, value) in names {
-        if let Some(constant) = measured.constant(&name) {
+        if let Some(constant) = measured.find(&name) {
             constant.set(Measured { value, p10: Some(value * 0.9), p90: Some(value * 1.1), samples: 5 });
         }
     }
