@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn each_constant_is_explained() {
-        let page = include_str!("../../../../docs/MODEL.md");
+        let page = include_str!("../../../../docs/science/MODEL.md");
         let table = page.split("| parameter |").nth(1).and_then(|rest| rest.split("\n\n").next());
         let table = table.expect("a table of parameters");
         for (group, name) in
