@@ -228,7 +228,7 @@ fn keys(answer: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn each_key_is_documented() {
-    let page = include_str!("../docs/CHECK.md");
+    let page = include_str!("../docs/reference/CHECK.md");
     let mut found = BTreeSet::new();
     for way in ["records", "same", "whole"] {
         let (_, answer) = planted(way);
@@ -241,7 +241,7 @@ fn each_key_is_documented() {
         assert!(found.contains(key), "{key} is in no answer");
     }
     let missing: Vec<&String> = found.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();
-    assert!(missing.is_empty(), "docs/CHECK.md lacks {missing:?}");
+    assert!(missing.is_empty(), "docs/reference/CHECK.md lacks {missing:?}");
 }
 
 /// Files of a database that are not safe.

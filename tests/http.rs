@@ -314,7 +314,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     let dir = Dir::new();
     let server = Server::start(&dir, &[]);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let documented = fs::read_to_string(root.join("docs/METRICS.md")).expect("it is there");
+    let documented = fs::read_to_string(root.join("docs/reference/METRICS.md")).expect("it is there");
     let text = fs::read_to_string(root.join("contrib/grafana/cawl.json")).expect("it is there");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");

@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use cawl_kit::{Daemon, Dir, LIMIT, MuteServer, Report, Running, SmallDisk, built, find, skipped};
 
-/// Every example of docs/PROTOCOL.md, asked of a real daemon.
+/// Every example of docs/reference/PROTOCOL.md, asked of a real daemon.
 #[test]
 fn the_documented_questions_are_answered_as_documented() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/PROTOCOL.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/PROTOCOL.md");
     let page = fs::read_to_string(page).expect("it is there");
     let mut lines = page.lines();
     let dir = Dir::new();

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{AT, export, int, rows, synthetic};
 
-/// The queries of docs/EXPORT.md after this heading.
+/// The queries of docs/reference/EXPORT.md after this heading.
 fn documented(heading: &str) -> Vec<&'static str> {
-    let page = include_str!("../../docs/EXPORT.md");
+    let page = include_str!("../../docs/reference/EXPORT.md");
     let page = &page[page.find(heading).expect("the heading is there")..];
     let page = page.find("\n## ").map_or(page, |end| &page[..end]);
     let queries: Vec<_> =

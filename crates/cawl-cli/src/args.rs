@@ -152,7 +152,7 @@ pub struct RunArgs {
     #[arg(long, help_heading = EXPERT)]
     pub all_reads: bool,
     /// Change what the program does: buffer=SIZE, pace=SIZE, dontneed, fsync=none (a crash loses data),
-    /// preallocate; docs/WHATIF.md explains them
+    /// preallocate; docs/reference/WHATIF.md explains them
     #[arg(long = "try", value_name = "CHANGE", value_delimiter = ',', conflicts_with = "socket")]
     pub tries: Vec<Try>,
     /// The program and its arguments
@@ -195,7 +195,7 @@ pub struct ReplayArgs {
 /// Of each call: times, thread, file, bytes, prediction, and what its time is divided among. Without -o the
 /// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked,
 /// else model kernel with --lockstep. A damaged trace is exported as far as it can be read; exit code 1.
-/// docs/EXPORT.md has the columns, and questions with their queries.
+/// docs/reference/EXPORT.md has the columns, and questions with their queries.
 #[derive(clap::Args)]
 pub struct TraceExportArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
@@ -230,7 +230,7 @@ pub enum ExportFormat {
 /// Make a trace of calls recorded by another tool
 ///
 /// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags; rows in any order. strace:
-/// the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/IMPORT.md has the details.
+/// the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/reference/IMPORT.md has the details.
 #[derive(clap::Args)]
 pub struct ImportArgs {
     /// Format of the input
@@ -252,7 +252,7 @@ pub struct ImportArgs {
 /// They go to a profile, for `run`, `replay` and others. Writes only into a new folder in PATH, which is
 /// removed at the end, and changes kernel settings only with --lower-limits. Without -o the profile goes
 /// where `run`, `replay` and `cawld` look for it. With --check a few constants are measured again; exit code
-/// 1 if they no longer agree with the profile. docs/CALIBRATION.md explains each constant.
+/// 1 if they no longer agree with the profile. docs/reference/CALIBRATION.md explains each constant.
 #[derive(clap::Args)]
 pub struct CalibrateArgs {
     /// A folder on the filesystem to measure

@@ -59,7 +59,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Exit codes of `cawl-cli` beside those of every command; `run` otherwise passes on that of the program.
-/// docs/CLI.md lists them.
+/// docs/reference/CLI.md lists them.
 mod exit {
     pub use cawl_console::exit::*;
 

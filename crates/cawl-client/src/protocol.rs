@@ -1,4 +1,4 @@
-//! Questions to the daemon, and its answers: one line of JSON each (docs/PROTOCOL.md).
+//! Questions to the daemon, and its answers: one line of JSON each (docs/reference/PROTOCOL.md).
 //!
 //! The law: **within a version, answers only gain fields.** A reader must ignore fields it does not know; a
 //! field is renamed, removed or given another unit only in a new [`PROTOCOL`]. Times are in seconds, moments

@@ -3,7 +3,7 @@
 //! The law: **patterns select, paper decides.** What a report tells of sizes, order, syncs and causes only
 //! chooses which changes are tried; a change is advised if the calls of the trace take less with it on paper
 //! ([`WhatIf`](crate::WhatIf)), by more than the model may be wrong. So no threshold here says that something
-//! is bad, as those of Drishti do; docs/ADVISE.md sets its checks beside what is tried.
+//! is bad, as those of Drishti do; docs/reference/ADVISE.md sets its checks beside what is tried.
 
 mod rank;
 mod select;

@@ -3,8 +3,8 @@
 //! The law: **sizes alone tell no library.** A program's own blocks have the size of a buffer, too. So a
 //! buffer is told only where the process is known to run its language, or where the writes have the shape
 //! that libstdc++ gives them; and it is certain only where something tells that blocks of the program's own
-//! would not, as sizes that vary when pieces of the program fill a buffer. docs/REPORT.md, "Buffers of the
-//! program", has the rule and the libraries' figures.
+//! would not, as sizes that vary when pieces of the program fill a buffer. docs/reference/REPORT.md, "Buffers
+//! of the program", has the rule and the libraries' figures.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;

@@ -1,9 +1,9 @@
 //! What comes next, and what a job of writing would cost: asked of a copy of a model, which is shown
 //! made-up writers.
 //!
-//! The law: **an answer takes bounded work**, whatever is asked (docs/LIVE.md). Large jobs are written in
-//! pieces of a 64th of the hard limit; what lies beyond eight limits' worth costs what the later half of them
-//! did, since by then the throttle holds the level where it stays.
+//! The law: **an answer takes bounded work**, whatever is asked (docs/science/LIVE.md). Large jobs are
+//! written in pieces of a 64th of the hard limit; what lies beyond eight limits' worth costs what the later
+//! half of them did, since by then the throttle holds the level where it stays.
 
 mod job;
 mod scene;

@@ -1,4 +1,4 @@
-//! Learns the constants of a profile from calls as they are observed (docs/LIVE.md).
+//! Learns the constants of a profile from calls as they are observed (docs/science/LIVE.md).
 //!
 //! The law: **predict first, learn afterwards.** An observation is shown to the [`Learner`] after every model
 //! has predicted it, and changes constants only for the calls that follow. Each constant is learned where it

@@ -251,7 +251,7 @@ pub struct ModelReport {
     pub observed_s: f64,
     /// Their predicted time, in seconds.
     pub predicted_s: f64,
-    /// |predicted - observed| / observed, over all calls (docs/REPORT.md).
+    /// |predicted - observed| / observed, over all calls (docs/reference/REPORT.md).
     pub total_error: Option<f64>,
     /// Mean of the same over 16 windows of equal observed time.
     pub windowed_error: Option<f64>,
@@ -277,7 +277,7 @@ pub struct ModelReport {
 pub struct AsCalibrated {
     /// Predicted time, in seconds.
     pub predicted_s: f64,
-    /// |predicted - observed| / observed, over all calls (docs/REPORT.md).
+    /// |predicted - observed| / observed, over all calls (docs/reference/REPORT.md).
     pub total_error: Option<f64>,
     /// Mean of the same over 16 windows of equal observed time.
     pub windowed_error: Option<f64>,

@@ -23,7 +23,7 @@ const SPAN: u64 = 1_000_000_000;
 pub struct RecentError {
     /// |Σ predicted − Σ observed| / Σ observed; None if no time was observed.
     pub total: Option<f64>,
-    /// Mean of the same over windows (docs/REPORT.md); None if no time was observed.
+    /// Mean of the same over windows (docs/reference/REPORT.md); None if no time was observed.
     pub windowed: Option<f64>,
     /// Mean |modelled − sampled| dirty bytes over the hard limit; None without samples.
     pub dirty: Option<f64>,

@@ -1,5 +1,5 @@
 //! The trace file: records in checksummed blocks, one after another, described byte by byte in
-//! docs/TRACE.md.
+//! docs/reference/TRACE.md.
 //!
 //! The law of this module: **a block is complete or absent.** If the writer fails, every whole block stays
 //! readable; if the file is damaged, a reader delivers every whole block, skips the damage and reports it.

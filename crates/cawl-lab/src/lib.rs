@@ -1,10 +1,11 @@
 //! The laboratory: what repeats, judges or fits the documents that cawl grew from, and the disks that it is
 //! tried on. The tool, cawl-cli, is what an engineer installs; this is run in a checkout.
 //!
-//! - `experiment`: the documents' figures and studies, recorded, predicted and drawn (docs/EXPERIMENTS.md)
+//! - `experiment`: the documents' figures and studies, recorded, predicted and drawn
+//!   (docs/science/EXPERIMENTS.md)
 //! - `fit`, `compare`: a profile, and every model's errors, from recorded runs
 //! - `regress`: linear models of tables of measurements
-//! - `tune`: which setting suits which pattern of writing (docs/TUNE.md)
+//! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - emulated disks and network mounts, and real network filesystems ([`real`])
 //!

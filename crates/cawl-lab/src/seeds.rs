@@ -1,3 +1,4 @@
-//! Data of the documents that cawl grew from, and how its models do on them. docs/SEEDS.md has the results.
+//! Data of the documents that cawl grew from, and how its models do on them. docs/science/SEEDS.md has the
+//! results.
 
 pub mod iomodel;

@@ -2,8 +2,8 @@
 //!
 //! The law: **nothing is left behind.** It writes only into a folder of its own, which is removed at the end,
 //! on every way out; it changes settings only when told to, and restores them. A constant that could not be
-//! measured is named and stays an assumption in the profile (0 samples). docs/CALIBRATION.md says how each
-//! constant is measured.
+//! measured is named and stays an assumption in the profile (0 samples). docs/reference/CALIBRATION.md says
+//! how each constant is measured.
 
 mod bench;
 mod beside;

@@ -1,4 +1,4 @@
-//! Filesystems, so far as their laws of writing differ (Linux 6.18; docs/MODEL.md, "Filesystems").
+//! Filesystems, so far as their laws of writing differ (Linux 6.18; docs/science/MODEL.md, "Filesystems").
 
 use serde::{Deserialize, Serialize};
 

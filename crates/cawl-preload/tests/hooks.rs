@@ -1,7 +1,7 @@
 //! Every exported hook: its group, what the call means to the models, and the test that covers the group.
 //!
-//! `table.rs` compares it with the symbols of the built library and with what programs import; docs/HOOKS.md
-//! tells how to add one.
+//! `table.rs` compares it with the symbols of the built library and with what programs import;
+//! docs/reference/HOOKS.md tells how to add one.
 
 /// Hooks that share a body or a purpose.
 pub struct Group {

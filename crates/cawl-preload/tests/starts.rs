@@ -92,7 +92,7 @@ fn what_landlock_hides_is_not_preloaded() {
     // Without shared memory or the processor's counter, tracing ends when new privileges are given up.
     let goes_on = ["CAWL_TRANSPORT", "CAWL_CLOCK"].iter().all(|name| std::env::var_os(name).is_none());
     if !goes_on {
-        println!("SKIPPED: exec, fork and system, by socket or the kernel's clock (docs/HOOKS.md)");
+        println!("SKIPPED: exec, fork and system, by socket or the kernel's clock (docs/reference/HOOKS.md)");
     }
     for way in if goes_on { &["exec", "fork", "system", "privileged"][..] } else { &["privileged"] } {
         if probe(*way).expect("run").code() == Some(77) {

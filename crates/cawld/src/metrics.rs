@@ -1,5 +1,5 @@
 //! `/metrics`: the status in OpenMetrics text, or in the older Prometheus text for those who ask for that.
-//! docs/METRICS.md lists every name; a test compares the list with [`FAMILIES`].
+//! docs/reference/METRICS.md lists every name; a test compares the list with [`FAMILIES`].
 //!
 //! The law of this module: **labels are bounded.** Devices and fixed words only; never a pid or a path.
 
@@ -358,14 +358,14 @@ mod tests {
 
     #[test]
     fn every_family_is_documented() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/METRICS.md");
         let document = std::fs::read_to_string(path).unwrap();
         for family in FAMILIES {
             let ending = if family.kind == Kind::Counter { "_total" } else { "" };
             let row = format!("| `{}{ending}` |", family.name);
-            assert!(document.contains(&row), "{row} is not in docs/METRICS.md");
+            assert!(document.contains(&row), "{row} is not in docs/reference/METRICS.md");
         }
         let rows = document.lines().filter(|line| line.starts_with("| `cawl_")).count();
-        assert_eq!(rows, FAMILIES.len(), "docs/METRICS.md lists metrics that there are not");
+        assert_eq!(rows, FAMILIES.len(), "docs/reference/METRICS.md lists metrics that there are not");
     }
 }

@@ -53,7 +53,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Keep traces of the calls around anomalies only: calls that fulfil CONDITION, for example 'unexpected >
-    /// 50ms or throttle > 200ms' (docs/ANOMALIES.md)
+    /// 50ms or throttle > 200ms' (docs/guide/WATCH.md)
     #[arg(long, value_name = "CONDITION")]
     trace_on: Option<Condition>,
     /// Time kept before and after an anomaly

@@ -1,4 +1,4 @@
-//! The web page: three embedded texts with everything it needs (docs/WEB.md).
+//! The web page: three embedded texts with everything it needs (docs/guide/WATCH.md).
 //!
 //! They load only themselves and `/api/v1/…` of the same daemon, so they work under [`POLICY`]. They have no
 //! secret: they are served without a token, and ask for it.

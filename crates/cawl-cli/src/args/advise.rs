@@ -9,7 +9,7 @@ use cawl_core::quantity::duration;
 ///
 /// Tries the changes that the patterns of a trace suggest, on paper as `whatif` does, and lists those that
 /// gain more than 5 % of the time in calls and more than the model may be wrong: at most seven, with what
-/// becomes less safe. docs/ADVISE.md has what is tried, and when.
+/// becomes less safe. docs/reference/ADVISE.md has what is tried, and when.
 #[derive(clap::Args)]
 pub struct AdviseArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`

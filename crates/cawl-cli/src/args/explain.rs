@@ -12,7 +12,7 @@ use super::{ClassesArgs, ModeArgs, ModelArgs, report_file};
 /// Tell where the time of a trace's calls went
 ///
 /// Divides the observed time of each call among causes. By default the models run as in the live run (--live)
-/// if the trace says how it worked, else model kernel with --lockstep. docs/EXPLAIN.md has the causes.
+/// if the trace says how it worked, else model kernel with --lockstep. docs/guide/SLOW.md has the causes.
 #[derive(clap::Args)]
 pub struct ExplainArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`

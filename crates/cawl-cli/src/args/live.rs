@@ -63,8 +63,8 @@ pub struct StatusArgs {
     pub count: Option<u64>,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions; with --watch
-    /// one object a line
+    /// JSON as docs/reference/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions; with
+    /// --watch one object a line
     #[arg(long)]
     pub json: bool,
 }
@@ -150,7 +150,7 @@ pub struct PredictArgs {
     /// With --ram: dirty_background_ratio and dirty_ratio of that machine, in percent (default: 10,20)
     #[arg(long, value_name = "BACKGROUND,HARD", value_parser = ratios, requires = "ram")]
     pub ratios: Option<[f64; 2]>,
-    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
+    /// JSON as docs/reference/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,
 }
@@ -196,7 +196,7 @@ pub struct DiffArgs {
     /// Another profile (TOML)
     #[arg(value_name = "B", requires = "before", conflicts_with = "socket")]
     pub after: Option<PathBuf>,
-    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
+    /// JSON as docs/reference/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,
 }

@@ -10,7 +10,7 @@ use super::whatif::ProgramChanges;
 /// Makes the writes, syncs and other calls of a trace again, with its processes, threads, streams and
 /// thinking, in a folder of its own: on this machine, to tell what `whatif` tells on paper. Files are made
 /// and filled first as they were before the trace. Under `cawl-cli run` it is traced like any program.
-/// docs/WHATIF.md has the changes, and what a rerun leaves out.
+/// docs/reference/WHATIF.md has the changes, and what a rerun leaves out.
 #[derive(clap::Args)]
 pub struct RerunArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// Let a root cawld record services of systemd
 ///
 /// Writes, removes and lists drop-ins. The daemon must allow the service's user: `cawld --allow-user USER`.
-/// Nothing is restarted. docs/SERVICES.md shows PostgreSQL, Redis, MariaDB and containers.
+/// Nothing is restarted. docs/guide/SERVICES.md shows PostgreSQL, Redis, MariaDB and containers.
 #[derive(Args)]
 pub struct ServiceArgs {
     #[command(subcommand)]

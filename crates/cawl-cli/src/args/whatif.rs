@@ -14,7 +14,8 @@ use quantity::{duration, limits, size_above_zero};
 ///
 /// Runs the calls of a trace through a model twice: as they were, and with changes, in the order given. Each
 /// thread keeps its own thinking between its calls. Constants are learned from the trace first. A change is
-/// of all files unless --on comes after it. The trace stays as it is. docs/WHATIF.md has the changes.
+/// of all files unless --on comes after it. The trace stays as it is. docs/reference/WHATIF.md has the
+/// changes.
 #[derive(clap::Args)]
 pub struct WhatIfArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`

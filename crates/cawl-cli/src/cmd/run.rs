@@ -434,7 +434,7 @@ fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
     let mut notes = Vec::new();
     if filters == Filters::Deadly {
         let why = "not traced: `cawl-cli run` is under a filter of system calls (seccomp) that would end the program \
-                   for the tracer's; allow those that docs/HOOKS.md lists, or run it outside";
+                   for the tracer's; allow those that docs/reference/HOOKS.md lists, or run it outside";
         notes.push(why.to_owned());
     }
     if args.no_children {

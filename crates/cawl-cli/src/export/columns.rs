@@ -1,5 +1,5 @@
-//! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/EXPORT.md explains
-//! them.
+//! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/reference/EXPORT.md
+//! explains them.
 
 use cawl_core::{Cause, Nanos, kernel_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn each_column_is_documented_in_order() {
-        let page = include_str!("../../../../docs/EXPORT.md");
+        let page = include_str!("../../../../docs/reference/EXPORT.md");
         let mut rest = &page[page.find("| column | unit |").expect("a table of columns")..];
         for column in Columns::new(&["kernel"]).iter() {
             let name = format!("`{}`", column.name);

@@ -1,4 +1,4 @@
-//! Corrects a model's dirty level towards the kernel's counters (docs/LIVE.md).
+//! Corrects a model's dirty level towards the kernel's counters (docs/science/LIVE.md).
 //!
 //! The law: the kernel's level is the model's plus an offset `x` that drifts at a rate `v`: what untraced
 //! writers have dirty, and what the model is wrong about. Both are followed by a fading-memory observer of

@@ -13,7 +13,7 @@ use serde::Serialize;
 ///
 /// Records runs, replays them through the models, and writes figures, a page and the recordings into a new
 /// folder. Sizes follow the dirty limits in force. Writes only into a new folder in --path, which is removed
-/// at the end, and at most half of the free space. docs/EXPERIMENTS.md explains each figure.
+/// at the end, and at most half of the free space. docs/science/EXPERIMENTS.md explains each figure.
 #[derive(Args)]
 pub struct ExperimentArgs {
     /// The experiments to repeat

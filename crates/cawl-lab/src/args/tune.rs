@@ -17,7 +17,7 @@ const LOW: DirtyLimits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::
 /// A model computes what each setting costs in each pattern: in order into a new file, over old data, at
 /// random, records behind a log; one writer and several; with what must be durable. Only settings that give
 /// what the pattern needs are compared. Prints what each setting is worth as the default, and a decision tree
-/// that chooses a setting by a pattern's features. docs/TUNE.md explains both.
+/// that chooses a setting by a pattern's features. docs/science/TUNE.md explains both.
 #[derive(clap::Args)]
 pub struct TuneArgs {
     /// Profile of a machine (TOML); several are features of the tree (default: that of this machine and

@@ -82,7 +82,7 @@ pub struct Emptying {
     pub predicted_s: Vec<f64>,
 }
 
-/// The metrics of docs/REPORT.md, as fractions.
+/// The metrics of docs/reference/REPORT.md, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Errors {
     /// |predicted − observed| / observed of the sums.

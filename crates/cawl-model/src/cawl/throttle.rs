@@ -18,11 +18,11 @@ pub(super) fn pos_ratio(dirty: Bytes, limits: DirtyLimits) -> f64 {
 ///
 /// What the flusher takes from the writer is added: `1 − factor` of the time at `flushing`, the rate of an
 /// unthrottled writer beside it, which is the writer's own rate times `factor`. So have the authors'
-/// published figures (`syscall_io_cost` in gongotar/iomodel; docs/SEEDS.md), where Alg. 1 takes the lower of
-/// the two rates. Never faster than `flushing`. Never so long that the call outlasts its reason (ours): once
-/// the device has cleaned what exceeds the setpoint and as many bytes as the call adds, there is nothing left
-/// to hold the writer back for. That is also how long it takes at and beyond the hard limit, where the
-/// formula is zero or negative.
+/// published figures (`syscall_io_cost` in gongotar/iomodel; docs/science/SEEDS.md), where Alg. 1 takes the
+/// lower of the two rates. Never faster than `flushing`. Never so long that the call outlasts its reason
+/// (ours): once the device has cleaned what exceeds the setpoint and as many bytes as the call adds, there is
+/// nothing left to hold the writer back for. That is also how long it takes at and beyond the hard limit,
+/// where the formula is zero or negative.
 pub(super) fn throttled_span(
     average: Rate,
     dirty: Bytes,

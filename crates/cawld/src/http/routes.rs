@@ -113,7 +113,7 @@ impl Caller {
             "profile" => Question::Profile,
             "subscribe" => return self.subscribe(subscription(query)?),
             _ => {
-                let error = format!("there is nothing at {path}; docs/PROTOCOL.md has the paths");
+                let error = format!("there is nothing at {path}; docs/reference/PROTOCOL.md has the paths");
                 return Err(Fault::new(StatusCode::NOT_FOUND, error));
             }
         };
