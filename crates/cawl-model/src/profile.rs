@@ -30,7 +30,7 @@ pub use network::{CachePolicy, NetworkConstants};
 pub use queue::QueueConstants;
 
 /// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
-/// (docs/CALIBRATION.md).
+/// (docs/reference/CALIBRATION.md).
 pub const HOST_BYTE: f64 = 13e-6 / 4096.0;
 
 /// Version of the profile file this code writes.

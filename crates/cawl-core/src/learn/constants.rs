@@ -264,6 +264,14 @@ pub(super) const OPENING: [Coefficient; 4] = [
     coefficient!(calls.free, CALLS, |of, _| of_short_time(&of.calls.free)),
 ];
 
+/// The names of all constants that are learned.
+#[cfg(test)]
+pub(super) fn learned() -> impl Iterator<Item = &'static str> {
+    let banks: [&[Coefficient]; 9] =
+        [&COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING];
+    banks.into_iter().flatten().map(|one| one.name)
+}
+
 impl<const N: usize> Bank<N> {
     /// A bank of these coefficients, which begins with what the profile knows.
     pub(super) fn of(coefficients: &[Coefficient; N], profile: &HostProfile, memories: Memories) -> Bank<N> {

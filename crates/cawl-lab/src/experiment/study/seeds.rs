@@ -66,7 +66,7 @@ pub fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
     findings.push(Finding {
         item: "000, 4.5: buffers of other languages".to_owned(),
         theirs: "fixed sizes, as the C library's".to_owned(),
-        observed: "not all are filled to the end: docs/REPORT.md".to_owned(),
+        observed: "not all are filled to the end: docs/reference/REPORT.md".to_owned(),
         predicted: format!("{}; whatif --buffer", sizes.collect::<Vec<_>>().join(", ")),
         verdict: Verdict::Differs,
     });

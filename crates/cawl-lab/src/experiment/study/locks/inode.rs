@@ -115,7 +115,7 @@ pub(in super::super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Resul
         title: "Writers of one file".to_owned(),
         text: vec![
             "A write holds the lock of its file's inode: through the page cache and where the file grows for itself, a \
-             direct one over written blocks together with others (docs/MODEL.md, \"Lock of a file\"). The means of all \
+             direct one over written blocks together with others (docs/science/MODEL.md, \"Lock of a file\"). The means of all \
              calls, since the kernel gives the lock to whom it likes: one who spins overtakes those who sleep."
                 .to_owned(),
             "Calls of 256 KiB, and of 1 MiB over a cached file. `ready` is the observed time less what the thread waited \
