@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
-pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
+pub use experiment::{Calibration, Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;

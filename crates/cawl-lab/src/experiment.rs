@@ -7,16 +7,15 @@
 
 mod disk;
 mod judge;
-mod page;
 mod pattern;
 mod period;
 mod plan;
 mod plot;
 mod record;
+mod report;
 mod results;
 pub mod study;
 mod tables;
-mod text;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -38,9 +37,10 @@ use disk::Emulated;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 
+use report::Machine;
 pub use results::Evaluation;
 use results::{OutFolder, Results};
-pub use text::text;
+pub use tables::text;
 
 /// One run of a panel with its repetitions.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Ground {
 
 impl Ground {
     /// Processor, memory, drive, kernel and filesystem, in names and values.
-    fn machine(&self) -> Vec<(String, String)> {
+    fn machine(&self) -> Machine {
         let facts = cawl_host::facts();
         let Ground { place, profile, .. } = self;
         let processor = cawl_host::processor().unwrap_or_else(|| "not known".to_owned());

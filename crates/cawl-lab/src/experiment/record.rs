@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
-use cawl_host::output;
 use cawl_host::place::Place;
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
@@ -25,6 +24,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
+
+use super::report::save_json;
 
 /// The writing program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
@@ -367,9 +368,7 @@ impl SuiteFile {
     pub fn add(&mut self, recorder: &Recorder<'_>, scenario: &Scenario) -> anyhow::Result<Recording> {
         let recording = recorder.record(scenario, &self.folder)?;
         self.scenarios.insert(scenario.name.clone(), scenario.clone());
-        let file = self.folder.join("suite.json");
-        output::write(&file, output::FOR_ALL, serde_json::to_string_pretty(self)? + "\n")
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        save_json(&self.folder, "suite.json", self)?;
         Ok(recording)
     }
 }

@@ -100,11 +100,7 @@ impl Classes {
             head.into_iter().chain(rest.into_iter().flatten()).collect()
         });
         let header = ["class", "below", "theirs", "calls", "share", "time", "kernel", "share", "time"];
-        Table {
-            caption: format!("Reads of dd, {}, {}", run.name, self.caption),
-            header: header.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        Table::new(format!("Reads of dd, {}, {}", run.name, self.caption), header, rows)
     }
 }
 
