@@ -17,6 +17,7 @@ use super::{Bench, Figure};
 use crate::net::{NetSpec, Policy};
 use crate::network_mount;
 use crate::overhead::undisturbed;
+use crate::writer::together;
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
@@ -81,13 +82,7 @@ pub(super) fn queue(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         let files = (0..threads).map(|thread| open(&net.ready.mount.join(thread.to_string()), 0));
         let files = files.collect::<io::Result<Vec<File>>>()?;
         let start = cawl_host::now();
-        std::thread::scope(|scope| {
-            let sync = |file: &File| (0..64 / threads).try_for_each(|_| file.sync_all());
-            let threads: Vec<_> = files.iter().map(|file| scope.spawn(move || sync(file))).collect();
-            threads.into_iter().try_for_each(|thread| {
-                Ok::<_, anyhow::Error>(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??)
-            })
-        })?;
+        together(threads, |thread| Ok((0..64 / threads).try_for_each(|_| files[thread].sync_all())?))?;
         Ok(cawl_host::now().since(start).get())
     };
     Ok(vec![Figure::new("one at a time / four at a time", 4.0, time(1)? / time(4)?, 0.25, 0.0)])

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use cawl_core::{Analysis, AnalysisOptions, Bytes, Cause, HostProfile, Mode, Nanos, Record, RunDelay, Time};
+use cawl_core::{Analysis, Bytes, Cause, HostProfile, Mode, Nanos, Record, RunDelay, Time};
 use cawl_wire::{Event, Op, flag};
 use nix::fcntl::OFlag;
 use serde::Serialize;
@@ -232,8 +232,7 @@ fn predicted(
     cell: Cell,
     recording: &Recording,
 ) -> anyhow::Result<Vec<Predicted>> {
-    let options = AnalysisOptions { models: vec!["kernel".to_owned()], mode, ..AnalysisOptions::default() };
-    let mut analysis = Analysis::with(profile, &options)?;
+    let mut analysis = Analysis::new(profile, &["kernel".to_owned()], mode)?;
     recording.before.iter().for_each(|event| _ = analysis.take(&Record::Event(*event)));
     let flags = if cell.kind.direct { flag::DIRECT } else { 0 };
     let mut all = Vec::with_capacity(recording.calls.len());
