@@ -47,7 +47,6 @@ pub use tables::text;
 pub struct Repeated {
     /// The run and how it is drawn.
     pub panel: Panel,
-    /// The recordings.
     pub runs: Vec<RecordedRun>,
     /// Write requests of the device in each.
     pub requests: Vec<u64>,
@@ -96,7 +95,6 @@ struct Ground {
     /// The hard limit before the limits were lowered.
     before: Bytes,
     lowered: Option<LoweredLimits>,
-    /// Remarks for the user.
     notes: Vec<String>,
     /// Ends after the limits are restored.
     _disk: Option<Lab>,

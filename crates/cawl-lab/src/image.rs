@@ -23,7 +23,6 @@ use crate::overhead::{Direction, Overhead};
 use crate::spec::DiskSpec;
 use crate::store::Store;
 
-/// Name of the file.
 pub const NAME: &str = "image";
 const IMAGE: INodeNo = INodeNo(2);
 const FOREVER: Duration = Duration::from_secs(1 << 30);

@@ -51,7 +51,7 @@ pub mod verify;
 pub mod writer;
 
 pub use guard::{emulated_disk, lowered_limits, missing, network_mount, no_mounts};
-pub use net::{NetMount, NetSpec, Policy, Requests, probe};
+pub use net::{NetMount, NetSpec, Requests, probe};
 pub use overhead::Overhead;
 pub use program::main;
 pub use spec::DiskSpec;

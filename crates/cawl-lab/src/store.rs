@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 const PAGE: usize = 4096;
-/// Pages of a region.
 const PAGES: usize = 256;
 const REGION: usize = PAGE * PAGES;
 
@@ -29,7 +28,6 @@ enum Page {
 }
 
 impl Store {
-    /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (region, within, part) in pieces(offset, data.len(), REGION) {
             let data = &data[part];

@@ -24,12 +24,12 @@ use std::process::{Command, Output, Stdio};
 use std::{fmt, fs};
 
 use anyhow::{Context, ensure};
-use cawl_core::quantile;
+use cawl_core::{CachePolicy, quantile};
 use serde::Serialize;
 
 use crate::command::Lacking;
 use crate::emulated::Lab;
-use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
+use crate::{DiskSpec, Filesystem, NetSpec, emulated_disk};
 
 /// One measurement of one figure.
 #[derive(Clone, Debug, Serialize)]
@@ -145,12 +145,12 @@ const CHECKS: &[Check] = &[
     check("disk-nvme", false, |bench| disk::constants(bench, DiskSpec::NVME)),
     check("disk-custom", false, |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?)),
     check("queue", true, disk::queue),
-    check("net-none", false, |bench| of_link(bench, Policy::None, "150us")),
-    check("net-read-only", false, |bench| of_link(bench, Policy::ReadOnly, "150us")),
-    check("net-write-through", false, |bench| of_link(bench, Policy::WriteThrough, "150us")),
-    check("net-write-back", true, |bench| of_link(bench, Policy::WriteBack, "150us")),
-    check("net-near", false, |bench| of_link(bench, Policy::None, "15us")),
-    check("net-far", false, |bench| of_link(bench, Policy::WriteThrough, "10ms")),
+    check("net-none", false, |bench| of_link(bench, CachePolicy::None, "150us")),
+    check("net-read-only", false, |bench| of_link(bench, CachePolicy::ReadOnly, "150us")),
+    check("net-write-through", false, |bench| of_link(bench, CachePolicy::WriteThrough, "150us")),
+    check("net-write-back", true, |bench| of_link(bench, CachePolicy::WriteBack, "150us")),
+    check("net-near", false, |bench| of_link(bench, CachePolicy::None, "15us")),
+    check("net-far", false, |bench| of_link(bench, CachePolicy::WriteThrough, "10ms")),
     check("net-close", false, net::close_flushes),
     check("net-queue", false, net::queue),
     check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
@@ -173,7 +173,7 @@ const CHECKS: &[Check] = &[
     check("memory", false, memory::group),
 ];
 
-fn of_link(bench: &Bench, policy: Policy, latency: &str) -> anyhow::Result<Vec<Figure>> {
+fn of_link(bench: &Bench, policy: CachePolicy, latency: &str) -> anyhow::Result<Vec<Figure>> {
     net::constants(bench, NetSpec { policy, ..net::fast(latency)? })
 }
 

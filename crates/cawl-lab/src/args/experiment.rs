@@ -179,7 +179,7 @@ pub enum Experiment {
 }
 
 /// Background and hard limit, as in `128M,256M`.
-fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
+pub fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
     let (background, hard) = text.split_once(',').ok_or("give two numbers of bytes, as in 128M,256M")?;
     let (background, hard) = (size(background)?, size(hard)?);
     if background == 0 || background >= hard {

@@ -3,7 +3,6 @@
 use crate::emulated::Lab;
 use anyhow::bail;
 
-/// What is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
     /// A disk: `ssd`, `hdd`, `nvme` or `BW,LAT,SEEK,FLUSH`.

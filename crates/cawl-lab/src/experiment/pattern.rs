@@ -9,7 +9,6 @@ use super::period;
 /// A period in the costs of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Period {
-    /// In calls.
     pub calls: f64,
     /// Bytes of as many calls; with growing calls, by how much they grow.
     pub bytes: f64,

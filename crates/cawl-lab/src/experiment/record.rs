@@ -38,7 +38,6 @@ const EVENTS: [&str; 2] = ["balance_dirty_pages", "bdi_dirty_ratelimit"];
 /// Name of the file that is written.
 const FILE: &str = "data";
 
-/// A run to record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scenario {
     /// Name of the run and of its files.
@@ -46,27 +45,22 @@ pub struct Scenario {
     pub name: String,
     /// Arguments of the writing program, as in `suite.json`.
     pub args: String,
-    /// Its environment.
     pub env: String,
     /// Largest size of its file.
     #[serde(skip)]
     pub length: Bytes,
 }
 
-/// A recorded run.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The run, as parsed from its texts.
     pub run: RecordedRun,
     /// Write requests that the device did meanwhile, those of other programs among them.
     pub requests: Option<u64>,
-    /// Remarks for the user.
     pub notes: Vec<String>,
 }
 
-/// Records runs.
 pub struct Recorder<'a> {
-    /// The disk.
     pub place: &'a Place,
     /// The folder of the written files, which are removed after each run.
     pub scratch: &'a Scratch,

@@ -49,10 +49,8 @@ impl Table {
     }
 }
 
-/// The machine, in names and values.
 pub type Machine = Vec<(String, String)>;
 
-/// The machine for the terminal.
 pub fn machine(machine: &Machine, terminal: bool) -> String {
     machine.iter().map(|(name, value)| named(name, 13, &shown(value), terminal)).collect()
 }

@@ -17,10 +17,8 @@ use super::report::{Machine, save, save_json};
 use super::{Ground, Repeated, plot, tables};
 use crate::args::{Experiment, ExperimentArgs};
 
-/// The results.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
-    /// The machine, in names and values.
     pub machine: Machine,
     /// The emulated disk, or the device.
     pub device: String,
@@ -28,11 +26,9 @@ pub struct Evaluation {
     pub filesystem: String,
     /// Kernel release.
     pub kernel: String,
-    /// The dirty limits.
     pub limits: DirtyLimits,
     /// Name of the models' profile.
     pub profile: String,
-    /// Repetitions of each run.
     pub repeats: usize,
     /// Factor for the numbers of calls.
     pub scale: f64,
@@ -44,7 +40,6 @@ pub struct Evaluation {
     pub floor: Option<Errors>,
     /// Runs that are missing or incomplete.
     pub missing: Vec<String>,
-    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Duration in seconds.
     pub seconds: f64,
@@ -52,11 +47,8 @@ pub struct Evaluation {
     pub out: PathBuf,
 }
 
-/// Results so far.
 pub struct Results {
-    /// Their folder.
     pub out: OutFolder,
-    /// The disk.
     place: Place,
     /// The models' profile.
     pub profile: HostProfile,
@@ -137,7 +129,6 @@ impl Results {
         Ok(true)
     }
 
-    /// The results.
     pub fn evaluation(self) -> Evaluation {
         self.evaluation
     }
@@ -186,7 +177,6 @@ fn missing(repeated: &Repeated, repeats: usize) -> Option<String> {
 
 /// The folder of results; removed again unless results were written.
 pub struct OutFolder {
-    /// Its path.
     pub path: PathBuf,
     kept: bool,
 }

@@ -71,7 +71,6 @@ use crate::args::{ExperimentArgs, StudyName};
 pub struct Bench<'a> {
     /// The folder of its files, which are removed at the end.
     pub scratch: &'a Scratch,
-    /// The disk.
     pub place: &'a Place,
     /// The models' profile.
     pub profile: &'a HostProfile,
@@ -81,7 +80,6 @@ pub struct Bench<'a> {
     pub repeats: Option<usize>,
     /// The folder of the results.
     pub out: &'a Path,
-    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Holds the number of a signal that asks to stop, or zero.
     pub signal: &'a AtomicUsize,
@@ -279,7 +277,6 @@ pub struct Studied {
     pub schema: u32,
     pub machine: Machine,
     pub sections: Vec<Section>,
-    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Duration, in seconds.
     pub seconds: f64,

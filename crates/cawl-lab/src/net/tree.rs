@@ -11,7 +11,6 @@ use crate::store::Store;
 
 const PAGE: u64 = 4096;
 
-/// What a node is.
 #[derive(Debug)]
 pub enum Kind {
     /// A file with its content.
@@ -37,24 +36,17 @@ impl Kind {
 pub struct Owner {
     /// Permissions, without the type.
     pub mode: u32,
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
 }
 
 /// What setattr changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changes {
-    /// Permissions.
     pub mode: Option<u32>,
-    /// User.
     pub uid: Option<u32>,
-    /// Group.
     pub gid: Option<u32>,
-    /// Length.
     pub size: Option<u64>,
-    /// Time of the last access.
     pub accessed: Option<SystemTime>,
     /// Time of the last change of content.
     pub modified: Option<SystemTime>,
@@ -120,7 +112,6 @@ impl Tree {
         self.room.saturating_sub(Bytes(self.used))
     }
 
-    /// Number of nodes.
     pub fn len(&self) -> u64 {
         self.nodes.len() as u64
     }
@@ -245,7 +236,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Changes attributes.
     pub fn change(&mut self, ino: INodeNo, changes: Changes) -> Result<FileAttr, Errno> {
         if let Some(size) = changes.size {
             self.resize(ino, size)?;
@@ -276,7 +266,6 @@ impl Tree {
         self.touch(ino)
     }
 
-    /// Writes into a file.
     pub fn write(&mut self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         let size = self.node(ino)?.size;

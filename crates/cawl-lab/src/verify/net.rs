@@ -9,12 +9,12 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use cawl_core::{Bytes, Nanos};
+use cawl_core::{Bytes, CachePolicy, Nanos};
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
 use super::{Bench, Figure};
-use crate::net::{NetSpec, Policy};
+use crate::net::NetSpec;
 use crate::network_mount;
 use crate::overhead::undisturbed;
 use crate::writer::together;
@@ -52,7 +52,7 @@ pub(super) fn constants(bench: &Bench, spec: NetSpec) -> anyhow::Result<Vec<Figu
         rate("write", written),
         rate("read", read),
     ];
-    if spec.policy != Policy::WriteBack {
+    if spec.policy != CachePolicy::WriteBack {
         let written = undisturbed(100, || small(buffer.bytes()))?;
         figures.push(time("4 KiB", latency + transfer(SMALL), written));
     }
@@ -61,7 +61,7 @@ pub(super) fn constants(bench: &Bench, spec: NetSpec) -> anyhow::Result<Vec<Figu
 
 /// The cost of close after writes that were kept: the data at the bandwidth, several requests at a time.
 pub(super) fn close_flushes(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
-    let spec = NetSpec { policy: Policy::WriteBack, ..fast("500us")? };
+    let spec = NetSpec { policy: CachePolicy::WriteBack, ..fast("500us")? };
     let net = network_mount(&bench.lab, spec, None)?;
     let file = open(&net.ready.mount.join("file"), 0)?;
     let data = vec![1; LARGE];

@@ -119,12 +119,10 @@ pub fn call(op: Op) -> Event {
     event
 }
 
-/// A read of it.
 pub fn read(offset: u64, bytes: u64, flags: u32) -> Event {
     Event { offset, requested: bytes, returned: bytes as i64, flags, ..call(Op::Pread) }
 }
 
-/// A write to it.
 pub fn write(offset: u64, bytes: u64, flags: u32) -> Event {
     Event { op: Op::Pwrite, ..read(offset, bytes, flags) }
 }
@@ -143,7 +141,6 @@ impl ByModel {
         self.iter().find(|(name, _)| *name == model).map_or(f64::NAN, |(_, figure)| figure)
     }
 
-    /// Names and figures.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
         MODELS.iter().copied().zip(self.0.iter().copied())
     }

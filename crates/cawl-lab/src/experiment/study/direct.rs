@@ -36,7 +36,6 @@ named! {
         Buffered = "buffered",
         /// O_DIRECT, which is not durable.
         Direct = "direct",
-        /// O_DIRECT and O_SYNC.
         DirectSync = "direct, O_SYNC",
         /// Through the page cache, and fsync after each write.
         Fsync = "buffered, fsync",
@@ -249,7 +248,6 @@ struct Outcome {
     read_back: Option<f64>,
 }
 
-/// All cells that were measured.
 struct Outcomes(Vec<Outcome>);
 
 impl Outcomes {

@@ -97,7 +97,6 @@ impl Outcome {
     }
 }
 
-/// All of them.
 struct Outcomes(Vec<Outcome>);
 
 impl Outcomes {

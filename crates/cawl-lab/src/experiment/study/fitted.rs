@@ -28,7 +28,6 @@ pub fn forms(caption: &str, forms: &[Form]) -> Table {
     Table::new(caption, ["form", "rows", "median error", "mean error"], forms.iter().map(row))
 }
 
-/// Each form with what is told of it.
 pub fn listed(forms: &[Form], told: impl Fn(&Form) -> String) -> String {
     let each = forms.iter().map(|form| format!("{} {}", form.form.replace('_', "-"), told(form)));
     each.collect::<Vec<_>>().join(", ")

@@ -85,7 +85,6 @@ fn plain(threads: u32, section: u64, (outside, time): (Work, u64)) -> Cell {
 /// Nothing is done outside the section.
 const NOTHING: (Work, u64) = (Work::Computes, 0);
 
-/// The study.
 struct Locks {
     cells: Vec<Cell>,
     quick: bool,
@@ -177,7 +176,6 @@ struct Thread {
     division: Division,
 }
 
-/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Run {
     #[serde(flatten)]
@@ -237,7 +235,6 @@ impl Outcome {
     }
 }
 
-/// All cells.
 struct Outcomes {
     all: Vec<Outcome>,
     /// Processors of this machine.

@@ -103,7 +103,6 @@ impl Taken {
     }
 }
 
-/// The study.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Osync {
     /// By block size, file size and arm.

@@ -240,7 +240,6 @@ impl Outcome {
     }
 }
 
-/// All cells that were measured.
 struct Outcomes(Vec<Outcome>);
 
 impl Outcomes {

@@ -45,7 +45,6 @@ pub(super) fn all(outcomes: &Outcomes) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// A finding of 002.
 fn finding(item: &str, theirs: &str, observed: String, verdict: impl Into<Verdict>) -> Finding {
     Finding::new(format!("002, {item}"), theirs, observed, "", verdict)
 }

@@ -77,7 +77,6 @@ struct Outcome {
     told: f64,
 }
 
-/// The study.
 struct Writers {
     cells: Vec<Cell>,
     quick: bool,

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::experiment::plot::chart::{Scale, Series, scatter};
 
-/// The tables.
 pub(super) fn all(outcomes: &Outcomes) -> Vec<Table> {
     let outside = [
         ("Nothing outside (figures 9, 10)", NOTHING),

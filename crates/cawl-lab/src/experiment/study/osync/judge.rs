@@ -71,9 +71,7 @@ pub struct Errors {
     pub cells: usize,
     /// Cells with an error of at most 10 %.
     pub within: usize,
-    /// Median over the cells.
     pub median: f64,
-    /// The largest.
     pub worst: f64,
 }
 

@@ -17,7 +17,6 @@ const WALL: Scale = Scale { name: "wall time", label: time };
 const SYSTEM: Scale = Scale { name: "system time", label: time };
 const PREDICTED: Scale = Scale { name: "predicted wall time", label: time };
 
-/// The section with these data.
 pub fn section(judged: &Judged, runs: &[(Cell, Taken)], data: Value) -> anyhow::Result<Section> {
     Ok(Section {
         name: "osync",

@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::super::Table;
 use super::dd::{self, Run};
 
-/// A class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Class {
     pub name: &'static str,
