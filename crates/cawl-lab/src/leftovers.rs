@@ -6,6 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Context;
+use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session};
+
 use crate::command::run;
 
 /// Name of the disk in the table of mounts, and prefix of its folder's name.
@@ -29,6 +32,23 @@ impl Folder {
             fs::create_dir(directory.join(at))?;
         }
         Ok(Folder(directory))
+    }
+
+    /// Serves a FUSE filesystem at one of its mount points, with so many threads and further options.
+    pub(crate) fn serve<F: Filesystem + Send + Sync + 'static>(
+        filesystem: F,
+        at: &Path,
+        threads: usize,
+        more: Option<MountOption>,
+    ) -> anyhow::Result<BackgroundSession> {
+        let mut config = Config::default();
+        let options = [MountOption::FSName(NAME.to_owned()), MountOption::NoAtime];
+        config.mount_options = options.into_iter().chain(more).collect();
+        config.n_threads = Some(threads);
+        config.clone_fd = true;
+        let session = Session::new(filesystem, at, &config)
+            .context("cannot mount a FUSE filesystem; it needs root and /dev/fuse")?;
+        Ok(session.spawn()?)
     }
 
     /// Where the FUSE filesystem of a disk is mounted, or what a server needs.

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use cawl_core::Nanos;
-use fuser::{BackgroundSession, Config, MountOption, Session};
+use fuser::BackgroundSession;
 use nix::fcntl::OFlag;
 
 use crate::clock;
 use crate::command::run;
 use crate::image::{self, Disk, Image};
-use crate::leftovers::{self, Folder};
+use crate::leftovers::Folder;
 use crate::overhead::{self, Overhead};
 use crate::spec::DiskSpec;
 
@@ -51,7 +51,8 @@ impl Stand {
     pub fn bring_up(spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<Stand> {
         clock::wake_precisely();
         let (folder, disk, overhead) = (Folder::make()?, Disk::new(spec), Overhead::default());
-        let session = serve(spec, &disk, &folder)?;
+        let threads = spec.depth as usize;
+        let session = Folder::serve(Image(Arc::clone(&disk)), &folder.disk(), threads, None)?;
         let mut stand = Stand { folder, disk, device: PathBuf::new(), overhead, _session: session };
         stand.device = attach(&stand.folder)?;
         stand.overhead = overhead_of(&stand.device)?;
@@ -84,16 +85,6 @@ impl Drop for Stand {
     fn drop(&mut self) {
         self.disk.hurry();
     }
-}
-
-fn serve(spec: DiskSpec, disk: &Arc<Disk>, folder: &Folder) -> anyhow::Result<BackgroundSession> {
-    let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName(leftovers::NAME.to_owned()), MountOption::NoAtime];
-    config.n_threads = Some(spec.depth as usize);
-    config.clone_fd = true;
-    let session = Session::new(Image(Arc::clone(disk)), &folder.disk(), &config)
-        .context("cannot mount a FUSE filesystem; it needs root and /dev/fuse")?;
-    Ok(session.spawn()?)
 }
 
 fn attach(folder: &Folder) -> anyhow::Result<PathBuf> {

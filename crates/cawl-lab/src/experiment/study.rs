@@ -132,10 +132,20 @@ pub struct Made<C, R> {
     pub refused: usize,
 }
 
-impl<C: PartialEq, R> Made<C, R> {
+impl<C: Copy + PartialEq, R> Made<C, R> {
     /// The runs of a cell.
     pub fn of(&self, cell: C) -> impl Iterator<Item = &R> {
         self.runs.iter().filter(move |(its, _)| *its == cell).map(|(_, run)| run)
+    }
+
+    /// The outcome of each cell that has runs, of these cells and in their order.
+    fn outcomes<O>(
+        &self,
+        cells: &[C],
+        outcome: impl Fn(C, &[&R]) -> anyhow::Result<O>,
+    ) -> anyhow::Result<Vec<O>> {
+        let runs = cells.iter().map(|cell| (*cell, self.of(*cell).collect::<Vec<_>>()));
+        runs.filter(|(_, runs)| !runs.is_empty()).map(|(cell, runs)| outcome(cell, &runs)).collect()
     }
 
     /// What the page says of cells that were refused.

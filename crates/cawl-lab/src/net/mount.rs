@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use anyhow::Context;
 use cawl_core::{Bytes, Nanos};
-use fuser::{BackgroundSession, Config, MountOption};
+use fuser::{BackgroundSession, MountOption};
 use nix::fcntl::OFlag;
 
 use super::server::{Server, Session};
 use super::spec::NetSpec;
 use crate::clock;
 use crate::command::run;
-use crate::leftovers::{self, Folder};
+use crate::leftovers::Folder;
 use crate::overhead::{self, Overhead, REQUESTS, ROUNDS, SMALL, UNDISTURBED};
 
 /// Requests under way at a time; the kernel keeps as many in the background (FUSE's max_background).
@@ -46,15 +45,9 @@ impl NetMount {
         });
         let (folder, server) = (Folder::make()?, Server::new(spec));
         let at = folder.mount();
-        let mut config = Config::default();
         let most = MountOption::CUSTOM(format!("max_read={}", spec.request.0));
-        config.mount_options =
-            vec![MountOption::FSName(leftovers::NAME.to_owned()), MountOption::NoAtime, most];
-        config.n_threads = Some(THREADS);
-        config.clone_fd = true;
-        let session = fuser::Session::new(Session(Arc::clone(&server)), &at, &config)
-            .context("cannot mount a FUSE filesystem; it needs root and /dev/fuse")?;
-        let (overhead, session) = (Overhead::default(), session.spawn()?);
+        let session = Folder::serve(Session(Arc::clone(&server)), &at, THREADS, Some(most))?;
+        let overhead = Overhead::default();
         let mut mount = NetMount { folder, server, overhead, _awake: awake.ok(), _session: session };
         let measured = |largest, rounds| overhead_of(program, &at, largest, rounds);
         mount.overhead = measured(spec.request.0 as usize, ROUNDS)?;

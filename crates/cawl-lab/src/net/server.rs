@@ -25,7 +25,7 @@ use fuser::{
 use super::link::Link;
 use super::requests::Requests;
 use super::spec::NetSpec;
-use super::tree::{Changes, Kind, Owner, Tree};
+use super::tree::{Kind, Owner, Tree, permissions};
 use crate::clock;
 use crate::overhead::{Direction, Overhead};
 use crate::store::Store;
@@ -241,9 +241,14 @@ impl Filesystem for Session {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (accessed, modified) = (accessed.map(moment), modified.map(moment));
-        let changes = Changes { mode, uid, gid, size, accessed, modified };
-        self.0.tell(self.0.message(|counts| counts.setattr += 1, |tree| tree.change(ino, changes)), reply);
+        let change = |of: &mut FileAttr| {
+            of.perm = mode.map_or(of.perm, permissions);
+            (of.uid, of.gid) = (uid.unwrap_or(of.uid), gid.unwrap_or(of.gid));
+            of.atime = accessed.map_or(of.atime, moment);
+            of.mtime = modified.map_or(of.mtime, moment);
+        };
+        let changed = self.0.message(|counts| counts.setattr += 1, |tree| tree.change(ino, size, change));
+        self.0.tell(changed, reply);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {

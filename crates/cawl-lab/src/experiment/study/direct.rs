@@ -290,10 +290,8 @@ impl Study for Direct {
     }
 
     fn judge(&self, bench: &mut Bench, made: &Made<Cell, Seen>) -> anyhow::Result<Section> {
-        let seen = self.cells.iter().map(|cell| (*cell, made.of(*cell).collect::<Vec<_>>()));
-        let seen = seen.filter(|(_, seen)| !seen.is_empty());
-        let judged = seen.map(|(cell, seen)| self.outcome(bench.profile, cell, &seen));
-        let outcomes = Outcomes(judged.collect::<anyhow::Result<_>>()?);
+        let outcome = |cell, seen: &[&Seen]| self.outcome(bench.profile, cell, seen);
+        let outcomes = Outcomes(made.outcomes(&self.cells, outcome)?);
         let text = [
             "Each write is timed together with the sync after it, if there is one. Times are medians in µs a call, \
              since a mean is that of the disturbances; MB/s are bytes over the sum of all times. The models predict \

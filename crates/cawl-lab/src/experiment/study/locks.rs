@@ -300,8 +300,7 @@ impl Study for Locks {
         let runs: Vec<&Run> = made.runs.iter().map(|(_, run)| run).collect();
         save(bench.out, "locks.csv", csv(&runs))?;
         let predicted = predicted_write(bench.profile)?;
-        let outcome = |cell: &Cell| Outcome::new(*cell, &made.of(*cell).collect::<Vec<_>>(), predicted);
-        let all = self.cells.iter().map(outcome).collect();
+        let all = made.outcomes(&self.cells, |cell, its| Ok(Outcome::new(cell, its, predicted)))?;
         let outcomes = Outcomes { all, processors: cawl_host::facts().cpus };
         let text = vec![
             format!(

@@ -282,10 +282,8 @@ impl Study for Reads {
 
     fn judge(&self, bench: &mut Bench, made: &Made<Cell, Vec<f64>>) -> anyhow::Result<Section> {
         bench.scratch.remove(RANDOM);
-        let runs = self.cells.iter().map(|cell| (*cell, made.of(*cell).collect::<Vec<_>>()));
-        let runs = runs.filter(|(_, runs)| !runs.is_empty());
-        let judged = runs.map(|(cell, runs)| self.outcome(bench.profile, cell, &runs));
-        let outcomes = Outcomes(judged.collect::<anyhow::Result<_>>()?);
+        let outcome = |cell, runs: &[&Vec<f64>]| self.outcome(bench.profile, cell, runs);
+        let outcomes = Outcomes(made.outcomes(&self.cells, outcome)?);
         let text = [
             format!(
                 "Files of {} are written in calls of the size, through the page cache; or past the cache in calls of \

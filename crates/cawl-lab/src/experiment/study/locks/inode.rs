@@ -125,9 +125,8 @@ impl Study for Writers {
     }
 
     fn judge(&self, bench: &mut Bench, made: &Made<Cell, Recording>) -> anyhow::Result<Section> {
-        let judged =
-            self.cells.iter().map(|cell| outcome(bench.profile, *cell, &made.of(*cell).collect::<Vec<_>>()));
-        let outcomes: Vec<Outcome> = judged.collect::<anyhow::Result<_>>()?;
+        let of_cell = |cell, recordings: &[&Recording]| outcome(bench.profile, cell, recordings);
+        let outcomes = made.outcomes(&self.cells, of_cell)?;
         let text = [
             "A write holds the lock of its file's inode: through the page cache and where the file grows for itself, a \
              direct one over written blocks together with others (docs/MODEL.md, \"Lock of a file\"). The means of all \

@@ -29,18 +29,10 @@ pub struct Call {
 
 /// Has the threads of a cell take turns for so many ms.
 pub(super) fn turns(scratch: &Scratch, cell: Cell, length: u64) -> anyhow::Result<Run> {
-    let bytes = if cell.io == Io::None { 0 } else { WRITE };
-    let words = [
-        cell.lock.name().to_owned(),
-        cell.threads.to_string(),
-        cell.work.name().to_owned(),
-        cell.section.to_string(),
-        cell.outside.name().to_owned(),
-        cell.time.to_string(),
-        cell.io.name().to_owned(),
-        bytes.to_string(),
-        length.to_string(),
-    ];
+    let Cell { threads, lock, work, section, outside, time, io } = cell;
+    let bytes = if io == Io::None { 0 } else { WRITE };
+    let [lock, work, outside, io] = [lock.name(), work.name(), outside.name(), io.name()];
+    let words = format!("{lock} {threads} {work} {section} {outside} {time} {io} {bytes} {length}");
     let told = told("sections", &words, &[scratch.path("")])?;
     run(cell, &told).context(ODD)
 }
@@ -55,19 +47,18 @@ pub fn write(
     files: &[PathBuf],
 ) -> anyhow::Result<Vec<Call>> {
     let (access, flags) = (if appends { "append" } else { "over" }, if direct { "direct" } else { "cached" });
-    let words = [threads.to_string(), calls.to_string(), bytes.to_string()].into_iter();
-    let words: Vec<String> = words.chain([access, flags].map(str::to_owned)).collect();
+    let words = format!("{threads} {calls} {bytes} {access} {flags}");
     told("writes", &words, files)?.lines().map(|line| call(line).context(ODD)).collect()
 }
 
 const ODD: &str = "the program whose threads take locks said something else";
 
 /// What the program prints.
-fn told(what: &str, words: &[String], paths: &[PathBuf]) -> anyhow::Result<String> {
+fn told(what: &str, words: &str, paths: &[PathBuf]) -> anyhow::Result<String> {
     let (_program, mut command): (File, _) = embedded(c"cawl-locks", PROGRAM)?;
     let output = command
         .arg(what)
-        .args(words)
+        .args(words.split(' '))
         .args(paths)
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())

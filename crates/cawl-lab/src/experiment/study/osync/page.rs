@@ -65,12 +65,10 @@ fn tables(judged: &Judged) -> Vec<Table> {
 
 /// What a block takes by its size, medians over the files.
 fn per_block(judged: &Judged) -> Table {
-    // Arm, head of the column, and what of a cell it shows.
-    type Column = (Arm, &'static str, fn(&Outcome) -> Option<f64>);
-    let (wall, sys): (fn(&Outcome) -> _, fn(&Outcome) -> _) =
-        (|one| Some(one.taken.wall), |one| Some(one.taken.sys));
-    let kernel: fn(&Outcome) -> _ = |one| one.says("kernel");
-    let columns: [Column; 11] = [
+    type Seconds = fn(&Outcome) -> Option<f64>;
+    let (wall, sys): (Seconds, Seconds) = (|one| Some(one.taken.wall), |one| Some(one.taken.sys));
+    let kernel: Seconds = |one| one.says("kernel");
+    let columns: [(Arm, &str, Seconds); 11] = [
         (Arm::None, "none", wall),
         (Arm::None, "system", sys),
         (Arm::None, "kernel", kernel),
@@ -84,7 +82,7 @@ fn per_block(judged: &Judged) -> Table {
         (Arm::Fsync, "kernel", kernel),
     ];
     let row = |block: u64| {
-        let cell = |(sync, _, pick): &Column| {
+        let cell = |(sync, _, pick): &(Arm, &str, Seconds)| {
             let cells = judged.arm(*sync).filter(|one| one.cell.block_size == block);
             let each: Vec<f64> = cells.filter_map(|one| Some(pick(one)? / one.blocks as f64)).collect();
             median(&each).map_or("-".to_owned(), time)
