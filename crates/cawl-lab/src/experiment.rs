@@ -4,8 +4,10 @@
 //! The law: **nothing is left behind** but the results: files, emulated disk and lowered limits are removed
 //! or restored. The recordings stay on every way out, and the page names what is missing. docs/EXPERIMENTS.md
 //! explains each figure.
+//!
+//! Figures 4 to 9: [`plan`] has the runs of each, the program workload.c makes them, [`record`] records them,
+//! [`judge`] predicts, and [`plot`] draws. The figures of other documents: [`study`].
 
-mod disk;
 mod judge;
 mod pattern;
 mod period;
@@ -33,7 +35,6 @@ use cawl_measure::slow_limit::{self, Budget};
 
 use crate::args::{Calibration, Experiment, ExperimentArgs};
 use crate::emulated::Lab;
-use disk::Emulated;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 
@@ -107,7 +108,8 @@ impl Ground {
         profile: Option<HostProfile>,
         signal: &Arc<AtomicUsize>,
     ) -> anyhow::Result<Ground> {
-        let bring_up = |spec| disk::bring_up(Emulated::Disk, spec);
+        let root = "an emulated disk needs root; without --disk, experiments run on a disk you have";
+        let bring_up = |spec| Lab::own(&["--disk", spec], root);
         let disk = options.disk.as_deref().map(bring_up).transpose()?;
         let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
         let place = Place::of(path)?;

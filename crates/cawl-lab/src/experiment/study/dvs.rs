@@ -24,9 +24,9 @@ use cawl_wire::{Event, Op, flag};
 use nix::fcntl::OFlag;
 use serde::{Serialize, Serializer};
 
-use super::super::disk::{self, Emulated};
 use super::calls::{Shown, call, timed, write};
 use super::{Bench, Made, Section, Study, make};
+use crate::emulated::Lab;
 
 /// The links, unless told otherwise: with the latencies that 003's factors of 10 and 100 need.
 const LINKS: [&str; 2] = ["15us,1GB/s", "150us,1GB/s"];
@@ -128,8 +128,10 @@ pub(super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section>
         for link in links {
             for policy in CachePolicy::ALL {
                 Interrupted::by(bench.signal)?;
-                let lab =
-                    disk::bring_up(Emulated::Network, &format!("{link},policy={},{REQUEST}", policy.name()))?;
+                let spec = format!("{link},policy={},{REQUEST}", policy.name());
+                let root =
+                    "an emulated network mount needs root; with --path, the study runs on a mount you have";
+                let lab = Lab::own(&["--net", &spec], root)?;
                 measured(&link, &Place::of(&lab.ready.mount)?, bench)?;
             }
         }

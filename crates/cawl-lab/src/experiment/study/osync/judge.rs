@@ -37,10 +37,10 @@ pub const FITTED_EQ4: &str = "Eq. 4's form, fitted here";
 /// What stands beside the laws: half of the range of the repetitions.
 const REPETITIONS: &str = "repetitions, half their range";
 
-/// The laws in the order of the tables.
+/// The laws in the order of the tables, and what stands beside them.
 pub fn laws() -> Vec<&'static str> {
     let (first, rest) = MODELS.split_at(1);
-    [first, &[EQ4], rest, &[MODEL_2, FITTED_EQ4]].concat()
+    [first, &[EQ4], rest, &[MODEL_2, FITTED_EQ4, REPETITIONS]].concat()
 }
 
 impl Outcome {
@@ -158,8 +158,7 @@ impl Judged {
         let outcomes = cells.iter().map(|cell| judged.outcome(runs, *cell, profile, dev));
         judged.cells = outcomes.collect::<anyhow::Result<_>>()?;
         for sync in Arm::ALL {
-            let laws = laws().into_iter().chain([REPETITIONS]);
-            let errors: Vec<Errors> = laws.filter_map(|law| judged.errors(sync, law)).collect();
+            let errors: Vec<Errors> = laws().iter().filter_map(|law| judged.errors(sync, law)).collect();
             judged.errors.extend(errors);
         }
         Ok(judged)
@@ -225,11 +224,6 @@ impl Judged {
     /// Those that were found.
     pub fn errors_of(&self, sync: Arm, law: &str) -> Option<&Errors> {
         self.errors.iter().find(|one| one.sync == sync && one.law == law)
-    }
-
-    /// The laws whose errors stand in a table, and the repetitions beside them.
-    pub fn judged_laws() -> impl Iterator<Item = &'static str> {
-        laws().into_iter().chain([REPETITIONS])
     }
 }
 

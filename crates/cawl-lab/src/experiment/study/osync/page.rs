@@ -108,7 +108,7 @@ fn errors(judged: &Judged) -> Table {
     Table::new(
         "Errors of the cells' wall times: median, worst, and cells within 10 %",
         ["law"].into_iter().chain(Arm::ALL.map(Arm::name)),
-        Judged::judged_laws().map(row),
+        laws().into_iter().map(row),
     )
 }
 
@@ -140,7 +140,7 @@ fn pictures(judged: &Judged, runs: &[(Cell, Taken)]) -> anyhow::Result<Vec<Strin
         let points = its.map(|(cell, taken)| (cell.blocks() as f64, taken.wall)).collect();
         Series { name: sync.name(), points }
     });
-    let by_law = laws().into_iter().filter(|law| *law != FITTED_EQ4).map(|name| {
+    let by_law = laws().into_iter().take_while(|law| *law != FITTED_EQ4).map(|name| {
         let point = |one: &Outcome| Some((one.taken.wall, one.says(name)?));
         Series { name, points: judged.arm(Arm::OSync).filter_map(point).collect() }
     });

@@ -7,16 +7,16 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::super::calls::{PIECE, Shown, drop_cached, fill, read};
-use super::super::{Bench, Finding, Made, Section, Study, Verdict, make};
+use super::super::{Bench, Finding, Made, Section, Study, Table, Verdict, make};
 use super::classes::Classes;
 
 /// Bytes of a call. The document's 1 MiB would need a file of 50 GB.
-pub const SIZE: u64 = 16 << 10;
+const SIZE: u64 = 16 << 10;
 
 /// The document's counts by its classes, of 50 000 calls. The call of the cached file that is not from memory
 /// is "cached storage" there.
-pub const CACHED: [u32; 5] = [49_999, 1, 0, 0, 0];
-pub const UNCACHED: [u32; 5] = [47_990, 1_412, 432, 151, 15];
+const CACHED: [u32; 5] = [49_999, 1, 0, 0, 0];
+const UNCACHED: [u32; 5] = [47_990, 1_412, 432, 151, 15];
 
 /// A share of the calls from which on the document's statement holds: that a cached file is read from memory,
 /// and that most calls of an uncached one meet what was read ahead.
@@ -27,15 +27,15 @@ const FILE: &str = "dd";
 
 /// A file that was read.
 #[derive(Debug, Serialize)]
-pub struct Run {
-    pub name: &'static str,
+struct Run {
+    name: &'static str,
     #[serde(skip)]
-    pub is_cached: bool,
+    is_cached: bool,
     /// Of each call, in ns.
     #[serde(skip)]
-    pub observed: Vec<f64>,
+    observed: Vec<f64>,
     #[serde(skip)]
-    pub kernel: Vec<f64>,
+    kernel: Vec<f64>,
     /// Of all calls, in seconds.
     seconds: f64,
     kernel_seconds: f64,
@@ -123,7 +123,7 @@ impl Study for Dd {
         });
         let runs = runs.collect::<anyhow::Result<Vec<Run>>>()?;
         let [document, disk] = [Classes::of_document(), Classes::of_disk(bench.profile, SIZE)];
-        let tables = runs.iter().flat_map(|run| [&document, &disk].map(|classes| classes.table(run)));
+        let tables = runs.iter().flat_map(|run| [&document, &disk].map(|classes| table(classes, run)));
         let device = &bench.profile.device;
         Ok(Section {
             name: "read-classes",
@@ -158,6 +158,26 @@ impl Study for Dd {
             ..Section::default()
         })
     }
+}
+
+/// Observed and predicted, beside the document's own counts where the classes are its.
+fn table(classes: &Classes, run: &Run) -> Table {
+    let (observed, kernel) = (classes.count(&run.observed), classes.count(&run.kernel));
+    let is_theirs = classes.memory == 0.0;
+    let theirs = if run.is_cached { CACHED } else { UNCACHED };
+    let rows = classes.classes.iter().enumerate().map(|(at, class)| {
+        let theirs = if is_theirs { theirs[at].to_string() } else { "-".to_owned() };
+        let below = class.below.map_or("-".to_owned(), |below| compact::seconds(below * 1e-9));
+        let of = |(count, time): (usize, f64), times: &[f64]| {
+            let share = compact::percent(count as f64 / times.len().max(1) as f64);
+            [count.to_string(), share, compact::seconds(time * 1e-9)]
+        };
+        let head = [class.name.to_owned(), below, theirs];
+        let rest = [of(observed[at], &run.observed), of(kernel[at], &run.kernel)];
+        head.into_iter().chain(rest.into_iter().flatten()).collect()
+    });
+    let header = ["class", "below", "theirs", "calls", "share", "time", "kernel", "share", "time"];
+    Table::new(format!("Reads of dd, {}, {}", run.name, classes.caption), header, rows)
 }
 
 /// What the document says of a cached and an uncached run.
