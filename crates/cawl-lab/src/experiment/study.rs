@@ -14,30 +14,6 @@
 //! | all | 004, O_SYNC and Blocksize Effects | osync.rs |
 //! | data | 000, the CAWL paper, and 004 | seeds.rs |
 
-/// A list of names: an enum whose variants have a text each.
-macro_rules! named {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-        $(#[$meta])*
-        pub enum $name {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl $name {
-            /// All of them, in the order of the tables.
-            #[allow(dead_code, reason = "not every list is gone through")]
-            pub const ALL: [$name; [$($text),*].len()] = [$($name::$variant),*];
-
-            /// Its name in tables and data.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $($name::$variant => $text,)*
-                }
-            }
-        }
-    };
-}
-
 mod calls;
 mod direct;
 mod dvs;
@@ -53,7 +29,7 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
 use cawl_console::{bold, line};
-use cawl_core::{HostProfile, Nanos};
+use cawl_core::{HostProfile, Nanos, named};
 use cawl_host::place::Place;
 use cawl_measure::progress::Progress;
 use cawl_measure::scratch::{self, Scratch};
@@ -248,35 +224,26 @@ impl Finding {
     }
 }
 
-/// Whether a document's statement holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It comes out as stated.
-    Holds,
-    /// It comes out otherwise on this machine.
-    Differs,
-    /// The document's own data contradict it.
-    Wrong,
-    /// This machine is of another kind.
-    #[serde(rename = "not comparable")]
-    NotComparable,
+named! {
+    /// Whether a document's statement holds.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    Verdict {
+        /// It comes out as stated.
+        Holds = "holds",
+        /// It comes out otherwise on this machine.
+        Differs = "differs here",
+        /// The document's own data contradict it.
+        Wrong = "wrong",
+        /// This machine is of another kind.
+        #[serde(rename = "not comparable")]
+        NotComparable = "not comparable",
+    }
 }
 
 impl From<bool> for Verdict {
     fn from(holds: bool) -> Verdict {
         if holds { Verdict::Holds } else { Verdict::Differs }
-    }
-}
-
-impl Verdict {
-    fn name(self) -> &'static str {
-        match self {
-            Verdict::Holds => "holds",
-            Verdict::Differs => "differs here",
-            Verdict::Wrong => "wrong",
-            Verdict::NotComparable => "not comparable",
-        }
     }
 }
 

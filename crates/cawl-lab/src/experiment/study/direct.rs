@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use cawl_console::compact;
-use cawl_core::{HostProfile, median};
+use cawl_core::{HostProfile, median, named};
 use cawl_host::direct::AlignedBuffer;
 use cawl_wire::{Op, flag};
 use fastrand::Rng;
@@ -30,6 +30,7 @@ use super::{Bench, Made, Section, Study, Table, make};
 
 named! {
     /// How the file is open, and what follows each write.
+    #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     Mode {
         /// Through the page cache.
@@ -57,6 +58,7 @@ impl Mode {
 
 named! {
     /// Where the writes go.
+    #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     Access {
         /// One behind the other into a new file.

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::Context;
-use cawl_core::{HostProfile, median};
+use cawl_core::{HostProfile, median, named};
 use cawl_measure::interrupt::Interrupted;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -29,6 +29,7 @@ const FILE: u64 = 1 << 20;
 
 named! {
     /// A lock of the C library.
+    #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     Lock {
         /// A pthread mutex.
@@ -42,6 +43,7 @@ named! {
 
 named! {
     /// How a thread spends time.
+    #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     Work {
         /// It computes for so long.
@@ -55,6 +57,7 @@ named! {
 
 named! {
     /// Where a thread writes.
+    #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     Io {
         None = "none",

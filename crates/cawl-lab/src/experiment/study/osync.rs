@@ -13,7 +13,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::Context;
-use cawl_core::{Bytes, HostProfile, Nanos, OpenLoop, median};
+use cawl_core::{Bytes, HostProfile, Nanos, OpenLoop, median, named};
 use cawl_measure::interrupt::Interrupted;
 use cawl_wire::{Event, Op, flag};
 use nix::fcntl::OFlag;
@@ -39,6 +39,7 @@ const PROBE: u64 = 32;
 
 named! {
     /// How the data of a run get to the device: the arms of the study.
+    #[derive(Serialize)]
     #[serde(rename_all = "snake_case")]
     Arm {
         /// When the kernel thinks fit.

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use cawl_console::compact;
-use cawl_core::{HostProfile, Nanos, median};
+use cawl_core::{HostProfile, Nanos, median, named};
 use cawl_host::direct::AlignedBuffer;
 use cawl_measure::calibrate::others::{waited, without};
 use cawl_measure::interrupt::Interrupted;
@@ -32,6 +32,7 @@ use super::{Bench, Made, Section, Study, Table, make};
 named! {
     /// What is read, and how it came to be where it is. Those that need much memory follow one another, since
     /// a virtual machine's host may take back what is free for some seconds.
+    #[derive(Serialize)]
     #[serde(rename_all = "kebab-case")]
     Access {
         Buffered = "in sequence, written through the page cache",
