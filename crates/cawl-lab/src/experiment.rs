@@ -262,11 +262,14 @@ fn found_profile(
     Ok(chosen.profile)
 }
 
+/// Bytes of each run's file.
+fn lengths(figures: &[(Experiment, Vec<Repeated>)]) -> impl Iterator<Item = u64> {
+    figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length.0)
+}
+
 /// Fails if a run needs more than half of the free space.
 fn require_room(scratch: &Scratch, figures: &[(Experiment, Vec<Repeated>)]) -> anyhow::Result<()> {
-    let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length);
-    let longest = lengths.max().unwrap_or_default();
-    scratch.require(Bytes(longest.0 * 2)).map(drop).context(
+    scratch.require(Bytes(lengths(figures).max().unwrap_or(0) * 2)).map(drop).context(
         "the experiments write files of several times the dirty limit; lower it with --limits (as root), or \
          write less with --scale",
     )
@@ -274,7 +277,7 @@ fn require_room(scratch: &Scratch, figures: &[(Experiment, Vec<Repeated>)]) -> a
 
 /// Expected time: the bytes at the device's rate, with think times.
 fn expected(figures: &[(Experiment, Vec<Repeated>)], profile: &HostProfile, repeats: usize) -> Nanos {
-    let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length.0);
-    let seconds = lengths.map(|length| 2.0 + 1.2 * length as f64 / profile.device.writeback.value.get());
+    let seconds =
+        lengths(figures).map(|length| 2.0 + 1.2 * length as f64 / profile.device.writeback.value.get());
     Nanos::seconds(seconds.sum::<f64>() * repeats as f64)
 }

@@ -158,7 +158,7 @@ impl Judged {
         let outcomes = cells.iter().map(|cell| judged.outcome(runs, *cell, profile, dev));
         judged.cells = outcomes.collect::<anyhow::Result<_>>()?;
         for sync in Arm::ALL {
-            let errors: Vec<Errors> = laws().iter().filter_map(|law| judged.errors(sync, law)).collect();
+            let errors: Vec<Errors> = laws().iter().filter_map(|law| judged.errors_of(sync, law)).collect();
             judged.errors.extend(errors);
         }
         Ok(judged)
@@ -209,7 +209,7 @@ impl Judged {
     }
 
     /// The errors of a law in an arm; None if it is not about that arm.
-    fn errors(&self, sync: Arm, law: &'static str) -> Option<Errors> {
+    pub fn errors_of(&self, sync: Arm, law: &'static str) -> Option<Errors> {
         let errors: Vec<f64> = self.arm(sync).filter_map(|cell| Some(cell.error(law)?.abs())).collect();
         Some(Errors {
             sync,
@@ -219,11 +219,6 @@ impl Judged {
             median: median(&errors)?,
             worst: errors.iter().copied().fold(0.0, f64::max),
         })
-    }
-
-    /// Those that were found.
-    pub fn errors_of(&self, sync: Arm, law: &str) -> Option<&Errors> {
-        self.errors.iter().find(|one| one.sync == sync && one.law == law)
     }
 }
 

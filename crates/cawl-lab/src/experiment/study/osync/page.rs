@@ -97,7 +97,7 @@ fn per_block(judged: &Judged) -> Table {
 }
 
 fn errors(judged: &Judged) -> Table {
-    let told = |one: &Errors| {
+    let told = |one: Errors| {
         let errors = [one.median, one.worst].map(|error| percent(Some(error))).join(", ");
         format!("{errors}, {} of {}", one.within, one.cells)
     };
