@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
-pub use experiment::{Calibration, Experiment, ExperimentArgs, Study};
+pub use experiment::{Calibration, Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
@@ -23,11 +23,11 @@ use crate::{Filesystem, NetSpec};
 
 /// The laboratory of cawl: repeats the documents' experiments, judges and fits, on real and emulated disks.
 ///
-/// Without a command: brings up a disk or a network mount of given speed under this machine's page cache;
-/// Ctrl-C takes it down. Prints where it is mounted and which block device it is. Needs root and /dev/fuse; a
-/// disk also losetup and mkfs.
+/// With --disk, --net or --limits in the place of a command: brings up a disk or a network mount of given speed
+/// under this machine's page cache; Ctrl-C takes it down. Prints where it is mounted and which block device it
+/// is. Needs root and /dev/fuse; a disk also losetup and mkfs.
 #[derive(Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version, args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Option<Task>,
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "ext4")]
     pub filesystem: Filesystem,
     /// Lower the kernel's dirty limits meanwhile, background and hard, in bytes
-    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
+    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = experiment::limits)]
     pub limits: Option<(Bytes, Bytes)>,
     /// Print one line of JSON when ready, and go when standard input ends
     #[arg(long)]
@@ -118,10 +118,4 @@ pub struct VerifyArgs {
     /// Write recordings of writers into this folder
     #[arg(long, value_name = "FOLDER")]
     pub record: Option<PathBuf>,
-}
-
-fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
-    let both = text.split_once(',').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    both.map(|(background, hard)| (Bytes(background), Bytes(hard)))
-        .ok_or_else(|| "give two numbers of bytes, as in 67108864,134217728".to_owned())
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use cawl_core::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,12 @@ impl Lab {
         lab.ready = serde_json::from_str(&line)
             .with_context(|| format!("{} is of another version; build both anew", program.display()))?;
         Ok(lab)
+    }
+
+    /// Starts this program; `root` says what else there is, where that is not root.
+    pub(crate) fn own(arguments: &[&str], root: &str) -> anyhow::Result<Lab> {
+        ensure!(nix::unistd::geteuid().is_root(), "{root}");
+        Lab::start(&std::env::current_exe()?, arguments)
     }
 
     /// Its process id.

@@ -2,21 +2,22 @@
 //! models, judged and drawn.
 //!
 //! The law: **nothing is left behind** but the results: files, emulated disk and lowered limits are removed
-//! or restored. The recordings stay on every way out, and the page names what is missing.
-//! docs/science/EXPERIMENTS.md explains each figure.
+//! or restored. The recordings stay on every way out, and the page names what is missing. docs/science/EXPERIMENTS.md
+//! explains each figure.
+//!
+//! Figures 4 to 9: [`plan`] has the runs of each, the program workload.c makes them, [`record`] records them,
+//! [`judge`] predicts, and [`plot`] draws. The figures of other documents: [`study`].
 
-mod disk;
 mod judge;
-mod page;
 mod pattern;
 mod period;
 mod plan;
 mod plot;
 mod record;
+mod report;
 mod results;
 pub mod study;
 mod tables;
-mod text;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -34,20 +35,19 @@ use cawl_measure::slow_limit::{self, Budget};
 
 use crate::args::{Calibration, Experiment, ExperimentArgs};
 use crate::emulated::Lab;
-use disk::Emulated;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 
+use report::Machine;
 pub use results::Evaluation;
 use results::{OutFolder, Results};
-pub use text::text;
+pub use tables::text;
 
 /// One run of a panel with its repetitions.
 #[derive(Debug)]
 pub struct Repeated {
     /// The run and how it is drawn.
     pub panel: Panel,
-    /// The recordings.
     pub runs: Vec<RecordedRun>,
     /// Write requests of the device in each.
     pub requests: Vec<u64>,
@@ -96,7 +96,6 @@ struct Ground {
     /// The hard limit before the limits were lowered.
     before: Bytes,
     lowered: Option<LoweredLimits>,
-    /// Remarks for the user.
     notes: Vec<String>,
     /// Ends after the limits are restored.
     _disk: Option<Lab>,
@@ -109,7 +108,8 @@ impl Ground {
         profile: Option<HostProfile>,
         signal: &Arc<AtomicUsize>,
     ) -> anyhow::Result<Ground> {
-        let bring_up = |spec| disk::bring_up(Emulated::Disk, spec);
+        let root = "an emulated disk needs root; without --disk, experiments run on a disk you have";
+        let bring_up = |spec| Lab::own(&["--disk", spec], root);
         let disk = options.disk.as_deref().map(bring_up).transpose()?;
         let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
         let place = Place::of(path)?;
@@ -139,7 +139,7 @@ impl Ground {
 
 impl Ground {
     /// Processor, memory, drive, kernel and filesystem, in names and values.
-    fn machine(&self) -> Vec<(String, String)> {
+    fn machine(&self) -> Machine {
         let facts = cawl_host::facts();
         let Ground { place, profile, .. } = self;
         let processor = cawl_host::processor().unwrap_or_else(|| "not known".to_owned());
@@ -262,11 +262,14 @@ fn found_profile(
     Ok(chosen.profile)
 }
 
+/// Bytes of each run's file.
+fn lengths(figures: &[(Experiment, Vec<Repeated>)]) -> impl Iterator<Item = u64> {
+    figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length.0)
+}
+
 /// Fails if a run needs more than half of the free space.
 fn require_room(scratch: &Scratch, figures: &[(Experiment, Vec<Repeated>)]) -> anyhow::Result<()> {
-    let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length);
-    let longest = lengths.max().unwrap_or_default();
-    scratch.require(Bytes(longest.0 * 2)).map(drop).context(
+    scratch.require(Bytes(lengths(figures).max().unwrap_or(0) * 2)).map(drop).context(
         "the experiments write files of several times the dirty limit; lower it with --limits (as root), or \
          write less with --scale",
     )
@@ -274,7 +277,7 @@ fn require_room(scratch: &Scratch, figures: &[(Experiment, Vec<Repeated>)]) -> a
 
 /// Expected time: the bytes at the device's rate, with think times.
 fn expected(figures: &[(Experiment, Vec<Repeated>)], profile: &HostProfile, repeats: usize) -> Nanos {
-    let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length.0);
-    let seconds = lengths.map(|length| 2.0 + 1.2 * length as f64 / profile.device.writeback.value.get());
+    let seconds =
+        lengths(figures).map(|length| 2.0 + 1.2 * length as f64 / profile.device.writeback.value.get());
     Nanos::seconds(seconds.sum::<f64>() * repeats as f64)
 }

@@ -21,9 +21,8 @@ use crate::clock;
 use crate::law::Law;
 use crate::overhead::{Direction, Overhead};
 use crate::spec::DiskSpec;
-use crate::store::Store;
+use crate::store::{Store, attributes};
 
-/// Name of the file.
 pub const NAME: &str = "image";
 const IMAGE: INodeNo = INodeNo(2);
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -82,23 +81,7 @@ impl Image {
             IMAGE => (FileType::RegularFile, self.0.spec.size.0),
             _ => return None,
         };
-        Some(FileAttr {
-            ino,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm: 0o700,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        })
+        Some(attributes(ino, kind, 0o700, size, UNIX_EPOCH))
     }
 }
 

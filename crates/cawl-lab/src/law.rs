@@ -18,7 +18,6 @@ use cawl_core::{Bytes, Nanos, Time};
 use crate::overhead::{Direction, Overhead, before};
 use crate::spec::DiskSpec;
 
-/// A running disk.
 #[derive(Debug)]
 pub struct Law {
     spec: DiskSpec,
@@ -30,7 +29,6 @@ pub struct Law {
 }
 
 impl Law {
-    /// An idle disk.
     pub fn new(spec: DiskSpec) -> Law {
         Law { spec, overhead: Overhead::default(), free: Time::default(), head: 0 }
     }

@@ -7,7 +7,7 @@
 //! - `regress`: linear models of tables of measurements
 //! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
-//! - emulated disks and network mounts, and real network filesystems ([`real`])
+//! - emulated disks and network mounts, and real network filesystems (real.rs)
 //!
 //! An emulated disk is a block device of given speed under a real kernel's page cache. The law: **a program
 //! that uses the block device with O_DIRECT meets the constants of the disk**, and nothing is left of it when
@@ -19,7 +19,7 @@
 //!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
 //! ```
 //!
-//! A network mount has its files behind a link of given latency and bandwidth ([`NetMount`]).
+//! A network mount has its files behind a link of given latency and bandwidth (net.rs).
 //!
 //! [`emulated_disk`] and [`network_mount`] start `cawl-lab` and return a guard with a pipe to it. When the
 //! pipe ends, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed
@@ -39,8 +39,8 @@ mod leftovers;
 mod net;
 mod overhead;
 mod program;
-pub mod reader;
-pub mod real;
+mod reader;
+mod real;
 mod regress;
 mod seeds;
 mod spec;
@@ -49,11 +49,10 @@ mod store;
 mod tune;
 mod uml;
 pub mod verify;
-pub mod writer;
+mod writer;
 
 pub use guard::{emulated_disk, lowered_limits, missing, network_mount, no_mounts};
-pub use net::{NetMount, NetSpec, Policy, Requests, probe};
-pub use overhead::Overhead;
+pub use net::{NetSpec, Requests};
 pub use program::main;
 pub use spec::DiskSpec;
-pub use stand::{Filesystem, Stand};
+pub use stand::Filesystem;

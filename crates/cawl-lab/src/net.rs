@@ -2,7 +2,7 @@
 //! kernel's page cache.
 //!
 //! The law: **a program meets the latency with each request that its calls make, and the bandwidth with their
-//! data**; which calls make requests is the kernel's decision, by the [`Policy`].
+//! data**; which calls make requests is the kernel's decision, by the [`CachePolicy`](cawl_core::CachePolicy).
 //!
 //! ```text
 //! test ── pipe ──▶ cawl-lab, the process that serves it
@@ -20,4 +20,4 @@ mod tree;
 
 pub use mount::{NetMount, probe};
 pub use requests::Requests;
-pub use spec::{NetSpec, Policy};
+pub use spec::NetSpec;

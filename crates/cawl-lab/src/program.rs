@@ -1,6 +1,5 @@
 //! What the commands do that have no module of their own: a disk or mount by hand, `verify`, `run`.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +16,7 @@ use crate::args::{Args, Task, VerifyArgs};
 use crate::emulated::Ready;
 use crate::guard::missing;
 use crate::net::{self, NetMount, Requests};
-use crate::real::{self, Place};
+use crate::real;
 use crate::stand::Stand;
 use crate::verify::{self, Bench, Verdict};
 use crate::{cmd, reader, writer};
@@ -31,11 +30,11 @@ pub fn main() -> ExitCode {
         Some(Task::Compare(args)) => cmd::compare::compare(args),
         Some(Task::Regress(args)) => cmd::regress::regress(args),
         Some(Task::Tune(args)) => cmd::tune::tune(args),
-        Some(Task::Run { place, command }) => run(*place, command).map(ExitCode::from),
+        Some(Task::Run { place, command }) => real::run(*place, command).map(ExitCode::from),
         Some(Task::Relay { link, command }) => succeeded(real::relay(*link, command)),
         Some(Task::Verify(args)) => verify(args).map(exit::of_whole),
-        Some(Task::Keep { trace, copy, names: true }) => succeeded(verify::causes::keep_names(trace, copy)),
-        Some(Task::Keep { trace, copy, .. }) => succeeded(verify::causes::keep(trace, copy, |_| ())),
+        Some(Task::Keep { trace, copy, names: true }) => succeeded(verify::traces::keep_names(trace, copy)),
+        Some(Task::Keep { trace, copy, .. }) => succeeded(verify::traces::keep(trace, copy, |_| ())),
         Some(Task::Write(args)) => succeeded(writer::write(args)),
         Some(Task::Read(args)) => succeeded(reader::read(args)),
         Some(Task::Probe { mount, largest, rounds }) => succeeded(probe(mount, *largest, *rounds)),
@@ -162,10 +161,6 @@ fn announce(args: &Args, served: &Served) -> anyhow::Result<()> {
         _ => {}
     }
     Ok(out.flush()?)
-}
-
-fn run(place: Place, command: &[OsString]) -> anyhow::Result<u8> {
-    real::run(&std::env::current_exe()?, place, command)
 }
 
 fn probe(mount: &Path, largest: usize, rounds: usize) -> anyhow::Result<()> {

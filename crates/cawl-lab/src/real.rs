@@ -71,8 +71,9 @@ impl FromStr for Place {
     }
 }
 
-/// Runs a command on a network filesystem; returns its exit code. `program` is `cawl-lab`.
-pub fn run(program: &Path, place: Place, command: &[OsString]) -> anyhow::Result<u8> {
+/// Runs a command on a network filesystem; returns its exit code.
+pub fn run(place: Place, command: &[OsString]) -> anyhow::Result<u8> {
+    let program = &std::env::current_exe()?;
     match place {
         Place::Emulated(spec) => {
             let net = network_mount(program, spec, None)?;

@@ -2,11 +2,34 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::time::SystemTime;
+
+use fuser::{FileAttr, FileType, INodeNo};
 
 const PAGE: usize = 4096;
-/// Pages of a region.
 const PAGES: usize = 256;
 const REGION: usize = PAGE * PAGES;
+
+/// The attributes of what root has made.
+pub fn attributes(ino: INodeNo, kind: FileType, perm: u16, size: u64, made: SystemTime) -> FileAttr {
+    FileAttr {
+        ino,
+        size,
+        blocks: size.div_ceil(512),
+        atime: made,
+        mtime: made,
+        ctime: made,
+        crtime: made,
+        kind,
+        perm,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: PAGE as u32,
+        flags: 0,
+    }
+}
 
 /// The content of a disk or file; zeros where nothing was written.
 #[derive(Debug, Default)]
@@ -29,7 +52,6 @@ enum Page {
 }
 
 impl Store {
-    /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (region, within, part) in pieces(offset, data.len(), REGION) {
             let data = &data[part];

@@ -13,20 +13,23 @@ pub mod memory;
 mod net;
 pub mod readers;
 pub mod strangers;
+pub mod traces;
 mod tune;
 pub mod writers;
 
-use std::fmt;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::{fmt, fs};
 
-use anyhow::Context;
-use cawl_core::{HostProfile, Record, quantile};
-use cawl_host::trace::TraceReader;
+use anyhow::{Context, ensure};
+use cawl_core::{CachePolicy, quantile};
 use serde::Serialize;
 
 use crate::command::Lacking;
 use crate::emulated::Lab;
-use crate::{DiskSpec, Filesystem, NetSpec, Policy, emulated_disk};
+use crate::{DiskSpec, Filesystem, NetSpec, emulated_disk};
 
 /// One measurement of one figure.
 #[derive(Clone, Debug, Serialize)]
@@ -62,18 +65,78 @@ impl Bench {
     fn disk(&self, spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<Lab> {
         emulated_disk(&self.lab, spec, filesystem, None)
     }
+
+    /// The folder for recordings, if they are wanted.
+    fn recordings(&self) -> anyhow::Result<Option<&Path>> {
+        self.record
+            .as_deref()
+            .map(|folder| fs::create_dir_all(folder).map(|()| folder))
+            .transpose()
+            .map_err(Into::into)
+    }
+
+    /// Runs a program of ours in a folder, with its data in `home`.
+    fn output(
+        &self,
+        program: &Path,
+        home: &Path,
+        folder: &Path,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> anyhow::Result<Output> {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder).env("XDG_DATA_HOME", home).env("HOME", home);
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {}", name_of(program)))
+    }
+
+    /// The same, which must succeed.
+    fn run(
+        &self,
+        program: &Path,
+        home: &Path,
+        folder: &Path,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> anyhow::Result<Output> {
+        let output = self.output(program, home, folder, arguments)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{} failed: {}", name_of(program), said.trim());
+        Ok(output)
+    }
+}
+
+/// What a machine lacks on which the kernel's tracepoints cannot be listened to.
+fn no_tracing() -> Lacking {
+    Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned())
+}
+
+/// The number of a block device.
+fn device_number(device: &Path) -> anyhow::Result<u64> {
+    Ok(fs::metadata(device)?.rdev())
 }
 
 /// A check by its name.
+#[derive(Clone, Copy)]
 struct Check {
     name: &'static str,
     /// Carried out in a brief verification too.
     brief: bool,
-    measure: fn(&Bench) -> anyhow::Result<Vec<Figure>>,
+    measure: Measure,
+}
+
+#[derive(Clone, Copy)]
+enum Measure {
+    By(fn(&Bench) -> anyhow::Result<Vec<Figure>>),
+    Causes(&'static causes::Run),
 }
 
 const fn check(name: &'static str, brief: bool, measure: fn(&Bench) -> anyhow::Result<Vec<Figure>>) -> Check {
-    Check { name, brief, measure }
+    Check { name, brief, measure: Measure::By(measure) }
+}
+
+/// All checks.
+fn checks() -> impl Iterator<Item = Check> {
+    let of_run =
+        |run: &'static causes::Run| Check { name: run.name, brief: false, measure: Measure::Causes(run) };
+    CHECKS.iter().copied().chain(causes::RUNS.iter().map(of_run))
 }
 
 const CHECKS: &[Check] = &[
@@ -82,12 +145,12 @@ const CHECKS: &[Check] = &[
     check("disk-nvme", false, |bench| disk::constants(bench, DiskSpec::NVME)),
     check("disk-custom", false, |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?)),
     check("queue", true, disk::queue),
-    check("net-none", false, |bench| of_link(bench, Policy::None, "150us")),
-    check("net-read-only", false, |bench| of_link(bench, Policy::ReadOnly, "150us")),
-    check("net-write-through", false, |bench| of_link(bench, Policy::WriteThrough, "150us")),
-    check("net-write-back", true, |bench| of_link(bench, Policy::WriteBack, "150us")),
-    check("net-near", false, |bench| of_link(bench, Policy::None, "15us")),
-    check("net-far", false, |bench| of_link(bench, Policy::WriteThrough, "10ms")),
+    check("net-none", false, |bench| of_link(bench, CachePolicy::None, "150us")),
+    check("net-read-only", false, |bench| of_link(bench, CachePolicy::ReadOnly, "150us")),
+    check("net-write-through", false, |bench| of_link(bench, CachePolicy::WriteThrough, "150us")),
+    check("net-write-back", true, |bench| of_link(bench, CachePolicy::WriteBack, "150us")),
+    check("net-near", false, |bench| of_link(bench, CachePolicy::None, "15us")),
+    check("net-far", false, |bench| of_link(bench, CachePolicy::WriteThrough, "10ms")),
     check("net-close", false, net::close_flushes),
     check("net-queue", false, net::queue),
     check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
@@ -108,17 +171,9 @@ const CHECKS: &[Check] = &[
     check("cgroup-one", false, cgroup::one),
     check("cgroup-two", false, cgroup::two),
     check("memory", false, memory::group),
-    check("causes-throttle-dd", false, |bench| causes::check(bench, "causes-throttle-dd")),
-    check("causes-throttle-threads", false, |bench| causes::check(bench, "causes-throttle-threads")),
-    check("causes-throttle-small", false, |bench| causes::check(bench, "causes-throttle-small")),
-    check("causes-fsync", false, |bench| causes::check(bench, "causes-fsync")),
-    check("causes-dsync", false, |bench| causes::check(bench, "causes-dsync")),
-    check("causes-again", false, |bench| causes::check(bench, "causes-again")),
-    check("causes-preempted", false, |bench| causes::check(bench, "causes-preempted")),
-    check("causes-stalls", false, |bench| causes::check(bench, "causes-stalls")),
 ];
 
-fn of_link(bench: &Bench, policy: Policy, latency: &str) -> anyhow::Result<Vec<Figure>> {
+fn of_link(bench: &Bench, policy: CachePolicy, latency: &str) -> anyhow::Result<Vec<Figure>> {
     net::constants(bench, NetSpec { policy, ..net::fast(latency)? })
 }
 
@@ -200,16 +255,6 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The records of a trace, and the profile among them.
-pub fn recorded(trace: &Path) -> anyhow::Result<(Vec<Record>, HostProfile)> {
-    let records = TraceReader::open(trace)?.collect::<Result<Vec<_>, _>>()?;
-    let profile = records.iter().find_map(|record| match record {
-        Record::Profile(profile) => Some(HostProfile::clone(profile)),
-        _ => None,
-    });
-    Ok((records, profile.context("the trace has no profile")?))
-}
-
 fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5).unwrap_or(f64::NAN)
 }
@@ -225,28 +270,32 @@ pub const HEADER: &str = "| check | figure | target | median | all | verdict |\n
 
 /// Names of all checks.
 pub fn names() -> Vec<&'static str> {
-    CHECKS.iter().map(|check| check.name).collect()
+    checks().map(|check| check.name).collect()
 }
 
 /// The checks whose names begin like one of these, or all; an error names one that begins none.
 pub fn chosen(names: &[String], brief: bool) -> anyhow::Result<Vec<&'static str>> {
     for name in names {
-        let known = CHECKS.iter().any(|check| check.name.starts_with(name.as_str()));
-        anyhow::ensure!(known, "no check is called {name}; there are {}", self::names().join(", "));
+        let known = checks().any(|check| check.name.starts_with(name.as_str()));
+        ensure!(known, "no check is called {name}; there are {}", self::names().join(", "));
     }
-    let is_chosen = |check: &&Check| match names {
+    let is_chosen = |check: &Check| match names {
         [] => check.brief || !brief,
         names => names.iter().any(|name| check.name.starts_with(name.as_str())),
     };
-    Ok(CHECKS.iter().filter(is_chosen).map(|check| check.name).collect())
+    Ok(checks().filter(is_chosen).map(|check| check.name).collect())
 }
 
 /// Carries a check out some times; a row for each figure, none if this machine lacks something for it.
 pub fn verify(bench: &Bench, name: &str, repeats: usize) -> anyhow::Result<Vec<Row>> {
-    let check = CHECKS.iter().find(|check| check.name == name).context("no such check")?;
+    let check = checks().find(|check| check.name == name).context("no such check")?;
     let mut kinds: Vec<Vec<Figure>> = Vec::new();
     for _ in 0..repeats {
-        match (check.measure)(bench) {
+        let measured = match check.measure {
+            Measure::By(measure) => measure(bench),
+            Measure::Causes(run) => causes::measure(bench, run),
+        };
+        match measured {
             Ok(figures) => {
                 for figure in figures {
                     match kinds.iter_mut().find(|kind| kind[0].what == figure.what) {
@@ -270,15 +319,15 @@ pub fn command_line(lab: &Path) -> anyhow::Result<PathBuf> {
     let folder = lab.parent().context("a program lies in a folder")?;
     if let Some(cargo) = std::env::var_os("CARGO") {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("release");
-        let mut build = std::process::Command::new(cargo);
+        let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "-p", "cawl-cli", "--profile"]);
         build.arg(if name == "debug" { "dev" } else { name }).arg("--target-dir");
         build.arg(folder.parent().context("a profile's folder lies in the target directory")?);
         let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().context("cannot run cargo")?;
-        anyhow::ensure!(status.success(), "cawl-cli did not build");
+        ensure!(status.success(), "cawl-cli did not build");
     }
     let cli = folder.join("cawl-cli");
-    anyhow::ensure!(cli.is_file(), "there is no cawl-cli beside {}", lab.display());
+    ensure!(cli.is_file(), "there is no cawl-cli beside {}", lab.display());
     Ok(cli)
 }
 

@@ -60,18 +60,25 @@ pub fn write(args: &WriterArgs) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(&[one(args, 0)?])?);
         return Ok(());
     }
-    let threads = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads).map(|n| scope.spawn(move || one(args, n))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<Written>>| {
-            thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?
-        };
-        threads.into_iter().map(join).collect::<anyhow::Result<Vec<_>>>()
-    })?;
+    let threads = together(args.threads as usize, |number| one(args, number))?;
     println!("{}", serde_json::to_string(&threads)?);
     Ok(())
 }
 
-fn one(args: &WriterArgs, number: u32) -> anyhow::Result<Written> {
+/// Has so many threads work at once, each with its number.
+pub(crate) fn together<T: Send>(
+    threads: usize,
+    work: impl Fn(usize) -> anyhow::Result<T> + std::marker::Sync,
+) -> anyhow::Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+        let done = threads.into_iter().map(|thread| thread.join());
+        done.map(|done| done.map_err(|_| anyhow::anyhow!("a thread panicked"))?).collect()
+    })
+}
+
+fn one(args: &WriterArgs, number: usize) -> anyhow::Result<Written> {
     let file = open(&args.folder, number, args.sync)?;
     let data = vec![1; args.block];
     let tid = nix::unistd::gettid().as_raw() as u32;
@@ -96,7 +103,7 @@ fn one(args: &WriterArgs, number: u32) -> anyhow::Result<Written> {
     Ok(Written { tid, run_delay: delay().saturating_sub(before) })
 }
 
-fn open(folder: &Path, number: u32, sync: Sync) -> std::io::Result<File> {
+fn open(folder: &Path, number: usize, sync: Sync) -> std::io::Result<File> {
     let flags = if sync == Sync::Dsync { OFlag::O_DSYNC.bits() } else { 0 };
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).custom_flags(flags);

@@ -10,7 +10,7 @@ use cawl_core::{Analysis, AnalysisOptions, FilesystemKind, Mode};
 /// given.
 fn seconds(name: &str, filesystem: Option<FilesystemKind>) -> (f64, f64) {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recordings/{name}.cawl"));
-    let (records, mut profile) = cawl_lab::verify::recorded(&trace).unwrap();
+    let (records, mut profile) = cawl_lab::verify::traces::recorded(&trace).unwrap();
     profile.device.filesystem = filesystem.or(profile.device.filesystem);
     let models = vec!["kernel".to_owned()];
     let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };

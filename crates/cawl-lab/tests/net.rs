@@ -12,10 +12,10 @@ use std::process::Command;
 use crate::util::{
     ENDING, ENDINGS, LAB, alone, beside_others, content, direct, end_by, ended, no_mount_is_left, sysctl,
 };
-use cawl_core::Bytes;
+use cawl_core::{Bytes, CachePolicy};
 use cawl_host::direct::AlignedBuffer;
 use cawl_lab::emulated::Lab;
-use cawl_lab::{NetSpec, Policy, Requests, network_mount};
+use cawl_lab::{NetSpec, Requests, network_mount};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,11 +29,11 @@ fn possible() -> bool {
 }
 
 /// A link so fast that it does not count.
-fn spec(policy: Policy, options: &str) -> NetSpec {
+fn spec(policy: CachePolicy, options: &str) -> NetSpec {
     format!("0us,100GB/s,policy={}{options}", policy.name()).parse().unwrap()
 }
 
-fn mount(policy: Policy, options: &str) -> Lab {
+fn mount(policy: CachePolicy, options: &str) -> Lab {
     network_mount(Path::new(LAB), spec(policy, options), None).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn what_is_written_is_read_back() {
     if !possible() {
         return;
     }
-    for policy in Policy::ALL {
+    for policy in CachePolicy::ALL {
         let net = mount(policy, "");
         let path = net.ready.mount.join("file");
         let mut content = random(20_000_000);
@@ -90,7 +90,7 @@ fn a_large_file_takes_little_memory() {
     if !possible() {
         return;
     }
-    let net = mount(Policy::WriteThrough, ",request=1M");
+    let net = mount(CachePolicy::WriteThrough, ",request=1M");
     let path = net.ready.mount.join("large");
     let file = create(&path);
     let piece = vec![7; 8 * MIB];
@@ -108,7 +108,7 @@ fn a_large_file_takes_little_memory() {
 
 /// Requests to write of 256 blocks before they are closed and together, then requests to read of two readers
 /// after each other.
-fn requests_of(policy: Policy) -> (u64, u64, u64, u64) {
+fn requests_of(policy: CachePolicy) -> (u64, u64, u64, u64) {
     let net = mount(policy, "");
     let path = net.ready.mount.join("file");
     let file = create(&path);
@@ -133,16 +133,16 @@ fn policies_differ_in_their_requests() {
         return;
     }
     let _others = beside_others();
-    let none = requests_of(Policy::None);
+    let none = requests_of(CachePolicy::None);
     assert_eq!((none.0, none.1), (256, 256));
     assert!(none.2 >= 8 && none.3 >= 8, "{none:?}");
-    let read_only = requests_of(Policy::ReadOnly);
+    let read_only = requests_of(CachePolicy::ReadOnly);
     assert_eq!((read_only.0, read_only.1, read_only.3), (256, 256, 0));
     assert!(read_only.2 >= 8, "{read_only:?}");
     // What was written is kept, too.
-    assert_eq!(requests_of(Policy::WriteThrough), (256, 256, 0, 0));
+    assert_eq!(requests_of(CachePolicy::WriteThrough), (256, 256, 0, 0));
     // A request has up to 128 KiB, if the flusher took nothing before; open drops what is kept.
-    let write_back = requests_of(Policy::WriteBack);
+    let write_back = requests_of(CachePolicy::WriteBack);
     assert!((8..64).contains(&write_back.1), "{write_back:?}");
     assert!(write_back.2 >= 8 && write_back.3 >= 8, "{write_back:?}");
 }
@@ -152,7 +152,7 @@ fn a_request_has_at_most_its_size() {
     if !possible() {
         return;
     }
-    for policy in [Policy::None, Policy::WriteThrough] {
+    for policy in [CachePolicy::None, CachePolicy::WriteThrough] {
         for (option, requests) in [(",request=64K", 16), (",request=1M", 1)] {
             let net = mount(policy, option);
             let file = create(&net.ready.mount.join("file"));
@@ -174,7 +174,9 @@ fn a_part_of_a_page_is_read_first_by_write_back_only() {
     if !possible() {
         return;
     }
-    for (policy, reads) in [(Policy::None, 0), (Policy::WriteThrough, 0), (Policy::WriteBack, 1)] {
+    for (policy, reads) in
+        [(CachePolicy::None, 0), (CachePolicy::WriteThrough, 0), (CachePolicy::WriteBack, 1)]
+    {
         let net = mount(policy, "");
         let path = net.ready.mount.join("file");
         fs::write(&path, random(4 * BLOCK)).unwrap();
@@ -195,7 +197,7 @@ fn close_and_open_are_requests() {
     if !possible() {
         return;
     }
-    let net = mount(Policy::None, "");
+    let net = mount(CachePolicy::None, "");
     let path = net.ready.mount.join("file");
     let file = create(&path);
     file.sync_all().unwrap();
@@ -215,7 +217,7 @@ fn a_reader_of_a_read_only_cache_sees_what_is_written() {
     if !possible() {
         return;
     }
-    let net = mount(Policy::ReadOnly, "");
+    let net = mount(CachePolicy::ReadOnly, "");
     let path = net.ready.mount.join("file");
     fs::write(&path, random(MIB)).unwrap();
     let mut reader = File::open(&path).unwrap();
@@ -236,7 +238,7 @@ fn a_full_store_says_so() {
     let full = |result: io::Result<()>| {
         assert_eq!(result.map_err(|error| error.kind()), Err(io::ErrorKind::StorageFull));
     };
-    for policy in [Policy::None, Policy::WriteThrough, Policy::WriteBack] {
+    for policy in [CachePolicy::None, CachePolicy::WriteThrough, CachePolicy::WriteBack] {
         let net = mount(policy, ",size=4M");
         let file = create(&net.ready.mount.join("file"));
         file.write_all_at(&random(MIB), 0).unwrap();
@@ -250,7 +252,7 @@ fn programs_find_a_filesystem() {
     if !possible() {
         return;
     }
-    for policy in Policy::ALL {
+    for policy in CachePolicy::ALL {
         let net = mount(policy, "");
         let script = "set -e
             mkdir -p a/b; seq 1 20000 >a/b/numbers; ln -s b/numbers a/link; ln a/b/numbers a/hard
@@ -297,13 +299,13 @@ fn a_killed_mount_is_cleaned_up_by_the_next() {
     if !possible() {
         return;
     }
-    let net = mount(Policy::WriteBack, "");
+    let net = mount(CachePolicy::WriteBack, "");
     let left = net.ready.mount.clone();
     fs::write(left.join("file"), random(MIB)).unwrap();
     kill(Pid::from_raw(net.pid() as i32), Signal::SIGKILL).unwrap();
     drop(net);
     assert!(File::open(left.join("file")).is_err());
-    drop(mount(Policy::None, ""));
+    drop(mount(CachePolicy::None, ""));
     no_mount_is_left(&left);
 }
 
@@ -314,7 +316,7 @@ fn limits_are_lowered_with_a_mount() {
     }
     let _alone = alone();
     let limits = Some((Bytes::mib(500), Bytes::mib(650)));
-    let net = network_mount(Path::new(LAB), spec(Policy::WriteBack, ""), limits).unwrap();
+    let net = network_mount(Path::new(LAB), spec(CachePolicy::WriteBack, ""), limits).unwrap();
     assert_eq!(sysctl("dirty_bytes"), Bytes::mib(650).0);
     drop(net);
     assert_ne!(sysctl("dirty_bytes"), Bytes::mib(650).0);

@@ -88,7 +88,7 @@ impl ExperimentArgs {
     }
 
     /// The study, if one is named; it stands alone.
-    pub fn study(&self) -> Result<Option<Study>, String> {
+    pub fn study(&self) -> Result<Option<StudyName>, String> {
         match &self.names[..] {
             [Named::Study(study)] => Ok(Some(*study)),
             names if names.iter().any(|named| matches!(named, Named::Study(_))) => {
@@ -115,14 +115,14 @@ pub enum Named {
     /// A figure of the paper.
     Figure(Experiment),
     /// A study.
-    Study(Study),
+    Study(StudyName),
 }
 
 impl ValueEnum for Named {
     fn value_variants<'a>() -> &'a [Named] {
         static ALL: LazyLock<Vec<Named>> = LazyLock::new(|| {
             let figures = Experiment::value_variants().iter().copied().map(Named::Figure);
-            figures.chain(Study::value_variants().iter().copied().map(Named::Study)).collect()
+            figures.chain(StudyName::value_variants().iter().copied().map(Named::Study)).collect()
         });
         &ALL
     }
@@ -137,7 +137,7 @@ impl ValueEnum for Named {
 
 /// An experiment or the data of the documents beside the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Study {
+pub enum StudyName {
     /// What the documents' own data say: the paper's figures and the O_SYNC study; and that study here, if a
     /// minute is enough
     Seeds,
@@ -179,7 +179,7 @@ pub enum Experiment {
 }
 
 /// Background and hard limit, as in `128M,256M`.
-fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
+pub fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
     let (background, hard) = text.split_once(',').ok_or("give two numbers of bytes, as in 128M,256M")?;
     let (background, hard) = (size(background)?, size(hard)?);
     if background == 0 || background >= hard {

@@ -64,13 +64,13 @@ fn text(path: &Path) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, create_dir};
+    use std::fs;
     use std::io::Write;
 
     /// Reads a suite of one run with these calls; returns the error message or an empty string.
     fn said(name: &str, suite: &str, calls: &str, exclude: &[String]) -> String {
-        let dir = std::env::temp_dir().join(format!("cawl-recordings-{name}-{}", std::process::id()));
-        create_dir(&dir).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
         fs::write(dir.join("suite.json"), suite).unwrap();
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(calls.as_bytes()).unwrap();
@@ -80,9 +80,8 @@ mod tests {
         }
         fs::write(dir.join("a.csv.gz"), packed).unwrap();
         fs::write(dir.join("a.dirty"), "0 0 0 100 200 0 0\n").unwrap();
-        let found = read(&dir, &[], exclude);
-        fs::remove_dir_all(&dir).unwrap();
-        found.map_or_else(|error| format!("{error:#}"), |runs| format!("{} run", runs.len()))
+        read(dir, &[], exclude)
+            .map_or_else(|error| format!("{error:#}"), |runs| format!("{} run", runs.len()))
     }
 
     #[test]

@@ -14,29 +14,22 @@ use super::pattern::{self, Period};
 use super::record::Scenario;
 use crate::args::Experiment;
 
-/// A judged figure.
 #[derive(Debug, Serialize)]
 pub struct Judged {
-    /// The figure.
     pub experiment: Experiment,
-    /// Its runs.
     pub runs: Vec<JudgedRun>,
 }
 
 /// A judged run: errors and plotted series.
 #[derive(Debug, Serialize)]
 pub struct JudgedRun {
-    /// Name of the run.
     pub name: String,
-    /// Its title in the figure.
     pub title: String,
     /// The program's arguments, as in suite.json.
     pub args: String,
     /// The program's environment, as in suite.json.
     pub env: String,
-    /// Calls of a run.
     pub calls: u64,
-    /// Bytes of a run.
     pub bytes: Bytes,
     /// Sum of the costs in seconds, median of the repeats.
     pub observed_s: f64,
@@ -55,14 +48,11 @@ pub struct JudgedRun {
     pub series: Series,
 }
 
-/// Errors of one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelErrors {
-    /// Its name.
     pub model: String,
     /// Sum of the predicted costs in seconds, median of the repeats.
     pub predicted_s: f64,
-    /// Its errors.
     #[serde(flatten)]
     pub errors: Errors,
     /// Difference of its total error to that of `naive`, as fractions.
@@ -105,7 +95,6 @@ impl Errors {
         }
     }
 
-    /// The median of each.
     fn medians(errors: impl IntoIterator<Item = Errors>) -> Errors {
         let errors = Vec::from_iter(errors);
         let of = |pick: fn(&Errors) -> Option<f64>| median(&Vec::from_iter(errors.iter().filter_map(pick)));
@@ -118,23 +107,19 @@ impl Errors {
     }
 }
 
-/// The plotted series of a run.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Calls of the first repeat.
     pub calls: Vec<Call>,
     /// Costs in the other repetitions.
     pub again: Vec<Vec<Nanos>>,
-    /// The dirty limits.
     pub limits: DirtyLimits,
 }
 
 /// A call as observed and as predicted.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its size.
     pub size: Bytes,
-    /// Its observed cost.
     pub observed: Nanos,
     /// Sampled dirty level at its end.
     pub dirty: Option<Bytes>,
@@ -147,7 +132,6 @@ pub struct Call {
 /// A model's prediction of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Predicted {
-    /// Cost.
     pub cost: Nanos,
     /// Dirty level afterwards.
     pub dirty: Bytes,

@@ -1,6 +1,6 @@
 //! What repeats in the costs of synchronous calls, and which limit of the device's queue has that period.
 
-use cawl_core::Bytes;
+use cawl_core::{Bytes, named};
 use cawl_host::place::Place;
 use serde::Serialize;
 
@@ -9,7 +9,6 @@ use super::period;
 /// A period in the costs of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Period {
-    /// In calls.
     pub calls: f64,
     /// Bytes of as many calls; with growing calls, by how much they grow.
     pub bytes: f64,
@@ -17,29 +16,19 @@ pub struct Period {
     pub reason: Reason,
 }
 
-/// What has the period of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// A block of the filesystem or of the device: some calls begin one, others end one.
-    Block,
-    /// `max_sectors_kb`: a call has a request more for each of it.
-    MaxSectors,
-    /// `max_segments`: a call has a request more for each as many pages.
-    MaxSegments,
-    /// No limit of the queue: that of calls of one size is met by all of them or by none.
-    NotTheQueue,
-}
-
-impl Reason {
-    /// In words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Reason::Block => "blocks written in part",
-            Reason::MaxSectors => "a request more for each max_sectors",
-            Reason::MaxSegments => "a request more for each max_segments",
-            Reason::NotTheQueue => "no limit of the queue",
-        }
+named! {
+    /// What has the period of a run.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    Reason {
+        /// A block of the filesystem or of the device: some calls begin one, others end one.
+        Block = "blocks written in part",
+        /// `max_sectors_kb`: a call has a request more for each of it.
+        MaxSectors = "a request more for each max_sectors",
+        /// `max_segments`: a call has a request more for each as many pages.
+        MaxSegments = "a request more for each max_segments",
+        /// No limit of the queue: that of calls of one size is met by all of them or by none.
+        NotTheQueue = "no limit of the queue",
     }
 }
 

@@ -48,7 +48,6 @@ impl Experiment {
         self.facts().1
     }
 
-    /// Its runs.
     pub fn panels(self, sizes: &Sizes) -> Vec<Panel> {
         (self.facts().2)(sizes)
     }
@@ -66,11 +65,8 @@ pub enum Axis {
 /// A run and how it is shown.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// Its title.
     pub title: String,
-    /// The run.
     pub scenario: Scenario,
-    /// Its horizontal axis.
     pub axis: Axis,
     /// Calls to draw, from the first; None for all.
     pub first: Option<usize>,

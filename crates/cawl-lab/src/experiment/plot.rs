@@ -3,7 +3,8 @@
 //! The colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines differ by dashes
 //! too. The font is embedded, so that a machine without fonts draws the same figure.
 
-pub mod axis;
+mod axis;
+pub mod chart;
 mod panel;
 
 use std::fs::File;
@@ -11,35 +12,35 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use cawl_host::output;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use super::judge::Judged;
 use super::plan::Panel;
+use super::report::save;
 
 const FONT: &[u8] = include_bytes!("../../fonts/Roboto.ttf");
 
 /// Colours of the observed calls, of their repetitions, and of each model in the order of reports.
-pub const OBSERVED: RGBColor = RGBColor(0, 0, 0);
-pub const AGAIN: RGBColor = RGBColor(150, 150, 150);
-pub const MODEL: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
+const OBSERVED: RGBColor = RGBColor(0, 0, 0);
+const AGAIN: RGBColor = RGBColor(150, 150, 150);
+const MODEL: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
 /// Length of dashes and of the gaps between them, by model; a gap of zero is a whole line.
 const DASHES: [(i32, i32); 3] = [(1, 0), (9, 4), (2, 4)];
 /// Colours of the dirty level: sampled, and of the two models that have one.
-pub const SAMPLED: RGBColor = RGBColor(204, 121, 167);
+const SAMPLED: RGBColor = RGBColor(204, 121, 167);
 const LEVEL: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
 
-pub const MARGIN: i32 = 12;
+const MARGIN: i32 = 12;
 const HEADER: u32 = 92;
-pub const TEXT: i32 = 17;
+const TEXT: i32 = 17;
 
 /// A part of a picture.
-pub type Area<'a, B> = DrawingArea<B, Shift>;
+type Area<'a, B> = DrawingArea<B, Shift>;
 
 /// Makes the embedded font known to the library, once for all pictures.
-pub fn register() -> anyhow::Result<()> {
+fn register() -> anyhow::Result<()> {
     register_font("sans-serif", FontStyle::Normal, FONT)
         .map_err(|_| anyhow!("the embedded font cannot be used"))
 }
@@ -52,8 +53,7 @@ pub fn draw(judged: &Judged, panels: &[Panel], folder: &Path) -> anyhow::Result<
 
     let mut svg = String::new();
     paint(&SVGBackend::with_string(&mut svg, size).into_drawing_area(), judged, panels)?;
-    output::write(file("svg"), output::FOR_ALL, svg)
-        .with_context(|| format!("cannot write {}", file("svg").display()))?;
+    save(folder, &format!("{}.svg", judged.experiment.name()), svg)?;
 
     let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
     paint(&BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area(), judged, panels)?;
@@ -140,7 +140,7 @@ fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Pa
 }
 
 /// A filled dot, in pixels: a call.
-pub fn dot<B: DrawingBackend>(
+fn dot<B: DrawingBackend>(
     area: &Area<'_, B>,
     at: (i32, i32),
     radius: i32,
@@ -195,7 +195,7 @@ fn dashed<B: DrawingBackend>(
 }
 
 /// Drawing errors do not implement the standard Error trait.
-pub fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
 

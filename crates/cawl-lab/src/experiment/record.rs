@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
-use cawl_host::output;
 use cawl_host::place::Place;
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
@@ -26,6 +25,8 @@ use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
 
+use super::report::save_json;
+
 /// The writing program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
 /// Its output before the first call.
@@ -37,7 +38,6 @@ const EVENTS: [&str; 2] = ["balance_dirty_pages", "bdi_dirty_ratelimit"];
 /// Name of the file that is written.
 const FILE: &str = "data";
 
-/// A run to record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scenario {
     /// Name of the run and of its files.
@@ -45,27 +45,22 @@ pub struct Scenario {
     pub name: String,
     /// Arguments of the writing program, as in `suite.json`.
     pub args: String,
-    /// Its environment.
     pub env: String,
     /// Largest size of its file.
     #[serde(skip)]
     pub length: Bytes,
 }
 
-/// A recorded run.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The run, as parsed from its texts.
     pub run: RecordedRun,
     /// Write requests that the device did meanwhile, those of other programs among them.
     pub requests: Option<u64>,
-    /// Remarks for the user.
     pub notes: Vec<String>,
 }
 
-/// Records runs.
 pub struct Recorder<'a> {
-    /// The disk.
     pub place: &'a Place,
     /// The folder of the written files, which are removed after each run.
     pub scratch: &'a Scratch,
@@ -367,9 +362,7 @@ impl SuiteFile {
     pub fn add(&mut self, recorder: &Recorder<'_>, scenario: &Scenario) -> anyhow::Result<Recording> {
         let recording = recorder.record(scenario, &self.folder)?;
         self.scenarios.insert(scenario.name.clone(), scenario.clone());
-        let file = self.folder.join("suite.json");
-        output::write(&file, output::FOR_ALL, serde_json::to_string_pretty(self)? + "\n")
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        save_json(&self.folder, "suite.json", self)?;
         Ok(recording)
     }
 }

@@ -9,30 +9,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use cawl_core::{DirtyLimits, Estimate, HostProfile, Rate, Time};
-use cawl_host::output;
 use cawl_host::place::Place;
 use serde::Serialize;
 
 use super::judge::{self, Errors, Judged, ModelErrors};
-use super::{Ground, Repeated, page, plot};
+use super::report::{Machine, save, save_json};
+use super::{Ground, Repeated, plot, tables};
 use crate::args::{Experiment, ExperimentArgs};
 
-/// The results.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
-    /// The machine, in names and values.
-    pub machine: Vec<(String, String)>,
+    pub machine: Machine,
     /// The emulated disk, or the device.
     pub device: String,
     /// Type of the filesystem.
     pub filesystem: String,
     /// Kernel release.
     pub kernel: String,
-    /// The dirty limits.
     pub limits: DirtyLimits,
     /// Name of the models' profile.
     pub profile: String,
-    /// Repetitions of each run.
     pub repeats: usize,
     /// Factor for the numbers of calls.
     pub scale: f64,
@@ -44,7 +40,6 @@ pub struct Evaluation {
     pub floor: Option<Errors>,
     /// Runs that are missing or incomplete.
     pub missing: Vec<String>,
-    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Duration in seconds.
     pub seconds: f64,
@@ -52,11 +47,8 @@ pub struct Evaluation {
     pub out: PathBuf,
 }
 
-/// Results so far.
 pub struct Results {
-    /// Their folder.
     pub out: OutFolder,
-    /// The disk.
     place: Place,
     /// The models' profile.
     pub profile: HostProfile,
@@ -79,7 +71,7 @@ impl Results {
     ) -> anyhow::Result<Results> {
         let Ground { place, profile, notes, device, .. } = ground;
         let (place, profile, notes, device) = (place.clone(), profile.clone(), notes.clone(), device.clone());
-        write_profile(&out, &profile)?;
+        save(&out.path, "profile.toml", profile.to_toml())?;
         let evaluation = Evaluation {
             machine: ground.machine(),
             device,
@@ -116,7 +108,7 @@ impl Results {
         self.base_rates.extend(base_rate.map(Rate::get));
         let Some(found) = Estimate::of(&self.base_rates) else { return Ok(()) };
         self.profile.device.base_rate = Some(found.measured(Rate::per_second));
-        write_profile(&self.out, &self.profile)
+        save(&self.out.path, "profile.toml", self.profile.to_toml())
     }
 
     /// Judges and draws the recorded part of a figure, then writes page and table.
@@ -137,7 +129,6 @@ impl Results {
         Ok(true)
     }
 
-    /// The results.
     pub fn evaluation(self) -> Evaluation {
         self.evaluation
     }
@@ -167,18 +158,11 @@ impl Results {
         let all = self.figures.iter().flat_map(|(_, runs)| runs);
         evaluation.missing = all.filter_map(|repeated| missing(repeated, evaluation.repeats)).collect();
         evaluation.seconds = cawl_host::now().since(self.started).as_seconds();
-        page::write(evaluation, &self.out.path)?;
-        let file = self.out.path.join("results.json");
-        output::write(&file, output::FOR_ALL, serde_json::to_string_pretty(evaluation)? + "\n")
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        tables::write_page(evaluation, &self.out.path)?;
+        save_json(&self.out.path, "results.json", evaluation)?;
         self.out.keep();
         Ok(())
     }
-}
-
-fn write_profile(out: &OutFolder, profile: &HostProfile) -> anyhow::Result<()> {
-    output::write(out.path.join("profile.toml"), output::FOR_ALL, profile.to_toml())
-        .with_context(|| format!("cannot write into {}", out.path.display()))
 }
 
 /// The missing part of a run.
@@ -193,7 +177,6 @@ fn missing(repeated: &Repeated, repeats: usize) -> Option<String> {
 
 /// The folder of results; removed again unless results were written.
 pub struct OutFolder {
-    /// Its path.
     pub path: PathBuf,
     kept: bool,
 }

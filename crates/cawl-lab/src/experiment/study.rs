@@ -1,10 +1,20 @@
 //! Studies: the experiments and data of the documents beside the paper, each a section of one page.
 //!
 //! A section tells what was measured here, what the models predict, and what the document says; its findings
-//! are the rows of the summary.
+//! are the rows of the summary. A [`Study`] says which cells of runs there are, how one is made, and what
+//! becomes of them; [`make`] makes them.
+//!
+//! | figures | of the document | by |
+//! |---|---|---|
+//! | classes of dd's reads | 001, Analyzing and Assessing I/O Performance | reads/dd.rs |
+//! | 1, 3, 5, 6 | 002, No such thing as a bad workload | direct.rs |
+//! | 2, 4, 7, 8 | 002 | reads.rs |
+//! | 9 to 14 | 002 | locks.rs, locks.c; writers of one file: locks/inode.rs |
+//! | 1, 2 | 003, Improving I/O Bandwidth With Cray DVS | dvs.rs |
+//! | all | 004, O_SYNC and Blocksize Effects | osync.rs |
+//! | data | 000, the CAWL paper, and 004 | seeds.rs |
 
 mod calls;
-mod chart;
 mod direct;
 mod dvs;
 mod fitted;
@@ -18,39 +28,34 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
-use cawl_console::{bold, headed, line, named, shown, table, warn};
-use cawl_core::{HostProfile, Nanos};
-use cawl_host::output;
+use cawl_console::{bold, line};
+use cawl_core::{HostProfile, Nanos, named};
 use cawl_host::place::Place;
 use cawl_measure::progress::Progress;
 use cawl_measure::scratch::{self, Scratch};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use fastrand::Rng;
+use maud::{PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page::{STYLE, facts};
+use super::report::{self, Machine, Table, save, save_json};
 use super::results::OutFolder;
-use super::tables::Table;
 use super::{Ground, Interrupted};
-use crate::args::{ExperimentArgs, Study};
+use crate::args::{ExperimentArgs, StudyName};
 
 /// What a study works with.
 pub struct Bench<'a> {
     /// The folder of its files, which are removed at the end.
     pub scratch: &'a Scratch,
-    /// The disk.
     pub place: &'a Place,
     /// The models' profile.
     pub profile: &'a HostProfile,
     /// Emulated network mounts, if any were asked for.
     pub net: &'a [String],
-    /// Fewer runs.
-    pub quick: bool,
     /// Repetitions of each run, if they were asked for.
     pub repeats: Option<usize>,
     /// The folder of the results.
     pub out: &'a Path,
-    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Holds the number of a signal that asks to stop, or zero.
     pub signal: &'a AtomicUsize,
@@ -58,16 +63,125 @@ pub struct Bench<'a> {
     pub progress: &'a mut Progress,
 }
 
+/// A document's experiment: cells of runs, which are made in turn, predicted, and set beside the document.
+pub trait Study<Judged = Section> {
+    /// What is varied: runs of one kind.
+    type Cell: Copy + PartialEq;
+    /// What a run shows.
+    type Run;
+
+    /// What the bar calls it.
+    const NAME: &'static str;
+    /// The runs of all repetitions are in a random order by this seed: what else the machine does has no cell
+    /// of its own then. None: cell after cell, in each repetition.
+    const SEED: Option<u64> = None;
+
+    /// All cells, in the order of the tables.
+    fn cells(&self) -> &[Self::Cell];
+
+    /// Repetitions of each cell, if so many were asked for.
+    fn repeats(&self, asked: Option<usize>) -> usize {
+        asked.unwrap_or(2)
+    }
+
+    /// A cell for the bar.
+    fn describe(&self, cell: Self::Cell) -> String;
+
+    /// Makes what the runs need: before each repetition, or once if their order is random.
+    fn prepare(&self, _: &mut Bench) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Makes a run; None if the filesystem or the device refuses it, and then all of the cell.
+    fn run(&self, bench: &Bench, cell: Self::Cell) -> anyhow::Result<Option<Self::Run>>;
+
+    /// Predicts and compares what was made.
+    fn judge(&self, bench: &mut Bench, made: &Made<Self::Cell, Self::Run>) -> anyhow::Result<Judged>;
+}
+
+/// The runs of a study, in the order in which they were made.
+pub struct Made<C, R> {
+    pub runs: Vec<(C, R)>,
+    /// Repetitions of each cell.
+    pub repeats: usize,
+    /// Cells that were refused.
+    pub refused: usize,
+}
+
+impl<C: Copy + PartialEq, R> Made<C, R> {
+    /// The runs of a cell.
+    pub fn of(&self, cell: C) -> impl Iterator<Item = &R> {
+        self.runs.iter().filter(move |(its, _)| *its == cell).map(|(_, run)| run)
+    }
+
+    /// The outcome of each cell that has runs, of these cells and in their order.
+    fn outcomes<O>(
+        &self,
+        cells: &[C],
+        outcome: impl Fn(C, &[&R]) -> anyhow::Result<O>,
+    ) -> anyhow::Result<Vec<O>> {
+        let runs = cells.iter().map(|cell| (*cell, self.of(*cell).collect::<Vec<_>>()));
+        runs.filter(|(_, runs)| !runs.is_empty()).map(|(cell, runs)| outcome(cell, &runs)).collect()
+    }
+
+    /// What the page says of cells that were refused.
+    fn left_out(&self) -> Option<String> {
+        (self.refused > 0).then(|| {
+            format!(
+                "{} kinds of calls are left out: the filesystem or the device refuses O_DIRECT, or blocks of that \
+                 size with it.",
+                self.refused
+            )
+        })
+    }
+}
+
+/// The cells of all repetitions, each with the number of its repetition, in the order of the runs.
+fn order<C: Copy>(cells: &[C], repeats: usize, seed: Option<u64>) -> Vec<(usize, C)> {
+    let of_repeat = |repeat| cells.iter().map(move |cell| (repeat, *cell));
+    let mut order: Vec<(usize, C)> = (0..repeats).flat_map(of_repeat).collect();
+    if let Some(seed) = seed {
+        Rng::with_seed(seed).shuffle(&mut order);
+    }
+    order
+}
+
+/// Makes the runs of a study and judges them.
+fn make<Judged, S: Study<Judged>>(study: &S, bench: &mut Bench) -> anyhow::Result<Judged> {
+    let repeats = study.repeats(bench.repeats);
+    let order = order(study.cells(), repeats, S::SEED);
+    let mut made = Made { runs: Vec::with_capacity(order.len()), repeats, refused: 0 };
+    let (mut refused, mut prepared) = (Vec::new(), None);
+    for (at, &(repeat, cell)) in order.iter().enumerate() {
+        Interrupted::by(bench.signal)?;
+        let phase = if S::SEED.is_some() { 0 } else { repeat };
+        if prepared.replace(phase) != Some(phase) {
+            study.prepare(bench)?;
+        }
+        let (name, what) = (S::NAME, study.describe(cell));
+        bench.progress.begin(format!("{name}, run {} of {}: {what}", at + 1, order.len()));
+        if refused.contains(&cell) {
+            continue;
+        }
+        match study.run(bench, cell)? {
+            Some(run) => made.runs.push((cell, run)),
+            None => refused.push(cell),
+        }
+    }
+    made.runs.retain(|(cell, _)| !refused.contains(cell));
+    made.refused = refused.len();
+    bench.progress.begin(format!("{}: the models", S::NAME));
+    study.judge(bench, &made)
+}
+
 /// A part of the page.
 #[derive(Debug, Default, Serialize)]
 pub struct Section {
     /// Its anchor, and the name of its study.
     pub name: &'static str,
-    /// Its heading.
     pub title: String,
     /// Paragraphs.
     pub text: Vec<String>,
-    /// Tables.
     pub tables: Vec<Table>,
     /// Pictures, as SVG.
     #[serde(skip)]
@@ -89,33 +203,47 @@ pub struct Finding {
     pub observed: String,
     /// What the models predict; empty if nothing.
     pub predicted: String,
-    /// What follows.
     pub verdict: Verdict,
 }
 
-/// Whether a document's statement holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It comes out as stated.
-    Holds,
-    /// It comes out otherwise on this machine.
-    Differs,
-    /// The document's own data contradict it.
-    Wrong,
-    /// This machine is of another kind.
-    #[serde(rename = "not comparable")]
-    NotComparable,
+impl Finding {
+    pub fn new(
+        item: impl Into<String>,
+        theirs: impl Into<String>,
+        observed: impl Into<String>,
+        predicted: impl Into<String>,
+        verdict: impl Into<Verdict>,
+    ) -> Finding {
+        Finding {
+            item: item.into(),
+            theirs: theirs.into(),
+            observed: observed.into(),
+            predicted: predicted.into(),
+            verdict: verdict.into(),
+        }
+    }
 }
 
-impl Verdict {
-    fn name(self) -> &'static str {
-        match self {
-            Verdict::Holds => "holds",
-            Verdict::Differs => "differs here",
-            Verdict::Wrong => "wrong",
-            Verdict::NotComparable => "not comparable",
-        }
+named! {
+    /// Whether a document's statement holds.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    Verdict {
+        /// It comes out as stated.
+        Holds = "holds",
+        /// It comes out otherwise on this machine.
+        Differs = "differs here",
+        /// The document's own data contradict it.
+        Wrong = "wrong",
+        /// This machine is of another kind.
+        #[serde(rename = "not comparable")]
+        NotComparable = "not comparable",
+    }
+}
+
+impl From<bool> for Verdict {
+    fn from(holds: bool) -> Verdict {
+        if holds { Verdict::Holds } else { Verdict::Differs }
     }
 }
 
@@ -124,11 +252,8 @@ impl Verdict {
 pub struct Studied {
     /// Version of this form.
     pub schema: u32,
-    /// The machine, in names and values.
-    pub machine: Vec<(String, String)>,
-    /// The parts of the page.
+    pub machine: Machine,
     pub sections: Vec<Section>,
-    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Duration, in seconds.
     pub seconds: f64,
@@ -136,53 +261,35 @@ pub struct Studied {
     pub out: PathBuf,
 }
 
-/// Makes a section.
-type Part = fn(&mut Bench) -> anyhow::Result<Section>;
+/// Makes a section, with fewer runs if that is enough.
+type Part = fn(&mut Bench, bool) -> anyhow::Result<Section>;
 
-impl Study {
-    /// Fewer runs are enough.
-    fn is_quick(self, options: &ExperimentArgs) -> bool {
-        options.quick || (self == Study::Seeds && options.repeats.is_none())
-    }
+const PAPER: Part = |bench, _| seeds::paper(bench);
+const OSYNC_DATA: Part = |_, _| seeds::osync();
 
-    /// The time that it takes at most, about.
-    fn expected(self, quick: bool) -> Nanos {
+impl StudyName {
+    /// What makes its sections, in their order, and the time that all take at most, about, in seconds.
+    fn parts(self, quick: bool) -> (&'static [Part], f64) {
+        let time = |quickly, thoroughly| if quick { quickly } else { thoroughly };
         match self {
-            Study::Seeds => {
-                let others = [direct::expected(true), reads::expected(true), locks::expected(true)];
-                others.into_iter().fold(osync::longest(quick), |sum, time| sum + time)
-            }
-            Study::Osync => osync::longest(quick),
-            Study::Direct => direct::expected(quick),
-            Study::Reads => reads::expected(quick),
-            Study::Locks => locks::expected(quick),
-            Study::Dvs => dvs::expected(quick),
-        }
-    }
-
-    /// What makes its sections, in their order.
-    fn parts(self) -> &'static [Part] {
-        match self {
-            Study::Seeds => &[
-                seeds::paper,
-                seeds::osync,
-                osync::section,
-                |bench| direct::section(bench, true),
-                |bench| reads::classes(bench, true),
-                |bench| reads::section(bench, true),
-                |bench| locks::section(bench, true),
-                |bench| locks::inode::section(bench, true),
-            ],
-            Study::Osync => &[osync::section],
-            Study::Dvs => &[dvs::section],
-            Study::Direct => &[|bench| direct::section(bench, bench.quick)],
-            Study::Reads => {
-                &[|bench| reads::classes(bench, bench.quick), |bench| reads::section(bench, bench.quick)]
-            }
-            Study::Locks => &[
-                |bench| locks::section(bench, bench.quick),
-                |bench| locks::inode::section(bench, bench.quick),
-            ],
+            StudyName::Seeds => (
+                &[
+                    PAPER,
+                    OSYNC_DATA,
+                    osync::section,
+                    |bench, _| direct::section(bench, true),
+                    |bench, _| reads::classes(bench, true),
+                    |bench, _| reads::section(bench, true),
+                    |bench, _| locks::section(bench, true),
+                    |bench, _| locks::inode::section(bench, true),
+                ],
+                40.0 + osync::longest(quick).as_seconds(),
+            ),
+            StudyName::Osync => (&[osync::section], osync::longest(quick).as_seconds()),
+            StudyName::Direct => (&[direct::section], time(10.0, 100.0)),
+            StudyName::Dvs => (&[dvs::section], time(80.0, 200.0)),
+            StudyName::Reads => (&[reads::classes, reads::section], time(10.0, 60.0)),
+            StudyName::Locks => (&[locks::section, locks::inode::section], time(20.0, 170.0)),
         }
     }
 }
@@ -190,7 +297,7 @@ impl Study {
 /// Makes a study and writes its page.
 pub fn run(
     options: &ExperimentArgs,
-    study: Study,
+    study: StudyName,
     profile: Option<HostProfile>,
     signal: &Arc<AtomicUsize>,
 ) -> anyhow::Result<Studied> {
@@ -198,14 +305,14 @@ pub fn run(
     let mut out = OutFolder::create(&options.out)?;
     let ground = Ground::prepare(options, profile, signal)?;
     let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
-    let (quick, folder) = (study.is_quick(options), out.path.clone());
-    let mut progress = Progress::new(study.expected(quick));
+    let quick = options.quick || (study == StudyName::Seeds && options.repeats.is_none());
+    let ((parts, seconds), folder) = (study.parts(quick), out.path.clone());
+    let mut progress = Progress::new(Nanos::seconds(seconds));
     let mut bench = Bench {
         scratch: &scratch,
         place: &ground.place,
         profile: &ground.profile,
         net: &options.net,
-        quick,
         repeats: options.repeats,
         out: &folder,
         notes: ground.notes.clone(),
@@ -220,81 +327,56 @@ pub fn run(
         seconds: 0.0,
         out: options.out.clone(),
     };
-    for (made, part) in study.parts().iter().enumerate() {
-        let section = Interrupted::by(signal).map_err(anyhow::Error::from).and_then(|()| part(&mut bench));
+    for (made, part) in parts.iter().enumerate() {
+        let begun = Interrupted::by(signal).map_err(anyhow::Error::from);
+        let section = begun.and_then(|()| part(&mut bench, quick));
         let missing = format!(
             "the study is incomplete: {made} of {} parts are in {}",
-            study.parts().len(),
+            parts.len(),
             options.out.join("index.html").display()
         );
         let section = if made > 0 { section.context(missing)? } else { section? };
         studied.sections.push(section);
         studied.notes.clone_from(&bench.notes);
         studied.seconds = cawl_host::now().since(started).as_seconds();
-        studied.write(&folder)?;
+        save_json(&folder, "results.json", &studied)?;
+        save(&folder, "index.html", studied.page())?;
         out.keep();
     }
     Ok(studied)
 }
 
 impl Studied {
-    fn write(&self, folder: &Path) -> anyhow::Result<()> {
-        let write = |name: &str, text: String| {
-            let file = folder.join(name);
-            output::write(&file, output::FOR_ALL, text)
-                .with_context(|| format!("cannot write {}", file.display()))
-        };
-        write("results.json", serde_json::to_string_pretty(self)? + "\n")?;
-        write("index.html", self.page().into_string())
-    }
-
     fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.sections.iter().flat_map(|section| &section.findings)
     }
 
-    fn page(&self) -> Markup {
-        let summary = Table {
-            caption: "The documents' figures and claims".to_owned(),
-            header: SUMMARY.map(str::to_owned).to_vec(),
-            rows: self.findings().map(Finding::cells).collect(),
-        };
-        html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    title { "cawl: the documents' experiments" }
-                    style { (PreEscaped(STYLE)) }
-                }
-                body {
-                    h1 { "The documents' experiments, observed and predicted" }
-                    (facts(&self.machine))
-                    @for note in &self.notes { p.note { (note) } }
-                    @if !summary.rows.is_empty() { (summary.markup()) }
-                    @for section in &self.sections {
-                        h2 id=(section.name) { (section.title) }
-                        @for text in &section.text { p { (text) } }
-                        @for table in &section.tables { (table.markup()) }
-                        @for picture in &section.pictures { (PreEscaped(picture)) }
-                    }
-                }
+    fn page(&self) -> String {
+        let header = ["ITEM", "THEIRS", "OBSERVED", "PREDICTED", "VERDICT"];
+        let rows = self.findings().map(|Finding { item, theirs, observed, predicted, verdict }| {
+            [item, theirs, observed, predicted, verdict.name()].map(str::to_owned).to_vec()
+        });
+        let summary = Table::new("The documents' figures and claims", header, rows);
+        let body = html! {
+            @for note in &self.notes { p.note { (note) } }
+            @if !summary.rows.is_empty() { (summary.markup()) }
+            @for section in &self.sections {
+                h2 id=(section.name) { (section.title) }
+                @for text in &section.text { p { (text) } }
+                @for table in &section.tables { (table.markup()) }
+                @for picture in &section.pictures { (PreEscaped(picture)) }
             }
-        }
+        };
+        let heading = "The documents' experiments, observed and predicted";
+        report::page("the documents' experiments", heading, &self.machine, &body)
     }
 
     /// The summary and the tables for people.
     pub fn text(&self, terminal: bool) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.machine {
-            text += &named(name, 13, &shown(value), terminal);
-        }
+        let mut text = report::machine(&self.machine, terminal);
         for section in &self.sections {
             text += &format!("\n{}\n", bold(&section.title, terminal));
-            for one in &section.tables {
-                let header: Vec<&str> = one.header.iter().map(String::as_str).collect();
-                text.extend(["\n", &one.caption]);
-                headed(&mut text, &table(&header, [0], one.rows.clone()), terminal);
-            }
+            section.tables.iter().for_each(|table| table.write(&mut text, terminal));
         }
         for finding in self.findings() {
             text +=
@@ -306,22 +388,22 @@ impl Studied {
                 line(&mut text, name, value, false);
             }
         }
-        for note in &self.notes {
-            text += &format!("{} {note}\n", warn("note:", terminal));
-        }
-        text
+        text + &report::notes(&self.notes, terminal)
     }
 }
 
-const SUMMARY: [&str; 5] = ["ITEM", "THEIRS", "OBSERVED", "PREDICTED", "VERDICT"];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Finding {
-    fn cells(&self) -> Vec<String> {
-        let Finding { item, theirs, observed, predicted, verdict } = self;
-        [item, theirs, observed, predicted]
-            .map(String::clone)
-            .into_iter()
-            .chain([verdict.name().to_owned()])
-            .collect()
+    #[test]
+    fn runs_are_in_turn_or_in_random_order_the_same_each_time() {
+        let cells: Vec<u32> = (0..50).collect();
+        let (in_turn, shuffled) = (order(&cells, 3, None), order(&cells, 3, Some(4)));
+        assert!(in_turn.is_sorted() && !shuffled.is_sorted_by_key(|(repeat, _)| *repeat));
+        assert_eq!(shuffled, order(&cells, 3, Some(4)));
+        let mut sorted = shuffled;
+        sorted.sort_unstable();
+        assert_eq!(sorted, in_turn);
     }
 }

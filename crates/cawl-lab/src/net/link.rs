@@ -13,7 +13,6 @@ use cawl_core::{Bytes, Time};
 use super::spec::NetSpec;
 use crate::overhead::{Direction, Overhead, before};
 
-/// A running link.
 #[derive(Debug)]
 pub struct Link {
     spec: NetSpec,
@@ -23,7 +22,6 @@ pub struct Link {
 }
 
 impl Link {
-    /// An idle link.
     pub fn new(spec: NetSpec) -> Link {
         Link { spec, overhead: Overhead::default(), free: Time::default() }
     }

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use anyhow::Context;
 use cawl_core::{Bytes, Nanos};
-use fuser::{BackgroundSession, Config, MountOption};
+use fuser::{BackgroundSession, MountOption};
 use nix::fcntl::OFlag;
 
 use super::server::{Server, Session};
 use super::spec::NetSpec;
+use crate::clock;
 use crate::command::run;
+use crate::leftovers::Folder;
 use crate::overhead::{self, Overhead, REQUESTS, ROUNDS, SMALL, UNDISTURBED};
-use crate::{clock, leftovers};
 
 /// Requests under way at a time; the kernel keeps as many in the background (FUSE's max_background).
 const THREADS: usize = 16;
@@ -25,12 +25,13 @@ const THREADS: usize = 16;
 /// A running network mount. Dropping it stops it.
 #[derive(Debug)]
 pub struct NetMount {
-    directory: PathBuf,
+    folder: Folder,
     server: Arc<Server>,
-    session: Option<BackgroundSession>,
     overhead: Overhead,
     /// As long as it is open, processors wake up quickly.
     _awake: Option<File>,
+    /// After the folder, since its threads end when everything is unmounted.
+    _session: BackgroundSession,
 }
 
 impl NetMount {
@@ -42,21 +43,12 @@ impl NetMount {
                 "cawl-lab: processors may sleep, and waits be longer by that: /dev/cpu_dma_latency: {error}"
             );
         });
-        let directory = leftovers::own_directory()?;
-        let server = Server::new(spec);
-        let overhead = Overhead::default();
-        let mut mount = NetMount { directory, server, session: None, overhead, _awake: awake.ok() };
-        let at = mount.mount_point();
-        fs::create_dir(&at)?;
-        let mut config = Config::default();
+        let (folder, server) = (Folder::make()?, Server::new(spec));
+        let at = folder.mount();
         let most = MountOption::CUSTOM(format!("max_read={}", spec.request.0));
-        config.mount_options =
-            vec![MountOption::FSName(leftovers::NAME.to_owned()), MountOption::NoAtime, most];
-        config.n_threads = Some(THREADS);
-        config.clone_fd = true;
-        let session = fuser::Session::new(Session(Arc::clone(&mount.server)), &at, &config)
-            .context("cannot mount a FUSE filesystem; it needs root and /dev/fuse")?;
-        mount.session = Some(session.spawn()?);
+        let session = Folder::serve(Session(Arc::clone(&server)), &at, THREADS, Some(most))?;
+        let overhead = Overhead::default();
+        let mut mount = NetMount { folder, server, overhead, _awake: awake.ok(), _session: session };
         let measured = |largest, rounds| overhead_of(program, &at, largest, rounds);
         mount.overhead = measured(spec.request.0 as usize, ROUNDS)?;
         mount.server.pace(mount.overhead);
@@ -77,7 +69,7 @@ impl NetMount {
 
     /// Where it is mounted.
     pub fn mount_point(&self) -> PathBuf {
-        self.directory.join(leftovers::MOUNT)
+        self.folder.mount()
     }
 
     /// The cost of a request without pacing.
@@ -89,14 +81,6 @@ impl NetMount {
 impl Drop for NetMount {
     fn drop(&mut self) {
         self.server.hurry();
-        if let Some(session) = self.session.take() {
-            if let Err(error) = leftovers::unmount(&self.mount_point()) {
-                eprintln!("cawl-lab: cannot unmount the network mount: {error:#}");
-            }
-            // Its threads end when the kernel has closed the connection, or with this process.
-            drop(session);
-        }
-        leftovers::remove(&self.directory);
     }
 }
 

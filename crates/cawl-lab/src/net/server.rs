@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use cawl_core::{Bytes, Time};
+use cawl_core::{Bytes, CachePolicy, Time};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -24,13 +24,13 @@ use fuser::{
 
 use super::link::Link;
 use super::requests::Requests;
-use super::spec::{NetSpec, Policy};
-use super::tree::{Changes, Kind, Owner, Tree};
+use super::spec::NetSpec;
+use super::tree::{Kind, Owner, Tree, permissions};
 use crate::clock;
 use crate::overhead::{Direction, Overhead};
 use crate::store::Store;
 
-/// For how long the kernel believes names and attributes, except with [`Policy::None`].
+/// For how long the kernel believes names and attributes, except with [`CachePolicy::None`].
 const BELIEF: Duration = Duration::from_secs(1);
 /// The file with the [`Requests`], which no folder lists and nothing counts.
 const COUNTS: INodeNo = INodeNo(2);
@@ -117,18 +117,21 @@ impl Server {
         conclude(agreed, reply);
     }
 
+    /// What this side keeps: nothing, so that each call goes over the link; what was read, across opens, by
+    /// descriptors that cannot write; what was read and written, across opens; or what was written too
+    /// (FUSE_WRITEBACK_CACHE), until close, fsync or the flusher, close to open: open drops what is kept.
     fn flags(&self, flags: OpenFlags) -> FopenFlags {
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
         match self.spec.policy {
-            Policy::None => FopenFlags::FOPEN_DIRECT_IO,
-            Policy::ReadOnly if writes => FopenFlags::FOPEN_DIRECT_IO,
-            Policy::ReadOnly | Policy::WriteThrough => FopenFlags::FOPEN_KEEP_CACHE,
-            Policy::WriteBack => FopenFlags::empty(),
+            CachePolicy::None => FopenFlags::FOPEN_DIRECT_IO,
+            CachePolicy::ReadOnly if writes => FopenFlags::FOPEN_DIRECT_IO,
+            CachePolicy::ReadOnly | CachePolicy::WriteThrough => FopenFlags::FOPEN_KEEP_CACHE,
+            CachePolicy::WriteBack => FopenFlags::empty(),
         }
     }
 
     fn belief(&self) -> Duration {
-        if self.spec.policy == Policy::None { Duration::ZERO } else { BELIEF }
+        if self.spec.policy == CachePolicy::None { Duration::ZERO } else { BELIEF }
     }
 
     fn enter(&self, made: Result<FileAttr, Errno>, reply: ReplyEntry) {
@@ -185,7 +188,7 @@ impl Filesystem for Session {
         // Without these, requests of one file follow one another, and direct files have no shared mappings.
         let _ = config.add_capabilities(wanted);
         let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
-        if self.0.spec.policy == Policy::WriteBack {
+        if self.0.spec.policy == CachePolicy::WriteBack {
             let unknown = |_| io::Error::other("this kernel has no writeback for FUSE");
             config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).map_err(unknown)?;
         }
@@ -238,9 +241,14 @@ impl Filesystem for Session {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (accessed, modified) = (accessed.map(moment), modified.map(moment));
-        let changes = Changes { mode, uid, gid, size, accessed, modified };
-        self.0.tell(self.0.message(|counts| counts.setattr += 1, |tree| tree.change(ino, changes)), reply);
+        let change = |of: &mut FileAttr| {
+            of.perm = mode.map_or(of.perm, permissions);
+            (of.uid, of.gid) = (uid.unwrap_or(of.uid), gid.unwrap_or(of.gid));
+            of.atime = accessed.map_or(of.atime, moment);
+            of.mtime = modified.map_or(of.mtime, moment);
+        };
+        let changed = self.0.message(|counts| counts.setattr += 1, |tree| tree.change(ino, size, change));
+        self.0.tell(changed, reply);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {

@@ -4,36 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use cawl_core::{Bytes, Nanos, Rate};
-
-/// What this side keeps of files that are elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Nothing: each call goes over the link (FOPEN_DIRECT_IO), and names and attributes are asked for anew.
-    None,
-    /// What was read, across opens (FOPEN_KEEP_CACHE); descriptors that can write have FOPEN_DIRECT_IO.
-    ReadOnly,
-    /// What was read and written, across opens; each write goes over the link before it returns.
-    WriteThrough,
-    /// What was written too (FUSE_WRITEBACK_CACHE), until close, fsync or the flusher; close-to-open: close
-    /// flushes, and open drops what is kept.
-    WriteBack,
-}
-
-impl Policy {
-    /// All policies.
-    pub const ALL: [Policy; 4] = [Policy::None, Policy::ReadOnly, Policy::WriteThrough, Policy::WriteBack];
-
-    /// Its name, as in `policy=`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::None => "none",
-            Policy::ReadOnly => "read-only",
-            Policy::WriteThrough => "write-through",
-            Policy::WriteBack => "write-back",
-        }
-    }
-}
+use cawl_core::{Bytes, CachePolicy, Nanos, Rate};
 
 /// A mount of a filesystem that is elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +14,7 @@ pub struct NetSpec {
     /// Data over the link in both directions together, in bytes per second.
     pub bandwidth: Rate,
     /// What this side keeps.
-    pub policy: Policy,
+    pub policy: CachePolicy,
     /// Most data of a request (max_write, max_read of FUSE): whole pages, up to 1 MiB.
     pub request: Bytes,
     /// Room for files, by their lengths.
@@ -95,7 +66,7 @@ impl FromStr for NetSpec {
         let mut spec = NetSpec {
             latency,
             bandwidth: Rate::per_second(bandwidth),
-            policy: Policy::WriteThrough,
+            policy: CachePolicy::WriteThrough,
             request: Bytes::kib(128),
             size: Bytes::mib(8 * 1024),
         };
@@ -105,9 +76,12 @@ impl FromStr for NetSpec {
             })?;
             match name {
                 "policy" => {
-                    let named = Policy::ALL.into_iter().find(|policy| policy.name() == value);
+                    let named = CachePolicy::ALL.into_iter().find(|policy| policy.name() == value);
                     spec.policy = named.with_context(|| {
-                        format!("{word:?}: give policy={}", Policy::ALL.map(Policy::name).join(", "))
+                        format!(
+                            "{word:?}: give policy={}",
+                            CachePolicy::ALL.map(CachePolicy::name).join(", ")
+                        )
                     })?;
                 }
                 "request" => {
@@ -150,13 +124,13 @@ mod tests {
         let spec: NetSpec = "150us,100MB/s".parse().unwrap();
         assert_eq!(spec.latency, Nanos::new(150e3));
         assert_eq!(spec.bandwidth, Rate::mb_per_second(100.0));
-        assert_eq!((spec.policy, spec.request), (Policy::WriteThrough, Bytes::kib(128)));
+        assert_eq!((spec.policy, spec.request), (CachePolicy::WriteThrough, Bytes::kib(128)));
         assert_eq!("150,100".parse::<NetSpec>().unwrap(), spec);
         let other: NetSpec = "0.15ms, 0.1GB/s, policy=write-back, request=1M, size=512M".parse().unwrap();
         assert_eq!((other.latency, other.bandwidth), (spec.latency, spec.bandwidth));
-        assert_eq!((other.policy, other.request), (Policy::WriteBack, Bytes::mib(1)));
+        assert_eq!((other.policy, other.request), (CachePolicy::WriteBack, Bytes::mib(1)));
         assert_eq!(other.size, Bytes::mib(512));
-        for policy in Policy::ALL {
+        for policy in CachePolicy::ALL {
             let spec = NetSpec { policy, ..other };
             assert_eq!(spec.to_string().parse::<NetSpec>().unwrap(), spec);
         }

@@ -7,11 +7,13 @@ use std::time::SystemTime;
 use cawl_core::Bytes;
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
-use crate::store::Store;
+use crate::store::{Store, attributes};
 
-const PAGE: u64 = 4096;
+/// Permissions of a mode, which has the type too.
+pub fn permissions(mode: u32) -> u16 {
+    mode as u16 & 0o7777
+}
 
-/// What a node is.
 #[derive(Debug)]
 pub enum Kind {
     /// A file with its content.
@@ -22,56 +24,21 @@ pub enum Kind {
     Symlink(OsString),
 }
 
-impl Kind {
-    fn file_type(&self) -> FileType {
-        match self {
-            Kind::File(_) => FileType::RegularFile,
-            Kind::Folder(_) => FileType::Directory,
-            Kind::Symlink(_) => FileType::Symlink,
-        }
-    }
-}
-
 /// Who owns a node, and who may use it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Owner {
     /// Permissions, without the type.
     pub mode: u32,
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-}
-
-/// What setattr changes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Changes {
-    /// Permissions.
-    pub mode: Option<u32>,
-    /// User.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Length.
-    pub size: Option<u64>,
-    /// Time of the last access.
-    pub accessed: Option<SystemTime>,
-    /// Time of the last change of content.
-    pub modified: Option<SystemTime>,
 }
 
 #[derive(Debug)]
 struct Node {
     kind: Kind,
-    owner: Owner,
-    size: u64,
-    /// Names that it has.
-    links: u32,
+    attributes: FileAttr,
     /// Lookups that the kernel has not forgotten.
     lookups: u64,
-    accessed: SystemTime,
-    modified: SystemTime,
-    changed: SystemTime,
 }
 
 /// All files, and the room that there is for them.
@@ -89,18 +56,23 @@ impl Tree {
         let mut tree = Tree { nodes: HashMap::new(), next: INodeNo::ROOT.0, room, used: 0 };
         let owner = Owner { mode: 0o755, ..Owner::default() };
         let root = tree.add(Kind::Folder(BTreeMap::new()), owner);
-        tree.nodes.entry(root).and_modify(|root| root.links = 1);
+        tree.nodes.entry(root).and_modify(|root| root.attributes.nlink = 1);
         tree.next = first.0;
         tree
     }
 
     fn add(&mut self, kind: Kind, owner: Owner) -> INodeNo {
-        let (ino, now) = (INodeNo(self.next), SystemTime::now());
+        let ino = INodeNo(self.next);
         self.next += 1;
-        let size = if let Kind::Symlink(target) = &kind { target.len() as u64 } else { 0 };
-        let times =
-            Node { kind, owner, size, links: 0, lookups: 0, accessed: now, modified: now, changed: now };
-        self.nodes.insert(ino, times);
+        let (of, size) = match &kind {
+            Kind::File(_) => (FileType::RegularFile, 0),
+            Kind::Folder(_) => (FileType::Directory, 0),
+            Kind::Symlink(target) => (FileType::Symlink, target.len() as u64),
+        };
+        let Owner { mode, uid, gid } = owner;
+        let made = attributes(ino, of, permissions(mode), size, SystemTime::now());
+        let attributes = FileAttr { nlink: 0, uid, gid, ..made };
+        self.nodes.insert(ino, Node { kind, attributes, lookups: 0 });
         ino
     }
 
@@ -120,31 +92,12 @@ impl Tree {
         self.room.saturating_sub(Bytes(self.used))
     }
 
-    /// Number of nodes.
     pub fn len(&self) -> u64 {
         self.nodes.len() as u64
     }
 
-    /// The attributes of a node.
     pub fn attributes(&mut self, ino: INodeNo) -> Result<FileAttr, Errno> {
-        let node = self.node(ino)?;
-        Ok(FileAttr {
-            ino,
-            size: node.size,
-            blocks: node.size.div_ceil(512),
-            atime: node.accessed,
-            mtime: node.modified,
-            ctime: node.changed,
-            crtime: node.changed,
-            kind: node.kind.file_type(),
-            perm: node.owner.mode as u16 & 0o7777,
-            nlink: node.links,
-            uid: node.owner.uid,
-            gid: node.owner.gid,
-            rdev: 0,
-            blksize: PAGE as u32,
-            flags: 0,
-        })
+        self.node(ino).map(|node| node.attributes)
     }
 
     /// Finds a name; the kernel remembers the node until it says [`Tree::forget`].
@@ -163,11 +116,11 @@ impl Tree {
 
     /// Removes a node that has no name, and that the kernel does not know.
     fn collect(&mut self, ino: INodeNo) -> Option<Kind> {
-        let is_gone = |node: &Node| node.links == 0 && node.lookups == 0;
+        let is_gone = |node: &Node| node.attributes.nlink == 0 && node.lookups == 0;
         self.nodes.get(&ino).filter(|node| is_gone(node))?;
-        let Node { kind, size, .. } = self.nodes.remove(&ino)?;
+        let Node { kind, attributes, .. } = self.nodes.remove(&ino)?;
         if matches!(kind, Kind::File(_)) {
-            self.used -= size;
+            self.used -= attributes.size;
         }
         Some(kind)
     }
@@ -195,7 +148,7 @@ impl Tree {
         }
         names.insert(name.to_owned(), ino);
         self.touch(folder)?;
-        self.node(ino)?.links += 1;
+        self.node(ino)?.attributes.nlink += 1;
         self.look_up(folder, name)
     }
 
@@ -210,7 +163,7 @@ impl Tree {
         }
         self.names(parent)?.remove(name);
         self.touch(parent)?;
-        self.node(ino)?.links -= 1;
+        self.node(ino)?.attributes.nlink -= 1;
         self.collect(ino);
         Ok(())
     }
@@ -239,47 +192,47 @@ impl Tree {
     }
 
     fn touch(&mut self, ino: INodeNo) -> Result<(), Errno> {
-        let node = self.node(ino)?;
-        node.modified = SystemTime::now();
-        node.changed = node.modified;
+        let attributes = &mut self.node(ino)?.attributes;
+        (attributes.mtime, attributes.ctime) = (SystemTime::now(), SystemTime::now());
         Ok(())
     }
 
-    /// Changes attributes.
-    pub fn change(&mut self, ino: INodeNo, changes: Changes) -> Result<FileAttr, Errno> {
-        if let Some(size) = changes.size {
+    /// Changes attributes, and the length if one is given.
+    pub fn change(
+        &mut self,
+        ino: INodeNo,
+        size: Option<u64>,
+        change: impl FnOnce(&mut FileAttr),
+    ) -> Result<FileAttr, Errno> {
+        if let Some(size) = size {
             self.resize(ino, size)?;
         }
-        let node = self.node(ino)?;
-        node.owner.mode = changes.mode.unwrap_or(node.owner.mode);
-        node.owner.uid = changes.uid.unwrap_or(node.owner.uid);
-        node.owner.gid = changes.gid.unwrap_or(node.owner.gid);
-        node.accessed = changes.accessed.unwrap_or(node.accessed);
-        node.modified = changes.modified.unwrap_or(node.modified);
-        node.changed = SystemTime::now();
-        self.attributes(ino)
+        let attributes = &mut self.node(ino)?.attributes;
+        change(attributes);
+        attributes.ctime = SystemTime::now();
+        Ok(*attributes)
     }
 
     /// The room is checked before anything changes.
     fn resize(&mut self, ino: INodeNo, size: u64) -> Result<(), Errno> {
         let free = self.free().0;
-        let node = self.node(ino)?;
-        let Kind::File(store) = &mut node.kind else { return Err(Errno::EISDIR) };
-        if size.saturating_sub(node.size) > free {
+        let Node { kind, attributes, .. } = self.node(ino)?;
+        let Kind::File(store) = kind else { return Err(Errno::EISDIR) };
+        if size.saturating_sub(attributes.size) > free {
             return Err(Errno::ENOSPC);
         }
-        if size < node.size {
+        if size < attributes.size {
             store.cut(size);
         }
-        let before = std::mem::replace(&mut node.size, size);
+        let before = std::mem::replace(&mut attributes.size, size);
+        attributes.blocks = size.div_ceil(512);
         self.used = self.used - before + size;
         self.touch(ino)
     }
 
-    /// Writes into a file.
     pub fn write(&mut self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        let size = self.node(ino)?.size;
+        let size = self.node(ino)?.attributes.size;
         self.resize(ino, size.max(end))?;
         if let Kind::File(store) = &mut self.node(ino)?.kind {
             store.write(offset, data);
@@ -291,7 +244,7 @@ impl Tree {
     pub fn read(&mut self, ino: INodeNo, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
         let node = self.node(ino)?;
         let Kind::File(store) = &node.kind else { return Err(Errno::EISDIR) };
-        let length = node.size.saturating_sub(offset).min(out.len() as u64) as usize;
+        let length = node.attributes.size.saturating_sub(offset).min(out.len() as u64) as usize;
         store.read(offset, &mut out[..length]);
         Ok(length)
     }
@@ -307,7 +260,7 @@ impl Tree {
     /// Nodes, kinds and names in a folder, in order of their names.
     pub fn list(&mut self, folder: INodeNo) -> Result<Vec<(INodeNo, FileType, OsString)>, Errno> {
         let names = self.names(folder)?.clone();
-        let listed = names.into_iter().map(|(name, ino)| Ok((ino, self.node(ino)?.kind.file_type(), name)));
+        let listed = names.into_iter().map(|(name, ino)| Ok((ino, self.node(ino)?.attributes.kind, name)));
         listed.collect()
     }
 }
@@ -344,7 +297,7 @@ mod tests {
         assert_eq!(tree.write(file, 9_000, &[2; 1_001]), Err(Errno::ENOSPC));
         assert_eq!(tree.write(file, u64::MAX, &[2; 2]), Err(Errno::EFBIG));
         assert_eq!(tree.attributes(file).unwrap().size, 9_000);
-        tree.change(file, Changes { size: Some(10), ..Changes::default() }).unwrap();
+        tree.change(file, Some(10), |_| ()).unwrap();
         assert_eq!(tree.free(), Bytes(9_990));
     }
 

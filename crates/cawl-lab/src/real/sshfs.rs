@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::Link;
 use crate::command::{self, run};
-use crate::leftovers;
+use crate::leftovers::{self, Folder};
 
 /// Longest time in which the mount comes up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,9 +22,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// A running mount. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Mount {
-    directory: PathBuf,
-    served: bool,
     client: Option<Child>,
+    folder: Folder,
 }
 
 impl Mount {
@@ -32,8 +31,7 @@ impl Mount {
     pub fn bring_up(program: &Path, link: Option<Link>) -> anyhow::Result<Mount> {
         let programs = [("sshd", "openssh-server"), ("sshfs", "sshfs"), ("ssh-keygen", "openssh-client")];
         let found = command::need(&programs)?;
-        let directory = leftovers::own_directory()?;
-        let mut mount = Mount { directory, served: false, client: None };
+        let mut mount = Mount { client: None, folder: Folder::make()? };
         mount.prepare(program, &found[0], link)?;
         mount.connect()?;
         Ok(mount)
@@ -41,21 +39,14 @@ impl Mount {
 
     /// Where it is mounted.
     pub fn mount_point(&self) -> PathBuf {
-        self.directory.join(leftovers::MOUNT)
+        self.folder.mount()
     }
 
-    /// The tmpfs.
-    fn room(&self) -> PathBuf {
-        self.directory.join(leftovers::DISK)
-    }
-
-    fn prepare(&mut self, program: &Path, sshd: &Path, link: Option<Link>) -> anyhow::Result<()> {
-        let room = self.room();
-        fs::create_dir(&room)?;
+    fn prepare(&self, program: &Path, sshd: &Path, link: Option<Link>) -> anyhow::Result<()> {
+        // A tmpfs.
+        let room = self.folder.disk();
         run(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=700", leftovers::NAME]).arg(&room))?;
-        self.served = true;
         fs::create_dir(room.join("files"))?;
-        fs::create_dir(self.mount_point())?;
         for key in ["host", "user"] {
             let mut generate = Command::new("ssh-keygen");
             run(generate.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(room.join(key)))?;
@@ -93,14 +84,12 @@ impl Mount {
     fn connect(&mut self) -> anyhow::Result<()> {
         // In the foreground and with this process's end: what it started must not outlive it.
         let mut sshfs = Command::new("setpriv");
-        sshfs.args(["--pdeathsig", "KILL", "sshfs", "-f", "-F"]).arg(self.room().join("client"));
-        sshfs.arg(format!("lab:{}/files", self.room().display())).arg(self.mount_point());
+        sshfs.args(["--pdeathsig", "KILL", "sshfs", "-f", "-F"]).arg(self.folder.disk().join("client"));
+        sshfs.arg(format!("lab:{}/files", self.folder.disk().display())).arg(self.mount_point());
         let client = self.client.insert(sshfs.spawn().context("cannot run setpriv")?);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let table = fs::read_to_string("/proc/self/mountinfo")?;
-            let at = self.directory.join(leftovers::MOUNT);
-            if table.lines().any(|line| line.split(' ').nth(4) == at.to_str()) {
+            if leftovers::is_mounted(&self.folder.mount()) {
                 return Ok(());
             }
             if let Some(status) = client.try_wait()? {
@@ -114,21 +103,13 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let report = |what: &str, result: anyhow::Result<()>| {
-            if let Err(error) = result {
-                eprintln!("cawl-lab: cannot {what}: {error:#}");
-            }
-        };
-        if let Some(mut client) = self.client.take() {
-            if client.try_wait().is_ok_and(|ended| ended.is_none()) {
-                report("unmount sshfs", leftovers::unmount(&self.mount_point()));
-            }
-            report("end sshfs", end(&mut client).map_err(Into::into));
+        let Some(mut client) = self.client.take() else { return };
+        // One that has ended unmounts by itself.
+        let is_there = client.try_wait().is_ok_and(|ended| ended.is_none());
+        let unmounted = if is_there { leftovers::unmount(&self.mount_point()) } else { Ok(()) };
+        if let Err(error) = unmounted.and(end(&mut client).map_err(Into::into)) {
+            eprintln!("cawl-lab: cannot end sshfs: {error:#}");
         }
-        if self.served {
-            report("unmount the server's files", leftovers::unmount(&self.room()));
-        }
-        leftovers::remove(&self.directory);
     }
 }
 

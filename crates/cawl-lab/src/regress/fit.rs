@@ -31,7 +31,6 @@ pub struct Coefficient {
 /// The F test of a model without a term against the model with it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dropped {
-    /// The term.
     pub term: String,
     /// Growth of the residual deviance for each degree of freedom, over the residual variance.
     pub f: f64,
@@ -39,10 +38,8 @@ pub struct Dropped {
     pub p: f64,
 }
 
-/// A fitted model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit {
-    /// The model.
     pub formula: String,
     /// In the order of the formula.
     pub coefficients: Vec<Coefficient>,
@@ -56,9 +53,7 @@ pub struct Fit {
     pub degrees_of_freedom: usize,
     /// Sum of the squared residuals of the mean alone (without an intercept: of nothing).
     pub null_deviance: f64,
-    /// Its degrees of freedom.
     pub null_degrees_of_freedom: usize,
-    /// Rows used.
     pub rows: usize,
     /// Rows left out because a value is missing.
     pub missing_rows: usize,
@@ -69,7 +64,6 @@ pub struct Fit {
 /// Why there is no fit.
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
-    /// Too few rows.
     #[error("{rows} rows cannot tell {coefficients} coefficients; measure more, or leave out terms")]
     TooFewRows {
         /// Rows with all values.
@@ -152,7 +146,6 @@ fn upper_solved(r: &[Vec<f64>], mut right: Vec<f64>) -> Vec<f64> {
 }
 
 impl Fit {
-    /// Fits a formula to measurements.
     pub fn of(formula: &Formula, measurements: &Measurements) -> anyhow::Result<Fit> {
         let design = measurements.design(formula)?;
         let Solution { coefficients, variances, deviance } = solve(&design)?;

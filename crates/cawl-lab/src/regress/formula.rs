@@ -28,7 +28,6 @@ pub struct Term(pub Vec<Expression>);
 /// What depends on what.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
-    /// The left side.
     pub response: Expression,
     /// Whether there is a constant.
     pub intercept: bool,
@@ -78,7 +77,6 @@ impl Term {
 }
 
 impl Formula {
-    /// Reads a formula.
     pub fn parse(text: &str) -> anyhow::Result<Formula> {
         let mut parser = Parser { tokens: tokens(text)?, at: 0 };
         let formula = parser.formula().with_context(|| format!("cannot read the formula `{text}`"))?;

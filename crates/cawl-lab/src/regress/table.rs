@@ -24,7 +24,6 @@ pub struct Design {
     pub response: Vec<f64>,
     /// Names of the columns, as R names coefficients, with the number of their term; `(Intercept)` has none.
     pub names: Vec<(String, Option<usize>)>,
-    /// Their values.
     pub columns: Vec<Vec<f64>>,
     /// The rows of the table that they are of: those with all values.
     pub rows: Vec<usize>,
@@ -74,7 +73,6 @@ impl Measurements {
         self.columns.push(blocks);
     }
 
-    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, Vec::len)
     }

@@ -32,15 +32,12 @@ pub struct Series {
 /// How the models do on a series: means over the calls of |predicted − observed| / observed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
-    /// The series.
     pub series: String,
-    /// Its calls.
     pub calls: usize,
     /// Of the authors' predictions.
     pub authors: f64,
     /// Of the models here.
     pub cawl: f64,
-    /// The kernel's law.
     pub kernel: f64,
     /// SimGrid's law: bytes over the device's rate.
     pub naive: f64,
@@ -162,7 +159,6 @@ impl Series {
         Ok(costs)
     }
 
-    /// How the models do.
     pub fn judge(&self, all: &[Series]) -> anyhow::Result<Judged> {
         let host = self.host()?;
         let base = if self.is_of_second() { "async_cost_2" } else { "async_cost_1" };

@@ -1,9 +1,9 @@
 //! `cawl-cli calibrate` on emulated disks: it finds what they were told to be, and the profile holds.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::Value;
 
 use super::{Bench, Figure};
@@ -16,12 +16,8 @@ pub(super) fn calibrate(
     home: &Path,
     options: &[&str],
 ) -> anyhow::Result<Output> {
-    let mut command = Command::new(&bench.cli);
-    command.arg("calibrate").arg(folder).args(options).env("XDG_DATA_HOME", home).env("HOME", home);
-    let output = command.output().context("cannot run cawl-cli")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success() || options.contains(&"--check"), "calibrate failed: {}", said.trim());
-    Ok(output)
+    let place = folder.to_string_lossy();
+    bench.run(&bench.cli, home, folder, ["calibrate", &place].iter().chain(options))
 }
 
 /// The constants of a disk as `calibrate` finds them.
@@ -68,7 +64,9 @@ pub(super) fn profile_holds(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let disk = bench.disk("ssd,size=2".parse()?, Filesystem::Ext4)?;
     let limits = ["--max-bytes=256M", "--max-seconds=6"];
     calibrate(bench, &disk.ready.mount, home.path(), &[&limits[..], &["--quick"]].concat())?;
-    let check = calibrate(bench, &disk.ready.mount, home.path(), &[&limits[..], &["--check"]].concat())?;
+    let place = disk.ready.mount.to_string_lossy();
+    let again = ["calibrate", &place, limits[0], limits[1], "--check"];
+    let check = bench.output(&bench.cli, home.path(), &disk.ready.mount, again)?;
     let has_changed = String::from_utf8_lossy(&check.stdout).contains("changed");
     ensure!(check.status.success() || has_changed, "{}", String::from_utf8_lossy(&check.stderr).trim());
     let found = if check.status.success() { 1.0 } else { 2.0 };

@@ -8,7 +8,6 @@ mod account;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -17,7 +16,7 @@ use anyhow::{Context, ensure};
 use cawl_core::{
     Analysis, AnalysisOptions, Bytes, Cause, CauseTimes, HostProfile, LiveOptions, Mode, Record,
 };
-use cawl_host::trace::{TraceFile, TraceReader, WhenFull};
+use cawl_host::trace::TraceReader;
 use cawl_wire::Event;
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
@@ -26,7 +25,8 @@ use serde_json::Value;
 pub use account::Account;
 use account::{Listening, account};
 
-use super::{Bench, Figure, Lacking};
+use super::traces::keep;
+use super::{Bench, Figure, device_number, no_tracing};
 use crate::writer::Written;
 use crate::{DiskSpec, Filesystem, lowered_limits};
 
@@ -47,8 +47,8 @@ pub enum Kind {
 }
 
 /// A program beside the kernel's account.
-struct Run {
-    name: &'static str,
+pub(super) struct Run {
+    pub(super) name: &'static str,
     kind: Kind,
     disk: &'static str,
     program: &'static str,
@@ -139,21 +139,11 @@ impl Replayed {
             Kind::Stalls => {
                 let ((stalled, found), (calls, odd)) = self.stalls(account, &[Unexpected, Transfer]);
                 eprintln!("  stalled {stalled:.3} s, found {found:.3} s; {odd} of {calls} others unexpected");
+                let part = found / stalled;
+                let others = 1.0 + odd as f64 / calls.max(1) as f64;
                 vec![
-                    Figure::new(
-                        "part of stalls that is unexpected or transfer",
-                        1.0,
-                        found / stalled,
-                        0.05,
-                        0.0,
-                    ),
-                    Figure::new(
-                        "1 + part of other calls that is unexpected",
-                        1.0,
-                        1.0 + odd as f64 / calls.max(1) as f64,
-                        0.001,
-                        0.0,
-                    ),
+                    Figure::new("part of stalls that is unexpected or transfer", 1.0, part, 0.05, 0.0),
+                    Figure::new("1 + part of other calls that is unexpected", 1.0, others, 0.001, 0.0),
                 ]
             }
         }
@@ -167,45 +157,38 @@ fn begin(profile: &HostProfile, live: Option<LiveOptions>) -> anyhow::Result<Ana
     Ok(Analysis::with(profile, &options)?)
 }
 
-/// Runs a program of a check under `cawl-cli run`, beside the kernel's tracepoints.
-fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
+/// Runs a program under `cawl-cli run`, beside the kernel's tracepoints.
+pub(super) fn measure(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     let home = tempfile::tempdir()?;
     let spec: DiskSpec = run.disk.parse()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
     let folder = &disk.ready.mount;
     // Meets the device before the limits are lowered, as it does before any first run.
-    cawl(
-        bench,
-        home.path(),
-        &["run", "--", "dd", "if=/dev/zero", "bs=4k", "count=1", "status=none"],
-        folder,
-    )?;
+    let one = ["run", "--", "dd", "if=/dev/zero", "bs=4k", "count=1", "status=none"];
+    bench.run(&bench.cli, home.path(), folder, one)?;
     let _limits = match run.kind {
         Kind::Throttle => Some(lowered_limits(&bench.lab, LIMITS.0, LIMITS.1)?),
         _ => None,
     };
-    let device = matches!(run.kind, Kind::Waits | Kind::Stalls)
-        .then(|| device_number(&disk.ready.device))
-        .transpose()?;
-    let lacking = || Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned());
-    let listening = Listening::begin(device)?.with_context(lacking)?;
+    let number = device_number(&disk.ready.device)?;
+    // As the kernel has it, which filters of events compare with.
+    let device = nix::sys::stat::major(number) << 20 | nix::sys::stat::minor(number);
+    let device = matches!(run.kind, Kind::Waits | Kind::Stalls).then_some(device);
+    let listening = Listening::begin(device)?.with_context(no_tracing)?;
     let (trace, report) = (home.path().join("trace"), home.path().join("report.json"));
-    let mut arguments = vec!["run".to_owned()];
-    arguments.push(format!("--trace={}", trace.display()));
-    arguments.push(format!("--report={}", report.display()));
-    arguments.push("--".to_owned());
+    let written = [format!("--trace={}", trace.display()), format!("--report={}", report.display())];
     let program = run.program.replace("LAB", &bench.lab.display().to_string());
-    arguments.extend(program.split_whitespace().map(str::to_owned));
+    let arguments = ["run", &written[0], &written[1], "--"].into_iter().chain(program.split_whitespace());
     let busy = (run.kind == Kind::Preempted).then(Busy::begin);
     let began = cawl_host::now();
-    let written = cawl(bench, home.path(), &arguments, folder)?;
+    let said = bench.run(&bench.cli, home.path(), folder, arguments)?;
     let ended = cawl_host::now();
     drop(busy);
     let heard = listening.end()?;
     let replayed = Replayed::of(&trace)?;
     let threads: BTreeSet<u32> = replayed.calls.iter().map(|(event, _)| event.tid).collect();
     let mut account = account(&heard, &threads);
-    if let Ok(written) = serde_json::from_str::<Vec<Written>>(&written) {
+    if let Ok(written) = serde_json::from_slice::<Vec<Written>>(&said.stdout) {
         account.run_delay = written.iter().map(|thread| thread.run_delay.as_seconds()).sum();
     }
     let mut moment = began;
@@ -213,8 +196,7 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
         account.stalls.extend(spec.stall_at(moment).map(|(from, to)| (from.0, to.0)));
         moment = moment + spec.stall;
     }
-    if let Some(folder) = &bench.record {
-        fs::create_dir_all(folder)?;
+    if let Some(folder) = bench.recordings()? {
         keep(&trace, &folder.join(format!("{}.cawl", run.name)), |_| ())?;
         fs::write(folder.join(format!("{}.json", run.name)), serde_json::to_vec_pretty(&account)?)?;
     }
@@ -227,68 +209,6 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     }
     eprintln!("{}: {account:?}", run.name);
     Ok(replayed.figures(run.kind, &account))
-}
-
-/// A copy of a trace with what the analysis needs, and without names of this machine; its profile is changed.
-pub fn keep(trace: &Path, copy: &Path, change: impl Fn(&mut HostProfile)) -> anyhow::Result<()> {
-    kept(trace, copy, |record| match record {
-        Record::Profile(mut profile) => {
-            change(&mut profile);
-            Some(Record::Profile(profile))
-        }
-        Record::Host(_) | Record::Note(_) | Record::Session(_) | Record::File(_) | Record::End(_) => None,
-        Record::Outcome(_) => None,
-        needed => Some(needed),
-    })
-}
-
-/// A copy of a trace as of [`keep`], with the last part of each file's name, and with the filesystems.
-pub fn keep_names(trace: &Path, copy: &Path) -> anyhow::Result<()> {
-    kept(trace, copy, |record| match record {
-        Record::File(mut file) => {
-            file.path = super::name_of(Path::new(&file.path));
-            Some(Record::File(file))
-        }
-        Record::Host(mut host) => {
-            host.host.clear();
-            Some(Record::Host(host))
-        }
-        Record::Note(_) | Record::Session(_) | Record::End(_) | Record::Outcome(_) => None,
-        needed => Some(needed),
-    })
-}
-
-fn kept(trace: &Path, copy: &Path, keep: impl Fn(Record) -> Option<Record>) -> anyhow::Result<()> {
-    let mut reader = TraceReader::open(trace)?;
-    let mut kept = TraceFile::create(copy, WhenFull::Wait)?;
-    while let Some(record) = reader.next_record()? {
-        if let Some(record) = keep(record) {
-            kept.push(&record);
-        }
-    }
-    kept.finish().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
-}
-
-/// Runs `cawl-cli` in a folder; what its program printed.
-pub(super) fn cawl(
-    bench: &Bench,
-    home: &Path,
-    arguments: &[impl AsRef<std::ffi::OsStr>],
-    folder: &Path,
-) -> anyhow::Result<String> {
-    let mut command = Command::new(&bench.cli);
-    command.args(arguments).current_dir(folder).env("XDG_DATA_HOME", home).env("HOME", home);
-    let output = command.stdin(Stdio::null()).output().context("cannot run cawl-cli")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cawl-cli failed: {}", said.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// A device's number as the kernel has it, which filters of events compare with.
-fn device_number(device: &Path) -> anyhow::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let number = fs::metadata(device)?.rdev();
-    Ok(nix::sys::stat::major(number) << 20 | nix::sys::stat::minor(number))
 }
 
 /// Busy loops, one for each processor, until dropped.
@@ -333,58 +253,28 @@ pub fn mount_tracefs() -> anyhow::Result<()> {
 const STEADY: &str = "150,50,0,1,size=2";
 const SYNCED: &str = "400,100,0,0.5,size=2";
 
-const RUNS: &[Run] = &[
-    Run {
-        name: "causes-throttle-dd",
-        kind: Kind::Throttle,
-        disk: STEADY,
-        program: "dd if=/dev/zero of=out bs=1M count=600 status=none",
-    },
-    Run {
-        name: "causes-throttle-threads",
-        kind: Kind::Throttle,
-        disk: STEADY,
-        program: "LAB write . --threads 4 --block 262144 --calls 600",
-    },
-    Run {
-        name: "causes-throttle-small",
-        kind: Kind::Throttle,
-        disk: STEADY,
-        program: "LAB write . --block 4096 --calls 100000",
-    },
-    Run {
-        name: "causes-fsync",
-        kind: Kind::Waits,
-        disk: SYNCED,
-        program: "LAB write . --block 262144 --calls 800 --sync fsync",
-    },
-    Run {
-        name: "causes-dsync",
-        kind: Kind::Waits,
-        disk: SYNCED,
-        program: "LAB write . --block 65536 --calls 1000 --sync dsync",
-    },
-    Run {
-        name: "causes-again",
-        kind: Kind::Waits,
-        disk: SYNCED,
-        program: "LAB write . --block 65536 --calls 1500 --sync again",
-    },
-    Run {
-        name: "causes-preempted",
-        kind: Kind::Preempted,
-        disk: STEADY,
-        program: "LAB write . --block 65536 --calls 6000",
-    },
-    Run {
-        name: "causes-stalls",
-        kind: Kind::Stalls,
-        disk: "400,100,0,0.5,size=2,stall=2.5",
-        program: "LAB write . --block 65536 --seconds 15 --sync dsync",
-    },
-];
-
-/// The check with this name.
-pub(super) fn check(bench: &Bench, name: &str) -> anyhow::Result<Vec<Figure>> {
-    run(bench, RUNS.iter().find(|run| run.name == name).context("no such run")?)
+const fn run(name: &'static str, kind: Kind, disk: &'static str, program: &'static str) -> Run {
+    Run { name, kind, disk, program }
 }
+
+/// Programs under `cawl-cli run`, each a check of its own.
+pub(super) static RUNS: [Run; 8] = [
+    run("causes-throttle-dd", Kind::Throttle, STEADY, "dd if=/dev/zero of=out bs=1M count=600 status=none"),
+    run(
+        "causes-throttle-threads",
+        Kind::Throttle,
+        STEADY,
+        "LAB write . --threads 4 --block 262144 --calls 600",
+    ),
+    run("causes-throttle-small", Kind::Throttle, STEADY, "LAB write . --block 4096 --calls 100000"),
+    run("causes-fsync", Kind::Waits, SYNCED, "LAB write . --block 262144 --calls 800 --sync fsync"),
+    run("causes-dsync", Kind::Waits, SYNCED, "LAB write . --block 65536 --calls 1000 --sync dsync"),
+    run("causes-again", Kind::Waits, SYNCED, "LAB write . --block 65536 --calls 1500 --sync again"),
+    run("causes-preempted", Kind::Preempted, STEADY, "LAB write . --block 65536 --calls 6000"),
+    run(
+        "causes-stalls",
+        Kind::Stalls,
+        "400,100,0,0.5,size=2,stall=2.5",
+        "LAB write . --block 65536 --seconds 15 --sync dsync",
+    ),
+];

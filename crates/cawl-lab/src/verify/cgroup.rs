@@ -10,11 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Mode, Record};
+use cawl_core::{Analysis, HostProfile, Mode, Record};
 use cawl_wire::{Event, flag};
 use serde_json::Value;
 
-use super::{Bench, Figure, recorded};
+use super::traces::recorded;
+use super::{Bench, Figure};
 use crate::uml::{self, Machine};
 
 /// Most time for the machine, in which it boots, calibrates, writes and stops.
@@ -61,7 +62,7 @@ fn measure(bench: &Bench, writers: &[Writer]) -> anyhow::Result<Vec<Figure>> {
     Machine { out: out.path(), script: &script, disk, patience: PATIENCE }.boot()?;
     let log = fs::read_to_string(out.path().join("log")).unwrap_or_default();
     ensure!(log.lines().any(|line| line == "done"), "user-mode-linux did not end its work: {log}");
-    if let Some(folder) = &bench.record {
+    if let Some(folder) = bench.recordings()? {
         for writer in writers {
             let name = format!("cgroup-{}.cawl", writer.group);
             fs::copy(out.path().join(format!("{}.cawl", writer.group)), folder.join(name))?;
@@ -110,9 +111,7 @@ impl Replayed {
     pub fn of(trace: &Path, change: impl FnOnce(&mut HostProfile)) -> anyhow::Result<Replayed> {
         let (records, mut profile) = recorded(trace)?;
         change(&mut profile);
-        let models = vec!["kernel".to_owned()];
-        let options = AnalysisOptions { models, mode: Mode::OpenLoop, ..AnalysisOptions::default() };
-        let mut analysis = Analysis::with(&profile, &options)?;
+        let mut analysis = Analysis::new(&profile, &["kernel".to_owned()], Mode::OpenLoop)?;
         for record in &records {
             match record {
                 // The recording is of before this flag; its file is new.

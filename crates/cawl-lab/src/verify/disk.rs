@@ -11,6 +11,7 @@ use nix::fcntl::OFlag;
 
 use super::{Bench, Figure};
 use crate::overhead::undisturbed;
+use crate::writer::together;
 use crate::{DiskSpec, Filesystem};
 
 const SMALL: usize = 4 << 10;
@@ -85,17 +86,10 @@ pub(super) fn queue(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         let spec = DiskSpec { latency: Nanos::millis(4.0), depth, ..DiskSpec::SSD };
         let disk = bench.disk(spec, Filesystem::None)?;
         let start = cawl_host::now();
-        std::thread::scope(|scope| -> anyhow::Result<()> {
-            let write = |thread: u64| {
-                let mut requests = Requests::to(&disk.ready.device)?;
-                requests.at = thread << 30;
-                (0..16).try_for_each(|_| requests.transfer(true, SMALL, false))
-            };
-            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || write(thread))).collect();
-            for thread in threads {
-                thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
-            }
-            Ok(())
+        together(4, |thread| {
+            let mut requests = Requests::to(&disk.ready.device)?;
+            requests.at = (thread as u64) << 30;
+            Ok((0..16).try_for_each(|_| requests.transfer(true, SMALL, false))?)
         })?;
         Ok(cawl_host::now().since(start).get())
     };

@@ -10,8 +10,10 @@ use anyhow::{Context, ensure};
 use cawl_core::{Bytes, CostModel, Kernel, Record, Time, host_text};
 use cawl_wire::FileId;
 
-use super::{Bench, Figure, name_of, recorded};
-use crate::command::{self, Lacking};
+use super::traces::{keep_names, recorded};
+use super::{Bench, Figure, name_of};
+use crate::command::{self, Lacking, run};
+use crate::uml::quoted;
 
 /// What the group may have, in MiB.
 const LIMIT: u64 = 400;
@@ -25,17 +27,10 @@ struct Scenario {
     program: &'static str,
 }
 
+const TWICE: &str = "dd if=a of=/dev/null bs=1M; dd if=a of=/dev/null bs=1M";
 const SCENARIOS: [Scenario; 4] = [
-    Scenario {
-        name: "too-long",
-        files: &[("a", 600)],
-        program: "dd if=a of=/dev/null bs=1M; dd if=a of=/dev/null bs=1M",
-    },
-    Scenario {
-        name: "fits",
-        files: &[("a", 200)],
-        program: "dd if=a of=/dev/null bs=1M; dd if=a of=/dev/null bs=1M",
-    },
+    Scenario { name: "too-long", files: &[("a", 600)], program: TWICE },
+    Scenario { name: "fits", files: &[("a", 200)], program: TWICE },
     Scenario {
         name: "read-twice",
         files: &[("a", 100), ("b", 900)],
@@ -57,9 +52,9 @@ pub(super) fn group(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     for scenario in &SCENARIOS {
         let out = tempfile::tempdir_in("/var/tmp")?;
         let trace = out.path().join("trace");
-        let told = run(bench, scenario, out.path(), &trace)?;
-        if let Some(folder) = &bench.record {
-            super::causes::keep_names(&trace, &folder.join(format!("memory-{}.cawl", scenario.name)))?;
+        let told = make(bench, scenario, out.path(), &trace)?;
+        if let Some(folder) = bench.recordings()? {
+            keep_names(&trace, &folder.join(format!("memory-{}.cawl", scenario.name)))?;
             let text = serde_json::to_string(&told)?;
             fs::write(folder.join(format!("memory-{}.json", scenario.name)), text + "\n")?;
         }
@@ -78,7 +73,7 @@ pub(super) fn group(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
 pub const TOLERANCE: f64 = 0.05 * LIMIT as f64;
 
 /// Runs a scenario in a group of its own, traced; what the kernel then has of its files.
-fn run(bench: &Bench, scenario: &Scenario, out: &Path, trace: &Path) -> anyhow::Result<Cached> {
+fn make(bench: &Bench, scenario: &Scenario, out: &Path, trace: &Path) -> anyhow::Result<Cached> {
     for (name, length) in scenario.files {
         let file = out.join(name);
         shell(out, &format!("dd if=/dev/zero of={name} bs=1M count={length} status=none; sync {name}"))?;
@@ -86,7 +81,7 @@ fn run(bench: &Bench, scenario: &Scenario, out: &Path, trace: &Path) -> anyhow::
         ensure!(cached(&file)? == 0, "{} stays in the page cache", file.display());
     }
     let group = Group::new()?;
-    let quoted = |path: &Path| format!("'{}'", path.display());
+    let quoted = |path: &Path| quoted(&path.to_string_lossy());
     let script = format!(
         "echo $$ > {}/cgroup.procs; exec {} run --no-save --trace {} -- sh -c '{}'",
         quoted(&group.0),
@@ -101,17 +96,13 @@ fn run(bench: &Bench, scenario: &Scenario, out: &Path, trace: &Path) -> anyhow::
 }
 
 fn shell(folder: &Path, script: &str) -> anyhow::Result<()> {
-    let output = Command::new("sh").args(["-c", script]).current_dir(folder).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{script}` failed: {said}");
-    Ok(())
+    run(Command::new("sh").args(["-c", script]).current_dir(folder)).map(drop)
 }
 
 /// Bytes of a file in the page cache.
 fn cached(file: &Path) -> anyhow::Result<u64> {
     let fincore = command::need(&[("fincore", "util-linux-extra")])?.remove(0);
-    let output = Command::new(fincore).args(["-b", "-n", "-o", "RES"]).arg(file).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = run(Command::new(fincore).args(["-b", "-n", "-o", "RES"]).arg(file))?;
     text.trim().parse().with_context(|| format!("fincore says `{}`", text.trim()))
 }
 

@@ -9,14 +9,15 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use cawl_core::{Bytes, Nanos};
+use cawl_core::{Bytes, CachePolicy, Nanos};
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
 use super::{Bench, Figure};
-use crate::net::{NetSpec, Policy};
+use crate::net::NetSpec;
 use crate::network_mount;
 use crate::overhead::undisturbed;
+use crate::writer::together;
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
@@ -51,7 +52,7 @@ pub(super) fn constants(bench: &Bench, spec: NetSpec) -> anyhow::Result<Vec<Figu
         rate("write", written),
         rate("read", read),
     ];
-    if spec.policy != Policy::WriteBack {
+    if spec.policy != CachePolicy::WriteBack {
         let written = undisturbed(100, || small(buffer.bytes()))?;
         figures.push(time("4 KiB", latency + transfer(SMALL), written));
     }
@@ -60,7 +61,7 @@ pub(super) fn constants(bench: &Bench, spec: NetSpec) -> anyhow::Result<Vec<Figu
 
 /// The cost of close after writes that were kept: the data at the bandwidth, several requests at a time.
 pub(super) fn close_flushes(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
-    let spec = NetSpec { policy: Policy::WriteBack, ..fast("500us")? };
+    let spec = NetSpec { policy: CachePolicy::WriteBack, ..fast("500us")? };
     let net = network_mount(&bench.lab, spec, None)?;
     let file = open(&net.ready.mount.join("file"), 0)?;
     let data = vec![1; LARGE];
@@ -81,13 +82,7 @@ pub(super) fn queue(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         let files = (0..threads).map(|thread| open(&net.ready.mount.join(thread.to_string()), 0));
         let files = files.collect::<io::Result<Vec<File>>>()?;
         let start = cawl_host::now();
-        std::thread::scope(|scope| {
-            let sync = |file: &File| (0..64 / threads).try_for_each(|_| file.sync_all());
-            let threads: Vec<_> = files.iter().map(|file| scope.spawn(move || sync(file))).collect();
-            threads.into_iter().try_for_each(|thread| {
-                Ok::<_, anyhow::Error>(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??)
-            })
-        })?;
+        together(threads, |thread| Ok((0..64 / threads).try_for_each(|_| files[thread].sync_all())?))?;
         Ok(cawl_host::now().since(start).get())
     };
     Ok(vec![Figure::new("one at a time / four at a time", 4.0, time(1)? / time(4)?, 0.25, 0.0)])

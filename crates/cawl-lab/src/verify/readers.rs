@@ -9,15 +9,15 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use cawl_core::{Analysis, AnalysisOptions, Bytes, DirtyLimits, HostProfile, Measured, Mode, Rate, Record};
+use cawl_core::{Analysis, Bytes, DirtyLimits, HostProfile, Measured, Mode, Rate, Record};
 use cawl_wire::{FileKind, Op};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde_json::Value;
 
 use super::calibrate::calibrate;
-use super::causes::{cawl, keep};
+use super::traces::{keep, recorded};
 use super::writers::{first, listen};
-use super::{Bench, Figure, recorded};
+use super::{Bench, Figure};
 use crate::command::run;
 use crate::emulated::Lab;
 use crate::{Filesystem, lowered_limits};
@@ -115,21 +115,11 @@ fn warm_memory(folder: &Path) -> anyhow::Result<()> {
 fn run_cold(bench: &Bench, home: &Path, folder: &Path, command: &str) -> anyhow::Result<()> {
     run(Command::new("sync").arg("-f").arg(folder))?;
     drop_cached(folder)?;
-    let file = |name: &str| home.join(name).display().to_string();
     let command = command.replace("LAB", &bench.lab.display().to_string());
-    let arguments = [
-        "run",
-        "--no-save",
-        &format!("--profile={}", file("profile.toml")),
-        &format!("--trace={}", file("trace")),
-        &format!("--report={}", file("report.json")),
-        "--",
-        "sh",
-        "-c",
-        &command,
-    ];
-    cawl(bench, home, &arguments, folder)?;
-    Ok(())
+    let files = [("--profile", "profile.toml"), ("--trace", "trace"), ("--report", "report.json")];
+    let files = files.map(|(option, name)| format!("{option}={}", home.join(name).display()));
+    let arguments = ["run", "--no-save"].into_iter().chain(files.iter().map(String::as_str));
+    bench.run(&bench.cli, home, folder, arguments.chain(["--", "sh", "-c", &command])).map(drop)
 }
 
 /// Programs that read, one after the other.
@@ -155,13 +145,8 @@ pub(super) fn programs(bench: &Bench, stage: &Stage) -> anyhow::Result<Vec<Figur
             fs::copy(home.path().join("trace"), at)?;
             fs::copy(home.path().join("profile.toml"), Path::new(&folder).join(stage.name))?;
         }
-        figures.push(Figure::new(
-            format!("{name}: predicted as calibrated / observed"),
-            1.0,
-            calibrated / observed,
-            0.1,
-            0.0,
-        ));
+        let what = format!("{name}: predicted as calibrated / observed");
+        figures.push(Figure::new(what, 1.0, calibrated / observed, 0.1, 0.0));
     }
     Ok(figures)
 }
@@ -175,10 +160,8 @@ pub(super) fn beside_a_writer(bench: &Bench, stage: &Stage) -> anyhow::Result<Ve
     let writer = format!("dd if=/dev/zero of=out bs=1M count={} status=none", stage.written);
     let reader = "dd if=big of=/dev/null bs=256k status=none";
     let [alone, beside] = [writer.clone(), format!("{writer} & {reader}; wait")].map(|command| {
-        fs::remove_file(folder.join("out")).or_else(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        })?;
+        // The first run finds none.
+        drop(fs::remove_file(folder.join("out")));
         warm_memory(home.path())?;
         let limits = lowered_limits(&bench.lab, LIMITS.0, LIMITS.1)?;
         drop(trace.take()?);
@@ -195,8 +178,7 @@ pub(super) fn beside_a_writer(bench: &Bench, stage: &Stage) -> anyhow::Result<Ve
             profile.device.base_rate = Some(Measured::assumed(Rate::per_second(base)));
             profile.kernel.limits = DirtyLimits { background: LIMITS.0, hard: limit.max(LIMITS.1) };
         })?;
-        if let Some(folder) = &bench.record {
-            fs::create_dir_all(folder)?;
+        if let Some(folder) = bench.recordings()? {
             fs::copy(&kept, folder.join(kept.file_name().context("a file has a name")?))?;
         }
         Beside::of(&kept)
@@ -238,9 +220,7 @@ impl Beside {
         change(&mut profile);
         let mut found = Beside::default();
         for mode in [Mode::Lockstep, Mode::OpenLoop] {
-            let models = vec!["kernel".to_owned()];
-            let options = AnalysisOptions { models, mode, ..AnalysisOptions::default() };
-            let mut analysis = Analysis::with(&profile, &options)?;
+            let mut analysis = Analysis::new(&profile, &["kernel".to_owned()], mode)?;
             for record in &records {
                 let shown = analysis.take(record);
                 let (Record::Event(event), [Some(told)]) = (record, shown.predictions) else { continue };

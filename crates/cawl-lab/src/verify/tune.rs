@@ -1,8 +1,5 @@
 //! `cawl-lab tune` on emulated disks: what its tree chooses by the model is nearly the fastest.
 
-use std::process::Command;
-
-use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::calibrate::calibrate;
@@ -17,11 +14,9 @@ pub(super) fn choices(bench: &Bench, spec: DiskSpec) -> anyhow::Result<Vec<Figur
     let home = tempfile::tempdir()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
     calibrate(bench, &disk.ready.mount, home.path(), &["--quick", "--max-seconds=14", "--max-bytes=1G"])?;
-    let mut command = Command::new(&bench.lab);
-    command.args(["tune", "--verify", "20", "--json", "--dir"]).arg(&disk.ready.mount);
-    let output = command.env("XDG_DATA_HOME", home.path()).env("HOME", home.path()).output();
-    let output = output.context("cannot run tune")?;
-    ensure!(output.status.success(), "tune failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let place = disk.ready.mount.to_string_lossy();
+    let arguments = ["tune", "--verify", "20", "--json", "--dir", &place];
+    let output = bench.run(&bench.lab, home.path(), &disk.ready.mount, arguments)?;
     let found: Value = serde_json::from_slice(&output.stdout)?;
     let number = |name: &str| found["verified"][name].as_f64().unwrap_or(f64::NAN);
     let (what, reached) = ("the tree's choices reach of the fastest", 1.0 - number("regret"));

@@ -18,8 +18,9 @@ use cawl_host::tracefs::Instance;
 use cawl_wire::{Event, FileKind, Op};
 use serde::{Deserialize, Serialize};
 
-use super::{Bench, Figure, Lacking};
+use super::{Bench, Figure, device_number, no_tracing};
 use crate::emulated::Lab;
+use crate::writer::together;
 use crate::{DiskSpec, Filesystem, lowered_limits};
 
 const CHUNK: usize = 1 << 20;
@@ -178,19 +179,18 @@ fn write(writer: &Writer, file: &File, start: &Barrier) -> anyhow::Result<(Recor
 }
 
 fn write_all(writers: &[Writer], files: &[File]) -> anyhow::Result<Vec<(RecordedWriter, u64)>> {
-    let start = &Barrier::new(writers.len());
-    std::thread::scope(|scope| {
-        let both = writers.iter().zip(files);
-        let threads: Vec<_> =
-            both.map(|(writer, file)| scope.spawn(move || write(writer, file, start))).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a writer panicked"))?).collect()
-    })
+    let start = Barrier::new(writers.len());
+    together(writers.len(), |number| write(&writers[number], &files[number], &start))
+}
+
+/// A device as the kernel's files name it.
+fn numbers(dev: u64) -> String {
+    format!("{}:{}", nix::sys::stat::major(dev), nix::sys::stat::minor(dev))
 }
 
 /// Bytes that a device was ever given to write.
 fn written(dev: u64) -> anyhow::Result<u64> {
-    let (major, minor) = (nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
-    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))?;
+    let text = fs::read_to_string(format!("/sys/dev/block/{}/stat", numbers(dev)))?;
     let sectors = text.split_whitespace().nth(6).context("a device counts sectors")?;
     Ok(sectors.parse::<u64>()? * 512)
 }
@@ -222,8 +222,7 @@ fn observe(trace: &Instance, writers: &[Writer]) -> anyhow::Result<Recording> {
 
 /// The kernel's account of its throttling.
 pub(super) fn listen() -> anyhow::Result<Instance> {
-    let lacking = || Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned());
-    Instance::begin_if_possible(&["balance_dirty_pages"], "")?.with_context(lacking)
+    Instance::begin_if_possible(&["balance_dirty_pages"], "")?.with_context(no_tracing)
 }
 
 /// The first figure of this name that the kernel told of a device, as `bdi 7:0:`.
@@ -243,7 +242,7 @@ fn recording(told: &str, seen: Vec<(RecordedWriter, u64)>) -> Recording {
         *at = if writer.end() > at.0.end() { (writer, taken) } else { *at };
     }
     let disk = |(dev, (writer, taken)): (u64, (&RecordedWriter, &u64))| {
-        let device = format!("bdi {}:{}:", nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
+        let device = format!("bdi {}:", numbers(dev));
         let base_rate = first(&device, "dirty_ratelimit=").map(|kib| kib as f64 * 1024.0);
         let span = (writer.end() - writer.calls[0].0) as f64 * 1e-9;
         RecordedDisk { dev, write: *taken as f64 / span, base_rate, max_ratio: 1.0, strict_limit: false }
@@ -259,8 +258,7 @@ fn recording(told: &str, seen: Vec<(RecordedWriter, u64)>) -> Recording {
 
 /// Writes a recording where they are wanted, and replays it.
 fn judged(bench: &Bench, name: &str, recording: &Recording) -> anyhow::Result<Replayed> {
-    if let Some(folder) = &bench.record {
-        fs::create_dir_all(folder)?;
+    if let Some(folder) = bench.recordings()? {
         fs::write(folder.join(format!("{name}.json")), serde_json::to_vec(recording)?)?;
     }
     let replayed = recording.replay().context("the model has no opinion on a write")?;
@@ -323,9 +321,7 @@ struct Share {
 
 impl Share {
     fn set(device: &Path, name: &str, value: &str) -> anyhow::Result<Share> {
-        let number = fs::metadata(device)?.rdev();
-        let bdi = format!("{}:{}", nix::sys::stat::major(number), nix::sys::stat::minor(number));
-        let file = Path::new("/sys/class/bdi").join(bdi).join(name);
+        let file = Path::new("/sys/class/bdi").join(numbers(device_number(device)?)).join(name);
         let before = fs::read_to_string(&file)?;
         fs::write(&file, value)?;
         Ok(Share { file, before })

@@ -7,9 +7,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 /// An axis of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// Its ends.
     pub from: f64,
-    /// Its ends.
     pub to: f64,
     /// Values of the marks.
     pub marks: Vec<f64>,
@@ -67,7 +65,6 @@ impl Axis {
         if self.logarithmic { value.max(f64::MIN_POSITIVE).log10().max(self.from) } else { value }
     }
 
-    /// The value at a place.
     pub fn value(&self, place: f64) -> f64 {
         if self.logarithmic { 10f64.powf(place) } else { place }
     }

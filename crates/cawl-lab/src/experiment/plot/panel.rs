@@ -13,7 +13,6 @@ const BAND: f64 = 0.16;
 /// Number of calls from which on the observed ones are drawn below the models, which they would hide.
 const CROWDED: usize = 200;
 
-/// Draws a panel.
 pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRun) -> anyhow::Result<()> {
     let series = &run.series;
     let shown = panel.first.unwrap_or(usize::MAX).min(series.calls.len());

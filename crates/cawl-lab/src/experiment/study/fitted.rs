@@ -16,8 +16,7 @@ pub fn coefficients(caption: &str, fit: &Fit) -> Table {
             [one.estimate, one.standard_error, one.low, one.high].map(|value| format!("{value:.3e}"));
         vec![one.name.clone(), estimate, error, format!("{:.3}", one.t), low, high]
     });
-    let header = ["coefficient", "estimate", "standard error", "t", "95 % from", "to"];
-    Table { caption, header: header.map(str::to_owned).to_vec(), rows: rows.collect() }
+    Table::new(caption, ["coefficient", "estimate", "standard error", "t", "95 % from", "to"], rows)
 }
 
 /// How forms of a model do on rows that they were not fitted to.
@@ -26,9 +25,10 @@ pub fn forms(caption: &str, forms: &[Form]) -> Table {
         let errors = [form.median_relative_error, form.mean_relative_error].map(|error| percent(Some(error)));
         [form.form.replace('_', "-"), form.rows.to_string()].into_iter().chain(errors).collect()
     };
-    Table {
-        caption: caption.to_owned(),
-        header: ["form", "rows", "median error", "mean error"].map(str::to_owned).to_vec(),
-        rows: forms.iter().map(row).collect(),
-    }
+    Table::new(caption, ["form", "rows", "median error", "mean error"], forms.iter().map(row))
+}
+
+pub fn listed(forms: &[Form], told: impl Fn(&Form) -> String) -> String {
+    let each = forms.iter().map(|form| format!("{} {}", form.form.replace('_', "-"), told(form)));
+    each.collect::<Vec<_>>().join(", ")
 }

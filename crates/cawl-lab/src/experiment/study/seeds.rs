@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::super::period;
 use super::{Bench, Finding, Section, Table, Verdict, fitted};
-use crate::regress::{Fit, Form, Formula, Measurements, compare};
+use crate::regress::{Fit, Formula, Measurements, compare};
 use crate::seeds::iomodel::{self, Judged, Series};
 
 /// The O_SYNC study's 640 runs.
@@ -40,37 +40,28 @@ pub fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
         ("000, Fig 8, host 2", "lib_cost_2"),
     ] {
         let one = of(name)?;
-        findings.push(Finding {
-            item: item.to_owned(),
-            theirs: format!("{} a call", share(one.authors)),
-            observed: String::new(),
-            predicted: format!("cawl {}, kernel {}", share(one.cawl), share(one.kernel)),
-            verdict: if one.farthest < 0.01 { Verdict::Holds } else { Verdict::Differs },
-        });
+        let predicted = format!("cawl {}, kernel {}", share(one.cawl), share(one.kernel));
+        let theirs = format!("{} a call", share(one.authors));
+        findings.push(Finding::new(item, theirs, "", predicted, one.farthest < 0.01));
     }
     findings.extend(patterns(&all)?);
     let random = of("random_test_nv1")?;
-    findings.push(Finding {
-        item: "000, abstract: SimGrid to CAWL".to_owned(),
-        theirs: "67 % to 10 %".to_owned(),
-        observed: String::new(),
-        predicted: format!(
-            "{} to {}, kernel {}",
-            share(random.naive),
-            share(random.authors),
-            share(random.kernel)
-        ),
-        verdict: Verdict::Differs,
-    });
+    let [naive, authors, kernel] = [random.naive, random.authors, random.kernel].map(share);
+    findings.push(Finding::new(
+        "000, abstract: SimGrid to CAWL",
+        "67 % to 10 %",
+        "",
+        format!("{naive} to {authors}, kernel {kernel}"),
+        Verdict::Differs,
+    ));
     let sizes = LIBRARY_BUFFERS.iter().map(|one| format!("{} {}", one.class, Bytes(one.bytes.into())));
-    findings.push(Finding {
-        item: "000, 4.5: buffers of other languages".to_owned(),
-        theirs: "fixed sizes, as the C library's".to_owned(),
-        observed: "not all are filled to the end: docs/reference/REPORT.md".to_owned(),
-        predicted: format!("{}; whatif --buffer", sizes.collect::<Vec<_>>().join(", ")),
-        verdict: Verdict::Differs,
-    });
-    let header = ["run", "calls", "authors", "cawl", "kernel", "naive", "cawl off authors"];
+    findings.push(Finding::new(
+        "000, 4.5: buffers of other languages",
+        "fixed sizes, as the C library's",
+        "not all are filled to the end: docs/reference/REPORT.md",
+        format!("{}; whatif --buffer", sizes.collect::<Vec<_>>().join(", ")),
+        Verdict::Differs,
+    ));
     Ok(Section {
         name: "paper",
         title: "The CAWL paper's data".to_owned(),
@@ -85,11 +76,11 @@ pub fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
              and for streams of less than 1 KiB a call, whose buffer was not empty at the first row."
                 .to_owned(),
         ],
-        tables: vec![Table {
-            caption: "Error per call".to_owned(),
-            header: header.map(str::to_owned).to_vec(),
-            rows: judged.iter().map(row).collect(),
-        }],
+        tables: vec![Table::new(
+            "Error per call",
+            ["run", "calls", "authors", "cawl", "kernel", "naive", "cawl off authors"],
+            judged.iter().map(row),
+        )],
         findings,
         data: serde_json::to_value(&judged)?,
         ..Section::default()
@@ -103,46 +94,41 @@ fn patterns(all: &[Series]) -> anyhow::Result<Vec<Finding>> {
     {
         let series = all.iter().find(|one| one.name == name).context("the paper's data lack a run")?;
         let costs = series.rows.iter().map(|(observed, _)| *observed).collect();
-        let periods = period::periods(&[costs]);
-        let told: Vec<String> = periods.iter().map(|calls| format!("{calls:.1} KiB")).collect();
-        findings.push(Finding {
-            item: item.to_owned(),
-            theirs: "a pattern by nr_requests, max_segments and the like".to_owned(),
-            observed: String::new(),
-            predicted: format!(
-                "periods of {}; each call is one request of one segment, and waited for",
-                told.join(" and ")
-            ),
-            verdict: Verdict::Wrong,
-        });
+        let told: Vec<_> = period::periods(&[costs]).iter().map(|calls| format!("{calls:.1} KiB")).collect();
+        let told = told.join(" and ");
+        let predicted = format!("periods of {told}; each call is one request of one segment, and waited for");
+        let theirs = "a pattern by nr_requests, max_segments and the like";
+        findings.push(Finding::new(item, theirs, "", predicted, Verdict::Wrong));
     }
     Ok(findings)
 }
 
 /// The O_SYNC study's regression.
-pub fn osync(_: &mut Bench) -> anyhow::Result<Section> {
+pub fn osync() -> anyhow::Result<Section> {
     let measurements = Measurements::read(OSYNC)?;
-    let fitted = |formula: &str| Fit::of(&Formula::parse(formula)?, &measurements);
-    let (first, second) = (fitted("sys ~ block_size + blocks * sync")?, fitted("sys ~ blocks * sync")?);
+    let fit = |formula: &str| Fit::of(&Formula::parse(formula)?, &measurements);
+    let (first, second) = (fit("sys ~ block_size + blocks * sync")?, fit("sys ~ blocks * sync")?);
     let forms = compare(&Formula::parse("sys ~ blocks * sync")?, &measurements)?;
     let bounds = |name: &str| {
         let one = first.coefficients.iter().find(|one| one.name == name);
         one.map_or(String::new(), |one| format!("{:.1} to {:.1} ms", one.low * 1e3, one.high * 1e3))
     };
-    let finding = |item: &str, theirs: &str, predicted: String, verdict| Finding {
-        item: format!("004, {item}"),
-        theirs: theirs.to_owned(),
-        observed: String::new(),
-        predicted,
-        verdict,
-    };
     let aic = |fit: &Fit| format!("AIC {:.1}", fit.aic);
-    let errors = |of: &dyn Fn(&Form) -> String| {
-        let named = forms.iter().map(|form| format!("{} {}", form.form.replace('_', "-"), of(form)));
-        named.collect::<Vec<_>>().join(", ")
-    };
-    let relative = errors(&|form| percent(Some(form.median_relative_error)));
-    let absolute = errors(&|form| format!("{:.3} s", form.root_mean_square_error));
+    let relative = fitted::listed(&forms, |form| percent(Some(form.median_relative_error)));
+    let absolute = fitted::listed(&forms, |form| format!("{:.3} s", form.root_mean_square_error));
+    let findings = [
+        ("first model", "AIC -1005.8", aic(&first), true),
+        ("second model", "AIC -1006.6", aic(&second), true),
+        ("bounds of the intercept", "18 to 22 ms", bounds("(Intercept)"), false),
+        ("overhead of O_SYNC", "41 to 97 ms", bounds("syncs"), false),
+        ("200 µs a block with O_SYNC", "response time", "processor time".to_owned(), false),
+        ("least squares, by absolute errors", "the form", absolute, true),
+        ("least squares, by relative errors", "the form", relative, false),
+    ];
+    let findings = findings.map(|(item, theirs, predicted, holds)| {
+        let verdict = if holds { Verdict::Holds } else { Verdict::Wrong };
+        Finding::new(format!("004, {item}"), theirs, "", predicted, verdict)
+    });
     Ok(Section {
         name: "osync-data",
         title: "The O_SYNC study's data".to_owned(),
@@ -157,15 +143,7 @@ pub fn osync(_: &mut Bench) -> anyhow::Result<Section> {
             fitted::coefficients("Second model", &second),
             fitted::forms("Forms of the second model in tenfold cross-validation, rows above zero", &forms),
         ],
-        findings: vec![
-            finding("first model", "AIC -1005.8", aic(&first), Verdict::Holds),
-            finding("second model", "AIC -1006.6", aic(&second), Verdict::Holds),
-            finding("bounds of the intercept", "18 to 22 ms", bounds("(Intercept)"), Verdict::Wrong),
-            finding("overhead of O_SYNC", "41 to 97 ms", bounds("syncs"), Verdict::Wrong),
-            finding("200 µs a block with O_SYNC", "response time", "processor time".to_owned(), Verdict::Wrong),
-            finding("least squares, by absolute errors", "the form", absolute, Verdict::Holds),
-            finding("least squares, by relative errors", "the form", relative, Verdict::Wrong),
-        ],
+        findings: findings.into(),
         data: json!({ "first": first, "second": second, "forms": forms }),
         ..Section::default()
     })

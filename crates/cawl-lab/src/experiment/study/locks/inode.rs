@@ -5,29 +5,24 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use cawl_core::{Analysis, AnalysisOptions, Bytes, Cause, HostProfile, Mode, Nanos, Record, RunDelay, Time};
-use cawl_measure::interrupt::Interrupted;
+use cawl_core::{Analysis, Bytes, Cause, HostProfile, Mode, Nanos, Record, RunDelay, Time};
 use cawl_wire::{Event, Op, flag};
 use nix::fcntl::OFlag;
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::calls::{call, write};
-use super::super::{Bench, Section, Table};
-use super::measure::{self, Call};
+use super::super::calls::{PIECE, call, write};
+use super::super::{Bench, Made, Section, Study, Table, make};
+use super::program::{self, Call};
 use super::tables::micros;
 
-/// Repetitions, unless told otherwise.
-const REPEATS: usize = 2;
 /// Writes of a thread before it begins again, where it writes over its part of the file.
 const REGION: u64 = 4;
-/// Bytes of a write that makes a file to write over.
-const PIECE: u64 = 1 << 20;
 /// Model thread of the first writer; the file is made by another one.
 const FIRST: u32 = 2;
 
 /// How threads write.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Kind {
     name: &'static str,
     bytes: u64,
@@ -43,7 +38,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 /// Who writes to what.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Cell {
     #[serde(flatten)]
     kind: Kind,
@@ -82,53 +77,75 @@ struct Outcome {
     told: f64,
 }
 
+struct Writers {
+    cells: Vec<Cell>,
+    quick: bool,
+}
+
 pub(in super::super) fn section(bench: &mut Bench, quick: bool) -> anyhow::Result<Section> {
-    let writers: &[u32] = if quick { &[2, 4] } else { &[2, 4, 8] };
-    let calls = if quick { 80 } else { 240 };
-    let repeats = bench.repeats.unwrap_or(if quick { 1 } else { REPEATS });
     bench.scratch.require(Bytes::mib(256))?;
     let takes_direct = bench.scratch.direct_file("probe", OFlag::empty())?.is_some();
     bench.scratch.remove("probe");
     if !takes_direct {
         bench.notes.push("writers of one file: the filesystem refuses O_DIRECT".to_owned());
     }
+    let writers: &[u32] = if quick { &[2, 4] } else { &[2, 4, 8] };
     let of_kind = |kind: Kind| {
         let of = move |&writers: &u32| [true, false].map(|one_file| Cell { kind, writers, one_file });
         writers.iter().flat_map(of)
     };
     let kinds = KINDS.into_iter().filter(|kind| takes_direct || !kind.direct);
-    let cells: Vec<Cell> = kinds.flat_map(of_kind).collect();
-    let mut seen: Vec<Vec<Recording>> = vec![Vec::new(); cells.len()];
-    for _ in 0..repeats {
-        for (cell, seen) in cells.iter().zip(&mut seen) {
-            Interrupted::by(bench.signal)?;
-            let files = if cell.one_file { "one file" } else { "files of their own" };
-            bench.progress.begin(format!("{} writers of {files}, {}", cell.writers, cell.kind.name));
-            seen.push(record(bench, *cell, calls)?);
-        }
+    make(&Writers { cells: kinds.flat_map(of_kind).collect(), quick }, bench)
+}
+
+impl Study for Writers {
+    type Cell = Cell;
+    type Run = Recording;
+
+    const NAME: &'static str = "writers of one file";
+
+    fn cells(&self) -> &[Cell] {
+        &self.cells
     }
-    bench.progress.begin("writers of one file: the models");
-    let judged = cells.iter().zip(&seen).map(|(cell, seen)| judge(bench.profile, *cell, seen));
-    let outcomes: Vec<Outcome> = judged.collect::<anyhow::Result<_>>()?;
-    Ok(Section {
-        name: "inode-lock",
-        title: "Writers of one file".to_owned(),
-        text: vec![
+
+    fn repeats(&self, asked: Option<usize>) -> usize {
+        asked.unwrap_or(if self.quick { 1 } else { 2 })
+    }
+
+    fn describe(&self, cell: Cell) -> String {
+        let files = if cell.one_file { "one file" } else { "files of their own" };
+        format!("{} writers of {files}, {}", cell.writers, cell.kind.name)
+    }
+
+    fn run(&self, bench: &Bench, cell: Cell) -> anyhow::Result<Option<Recording>> {
+        let names: Vec<String> = (0..cell.files()).map(|file| format!("writers-{file}")).collect();
+        let recorded = record(bench, cell, if self.quick { 80 } else { 240 }, &names);
+        names.iter().for_each(|name| bench.scratch.remove(name));
+        recorded.map(Some)
+    }
+
+    fn judge(&self, bench: &mut Bench, made: &Made<Cell, Recording>) -> anyhow::Result<Section> {
+        let of_cell = |cell, recordings: &[&Recording]| outcome(bench.profile, cell, recordings);
+        let outcomes = made.outcomes(&self.cells, of_cell)?;
+        let text = [
             "A write holds the lock of its file's inode: through the page cache and where the file grows for itself, a \
              direct one over written blocks together with others (docs/science/MODEL.md, \"Lock of a file\"). The means of all \
-             calls, since the kernel gives the lock to whom it likes: one who spins overtakes those who sleep."
-                .to_owned(),
+             calls, since the kernel gives the lock to whom it likes: one who spins overtakes those who sleep.",
             "Calls of 256 KiB, and of 1 MiB over a cached file. `ready` is the observed time less what the thread waited \
              for a processor, of which the models know nothing. `kernel` is in lockstep, each call predicted from its \
              begin on; `alone` is the same without the part `lock`; `open` is in open loop, whose think times have \
              waits for a processor in them. `told` is what the division of the observed time among causes gives to the \
-             lock."
-                .to_owned(),
-        ],
-        tables: vec![table(&outcomes)],
-        data: json!({ "repeats": repeats, "outcomes": outcomes }),
-        ..Section::default()
-    })
+             lock.",
+        ];
+        Ok(Section {
+            name: "inode-lock",
+            title: "Writers of one file".to_owned(),
+            text: text.map(str::to_owned).into(),
+            tables: vec![table(&outcomes)],
+            data: json!({ "repeats": made.repeats, "outcomes": outcomes }),
+            ..Section::default()
+        })
+    }
 }
 
 /// A run of writers: the calls that made the files, and theirs.
@@ -140,23 +157,18 @@ struct Recording {
     calls: Vec<Call>,
 }
 
-fn record(bench: &Bench, cell: Cell, calls: u64) -> anyhow::Result<Recording> {
-    let names: Vec<String> = (0..cell.files()).map(|file| format!("writers-{file}")).collect();
-    let made = (0..).zip(&names).map(|(file, name)| make(bench, cell, file, name));
-    let before = made.collect::<anyhow::Result<Vec<_>>>().map(|made| made.into_iter().flatten().collect());
+fn record(bench: &Bench, cell: Cell, calls: u64, names: &[String]) -> anyhow::Result<Recording> {
+    let made = (0..).zip(names).map(|(file, name)| made(bench, cell, file, name));
+    let before = made.collect::<anyhow::Result<Vec<_>>>()?.concat();
     let paths: Vec<PathBuf> = names.iter().map(|name| bench.scratch.path(name)).collect();
     let Kind { bytes, appends, direct, .. } = cell.kind;
-    let recorded = before.and_then(|before| {
-        let mut calls = measure::write(cell.writers, calls, bytes, appends, direct, &paths)?;
-        calls.sort_by_key(|call| call.start);
-        Ok(Recording { dev: bench.place.number, before, calls })
-    });
-    names.iter().for_each(|name| bench.scratch.remove(name));
-    recorded
+    let mut calls = program::write(cell.writers, calls, bytes, appends, direct, &paths)?;
+    calls.sort_by_key(|call| call.start);
+    Ok(Recording { dev: bench.place.number, before, calls })
 }
 
 /// Makes a file to write over, cached and on the disk; the calls that it took.
-fn make(bench: &Bench, cell: Cell, number: u32, name: &str) -> anyhow::Result<Vec<Event>> {
+fn made(bench: &Bench, cell: Cell, number: u32, name: &str) -> anyhow::Result<Vec<Event>> {
     let file = bench.scratch.file(name)?;
     let data = vec![1; PIECE as usize];
     let mut calls = Vec::new();
@@ -181,27 +193,23 @@ fn shown(dev: u64, file: u32, event: Event) -> Event {
     Event { dev, ino: u64::from(file) + 1, ..event }
 }
 
-fn judge(profile: &HostProfile, cell: Cell, recordings: &[Recording]) -> anyhow::Result<Outcome> {
-    let [mut observed, mut delayed, mut kernel, mut lock, mut told, mut open] = [0.0; 6];
-    for recording in recordings {
-        for one in predicted(profile, Mode::Lockstep, cell, recording)? {
-            observed += one.observed;
-            (delayed, told) = (delayed + one.delayed, told + one.told);
-            (kernel, lock) = (kernel + one.cost, lock + one.lock);
-        }
-        open += predicted(profile, Mode::OpenLoop, cell, recording)?.iter().map(|one| one.cost).sum::<f64>();
-    }
+fn outcome(profile: &HostProfile, cell: Cell, recordings: &[&Recording]) -> anyhow::Result<Outcome> {
     let calls = recordings.iter().map(|recording| recording.calls.len()).sum::<usize>();
-    let mean = |sum: f64| sum / calls as f64;
+    let of_mode = |mode| {
+        let of = recordings.iter().map(|recording| predicted(profile, mode, cell, recording));
+        of.collect::<anyhow::Result<Vec<_>>>().map(|all| all.concat())
+    };
+    let (lockstep, open_loop) = (of_mode(Mode::Lockstep)?, of_mode(Mode::OpenLoop)?);
+    let mean = |all: &[Predicted], of: fn(&Predicted) -> f64| all.iter().map(of).sum::<f64>() / calls as f64;
     Ok(Outcome {
         cell,
         calls,
-        observed: mean(observed),
-        undelayed: mean(observed - delayed),
-        kernel: mean(kernel),
-        lock: mean(lock),
-        open_loop: mean(open),
-        told: mean(told),
+        observed: mean(&lockstep, |one| one.observed),
+        undelayed: mean(&lockstep, |one| one.observed - one.delayed),
+        kernel: mean(&lockstep, |one| one.cost),
+        lock: mean(&lockstep, |one| one.lock),
+        open_loop: mean(&open_loop, |one| one.cost),
+        told: mean(&lockstep, |one| one.told),
     })
 }
 
@@ -222,8 +230,7 @@ fn predicted(
     cell: Cell,
     recording: &Recording,
 ) -> anyhow::Result<Vec<Predicted>> {
-    let options = AnalysisOptions { models: vec!["kernel".to_owned()], mode, ..AnalysisOptions::default() };
-    let mut analysis = Analysis::with(profile, &options)?;
+    let mut analysis = Analysis::new(profile, &["kernel".to_owned()], mode)?;
     recording.before.iter().for_each(|event| _ = analysis.take(&Record::Event(*event)));
     let flags = if cell.kind.direct { flag::DIRECT } else { 0 };
     let mut all = Vec::with_capacity(recording.calls.len());
@@ -250,28 +257,19 @@ fn predicted(
 }
 
 fn table(outcomes: &[Outcome]) -> Table {
-    let header =
-        ["write", "writers", "files", "observed", "ready", "kernel", "alone", "open", "lock", "told"];
     let row = |one: &Outcome| {
         let Cell { kind, writers, one_file } = one.cell;
         let files = if one_file { "one" } else { "own" };
         let head = [kind.name.to_owned(), writers.to_string(), files.to_owned()];
-        let times = [
-            one.observed,
-            one.undelayed,
-            one.kernel,
-            one.kernel - one.lock,
-            one.open_loop,
-            one.lock,
-            one.told,
-        ];
+        let alone = one.kernel - one.lock;
+        let times = [one.observed, one.undelayed, one.kernel, alone, one.open_loop, one.lock, one.told];
         head.into_iter().chain(times.map(micros)).collect()
     };
-    Table {
-        caption: "A call in µs: observed, less run delay (ready), and by kernel".to_owned(),
-        header: header.map(str::to_owned).to_vec(),
-        rows: outcomes.iter().map(row).collect(),
-    }
+    Table::new(
+        "A call in µs: observed, less run delay (ready), and by kernel",
+        ["write", "writers", "files", "observed", "ready", "kernel", "alone", "open", "lock", "told"],
+        outcomes.iter().map(row),
+    )
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! The study's part of the page: tables, charts and findings.
 
+use std::collections::BTreeSet;
+
 use cawl_console::{percent, time};
 use cawl_core::{Bytes, median};
 use serde_json::Value;
 
-use super::super::chart::{Group, Scale, Series, boxes, scatter};
-use super::super::{Finding, Section, Table, Verdict, fitted};
-use super::grid::Arm;
-use super::judge::{Cell, Errors, GOAL, Judged, LAWS, REPETITIONS, error};
-use super::measure::Made;
+use super::super::{Finding, Section, Table, fitted};
+use super::judge::{EQ4, Errors, FITTED_EQ4, GOAL, Judged, Outcome, laws};
+use super::{Arm, Cell, Taken};
+use crate::experiment::plot::chart::{Group, Scale, Series, boxes, scatter};
 use crate::regress::{Fit, Form};
 
 const BLOCKS: Scale = Scale { name: "blocks written", label: |blocks| format!("{blocks:.0}") };
@@ -16,8 +17,7 @@ const WALL: Scale = Scale { name: "wall time", label: time };
 const SYSTEM: Scale = Scale { name: "system time", label: time };
 const PREDICTED: Scale = Scale { name: "predicted wall time", label: time };
 
-/// The section with these data.
-pub fn section(judged: &Judged, made: &[Made], data: Value) -> anyhow::Result<Section> {
+pub fn section(judged: &Judged, runs: &[(Cell, Taken)], data: Value) -> anyhow::Result<Section> {
     Ok(Section {
         name: "osync",
         title: "O_SYNC and block size on this disk".to_owned(),
@@ -35,32 +35,26 @@ pub fn section(judged: &Judged, made: &[Made], data: Value) -> anyhow::Result<Se
                 .to_owned(),
         ],
         tables: tables(judged),
-        pictures: pictures(judged, made)?,
+        pictures: pictures(judged, runs)?,
         findings: findings(judged),
         data,
     })
 }
 
 /// Sizes that the cells have, in order.
-fn sizes(judged: &Judged, pick: fn(&Cell) -> u64) -> Vec<u64> {
-    let mut sizes: Vec<u64> = judged.cells.iter().map(pick).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+fn sizes(judged: &Judged, pick: fn(&Cell) -> u64) -> BTreeSet<u64> {
+    judged.cells.iter().map(|one| pick(&one.cell)).collect()
 }
 
 fn tables(judged: &Judged) -> Vec<Table> {
     let [call, byte] = [0, 1].map(|at| judged.eq4_form.coefficients.get(at).map_or(0.0, |one| one.estimate));
+    let form = format!("Eq. 4's form as fitted here, {} a call and {:.3} ns a byte", time(call), byte * 1e9);
     vec![
         per_block(judged),
         errors(judged),
-        misses(judged, "Eq. 4 with the calibrated constants", |cell| cell.predicted.eq4),
-        misses(judged, "kernel", |cell| Some(cell.predicted.kernel)),
-        misses(
-            judged,
-            &format!("Eq. 4's form as fitted here, {} a call and {:.3} ns a byte", time(call), byte * 1e9),
-            |cell| cell.eq4_form,
-        ),
+        misses(judged, "Eq. 4 with the calibrated constants", EQ4),
+        misses(judged, "kernel", "kernel"),
+        misses(judged, &form, FITTED_EQ4),
         fitted::coefficients("The document's second model of system time, in its two arms", &judged.sys),
         fitted::coefficients("The same of wall time", &judged.wall),
         fitted::coefficients("The same of wall time in all arms", &judged.wall_all),
@@ -71,96 +65,92 @@ fn tables(judged: &Judged) -> Vec<Table> {
 
 /// What a block takes by its size, medians over the files.
 fn per_block(judged: &Judged) -> Table {
-    let row = |block: &u64| {
-        let of = |sync: Arm, pick: fn(&Cell) -> Option<f64>| {
-            let cells = judged.arm(sync).filter(|cell| cell.block_size == *block);
-            let each: Vec<f64> = cells.filter_map(|cell| Some(pick(cell)? / cell.blocks as f64)).collect();
+    type Seconds = fn(&Outcome) -> Option<f64>;
+    let (wall, sys): (Seconds, Seconds) = (|one| Some(one.taken.wall), |one| Some(one.taken.sys));
+    let kernel: Seconds = |one| one.says("kernel");
+    let columns: [(Arm, &str, Seconds); 11] = [
+        (Arm::None, "none", wall),
+        (Arm::None, "system", sys),
+        (Arm::None, "kernel", kernel),
+        (Arm::OSync, "O_SYNC", wall),
+        (Arm::OSync, "system", sys),
+        (Arm::OSync, "kernel", kernel),
+        (Arm::OSync, "Eq. 4", |one| one.says(EQ4)),
+        (Arm::ODsync, "O_DSYNC", wall),
+        (Arm::ODsync, "kernel", kernel),
+        (Arm::Fsync, "fsync", wall),
+        (Arm::Fsync, "kernel", kernel),
+    ];
+    let row = |block: u64| {
+        let cell = |(sync, _, pick): &(Arm, &str, Seconds)| {
+            let cells = judged.arm(*sync).filter(|one| one.cell.block_size == block);
+            let each: Vec<f64> = cells.filter_map(|one| Some(pick(one)? / one.blocks as f64)).collect();
             median(&each).map_or("-".to_owned(), time)
         };
-        let wall = |cell: &Cell| Some(cell.taken.wall);
-        let kernel = |cell: &Cell| Some(cell.predicted.kernel);
-        let arm = |sync: Arm| [of(sync, wall), of(sync, |cell| Some(cell.taken.sys)), of(sync, kernel)];
-        let mut cells = vec![Bytes(*block).to_string()];
-        cells.extend(arm(Arm::None));
-        cells.extend(arm(Arm::OSync));
-        cells.push(of(Arm::OSync, |cell| cell.predicted.eq4));
-        cells.extend([of(Arm::ODsync, wall), of(Arm::ODsync, kernel)]);
-        cells.extend([of(Arm::Fsync, wall), of(Arm::Fsync, kernel)]);
-        cells
+        [Bytes(block).to_string()].into_iter().chain(columns.iter().map(cell)).collect()
     };
-    let header = [
-        "block", "none", "system", "kernel", "O_SYNC", "system", "kernel", "Eq. 4", "O_DSYNC", "kernel",
-        "fsync", "kernel",
-    ];
-    Table {
-        caption: "Time a block: wall and system time as observed, wall time as predicted".to_owned(),
-        header: header.map(str::to_owned).to_vec(),
-        rows: sizes(judged, |cell| cell.block_size).iter().map(row).collect(),
-    }
+    Table::new(
+        "Time a block: wall and system time as observed, wall time as predicted",
+        ["block"].into_iter().chain(columns.map(|(_, head, _)| head)),
+        sizes(judged, |cell| cell.block_size).into_iter().map(row),
+    )
 }
 
 fn errors(judged: &Judged) -> Table {
+    let told = |one: Errors| {
+        let errors = [one.median, one.worst].map(|error| percent(Some(error))).join(", ");
+        format!("{errors}, {} of {}", one.within, one.cells)
+    };
     let row = |law: &'static str| {
-        let of_arm = |sync: Arm| {
-            let of = |one: &Errors| {
-                let errors = [one.median, one.worst].map(|error| percent(Some(error))).join(", ");
-                format!("{errors}, {} of {}", one.within, one.cells)
-            };
-            judged.errors_of(sync, law).map_or("-".to_owned(), of)
-        };
+        let of_arm = |sync: Arm| judged.errors_of(sync, law).map_or("-".to_owned(), told);
         [law.to_owned()].into_iter().chain(Arm::ALL.map(of_arm)).collect()
     };
-    let header = ["law"].into_iter().chain(Arm::ALL.map(Arm::name));
-    Table {
-        caption: "Errors of the cells' wall times: median, worst, and cells within 10 %".to_owned(),
-        header: header.map(str::to_owned).collect(),
-        rows: LAWS.iter().map(|(law, _)| *law).chain([REPETITIONS]).map(row).collect(),
-    }
+    Table::new(
+        "Errors of the cells' wall times: median, worst, and cells within 10 %",
+        ["law"].into_iter().chain(Arm::ALL.map(Arm::name)),
+        laws().into_iter().map(row),
+    )
 }
 
 /// The errors of a law with O_SYNC, cell by cell.
-fn misses(judged: &Judged, law: &str, says: fn(&Cell) -> Option<f64>) -> Table {
+fn misses(judged: &Judged, what: &str, law: &str) -> Table {
     let files = sizes(judged, |cell| cell.num_bytes);
-    let row = |block: &u64| {
-        let of_file = |file: &u64| {
-            let mut arm = judged.arm(Arm::OSync);
-            let cell = arm.find(|cell| (cell.block_size, cell.num_bytes) == (*block, *file));
-            cell.and_then(|cell| Some(signed(error(cell, says(cell)?)))).unwrap_or_default()
-        };
-        [Bytes(*block).to_string()].into_iter().chain(files.iter().map(of_file)).collect()
+    let signed = |error: f64| {
+        let sign = if error < 0.0 { "−" } else { "+" };
+        format!("{sign}{}", percent(Some(error.abs())))
     };
-    let header = ["block".to_owned()].into_iter().chain(files.iter().map(|file| Bytes(*file).to_string()));
-    Table {
-        caption: format!("Predicted less observed wall time with O_SYNC, by file: {law}"),
-        header: header.collect(),
-        rows: sizes(judged, |cell| cell.block_size).iter().map(row).collect(),
-    }
+    let row = |block: u64| {
+        let of_file = |file: &u64| {
+            let wanted = Cell { block_size: block, num_bytes: *file, sync: Arm::OSync };
+            let one = judged.cells.iter().find(|one| one.cell == wanted);
+            one.and_then(|one| one.error(law)).map_or(String::new(), signed)
+        };
+        [Bytes(block).to_string()].into_iter().chain(files.iter().map(of_file)).collect()
+    };
+    Table::new(
+        format!("Predicted less observed wall time with O_SYNC, by file: {what}"),
+        ["block".to_owned()].into_iter().chain(files.iter().map(|file| Bytes(*file).to_string())),
+        sizes(judged, |cell| cell.block_size).into_iter().map(row),
+    )
 }
 
-fn signed(error: f64) -> String {
-    let sign = if error < 0.0 { "−" } else { "+" };
-    format!("{sign}{}", percent(Some(error.abs())))
-}
-
-fn pictures(judged: &Judged, made: &[Made]) -> anyhow::Result<Vec<String>> {
+fn pictures(judged: &Judged, runs: &[(Cell, Taken)]) -> anyhow::Result<Vec<String>> {
     let by_arm = Arm::ALL.map(|sync| {
-        let runs = made.iter().filter(|one| one.sync == sync);
-        let point = |one: &Made| ((one.num_bytes / one.block_size) as f64, one.taken.wall);
-        Series { name: sync.name(), points: runs.map(point).collect() }
+        let its = runs.iter().filter(|(cell, _)| cell.sync == sync);
+        let points = its.map(|(cell, taken)| (cell.blocks() as f64, taken.wall)).collect();
+        Series { name: sync.name(), points }
     });
-    let by_law = LAWS[..5].iter().map(|(name, says)| {
-        let point = |cell: &Cell| Some((cell.taken.wall, says(cell)?));
+    let by_law = laws().into_iter().take_while(|law| *law != FITTED_EQ4).map(|name| {
+        let point = |one: &Outcome| Some((one.taken.wall, one.says(name)?));
         Series { name, points: judged.arm(Arm::OSync).filter_map(point).collect() }
     });
-    let group = |name: String, runs: &dyn Fn(&Made) -> bool| Group {
-        name,
-        values: made.iter().filter(|one| runs(one)).map(|one| one.taken.sys).collect(),
+    let group = |name: String, is_its: &dyn Fn(&Cell) -> bool| {
+        let its = runs.iter().filter(|(cell, _)| is_its(cell));
+        Group { name, values: its.map(|(_, taken)| taken.sys).collect() }
     };
-    let by_block: Vec<Group> = sizes(judged, |cell| cell.block_size)
-        .into_iter()
-        .map(|size| group(Bytes(size).to_string(), &|one| one.block_size == size))
-        .collect();
-    let of_arm = Arm::ALL.map(|sync| group(sync.name().to_owned(), &|one| one.sync == sync));
+    let by_block = sizes(judged, |cell| cell.block_size).into_iter();
+    let by_block = by_block.map(|size| group(Bytes(size).to_string(), &|cell| cell.block_size == size));
+    let of_arm = Arm::ALL.map(|sync| group(sync.name().to_owned(), &|cell| cell.sync == sync));
     Ok(vec![
         scatter("Wall time against blocks written, each run", BLOCKS, WALL, &by_arm, false)?,
         scatter(
@@ -174,83 +164,55 @@ fn pictures(judged: &Judged, made: &[Made]) -> anyhow::Result<Vec<String>> {
             "System time by block size, all arms: quartiles, and lines to the extremes",
             "block",
             SYSTEM,
-            &by_block,
+            &by_block.collect::<Vec<_>>(),
         )?,
         boxes("System time by arm: quartiles, and lines to the extremes", "arm", SYSTEM, &of_arm)?,
     ])
 }
 
 fn findings(judged: &Judged) -> Vec<Finding> {
-    let finding = |item: &str, theirs: &str, observed: String, predicted: String, verdict| Finding {
-        item: item.to_owned(),
-        theirs: theirs.to_owned(),
-        observed,
-        predicted,
-        verdict,
-    };
-    let here = |holds: bool| if holds { Verdict::Holds } else { Verdict::Differs };
-    let near = |found: f64, theirs: f64| here((found / theirs - 1.0).abs() <= GOAL);
-    let sums = |sync: Arm| {
-        let wall = judged.per_block(sync, |cell| cell.taken.wall);
-        let sys = judged.per_block(sync, |cell| cell.taken.sys);
-        let kernel = judged.per_block(sync, |cell| cell.predicted.kernel);
-        (wall, format!("wall {}, system {}", time(wall), time(sys)), format!("kernel {}", time(kernel)))
-    };
-    let (synchronous, observed, predicted) = sums(Arm::OSync);
-    let mut findings =
-        vec![finding("004, a block with O_SYNC", "200 µs", observed, predicted, near(synchronous, 200e-6))];
-    let (plain, observed, predicted) = sums(Arm::None);
-    findings.push(finding("004, a block without it", "1 µs", observed, predicted, near(plain, 1e-6)));
-    let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
+    let mut found = Vec::new();
+    for (item, theirs, seconds, sync) in [
+        ("004, a block with O_SYNC", "200 µs", 200e-6, Arm::OSync),
+        ("004, a block without it", "1 µs", 1e-6, Arm::None),
+    ] {
+        let wall = judged.per_block(sync, |one| one.taken.wall);
+        let sys = judged.per_block(sync, |one| one.taken.sys);
+        let kernel = judged.per_block(sync, |one| one.predicted.models.get("kernel"));
+        let observed = format!("wall {}, system {}", time(wall), time(sys));
+        let is_near = (wall / seconds - 1.0).abs() <= GOAL;
+        found.push(Finding::new(item, theirs, observed, format!("kernel {}", time(kernel)), is_near));
+    }
     let overhead = |fit: &Fit| fit.coefficients.iter().find(|one| one.name == "synco_sync").cloned();
     if let (Some(sys), Some(wall)) = (overhead(&judged.sys), overhead(&judged.wall)) {
-        let observed = format!(
-            "system {} ({} to {}), wall {} ms",
-            ms(sys.estimate),
-            ms(sys.low),
-            ms(sys.high),
-            ms(wall.estimate)
-        );
-        let inside = (0.041..=0.097).contains(&sys.estimate);
-        findings.push(finding(
-            "004, overhead of O_SYNC",
-            "69 ± 28 ms",
-            observed,
-            String::new(),
-            here(inside),
-        ));
+        let [middle, low, high, wall] =
+            [sys.estimate, sys.low, sys.high, wall.estimate].map(|seconds| format!("{:.1}", seconds * 1e3));
+        let observed = format!("system {middle} ({low} to {high}), wall {wall} ms");
+        let is_inside = (0.041..=0.097).contains(&sys.estimate);
+        found.push(Finding::new("004, overhead of O_SYNC", "69 ± 28 ms", observed, "", is_inside));
     }
-    let wall: f64 = judged.arm(Arm::OSync).map(|cell| cell.taken.wall).sum();
-    let unaccounted = judged.arm(Arm::OSync).map(|cell| cell.taken.unaccounted()).sum::<f64>() / wall;
-    findings.push(finding(
+    let sum = |of: fn(&Taken) -> f64| judged.arm(Arm::OSync).map(|one| of(&one.taken)).sum::<f64>();
+    let unaccounted = sum(Taken::unaccounted) / sum(|taken| taken.wall);
+    found.push(Finding::new(
         "004, unaccounted time with O_SYNC",
         "can be ignored",
         format!("{} of the wall time", percent(Some(unaccounted))),
-        String::new(),
-        here(unaccounted <= GOAL),
+        "",
+        unaccounted <= GOAL,
     ));
     for (of, forms) in [("system", &judged.sys_forms), ("wall", &judged.wall_forms)] {
         let best =
             |one: &&Form, other: &&Form| one.median_relative_error.total_cmp(&other.median_relative_error);
         let Some(won) = forms.iter().min_by(best) else { continue };
-        let observed = forms.iter().map(|form| {
-            format!("{} {}", form.form.replace('_', "-"), percent(Some(form.median_relative_error)))
-        });
-        findings.push(finding(
-            &format!("004, the form of {of} time"),
-            "least squares",
-            observed.collect::<Vec<_>>().join(", "),
-            String::new(),
-            here(won.form == "least_squares"),
-        ));
+        let observed = fitted::listed(forms, |form| percent(Some(form.median_relative_error)));
+        let holds = won.form == "least_squares";
+        found.push(Finding::new(format!("004, the form of {of} time"), "least squares", observed, "", holds));
     }
-    for (item, law) in [("000, Eq. 4 on 004's grid, O_SYNC", "Eq. 4"), ("kernel on the same", "kernel")] {
+    for (item, law) in [("000, Eq. 4 on 004's grid, O_SYNC", EQ4), ("kernel on the same", "kernel")] {
         let Some(one) = judged.errors_of(Arm::OSync, law) else { continue };
-        let errors = [one.median, one.worst].map(|error| percent(Some(error)));
-        let predicted =
-            format!("{} of {} cells; median {}, worst {}", one.within, one.cells, errors[0], errors[1]);
-        let holds = here(one.within == one.cells);
-        findings.push(finding(item, "10 % in each cell (goal)", String::new(), predicted, holds));
+        let [median, worst] = [one.median, one.worst].map(|error| percent(Some(error)));
+        let predicted = format!("{} of {} cells; median {median}, worst {worst}", one.within, one.cells);
+        found.push(Finding::new(item, "10 % in each cell (goal)", "", predicted, one.within == one.cells));
     }
-    findings
+    found
 }

@@ -1,13 +1,8 @@
 //! Classes of reads by their time: by the bounds of the document, and by what this disk's constants say.
 
-use cawl_console::compact;
 use cawl_core::HostProfile;
 use serde::Serialize;
 
-use super::super::Table;
-use super::dd::{self, Run};
-
-/// A class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Class {
     pub name: &'static str,
@@ -18,7 +13,7 @@ pub struct Class {
 /// Classes, the fastest first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Classes {
-    caption: &'static str,
+    pub caption: &'static str,
     pub classes: Vec<Class>,
     /// What a call takes from the page cache and from the device, with its own cache if it has one, and what
     /// a window of readahead takes more, in ns; 0 for the document's.
@@ -81,30 +76,6 @@ impl Classes {
             *sum += time;
         }
         counts
-    }
-
-    /// Observed and predicted, beside the document's own counts where the classes are its.
-    pub fn table(&self, run: &Run) -> Table {
-        let (observed, kernel) = (self.count(&run.observed), self.count(&run.kernel));
-        let is_theirs = self.memory == 0.0;
-        let theirs = if run.is_cached { dd::CACHED } else { dd::UNCACHED };
-        let rows = self.classes.iter().enumerate().map(|(at, class)| {
-            let theirs = if is_theirs { theirs[at].to_string() } else { "-".to_owned() };
-            let below = class.below.map_or("-".to_owned(), |below| compact::seconds(below * 1e-9));
-            let of = |(count, time): (usize, f64), times: &[f64]| {
-                let share = compact::percent(count as f64 / times.len().max(1) as f64);
-                [count.to_string(), share, compact::seconds(time * 1e-9)]
-            };
-            let head = [class.name.to_owned(), below, theirs];
-            let rest = [of(observed[at], &run.observed), of(kernel[at], &run.kernel)];
-            head.into_iter().chain(rest.into_iter().flatten()).collect()
-        });
-        let header = ["class", "below", "theirs", "calls", "share", "time", "kernel", "share", "time"];
-        Table {
-            caption: format!("Reads of dd, {}, {}", run.name, self.caption),
-            header: header.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
     }
 }
 

@@ -4,8 +4,8 @@
 use cawl_core::quantile;
 use plotters::prelude::*;
 
-use crate::experiment::plot::axis::Axis;
-use crate::experiment::plot::{AGAIN, Area, MARGIN, MODEL, OBSERVED, SAMPLED, TEXT, dot, failed, register};
+use super::axis::Axis;
+use super::{AGAIN, Area, MARGIN, MODEL, OBSERVED, SAMPLED, TEXT, dot, failed, register};
 
 const SIZE: (u32, u32) = (900, 480);
 /// Height of the title, and of the legend below it.
