@@ -103,9 +103,7 @@ mod units;
 mod whatif;
 mod worst_call;
 
-pub use accuracy::{
-    Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
-};
+pub use accuracy::{Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS};
 pub use analysis::{
     Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept, Shown,
 };
@@ -155,13 +153,14 @@ pub use record::{
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
     AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
-    REPORT_SCHEMA, Report, SessionReport, SessionTotals, Tally,
+    REPORT_SCHEMA, Report, SessionReport, SessionTotals,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};
 pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
-pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
+pub use tally::{CallSums, Tally};
+pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use units::{Bytes, Nanos, Rate, Time};
 pub use whatif::{

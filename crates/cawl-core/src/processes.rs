@@ -67,15 +67,19 @@ impl ProcessReport {
             let (user, system) = (to.user.saturating_sub(from.user), to.system.saturating_sub(from.system));
             let others = to.others.saturating_sub(from.others);
             let alone = others <= Nanos::new(wall.get() * OTHERS);
-            let since = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
             report.user_s = Some(user.as_seconds());
             report.system_s = Some(system.as_seconds());
             report.waiting_s = alone.then(|| wall.saturating_sub(user + system).as_seconds());
-            report.voluntary_switches = since(from.voluntary, to.voluntary);
-            report.involuntary_switches = since(from.involuntary, to.involuntary);
+            report.voluntary_switches = grown(from.voluntary, to.voluntary);
+            report.involuntary_switches = grown(from.involuntary, to.involuntary);
         }
         report
     }
+}
+
+/// What a counter counted from one reading to the next, if both are known.
+pub(crate) fn grown(from: Option<u64>, to: Option<u64>) -> Option<u64> {
+    Some(to?.saturating_sub(from?))
 }
 
 /// The processes with one rank.

@@ -147,7 +147,7 @@ impl Lane {
 
     /// Calls since the start, if they are counted.
     pub fn calls(&self) -> u64 {
-        self.tables.as_ref().map_or(0, |tables| tables.totals.total.calls)
+        self.tables.as_ref().map_or(0, |tables| tables.totals.total.sums.count.calls)
     }
 
     /// Keeps learned constants at the end.
@@ -310,15 +310,12 @@ impl Lane {
         }
         let mut left_out = 0;
         let mut merge = std::mem::take(&mut self.merge);
-        merge.release(Time(u64::MAX), usize::MAX, |record| match record {
-            Record::Event(_) => {
-                left_out += 1;
-                false
+        merge.release(Time(u64::MAX), usize::MAX, |record| {
+            match record {
+                Record::Event(_) => left_out += 1,
+                other => self.analyse(other),
             }
-            other => {
-                self.analyse(other);
-                false
-            }
+            false
         });
         left_out
     }

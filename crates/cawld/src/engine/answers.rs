@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Calls, CauseSeconds, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
+    Calls, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
 };
 use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
@@ -103,10 +103,10 @@ impl Engine {
             untraced_rate: self.untraced_rate(),
             error: analysis.map(Analysis::recent_error).unwrap_or_default(),
             clients: self.clients(),
-            calls: total.calls,
-            bytes: total.bytes,
+            calls: total.sums.count.calls,
+            bytes: total.sums.count.bytes,
             cost: total.cost(now),
-            causes_s: CauseSeconds::from(total.time.observed()),
+            causes_s: total.causes_s(),
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
@@ -170,7 +170,7 @@ impl Engine {
 
     /// The past.
     pub(crate) fn history(&self, span: &HistorySpan) -> History {
-        self.tables().timeline.answer(span, &Clocks::now())
+        self.tables().history.answer(span, &Clocks::now())
     }
 
     /// Some of the latest calls after number `seen` (None: none yet), and the number to ask with next time.
