@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cawl_client::protocol::{RunEnd, RunSpec};
+use cawl_client::protocol::RunEnd;
 use cawl_core::{
-    AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos,
-    Record, Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
+    AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, RunDelay,
+    Sample, Session, SessionEnd, Time,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
-use cawl_host::trace::TraceFile;
 use cawl_wire::{Ended, FileKind, Goodbye, Op};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -32,7 +31,7 @@ use crate::sampler::Observed;
 use crate::watch::{Watch, WatchOptions};
 use answers::States;
 use runs::Finishing;
-pub use runs::{OF_A_UNIT, begin_run, create_trace};
+pub use runs::{OF_A_UNIT, begin_run, create_trace, end_run};
 
 /// Calls are held for this time, so that those of other threads can be sorted before them. Tracers send calls
 /// older than 50 ms at their next call.
@@ -61,43 +60,27 @@ pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// The engine's inputs.
 pub enum Input {
-    /// A session begins.
-    Begin { session: Session, run: u64 },
     /// Calls of a process. `dropped`: events lost so far.
     Events { session: u32, batch: Batch, dropped: u64 },
-    /// What the scheduler counted for threads of a process, up to now.
-    RunDelays { session: u32, delays: Vec<RunDelay> },
     /// The file of an identity.
     File { session: u32, file: FileFacts },
-    /// A session ended. `goodbye` is missing if the process was killed; `wchar` and
-    /// `usage` are then the latest readings.
-    End { session: u32, goodbye: Option<Goodbye>, wchar: Wchar, usage: Option<Usage>, dropped: u64 },
     /// A note for the report of a session's run.
     Note { run: u64, note: String },
-    /// The kernel's counters.
-    Sample(Sample),
-    /// Free memory.
-    Memory(Box<MemoryFacts>),
-    /// Other results of sampling.
-    Observed(Box<Observed>),
-    /// The machine's facts.
-    Host(Box<HostFacts>),
+    /// All else that happened: sessions and runs that begin or end, the kernel's counters.
+    Act(Box<dyn FnOnce(&mut Engine) + Send + Sync>),
     /// Time to release held calls.
     Tick,
-    /// A run begins, with its opened trace file. `owner`: the process that will ask for the report, if known.
-    BeginRun {
-        spec: RunSpec,
-        trace: Option<TraceFile>,
-        owner: Option<u32>,
-        /// Gets its number, or the error.
-        reply: oneshot::Sender<Result<u64, String>>,
-    },
-    /// A run ends, with a report.
-    EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// An input of another user's process; its permit frees room in that user's queue.
     OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
     /// Finish every trace and end; once there is [`Engine::hurry`], without the calls not processed yet.
     Stop { reply: oneshot::Sender<()> },
+}
+
+impl Input {
+    /// What the engine does in its turn.
+    pub fn act(act: impl FnOnce(&mut Engine) + Send + Sync + 'static) -> Input {
+        Input::Act(Box::new(act))
+    }
 }
 
 /// The engine's options.
@@ -284,33 +267,16 @@ impl Engine {
             match input {
                 // Never nested.
                 Input::OfGuest { .. } => {}
-                Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, batch, dropped } => {
                     self.events(session, batch, dropped);
                     self.release(&mut questions, |lane| {
                         lane.merge.calls <= MOST_HELD || lane.release(Time(u64::MAX), PIECE)
                     });
                 }
-                Input::RunDelays { session, delays } => self.run_delays(session, &delays),
                 Input::File { session, file } => self.file(session, &file),
-                Input::End { session, goodbye, wchar, usage, dropped } => {
-                    let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
-                    self.end(SessionEnd { wchar, usage, dropped, ..vanished }, goodbye);
-                }
                 Input::Note { run, note } => self.note(run, &note),
-                Input::Sample(sample) => {
-                    self.last_sample = Some(sample);
-                    self.hold(sample.time, &Record::Sample(sample));
-                    self.look_at_devices(sample.time);
-                }
-                Input::Memory(memory) => self.hold(memory.time, &Record::Memory(memory)),
-                Input::Observed(observed) => self.observe(*observed),
+                Input::Act(act) => act(&mut self),
                 Input::Tick => self.tick(&mut questions),
-                Input::Host(facts) => self.look_at_host(*facts),
-                Input::BeginRun { spec, trace, owner, reply } => {
-                    drop(reply.send(self.begin_run(&spec, trace, owner)));
-                }
-                Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),
                 Input::Stop { reply } => {
                     self.stop();
                     let _ = reply.send(());
@@ -333,28 +299,29 @@ impl Engine {
         }
     }
 
-    /// Holds a sample in each lane until its turn.
-    fn hold(&mut self, time: Time, sample: &Record) {
+    /// The kernel's counters, or free memory: held in each lane until its turn.
+    pub(crate) fn hold(&mut self, time: Time, record: &Record) {
         for lane in self.lanes.values_mut() {
-            lane.hold(Source::Samples, time, sample.clone());
+            lane.hold(Source::Samples, time, record.clone());
+        }
+        if let Record::Sample(sample) = record {
+            self.last_sample = Some(*sample);
+            // Calls of that time are held, or come later, so the devices' counters wait for no turn.
+            let devices = self.lanes.values().map(|lane| lane.analysis.device()).filter(|dev| *dev != 0);
+            for counters in self.devices.look(time, &devices.collect()) {
+                self.lanes.values_mut().for_each(|lane| lane.analyse(Record::Device(counters)));
+            }
         }
     }
 
-    /// Calls of that time are held, or come later, so the counters wait for no turn.
-    fn look_at_devices(&mut self, now: Time) {
-        let devices = self.lanes.values().map(|lane| lane.analysis.device()).filter(|dev| *dev != 0);
-        for counters in self.devices.look(now, &devices.collect()) {
-            self.lanes.values_mut().for_each(|lane| lane.analyse(Record::Device(counters)));
-        }
-    }
-
-    fn observe(&mut self, observed: Observed) {
+    /// Other results of sampling.
+    pub(crate) fn observe(&mut self, observed: Observed) {
         self.lanes.values_mut().for_each(|lane| lane.paused(observed.paused));
         self.observed = observed;
     }
 
     /// The machine's facts were read again: gives the lanes the changes.
-    fn look_at_host(&mut self, facts: HostFacts) {
+    pub(crate) fn look_at_host(&mut self, facts: HostFacts) {
         let lasting = |facts: &HostFacts| (facts.filesystems.clone(), facts.dirty_settings.clone());
         if lasting(&facts) != lasting(&self.facts) {
             for lane in self.lanes.values_mut() {
@@ -401,7 +368,8 @@ impl Engine {
         self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
     }
 
-    fn begin(&mut self, session: Session, run: u64) {
+    /// A session begins.
+    pub(crate) fn begin(&mut self, session: Session, run: u64) {
         let run = (run != HOST_LANE && self.lanes.contains_key(&run)).then_some(run);
         let host = self.lanes.contains_key(&HOST_LANE).then_some(HOST_LANE);
         self.sessions.insert(session.id, Open { lanes: [run, host], ..Open::default() });
@@ -412,11 +380,8 @@ impl Engine {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         open.dropped = dropped;
         let mut events = batch.events;
-        let doubts: Vec<Doubt> =
-            events.iter().filter(|event| event.op == Op::Uncertain).map(Doubt::of).collect();
-        if !doubts.is_empty() {
-            events.retain(|event| event.op != Op::Uncertain);
-        }
+        let doubts = events.extract_if(.., |event| event.op == Op::Uncertain);
+        let doubts: Vec<Doubt> = doubts.map(|event| Doubt::of(&event)).collect();
         let calls = Arc::new(events);
         self.each_lane(session, |lane| {
             lane.dropped(session, dropped);
@@ -426,14 +391,16 @@ impl Engine {
         });
     }
 
-    /// Calls of that time are held, or come later, so the delays wait for no turn.
-    fn run_delays(&mut self, session: u32, delays: &[RunDelay]) {
+    /// What the scheduler counted for threads of a process, up to now. Calls of that time are held, or come later,
+    /// so the delays wait for no turn.
+    pub(crate) fn run_delays(&mut self, session: u32, delays: &[RunDelay]) {
         self.each_lane(session, |lane| {
             delays.iter().for_each(|delay| lane.analyse(Record::RunDelay(*delay)));
         });
     }
 
-    fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
+    /// A session ended: so, if the process was killed, or with this goodbye.
+    pub(crate) fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
         if let Some(goodbye) = goodbye.filter(|goodbye| goodbye.ended == Ended::Confined) {
             // It went on.
             (end.how, end.unseen) = (EndKind::Confined, goodbye.unseen);

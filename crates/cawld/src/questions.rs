@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::Context;
 use cawl_client::protocol::{Failure, PROTOCOL, Recorded, Recording, Request, RunStarted, Subscription};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::asker::{Asker, json};
 use crate::connections::{Connections, Role};
-use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace};
+use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace, end_run};
 use crate::messages::Messages;
 use crate::socket::Peer;
 use crate::subscribe;
@@ -99,9 +99,7 @@ impl Questions {
                     asker.end_run_now(run, end).await?
                 } else {
                     end.notes.extend(self.connections.settle().await);
-                    let (reply, answer) = oneshot::channel();
-                    self.engine.send(Input::EndRun { run, end, reply }).await?;
-                    answer.await?
+                    end_run(run, end, &self.engine).await?
                 };
                 Ok(json(&report.with_context(|| format!("there is no run {run}"))?))
             }

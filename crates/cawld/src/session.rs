@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_client::protocol::Failure;
-use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
+use cawl_core::{EndKind, FileFacts, RunDelay, Session, SessionEnd, Time, Usage, Wchar};
 use cawl_host::inspect;
 use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, WireError, past};
 use nix::unistd::{Uid, User};
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::asker::Asker;
 use crate::batch::{Batch, facts};
 use crate::connections::{Connections, Role};
-use crate::engine::Input;
+use crate::engine::{Engine, Input};
 use crate::guests::{Guest, Line, Numbers};
 use crate::mappings::Mappings;
 use crate::messages::{Broken, Messages};
@@ -206,7 +206,7 @@ async fn tracer(
         dropped: 0,
         damaged: 0,
     };
-    engine.send(Input::Begin { session, run }).await?;
+    engine.send(Input::act(move |engine| engine.begin(session, run))).await?;
     match ring {
         Ok(ring) => tracer.ring = ring,
         Err(error) => tracer.note(format!("the calls of process {pid} are missing: {error:#}")).await?,
@@ -490,7 +490,8 @@ impl Tracer<'_> {
 
     async fn send_run_delays(&self, delays: Vec<RunDelay>) -> anyhow::Result<()> {
         if !delays.is_empty() {
-            self.engine.send(Input::RunDelays { session: self.id, delays }).await?;
+            let session = self.id;
+            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
         Ok(())
     }
@@ -556,14 +557,18 @@ impl Tracer<'_> {
             ))
             .await?;
         }
-        let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
+        let (goodbye, dropped) = (self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
         if goodbye.is_none() || self.is_confined() {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.usage = cawl_host::usage(self.pid).or(self.usage);
         }
-        let (wchar, usage) = (self.wchar, self.usage);
-        self.engine.send(Input::End { session, goodbye, wchar, usage, dropped }).await?;
+        let (session, wchar, usage) = (self.id, self.wchar, self.usage);
+        let end = move |engine: &mut Engine| {
+            let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
+            engine.end(SessionEnd { wchar, usage, dropped, ..vanished }, goodbye);
+        };
+        self.engine.send(Input::act(end)).await?;
         if let Err(error) = &ended {
             self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;
         }

@@ -30,8 +30,16 @@ pub async fn begin_run(
         None => anyhow!("{error}; name another file with --trace"),
     })?;
     let (reply, answer) = oneshot::channel();
-    engine.send(Input::BeginRun { spec, trace, owner, reply }).await?;
+    let begin = move |engine: &mut Engine| drop(reply.send(engine.begin_run(&spec, trace, owner)));
+    engine.send(Input::act(begin)).await?;
     answer.await?.map_err(anyhow::Error::msg)
+}
+
+/// Makes the engine end a run, after what it was sent before; returns the report, if there is such a run.
+pub async fn end_run(run: u64, end: RunEnd, engine: &mpsc::Sender<Input>) -> anyhow::Result<Option<Report>> {
+    let (reply, answer) = oneshot::channel();
+    engine.send(Input::act(move |engine| engine.end_run(run, end, false, reply))).await?;
+    Ok(answer.await?)
 }
 
 /// What helps a daemon that may not write a file.
@@ -64,6 +72,7 @@ impl Finishing {
 }
 
 impl Engine {
+    /// `owner`: the process that will ask for the report, if known.
     pub(super) fn begin_run(
         &mut self,
         spec: &RunSpec,
