@@ -110,7 +110,7 @@ pub struct CauseReport {
 
 /// Sums by cause.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CauseSums {
+pub(crate) struct CauseSums {
     calls: ByCause<u64>,
     bytes: ByCause<u64>,
     /// The time of these calls.
@@ -200,7 +200,7 @@ impl Ideal {
 }
 
 /// Seconds by cause, as reports have them: those that are not zero, by name.
-pub fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
+pub(crate) fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
     let named = times.iter().filter(|(_, ns)| *ns > 0);
     named.map(|(cause, ns)| (cause.name(), ns as f64 / 1e9)).collect()
 }

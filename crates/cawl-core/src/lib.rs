@@ -121,7 +121,7 @@ pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
 pub use doubt::Doubt;
-pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, Explaining, seconds_by_cause};
+pub use explain::{BestTimes, CauseReport, EXPLAIN_SCHEMA, Explain, Explaining};
 pub use file_table::{FileRow, FileTable};
 pub use filesystem::FilesystemKind;
 pub use fit::{FitError, fit, settled_base_rate};

@@ -289,12 +289,18 @@ impl Sharing {
 
     fn flush(&mut self, writer: u32, key: Key) {
         let since = self.since(writer);
-        if let Some(file) = self.files.get_mut(&key) {
-            let before = file.extents();
-            file.flush(writer, since);
-            self.extents = self.extents + file.extents() - before;
+        if self.change(key, |file| file.flush(writer, since)) {
             self.writers[writer as usize].unflushed.remove(&key);
         }
+    }
+
+    /// Changes a file and its number of ranges; false if it is not known.
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut FileState)) -> bool {
+        let Some(file) = self.files.get_mut(&key) else { return false };
+        self.extents -= file.extents();
+        change(file);
+        self.extents += file.extents();
+        true
     }
 
     fn flush_all(&mut self, writer: u32, device: Option<u64>) {
@@ -332,7 +338,7 @@ impl Sharing {
                 self.acquire(writer, key, range(event));
             }
             Op::Lock if is_done => self.locked(writer, key, event),
-            Op::Truncate if is_done => self.cut(key, event.offset),
+            Op::Truncate if is_done => _ = self.change(key, |file| file.cut(event.offset)),
             Op::Unlink | Op::Rename if event.takes_last_link() => self.forget(key),
             _ => self.wrote(trace, writer, key, event),
         }
@@ -343,7 +349,7 @@ impl Sharing {
             self.streams(trace).open(event);
         }
         if event.has(flag::TRUNC) {
-            self.cut(key, 0);
+            self.change(key, |file| file.cut(0));
         }
         if let Some(file) = self.file(key) {
             file.size = file.size.max(event.requested);
@@ -367,14 +373,6 @@ impl Sharing {
                 let exclusive = action == lock::EXCLUSIVE;
                 self.later(event, writer, Action::Lock { file, range, exclusive, flock });
             }
-        }
-    }
-
-    fn cut(&mut self, key: Key, length: u64) {
-        if let Some(file) = self.files.get_mut(&key) {
-            let before = file.extents();
-            file.cut(length);
-            self.extents = self.extents + file.extents() - before;
         }
     }
 

@@ -2,7 +2,6 @@
 //! engine reads them after every few records, so an answer never waits for a backlog of calls.
 
 pub mod answers;
-mod recording;
 mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -25,7 +25,7 @@ mod lane;
 mod mappings;
 mod merge;
 mod messages;
-pub mod metrics;
+mod metrics;
 mod possible;
 pub mod program;
 mod query_tables;

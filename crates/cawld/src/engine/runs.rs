@@ -1,4 +1,4 @@
-//! The begin and end of runs, with reports.
+//! The begin and end of runs, with reports, and of traces of the daemon's own lane.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -182,5 +182,25 @@ impl Engine {
                 return Ok(run);
             }
         }
+    }
+
+    /// Calls are written to a trace from now on; how many there were before. An error says why they cannot be.
+    pub(crate) fn begin_recording(&mut self, trace: TraceFile) -> Result<u64, String> {
+        let (facts, (_, profile, _)) = (self.facts_now(), self.profiles());
+        let lane =
+            self.lanes.get_mut(&HOST_LANE).ok_or("this daemon serves a single run, which has a trace")?;
+        if lane.trace.is_some() {
+            return Err(
+                "this daemon keeps a trace already: --trace, or another recording; use that".to_owned()
+            );
+        }
+        lane.record(trace, &profile, facts);
+        Ok(lane.calls())
+    }
+
+    /// No more are written; the trace, and how many calls there were.
+    pub(crate) fn end_recording(&mut self) -> Option<(TraceFile, u64)> {
+        let lane = self.lanes.get_mut(&HOST_LANE)?;
+        Some((lane.trace.take()?, lane.calls()))
     }
 }
