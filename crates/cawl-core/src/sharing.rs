@@ -53,6 +53,7 @@ const STREAM: u64 = 4096;
 type Key = (u32, FileId);
 
 /// A process that wrote to a file, opened or locked one.
+#[derive(Default)]
 struct Writer {
     trace: u32,
     pid: u32,
@@ -203,19 +204,8 @@ impl Sharing {
         let Program { name: program, rank, .. } =
             self.programs.get(&(trace, pid)).cloned().unwrap_or_default();
         let writer = self.writers.len() as u32;
-        let (began, unlocked, unflushed) = (self.clock, 0, FxHashSet::default());
-        self.writers.push(Writer {
-            trace,
-            pid,
-            program,
-            rank,
-            began,
-            unlocked,
-            unflushed,
-            has_ended: false,
-            calls: 0,
-            bytes: 0,
-        });
+        let began = self.clock;
+        self.writers.push(Writer { trace, pid, program, rank, began, ..Writer::default() });
         self.processes.insert((trace, pid), writer);
         writer
     }

@@ -347,11 +347,6 @@ mod tests {
         id
     }
 
-    /// Returns if it was told to close.
-    fn is_told(closed: &Notify) {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
-    }
-
     #[test]
     fn the_connection_silent_longest_makes_room() {
         let connections = none();
@@ -366,7 +361,7 @@ mod tests {
         assert!(connections.contains_key(&asking) && connections.contains_key(&tracer));
         assert!(!connections.contains_key(&oldest));
         drop(connections);
-        is_told(&closed);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
     }
 
     #[test]
@@ -383,7 +378,7 @@ mod tests {
         assert_eq!(count(&|c| c.guest.is_some()), SILENT_GUESTS[1]);
         assert!(count(&|c| c.guest == Some(16)) == SILENT_GUESTS[0]);
         assert!(connections.open().contains_key(&own) && !connections.open().contains_key(&guest));
-        is_told(&closed);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
         for _ in 0..ASKERS {
             connections.connect(None).unwrap();
         }
@@ -425,7 +420,7 @@ mod tests {
         assert!(may);
         let (latest, _, may) = ask();
         assert!(may && !connections.open().contains_key(&silent));
-        is_told(&closed);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
         connections.settle_role(latest, Role::Asking);
         assert!(!ask().2);
         // Other connections are not affected.

@@ -138,10 +138,11 @@ impl Traces {
 
 /// The models, their sums and their traces.
 pub struct Engine {
+    /// As it was started, with the profile of the daemon's own lane. The keeper is for runs: calls of the daemon's
+    /// own lane are not learned twice.
+    options: EngineOptions,
     /// The profile of runs that name none.
     pub(crate) profile: HostProfile,
-    /// The profile of the daemon's own lane.
-    pub(crate) configured: HostProfile,
     lanes: BTreeMap<u64, Lane>,
     /// The lanes that keep a trace, now and later.
     pub traces: Arc<Traces>,
@@ -165,10 +166,6 @@ pub struct Engine {
     known_devices: BTreeSet<u64>,
     /// The counters of those that are written to.
     devices: Devices,
-    learn: bool,
-    /// For runs; calls of the daemon's own lane are not learned twice.
-    keeper: Option<Keeper>,
-    modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
     pub(crate) states: States,
     /// In the place of those of a run's lane, which has none.
@@ -191,8 +188,8 @@ impl Engine {
     pub fn new(options: EngineOptions) -> anyhow::Result<Engine> {
         let facts = cawl_host::facts();
         let mut engine = Engine {
-            configured: options.profile.clone(),
-            profile: options.profile,
+            profile: options.profile.clone(),
+            options,
             lanes: BTreeMap::new(),
             traces: Arc::default(),
             sessions: BTreeMap::new(),
@@ -207,23 +204,20 @@ impl Engine {
             devices: Devices::default(),
             facts,
             stale: Arc::default(),
-            learn: options.learn,
-            keeper: options.keeper,
-            modes: options.modes,
             started: cawl_host::now(),
             states: States::default(),
             no_tables: QueryTables::default(),
             drops: 0,
         };
-        if let Some(models) = options.host_models {
-            let trace = options.host_trace.as_deref().map(create_trace).transpose();
+        if let Some(models) = engine.options.host_models.take() {
+            let trace = engine.options.host_trace.as_deref().map(create_trace).transpose();
             let trace = trace.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
             let analysis = engine.analysis_options(models);
-            let watch = options.watch.map(Watch::start).transpose()?;
+            let watch = engine.options.watch.take().map(Watch::start).transpose()?;
             let facts = engine.facts_now();
             let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone())?;
             let lane = lane.with_watch(watch, &engine.profile, facts);
-            let keeper = engine.keeper.take().filter(|_| engine.learn);
+            let keeper = engine.options.keeper.take().filter(|_| engine.options.learn);
             let lane = lane.with_tables(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
         }
@@ -243,7 +237,7 @@ impl Engine {
 
     /// Options of the daemon's own lane: all models in lockstep, and further modes.
     fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
-        let (for_questions, learn) = (self.modes.clone(), self.learn);
+        let (for_questions, learn) = (self.options.modes.clone(), self.options.learn);
         AnalysisOptions { models, mode: Mode::Lockstep, for_questions, learn, ..AnalysisOptions::default() }
     }
 
@@ -301,7 +295,7 @@ impl Engine {
     /// The kernel's counters, or free memory: held in each lane until its turn.
     pub(crate) fn hold(&mut self, time: Time, record: &Record) {
         for lane in self.lanes.values_mut() {
-            lane.hold(Source::Samples, time, record.clone());
+            lane.merge.push(Source::Samples, time, record.clone());
         }
         if let Record::Sample(sample) = record {
             self.last_sample = Some(*sample);
@@ -357,11 +351,6 @@ impl Engine {
         self.lanes.values().next()
     }
 
-    /// Programs connected.
-    pub(crate) fn clients(&self) -> u64 {
-        self.sessions.len() as u64
-    }
-
     /// Events lost since the start.
     pub(crate) fn drops(&self) -> u64 {
         self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
@@ -383,8 +372,7 @@ impl Engine {
         let doubts: Vec<Doubt> = doubts.map(|event| Doubt::of(&event)).collect();
         let calls = Arc::new(events);
         self.each_lane(session, |lane| {
-            lane.dropped(session, dropped);
-            lane.hold_calls(session, &calls);
+            lane.hold_calls(session, &calls, dropped);
             batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
             doubts.iter().for_each(|doubt| lane.analyse(Record::Doubt(*doubt)));
         });
@@ -400,11 +388,8 @@ impl Engine {
 
     /// A session ended: so, if the process was killed, or with this goodbye.
     pub(crate) fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
-        if let Some(goodbye) = goodbye.filter(|goodbye| goodbye.ended == Ended::Confined) {
-            // It went on.
-            (end.how, end.unseen) = (EndKind::Confined, goodbye.unseen);
-        } else if let Some(goodbye) = goodbye {
-            end.at = Time(goodbye.at);
+        if let Some(goodbye) = goodbye {
+            end.unseen = goodbye.unseen;
             end.how = match goodbye.ended {
                 Ended::Exit => EndKind::Exit,
                 Ended::QuickExit | Ended::Crowded => EndKind::QuickExit,
@@ -412,8 +397,11 @@ impl Engine {
                 Ended::Abort => EndKind::Abort,
                 Ended::Confined => EndKind::Confined,
             };
-            (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
-            (end.pending, end.unseen) = (goodbye.pending, goodbye.unseen);
+            // A confined one went on.
+            if end.how != EndKind::Confined {
+                (end.at, end.pending) = (Time(goodbye.at), goodbye.pending);
+                (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
+            }
         }
         self.drops = self.drops.saturating_add(end.dropped);
         self.each_lane(end.id, |lane| lane.end(end));

@@ -213,7 +213,7 @@ mod tests {
             let id = second as u32;
             let now = clocks(second, slept).monotonic;
             let sample = Sample { time: now, dirty: second % 100, written: second, ..Sample::default() };
-            lane.hold(Source::Samples, now, Record::Sample(sample));
+            lane.merge.push(Source::Samples, now, Record::Sample(sample));
             // Enough programs for more files than tables and model hold before noon.
             if second % 4 == 0 {
                 lane.begin(Session { id, pid: 100 + id % 1000, started: now, ..Session::default() });
@@ -224,7 +224,7 @@ mod tests {
                     (event.start, event.requested, event.returned, event.duration) = (now.0, 10, 10, 1000);
                     event
                 };
-                lane.hold_calls(id, &Arc::new((0..4).map(|n| call(second * 4 + n)).collect()));
+                lane.hold_calls(id, &Arc::new((0..4).map(|n| call(second * 4 + n)).collect()), 0);
                 (calls, bytes) = (calls + 4, bytes + 40);
                 lane.end(SessionEnd::new(id, now, EndKind::Exit));
             }

@@ -91,7 +91,7 @@ pub async fn serve(
     match messages.bytes.first() {
         None => Ok(()),
         Some(b'{') if !peer.may_talk() => refuse_question(messages, &connections, peer).await,
-        Some(b'{') => Questions { connections, engine, asker, id }.answer(messages).await,
+        Some(b'{') => Questions { connections, engine, asker, id }.answer(messages, peer.pid).await,
         Some(first) if *first == MAGIC.to_le_bytes()[0] => {
             tracer(messages, peer, &connections, engine, id).await
         }
@@ -131,14 +131,11 @@ async fn tracer(
     }
     let hello = Hello::decode(&payload)?;
     let (pid, run) = (number(&hello, peer), hello.run);
-    let guest = match peer.may_talk() {
-        true => None,
-        false => match admit(peer, connections, run) {
-            None => return Ok(()),
-            guest => guest,
-        },
-    };
-    let engine = Line::new(engine, guest);
+    let admitted = (!peer.may_talk()).then(|| admit(peer, connections, run));
+    if matches!(admitted, Some(None)) {
+        return Ok(());
+    }
+    let engine = Line::new(engine, admitted.flatten());
     if !connections.has_room_for(engine.guest.as_ref().map(|_| peer.uid)) {
         let note = format!(
             "programs of uid {} were not recorded: they had all the connections that programs may have; raise the \
@@ -457,18 +454,16 @@ impl Tracer<'_> {
     /// Reads up to `most` batches from the ring up to its present tails; returns their number. An invalid
     /// ring is not read again.
     async fn take_from_ring(&mut self, most: usize) -> anyhow::Result<usize> {
-        let (mut taken, mut looked) = (0, false);
+        let mut taken = 0;
         while taken < most {
             let Some(ring) = &mut self.ring else { break };
-            let found = if looked {
-                Ok(())
-            } else {
-                ring.look().map(|dropped| self.dropped = self.dropped.max(dropped))
-            };
-            if !looked && ring.backlog() >= BACKLOG {
-                ring.tell_room(self.connections.rooms.of(self.pid));
+            let mut found = Ok(());
+            if taken == 0 {
+                found = ring.look().map(|dropped| self.dropped = self.dropped.max(dropped));
+                if ring.backlog() >= BACKLOG {
+                    ring.tell_room(self.connections.rooms.of(self.pid));
+                }
             }
-            looked = true;
             match found.and_then(|()| ring.batch()) {
                 Ok(Some(batch)) => self.events(batch).await?,
                 Ok(None) => break,

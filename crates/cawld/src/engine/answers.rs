@@ -90,7 +90,7 @@ impl Engine {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: model.to_owned(),
             mode,
-            profile: self.configured.name.clone(),
+            profile: self.options.profile.name.clone(),
             modelled_dirty_bytes: state.map_or(0, |state| state.dirty.0),
             sampled_dirty_bytes: self.last_sample.map(|sample| sample.dirty_bytes(page).0),
             background_bytes: limits.background.0,
@@ -102,7 +102,7 @@ impl Engine {
             dirtying_rate: self.dirtying_rate(now),
             untraced_rate: self.untraced_rate(),
             error: analysis.map(Analysis::recent_error).unwrap_or_default(),
-            clients: self.clients(),
+            clients: self.sessions.len() as u64,
             calls: total.sums.count.calls,
             bytes: total.sums.count.bytes,
             cost: total.cost(now),
@@ -142,7 +142,7 @@ impl Engine {
 
     /// The configured and the learned profile, and each constant.
     pub(crate) fn profiles(&self) -> (HostProfile, HostProfile, Vec<Constant>) {
-        let configured = self.configured.clone();
+        let configured = self.options.profile.clone();
         let learned = self.lane().map(|lane| lane.analysis.learned());
         let (learned, constants) = learned.unwrap_or_else(|| (configured.clone(), Vec::new()));
         (configured, learned, constants)
