@@ -31,6 +31,7 @@ use rustc_hash::FxHashSet;
 use crate::call::kernel_bytes;
 use crate::model::{Map, Streams};
 use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd};
+use crate::tally::Tally;
 use file::{FileState, Order, Write};
 use locks::Locks;
 pub use report::{
@@ -67,8 +68,7 @@ struct Writer {
     unflushed: FxHashSet<Key>,
     has_ended: bool,
     /// Writes to files, and their bytes.
-    calls: u64,
-    bytes: u64,
+    count: Tally,
 }
 
 /// What a process runs.
@@ -409,8 +409,7 @@ impl Sharing {
         if bytes == 0 {
             return;
         }
-        let of = &mut self.writers[writer as usize];
-        (of.calls, of.bytes) = (of.calls + 1, of.bytes.saturating_add(bytes));
+        self.writers[writer as usize].count.add(bytes);
         let (since, room) = (self.since(writer), self.extents + 2 <= EXTENTS);
         let Some(file) = self.file(key) else {
             self.files_omitted += 1;

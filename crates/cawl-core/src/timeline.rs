@@ -45,7 +45,8 @@ pub struct Level {
     readings: u64,
     sum: f64,
     min: u64,
-    max: u64,
+    /// The highest; 0 without any.
+    pub max: u64,
     last: u64,
 }
 
@@ -74,11 +75,6 @@ impl Level {
     /// Mean of the readings; None without any.
     pub fn mean(&self) -> Option<Bytes> {
         (self.readings > 0).then(|| Bytes::from_f64(self.sum / self.readings as f64))
-    }
-
-    /// The highest reading; 0 without any.
-    pub fn highest(&self) -> Bytes {
-        Bytes(self.max)
     }
 }
 

@@ -386,7 +386,7 @@ impl Engine {
         });
     }
 
-    /// A session ended: so, if the process was killed, or with this goodbye.
+    /// A session ended: as `end` has it if the process was killed, else with this goodbye.
     pub(crate) fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
         if let Some(goodbye) = goodbye {
             end.unseen = goodbye.unseen;

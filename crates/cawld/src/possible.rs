@@ -61,7 +61,7 @@ impl Moved {
 /// What calls of one session can be.
 pub struct Possible {
     /// Begin of the session.
-    started: Time,
+    pub started: Time,
     /// Memory of the machine, in bytes.
     memory: u64,
     moved: Arc<Moved>,
@@ -71,11 +71,6 @@ impl Possible {
     /// Of a session that begins now, by its own words at `told`.
     pub fn new(told: Time, memory: Bytes, moved: Arc<Moved>) -> Possible {
         Possible { started: told.min(cawl_host::now()), memory: memory.0, moved }
-    }
-
-    /// Begin of the session.
-    pub fn started(&self) -> Time {
-        self.started
     }
 
     /// A moment that the session tells of, as far as it can be.

@@ -153,7 +153,7 @@ async fn tracer(
         id,
         pid,
         ppid: if pid == hello.pid { hello.ppid } else { cawl_host::parent(pid) },
-        started: possible.started(),
+        started: possible.started,
         wchar: started,
         usage: Some(hello.usage.into()),
         rank: hello.rank,

@@ -190,19 +190,16 @@ impl Sessions {
             let untraced = listed.untraced(listed.written_by(&children));
             self.folded_untraced = self.folded_untraced.saturating_add(untraced);
         }
-        let gone = self.by_pid.values().filter(|images| leaving[images[images.len() - 1]]);
-        self.folded_uncounted += gone.filter(|images| self.is_uncounted(images)).count() as u64;
+        let gone = || self.by_pid.values().filter(|images| leaving[images[images.len() - 1]]);
+        let uncounted = gone().filter(|images| self.is_uncounted(images)).count() as u64;
         // What a child wrote is still to be taken off its parent's count.
-        let orphans: Vec<(usize, u64)> = self
-            .by_pid
-            .values()
-            .filter(|images| leaving[images[images.len() - 1]])
-            .filter_map(|images| {
-                let (ppid, child) = self.child(images)?;
-                let mut parents = self.by_pid.get(&ppid)?.iter().copied();
-                Some((parents.find(|parent| self.list[*parent].had(&child))?, child.written))
-            })
-            .collect();
+        let orphan = |images: &Vec<usize>| {
+            let (ppid, child) = self.child(images)?;
+            let mut parents = self.by_pid.get(&ppid)?.iter().copied();
+            Some((parents.find(|parent| self.list[*parent].had(&child))?, child.written))
+        };
+        let orphans: Vec<(usize, u64)> = gone().filter_map(orphan).collect();
+        self.folded_uncounted += uncounted;
         for (parent, written) in orphans {
             let children = &mut self.list[parent].children;
             *children = children.saturating_add(written);
