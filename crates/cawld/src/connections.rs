@@ -14,7 +14,7 @@ use crate::complaints::Complaints;
 use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
 use crate::lock;
-use crate::mappings::Levels;
+use crate::mappings::MappedFiles;
 use crate::rooms::Rooms;
 use crate::run_delays::Budget;
 
@@ -56,7 +56,7 @@ pub struct Connections {
     /// The runs that keep a trace.
     pub traces: Arc<Traces>,
     /// Files mapped by processes.
-    pub mapped: Levels,
+    pub mapped: MappedFiles,
     /// Runs work on other processes' files.
     pub aside: Aside,
     /// What looks at run delays may cost.

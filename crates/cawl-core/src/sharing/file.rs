@@ -12,7 +12,7 @@ const UNSORTED: usize = 1024;
 
 /// What several processes do to the same page without an order, from the worst on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum Conflict {
     /// Both wrote the same bytes, and one of them a part of the page only.
     Overlap = 0,
     /// Both wrote different bytes of the page.
@@ -243,7 +243,7 @@ impl FileState {
                 Order::None => {
                     let first = Touch { writer: mark.writer, from: start, to: end, at: mark.at };
                     let flushed = mark.flushed != UNFLUSHED;
-                    let mut find = |level: Level, begin: u64, end: u64| {
+                    let mut find = |level: Conflict, begin: u64, end: u64| {
                         if begin < end {
                             let found = &mut self.found[level as usize];
                             found.pages.insert(begin, end);
@@ -261,19 +261,19 @@ impl FileState {
                             false => within(pages, &[whole, (start.div_ceil(PAGE), end / PAGE)]),
                         };
                         if !flushed {
-                            find(Level::WholePage, alone.0, alone.1);
+                            find(Conflict::WholePage, alone.0, alone.1);
                         }
-                        find(Level::Overlap, pages.0, alone.0);
-                        find(Level::Overlap, alone.1, pages.1);
+                        find(Conflict::Overlap, pages.0, alone.0);
+                        find(Conflict::Overlap, alone.1, pages.1);
                     }
                     // A direct write copies no other bytes of its pages; what is not flushed yet will.
                     if !(direct && flushed) {
                         let is_beside = |begin: u64, behind: u64| start.max(begin) < end.min(behind);
                         if is_beside(touched.0, from) {
-                            find(Level::Shared, from / PAGE, from / PAGE + 1);
+                            find(Conflict::Shared, from / PAGE, from / PAGE + 1);
                         }
                         if is_beside(to, touched.1) {
-                            find(Level::Shared, to / PAGE, to / PAGE + 1);
+                            find(Conflict::Shared, to / PAGE, to / PAGE + 1);
                         }
                     }
                 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cawl_wire::Rank;
 use serde::{Serialize, Serializer};
 
-use super::file::{FileState, Found, Level, Meeting, Touch};
+use super::file::{Conflict, FileState, Found, Meeting, Touch};
 use super::{PAGE, Sharing, Writer};
 use crate::named::named;
 use crate::tally::Tally;
@@ -211,14 +211,14 @@ impl FileState {
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        let is_found = |level: Level| self.found[level as usize].first.is_some();
-        if is_found(Level::Overlap) || is_found(Level::Shared) {
+        let is_found = |level: Conflict| self.found[level as usize].first.is_some();
+        if is_found(Conflict::Overlap) || is_found(Conflict::Shared) {
             Verdict::NotSafe
         } else if self.parts.values().filter(|part| part.count.calls > 0).count() <= 1 {
             Verdict::OneProcess
         } else if self.mapped + self.unplaced + self.omitted > 0 {
             Verdict::NotJudged
-        } else if is_found(Level::WholePage) {
+        } else if is_found(Conflict::WholePage) {
             Verdict::WholePages
         } else if self.ordered > 0 {
             Verdict::InOrder
@@ -279,7 +279,7 @@ impl Sharing {
         let mut parts: Vec<(u32, u64)> = parts.map(|(writer, part)| (*writer, part.count.bytes)).collect();
         parts.sort_by_key(|(writer, bytes)| (Reverse(*bytes), *writer));
         let processes = parts.iter().take(WRITERS).map(|(writer, _)| self.process(*writer));
-        let level = |level: Level| self.pages(&file.found[level as usize]);
+        let level = |level: Conflict| self.pages(&file.found[level as usize]);
         let partial = PartialReport { calls: file.partial, reads: file.reads };
         FileSharing {
             path: path.to_owned(),
@@ -290,9 +290,9 @@ impl Sharing {
             processes: processes.collect(),
             more_processes: parts.len().saturating_sub(WRITERS) as u64,
             appends: file.appends,
-            overlap: level(Level::Overlap),
-            shared: level(Level::Shared),
-            whole: level(Level::WholePage),
+            overlap: level(Conflict::Overlap),
+            shared: level(Conflict::Shared),
+            whole: level(Conflict::WholePage),
             in_order: file.ordered,
             in_order_by_other_files: file.elsewhere,
             partial: (file.partial > 0).then_some(partial),
