@@ -1,9 +1,9 @@
 //! A day of history, filled second by second.
 
 use cawl_client::protocol;
-use cawl_core::{Bytes, Cause, CauseTimes, DirtyLimits, Nanos, Regime, Time};
+use cawl_core::{Bytes, CallSums, Cause, DirtyLimits, Nanos, Regime, Tally, Time, TimeSums};
 use cawl_host::clock::Clocks;
-use cawld::timeline::{Sums, Timeline};
+use cawld::history::{History, Sums};
 
 use super::canned::{MIB, NOW};
 
@@ -19,7 +19,7 @@ pub const ASLEEP: std::ops::Range<u64> = 4 * HOUR..5 * HOUR;
 /// The last day of a machine that ended at [`NOW`]: work in waves, a throttled backup in the third hour, an
 /// hour of suspend, one burst, and lower limits for six hours.
 pub fn history(span: &protocol::HistorySpan) -> protocol::History {
-    let mut history = Timeline::default();
+    let mut history = History::default();
     let boot = |second: u64| Time((1_000_000 + second) * SECOND);
     let slept = |second: u64| second.min(ASLEEP.end).saturating_sub(ASLEEP.start);
     let clocks = |second: u64| Clocks {
@@ -47,20 +47,14 @@ pub fn history(span: &protocol::HistorySpan) -> protocol::History {
         let throttled = Nanos::seconds(if backup || burst { 1.5 } else { 0.0 });
         let observed = Nanos::millis(calls as f64) + throttled;
         let sync = Nanos::seconds(if second % HOUR < 60 { 0.2 } else { 0.0 });
-        history.add(&Sums {
-            calls,
-            bytes: calls * MIB,
-            observed,
-            predicted: observed * (0.8 + 0.4 * wave),
-            throttled,
-            sync,
-            causes: CauseTimes::from([
-                (Cause::Throttle, throttled.get() as u64),
-                (Cause::Transfer, sync.get() as u64),
-                (Cause::Copy, calls * 1_000_000),
-            ]),
-            ..Sums::default()
-        });
+        let mut time = TimeSums::default();
+        time.add_calls(Cause::Throttle, throttled.get() as u64);
+        time.add_calls(Cause::Transfer, sync.get() as u64);
+        time.add_calls(Cause::Copy, calls * 1_000_000);
+        let count = Tally { calls, bytes: calls * MIB };
+        let predicted = observed * (0.8 + 0.4 * wave);
+        let calls = CallSums { count, observed, predicted, throttled, sync, time, ..CallSums::default() };
+        history.add(&Sums { calls, ..Sums::default() });
     }
     history.answer(span, &clocks(DAY))
 }

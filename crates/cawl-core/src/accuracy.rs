@@ -36,18 +36,18 @@ const STEPS_PER_OCTAVE: usize = 128;
 #[derive(Clone, Debug, Default)]
 pub struct Accuracy {
     calls: u64,
-    observed: Tally,
-    predicted: Tally,
+    observed: Costs,
+    predicted: Costs,
     /// Relative errors of calls, in [`PPB`].
-    errors: Tally,
-    timeline: Timeline,
+    errors: Costs,
+    cumulative: Cumulative,
     squares: CompensatedSum,
     samples: u64,
 }
 
 /// One side of the comparison: the sum of the costs and how they are distributed.
 #[derive(Clone, Debug, Default)]
-struct Tally {
+struct Costs {
     sum: CompensatedSum,
     costs: Histogram,
 }
@@ -108,7 +108,7 @@ impl Accuracy {
             self.errors.add(Nanos::new((predicted.get() - observed.get()).abs() / observed.get() / PPB));
         }
         // Rounding must not let the end come before the start.
-        self.timeline.add(from, self.observed.sum.value().max(from), predicted.get());
+        self.cumulative.add(from, self.observed.sum.value().max(from), predicted.get());
     }
 
     /// At one moment the kernel counted `sampled` dirty bytes (those under writeback included) and the
@@ -131,7 +131,7 @@ impl Accuracy {
             observed: Nanos::new(observed),
             predicted: Nanos::new(predicted),
             total_error: timed.then(|| (predicted - observed).abs() / observed),
-            windowed_error: timed.then(|| self.timeline.windowed_error(observed)),
+            windowed_error: timed.then(|| self.cumulative.windowed_error(observed)),
             call_error: self.errors.costs.quantiles().map(|quantiles| CallError {
                 mean: self.errors.sum.value() / self.errors.costs.total as f64 * PPB,
                 median: quantiles.p50.get() * PPB,
@@ -146,7 +146,7 @@ impl Accuracy {
 
 /// The error of a perfect model: the same metrics with `other`, the costs observed in another recording of
 /// the run, in the place of predictions. Calls are matched by position, over the length of the shorter run.
-pub fn noise_floor(run: &[Nanos], other: &[Nanos]) -> AccuracySummary {
+pub(crate) fn noise_floor(run: &[Nanos], other: &[Nanos]) -> AccuracySummary {
     let mut accuracy = Accuracy::default();
     for (&observed, &again) in run.iter().zip(other) {
         accuracy.call(observed, again);
@@ -154,7 +154,7 @@ pub fn noise_floor(run: &[Nanos], other: &[Nanos]) -> AccuracySummary {
     accuracy.summary()
 }
 
-impl Tally {
+impl Costs {
     fn add(&mut self, cost: Nanos) {
         self.sum.add(cost.get());
         self.costs.add(cost.get());
@@ -184,7 +184,7 @@ impl CompensatedSum {
 /// Predicted time over cumulative observed time, in at most [`BINS`] bins of equal width. When the
 /// observed time outgrows them, neighbours are merged and the width doubles.
 #[derive(Clone, Debug)]
-struct Timeline {
+struct Cumulative {
     /// Predicted ns per bin; bins beyond the end are zero.
     bins: Vec<f64>,
     /// Observed ns that a bin spans: a power of two.
@@ -195,13 +195,13 @@ struct Timeline {
     span: (f64, f64),
 }
 
-impl Default for Timeline {
-    fn default() -> Timeline {
-        Timeline { bins: Vec::new(), width: 1.0, latest: 0, span: (0.0, 0.0) }
+impl Default for Cumulative {
+    fn default() -> Cumulative {
+        Cumulative { bins: Vec::new(), width: 1.0, latest: 0, span: (0.0, 0.0) }
     }
 }
 
-impl Timeline {
+impl Cumulative {
     /// Spreads `predicted` evenly over the observed time between `from` and `to`.
     #[inline]
     fn add(&mut self, from: f64, to: f64, predicted: f64) {

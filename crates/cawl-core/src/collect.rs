@@ -11,7 +11,7 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, coalesced_bytes, is_copied_up, is_no_call, kernel_bytes, moved_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, is_copied_up, is_no_call, kernel_bytes, moved_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
@@ -27,12 +27,13 @@ use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
+use crate::tally::CallSums;
 use crate::timeline::Timeline;
 use crate::uncertain::Doubts;
 use crate::units::{Bytes, Nanos, Time};
 use crate::worst_call::{NearCall, WorstCall};
 use sessions::{Sessions, ratio};
-use totals::{FileOpTotals, FileTotals, ModelTotals, observed_ns, op_totals, states};
+use totals::{FileOpTotals, FileTotals, ModelTotals, observed, op_totals, states};
 use worst::{Ranked, Worst};
 
 /// How many files are told apart; calls on further ones are still counted in every total.
@@ -173,7 +174,7 @@ impl Collector {
         if event.kind == FileKind::Regular {
             self.bytes = self.bytes.saturating_add(bytes);
         }
-        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, true);
+        self.sessions.call(event, true);
         let predicted = predictions.first().and_then(Option::as_ref).map(|first| first.cost);
         if self.neighbours.as_mut().is_some_and(|neighbours| neighbours.take(event, predicted)) {
             let near = Near { event: *event, predicted };
@@ -219,7 +220,7 @@ impl Collector {
         }
         self.taken += 1;
         self.begins(Time(event.start));
-        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, false);
+        self.sessions.call(event, false);
         if event.kind == FileKind::Regular
             && let Some(row) = self.files.index(event.file())
         {
@@ -235,7 +236,7 @@ impl Collector {
         self.span(calls.first, calls.end);
         let tally = Tally { calls: calls.calls, bytes: coalesced_bytes(calls) };
         // They are of one session.
-        self.sessions.calls(&calls.like, Time(calls.first), tally.calls, tally.bytes, calls.duration, true);
+        self.sessions.calls(&calls.like, Time(calls.first), tally, calls.duration, true);
         if discarded {
             self.classes.added_up(tally.calls);
             return self.discarded(&calls.like, (calls.first, calls.end), tally, calls.duration);
@@ -247,16 +248,16 @@ impl Collector {
     fn discarded(&mut self, like: &Event, span: (u64, u64), calls: Tally, ns: u64) {
         self.causes.count(Cause::Discard, calls.calls, calls.bytes);
         if let Some(timeline) = &mut self.timeline {
-            timeline.add(span, calls.calls, calls.bytes, &CauseTimes::from([(Cause::Discard, ns)]));
+            timeline.add(span, calls, &CauseTimes::from([(Cause::Discard, ns)]));
         }
         let Some(index) = self.file_row(like.file()) else {
             self.causes.time.add_calls(Cause::Discard, ns);
             return self.files_omitted.add_all(calls);
         };
         let totals = op_totals(&mut self.files.rows[index].counts, like.op, 0);
-        totals.calls.add_all(calls);
-        totals.observed_ns = totals.observed_ns.saturating_add(ns);
-        totals.time.add_calls(Cause::Discard, ns);
+        totals.sums.count.add_all(calls);
+        totals.sums.observed += Nanos::new(ns as f64);
+        totals.sums.time.add_calls(Cause::Discard, ns);
     }
 
     fn begins(&mut self, at: Time) {
@@ -330,16 +331,14 @@ impl Collector {
             self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
         }
         let totals = op_totals(&mut self.files.rows[index].counts, event.op, predictions.len());
-        totals.calls.add(moved_bytes(event).max(bytes));
-        totals.observed_ns = totals.observed_ns.saturating_add(event.duration);
-        for (sum, prediction) in totals.predicted_ns.iter_mut().zip(predictions) {
-            *sum += prediction.map_or(0.0, |p| p.cost.get());
+        let (bytes, observed) = (moved_bytes(event).max(bytes), Nanos::new(event.duration as f64));
+        let first = predictions.first().and_then(Option::as_ref);
+        totals.sums.add(event, bytes, observed, first, causes);
+        for (sum, prediction) in totals.further.iter_mut().zip(predictions.iter().skip(1)) {
+            *sum += prediction.map_or(Nanos::ZERO, |prediction| prediction.cost);
         }
-        if let Some(Some(primary)) = predictions.first() {
-            totals.states[primary.state as usize] += 1;
-        }
-        if let Some(causes) = causes {
-            totals.time.add(causes);
+        if let Some(first) = first {
+            totals.states[first.state as usize] += 1;
         }
     }
 
@@ -405,7 +404,7 @@ impl Collector {
         let models = models.map(|(at, (totals, summary))| totals.report(*summary, calibrated.get(at)));
         let files = self.files.rows.iter().enumerate().filter(|(_, totals)| !totals.counts.is_empty());
         let mut files: Vec<(usize, &FileTotals)> = files.collect();
-        files.sort_by_key(|(_, totals)| (std::cmp::Reverse(observed_ns(totals)), totals.identity));
+        files.sort_by_key(|(_, totals)| (std::cmp::Reverse(observed(totals).get() as u64), totals.identity));
         Report {
             schema: REPORT_SCHEMA,
             mode: mode.name().to_owned(),
@@ -462,18 +461,15 @@ impl Collector {
         let is_in_memory = |dev| filesystems.kind(dev).is_some_and(FilesystemKind::is_in_memory);
         let rows = self.files.rows.iter().filter(|row| is_in_memory(row.identity.dev));
         let mut all = Tally::default();
-        for op in rows.flat_map(|row| &row.counts) {
-            all.add_all(op.calls);
-        }
+        rows.flat_map(|row| &row.counts).for_each(|op| all.add_all(op.sums.count));
         (all.bytes > 0).then_some(all)
     }
 
     fn explain(&self) -> Explain {
         let densities = self.densities.report();
         let mut causes = self.causes;
-        self.files.rows.iter().flat_map(|row| &row.counts).for_each(|op| causes.time.add_all(&op.time));
-        let seconds =
-            |row: usize| self.files.rows.get(row).map_or(0.0, |totals| observed_ns(totals) as f64 / 1e9);
+        self.files.rows.iter().flat_map(|row| &row.counts).for_each(|op| causes.time.add_all(&op.sums.time));
+        let seconds = |row: usize| self.files.rows.get(row).map_or(0.0, |row| observed(row).as_seconds());
         Explain {
             worst: self.lost.0.iter().map(|call| self.worst_call(call)).collect(),
             modes: byte_modes(&densities),
@@ -488,30 +484,29 @@ impl Collector {
     /// What the files' bytes could cost.
     fn best(&self) -> Nanos {
         let of_file = |totals: &FileTotals| {
-            let ops = totals.counts.iter().filter(|op| op.time.observed()[Cause::Discard] == 0);
-            let bytes = ops.clone().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
-            let waited = |op: &FileOpTotals| {
-                op.time
-                    .observed()
-                    .iter()
-                    .any(|(cause, ns)| cause.is_device() && cause != Cause::Read && ns > 0)
-            };
-            self.ideal.cost(Bytes(bytes), ops.clone().any(waited))
+            let sums = totals.counts.iter().map(|op| &op.sums);
+            let sums = sums.filter(|sums| sums.time.observed()[Cause::Discard] == 0);
+            let bytes = sums.clone().map(|sums| sums.count.bytes).fold(0, u64::saturating_add);
+            let waits = |(cause, ns): (Cause, u64)| cause.is_device() && cause != Cause::Read && ns > 0;
+            let waited = |sums: &CallSums| sums.time.observed().iter().any(waits);
+            self.ideal.cost(Bytes(bytes), sums.clone().any(waited))
         };
         self.files.rows.iter().map(of_file).sum()
     }
 
     fn file_report(&self, row: usize, totals: &FileTotals) -> FileReport {
         let names = || self.models.iter().map(|model| model.name);
+        let predicted =
+            |op: &FileOpTotals| iter::once(op.sums.predicted).chain(op.further.clone()).take(op.models);
         let ops = totals.counts.iter().map(|op| FileOp {
             op: op.op.name().to_owned(),
-            calls: op.calls.calls,
-            bytes: op.calls.bytes,
-            observed_s: op.observed_ns as f64 / 1e9,
-            predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
+            calls: op.sums.count.calls,
+            bytes: op.sums.count.bytes,
+            observed_s: op.sums.observed.as_seconds(),
+            predicted_s: names().zip(predicted(op).map(Nanos::as_seconds)).collect(),
             states: states(&op.states),
-            causes: seconds_by_cause(op.time.observed()),
-            undisturbed_s: op.time.undisturbed() / 1e9,
+            causes: seconds_by_cause(op.sums.time.observed()),
+            undisturbed_s: op.sums.time.undisturbed() / 1e9,
         });
         let FileId { dev, ino, birth } = totals.identity;
         let (path, first_path) = self.path(totals.identity);

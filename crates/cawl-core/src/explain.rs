@@ -29,6 +29,7 @@ pub enum Explaining {
 
 /// Where the time of a run's calls went. Times in seconds, sizes in bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Explain {
     /// [`EXPLAIN_SCHEMA`].
     pub schema: u32,
@@ -45,34 +46,26 @@ pub struct Explain {
     /// Each cause that took time or that a call is counted under, most time first.
     pub causes: Vec<CauseReport>,
     /// The calls that lost most time: what they took less what they would take undisturbed.
-    #[serde(default)]
     pub worst: Vec<WorstCall>,
     /// What each process image spent its time on; without those that the report's `sessions_omitted` has.
-    #[serde(default)]
     pub processes: Vec<ProcessReport>,
     /// The variable of the environment that told the ranks.
-    #[serde(default)]
     pub rank_variable: Option<String>,
     /// The processes of a parallel program by rank.
-    #[serde(default)]
     pub ranks: Vec<RankReport>,
     /// The ranks that the others wait for.
-    #[serde(default)]
     pub stragglers: Vec<u32>,
     /// The modes of the cost per byte of each operation.
-    #[serde(default)]
     pub modes: Vec<ByteMode>,
     /// Densities of the cost of calls, by operation.
-    #[serde(default)]
     pub densities: Vec<OpDensities>,
     /// Calls by observed time, where bounds were asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<CallClass>,
     /// Calls without a class: they were added up before their times were read.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub unclassed_calls: u64,
     /// Patterns of all files together; those of each are with the files.
-    #[serde(default)]
     pub patterns: PatternSums,
 }
 
@@ -110,7 +103,7 @@ pub struct CauseReport {
 
 /// Sums by cause.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CauseSums {
+pub(crate) struct CauseSums {
     calls: ByCause<u64>,
     bytes: ByCause<u64>,
     /// The time of these calls.
@@ -124,7 +117,7 @@ impl CauseSums {
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
     }
 
-    /// What would be lost of `observed` ns of calls that should take these undisturbed.
+    /// Each cause that took time or that a call is counted under, most time first.
     fn report(&self) -> Vec<CauseReport> {
         let row = |cause: Cause| {
             let observed = self.time.observed()[cause];
@@ -146,11 +139,10 @@ impl CauseSums {
     pub fn explain(&self, best: Nanos) -> Explain {
         let undisturbed = self.time.undisturbed();
         let observed = self.time.observed().total() as f64;
-        let sum = |of: &ByCause<u64>| of.total();
         Explain {
             schema: EXPLAIN_SCHEMA,
-            calls: sum(&self.calls),
-            bytes: sum(&self.bytes),
+            calls: self.calls.total(),
+            bytes: self.bytes.total(),
             observed_s: observed / 1e9,
             best: BestTimes {
                 undisturbed_s: undisturbed / 1e9,
@@ -200,7 +192,7 @@ impl Ideal {
 }
 
 /// Seconds by cause, as reports have them: those that are not zero, by name.
-pub fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
+pub(crate) fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
     let named = times.iter().filter(|(_, ns)| *ns > 0);
     named.map(|(cause, ns)| (cause.name(), ns as f64 / 1e9)).collect()
 }

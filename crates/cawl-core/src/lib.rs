@@ -58,9 +58,7 @@ mod model {
     pub use cawl_model::*;
 }
 
-pub use accuracy::{
-    Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
-};
+pub use accuracy::{Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS};
 pub use analysis::{
     Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept, Shown,
 };
@@ -82,7 +80,7 @@ pub use classes::CallClass;
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
-pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, Explaining, seconds_by_cause};
+pub use explain::{BestTimes, CauseReport, EXPLAIN_SCHEMA, Explain, Explaining};
 pub use file_table::{FileRow, FileTable};
 pub use filesystem::FilesystemKind;
 pub use fit::{FitError, fit, settled_base_rate};
@@ -110,13 +108,14 @@ pub use record::{
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
     AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
-    REPORT_SCHEMA, Report, SessionReport, SessionTotals, Tally,
+    REPORT_SCHEMA, Report, SessionReport, SessionTotals,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};
 pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
-pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
+pub use tally::{CallSums, Tally};
+pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use whatif::{
     Base, Change, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread, TraceFacts,

@@ -16,6 +16,7 @@ use crate::buffers::Fill;
 use crate::call::{KEEP_SIZE, PUNCH_HOLE};
 use crate::model::{Met, Prediction};
 use crate::record::FileFacts;
+use crate::tally::Tally;
 use order::{Actors, Order};
 pub use report::{
     FilePatterns, OpPatterns, PatternSums, SizeCount, SmallFiles, Spread, SyncPatterns, WriterPatterns,
@@ -78,8 +79,7 @@ struct FilePattern {
 /// How an operation uses a file.
 #[derive(Default)]
 struct OpPattern {
-    calls: u64,
-    bytes: u64,
+    count: Tally,
     sizes: Sizes,
     order: Order,
     page_aligned: u64,
@@ -300,8 +300,7 @@ impl FilePattern {
             }
         };
         let (_, of) = &mut self.ops[at];
-        of.calls += 1;
-        of.bytes = of.bytes.saturating_add(bytes);
+        of.count.add(bytes);
         of.sizes.add(bytes);
         self.actors.act(event, bytes, offset, &mut of.order);
         if let Some(offset) = offset {

@@ -11,13 +11,14 @@ use crate::units::{Nanos, Time};
 
 /// One process image. Times in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProcessReport {
     /// Process id.
     pub pid: u32,
     /// Name the program was started by.
     pub program: String,
     /// Its number among the processes of a parallel program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// From its start, or its exec, to its end.
     pub wall_s: f64,
@@ -29,22 +30,16 @@ pub struct ProcessReport {
     /// where other threads than its first used more than a hundredth of the wall time.
     pub waiting_s: Option<f64>,
     /// Time that threads waited for a processor, as far as it was recorded.
-    #[serde(default)]
     pub run_delay_s: f64,
     /// Calls recorded.
-    #[serde(default)]
     pub calls: u64,
     /// Bytes that they handed to the kernel, to any kind of file.
-    #[serde(default)]
     pub bytes: u64,
     /// Time in these calls, of all its threads.
-    #[serde(default)]
     pub calls_s: f64,
     /// Switches to another thread, to wait for something; None where they are not known.
-    #[serde(default)]
     pub voluntary_switches: Option<u64>,
     /// Switches to another thread that was given the processor.
-    #[serde(default)]
     pub involuntary_switches: Option<u64>,
 }
 
@@ -67,15 +62,19 @@ impl ProcessReport {
             let (user, system) = (to.user.saturating_sub(from.user), to.system.saturating_sub(from.system));
             let others = to.others.saturating_sub(from.others);
             let alone = others <= Nanos::new(wall.get() * OTHERS);
-            let since = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
             report.user_s = Some(user.as_seconds());
             report.system_s = Some(system.as_seconds());
             report.waiting_s = alone.then(|| wall.saturating_sub(user + system).as_seconds());
-            report.voluntary_switches = since(from.voluntary, to.voluntary);
-            report.involuntary_switches = since(from.involuntary, to.involuntary);
+            report.voluntary_switches = grown(from.voluntary, to.voluntary);
+            report.involuntary_switches = grown(from.involuntary, to.involuntary);
         }
         report
     }
+}
+
+/// What a counter counted from one reading to the next, if both are known.
+pub(crate) fn grown(from: Option<u64>, to: Option<u64>) -> Option<u64> {
+    Some(to?.saturating_sub(from?))
 }
 
 /// The processes with one rank.

@@ -31,6 +31,7 @@ use rustc_hash::FxHashSet;
 use crate::call::kernel_bytes;
 use crate::model::{Map, Streams};
 use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd};
+use crate::tally::Tally;
 use file::{FileState, Order, Write};
 use locks::Locks;
 pub use report::{
@@ -53,6 +54,7 @@ const STREAM: u64 = 4096;
 type Key = (u32, FileId);
 
 /// A process that wrote to a file, opened or locked one.
+#[derive(Default)]
 struct Writer {
     trace: u32,
     pid: u32,
@@ -66,8 +68,7 @@ struct Writer {
     unflushed: FxHashSet<Key>,
     has_ended: bool,
     /// Writes to files, and their bytes.
-    calls: u64,
-    bytes: u64,
+    count: Tally,
 }
 
 /// What a process runs.
@@ -203,19 +204,8 @@ impl Sharing {
         let Program { name: program, rank, .. } =
             self.programs.get(&(trace, pid)).cloned().unwrap_or_default();
         let writer = self.writers.len() as u32;
-        let (began, unlocked, unflushed) = (self.clock, 0, FxHashSet::default());
-        self.writers.push(Writer {
-            trace,
-            pid,
-            program,
-            rank,
-            began,
-            unlocked,
-            unflushed,
-            has_ended: false,
-            calls: 0,
-            bytes: 0,
-        });
+        let began = self.clock;
+        self.writers.push(Writer { trace, pid, program, rank, began, ..Writer::default() });
         self.processes.insert((trace, pid), writer);
         writer
     }
@@ -289,12 +279,18 @@ impl Sharing {
 
     fn flush(&mut self, writer: u32, key: Key) {
         let since = self.since(writer);
-        if let Some(file) = self.files.get_mut(&key) {
-            let before = file.extents();
-            file.flush(writer, since);
-            self.extents = self.extents + file.extents() - before;
+        if self.change(key, |file| file.flush(writer, since)) {
             self.writers[writer as usize].unflushed.remove(&key);
         }
+    }
+
+    /// Changes a file and its number of ranges; false if it is not known.
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut FileState)) -> bool {
+        let Some(file) = self.files.get_mut(&key) else { return false };
+        self.extents -= file.extents();
+        change(file);
+        self.extents += file.extents();
+        true
     }
 
     fn flush_all(&mut self, writer: u32, device: Option<u64>) {
@@ -332,7 +328,7 @@ impl Sharing {
                 self.acquire(writer, key, range(event));
             }
             Op::Lock if is_done => self.locked(writer, key, event),
-            Op::Truncate if is_done => self.cut(key, event.offset),
+            Op::Truncate if is_done => _ = self.change(key, |file| file.cut(event.offset)),
             Op::Unlink | Op::Rename if event.takes_last_link() => self.forget(key),
             _ => self.wrote(trace, writer, key, event),
         }
@@ -343,7 +339,7 @@ impl Sharing {
             self.streams(trace).open(event);
         }
         if event.has(flag::TRUNC) {
-            self.cut(key, 0);
+            self.change(key, |file| file.cut(0));
         }
         if let Some(file) = self.file(key) {
             file.size = file.size.max(event.requested);
@@ -367,14 +363,6 @@ impl Sharing {
                 let exclusive = action == lock::EXCLUSIVE;
                 self.later(event, writer, Action::Lock { file, range, exclusive, flock });
             }
-        }
-    }
-
-    fn cut(&mut self, key: Key, length: u64) {
-        if let Some(file) = self.files.get_mut(&key) {
-            let before = file.extents();
-            file.cut(length);
-            self.extents = self.extents + file.extents() - before;
         }
     }
 
@@ -421,8 +409,7 @@ impl Sharing {
         if bytes == 0 {
             return;
         }
-        let of = &mut self.writers[writer as usize];
-        (of.calls, of.bytes) = (of.calls + 1, of.bytes.saturating_add(bytes));
+        self.writers[writer as usize].count.add(bytes);
         let (since, room) = (self.since(writer), self.extents + 2 <= EXTENTS);
         let Some(file) = self.file(key) else {
             self.files_omitted += 1;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cause::{Cause, CauseTimes};
 use crate::limits::DirtyLimits;
 use crate::model::{Map, Prediction};
+use crate::tally::Tally;
 use crate::units::{Bytes, Nanos, Time};
 
 /// Most buckets: more than a chart has pixels to tell apart.
@@ -38,42 +39,48 @@ struct Single {
     cause: Cause,
 }
 
-/// Lowest, highest and latest of a level, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct Level {
+/// A level over a span of time: its readings, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Level {
+    readings: u64,
+    sum: f64,
     min: u64,
-    max: u64,
+    /// The highest; 0 without any.
+    pub max: u64,
     last: u64,
 }
 
-impl Default for Level {
-    fn default() -> Level {
-        Level { min: u64::MAX, max: 0, last: 0 }
-    }
-}
-
 impl Level {
-    fn look(&mut self, level: Bytes) {
-        *self = Level { min: self.min.min(level.0), max: self.max.max(level.0), last: level.0 };
+    /// Takes a reading.
+    #[inline]
+    pub fn look(&mut self, level: Bytes) {
+        let Bytes(level) = level;
+        self.add(&Level { readings: 1, sum: level as f64, min: level, max: level, last: level });
     }
 
     /// Adds what came later.
-    fn add(&mut self, later: &Level) {
-        if !later.is_none() {
-            let (min, max) = (self.min.min(later.min), self.max.max(later.max));
-            *self = Level { min, max, last: later.last };
+    pub fn add(&mut self, later: &Level) {
+        if later.readings > 0 {
+            let min = if self.readings > 0 { self.min.min(later.min) } else { later.min };
+            *self = Level {
+                readings: self.readings + later.readings,
+                sum: self.sum + later.sum,
+                min,
+                max: self.max.max(later.max),
+                last: later.last,
+            };
         }
     }
 
-    fn is_none(&self) -> bool {
-        self.min > self.max
+    /// Mean of the readings; None without any.
+    pub fn mean(&self) -> Option<Bytes> {
+        (self.readings > 0).then(|| Bytes::from_f64(self.sum / self.readings as f64))
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Bucket {
-    calls: u64,
-    bytes: u64,
+    count: Tally,
     ns: CauseTimes,
     modelled: Level,
     sampled: Level,
@@ -84,8 +91,7 @@ struct Bucket {
 impl Bucket {
     /// Adds the bucket after it.
     fn add(&mut self, later: &Bucket) {
-        self.calls += later.calls;
-        self.bytes = self.bytes.saturating_add(later.bytes);
+        self.count.add_all(later.count);
         self.ns.add(&later.ns);
         self.modelled.add(&later.modelled);
         self.sampled.add(&later.sampled);
@@ -124,7 +130,7 @@ pub(crate) struct Timeline {
 impl Timeline {
     /// Takes a call with its prediction, and its time by cause.
     pub(crate) fn call(&mut self, event: &Event, bytes: u64, first: &Prediction, times: &CauseTimes) {
-        let (begin, end) = self.add((event.start, event.end()), 1, bytes, times);
+        let (begin, end) = self.add((event.start, event.end()), Tally { calls: 1, bytes }, times);
         self.buckets[end].modelled.look(first.dirty);
         let place = self.calls.wrapping_mul(GOLDEN);
         self.calls += 1;
@@ -142,8 +148,7 @@ impl Timeline {
     pub(crate) fn add(
         &mut self,
         (start, end): (u64, u64),
-        calls: u64,
-        bytes: u64,
+        calls: Tally,
         times: &CauseTimes,
     ) -> (usize, usize) {
         let origin = self.origin.get_or_insert_with(|| {
@@ -154,8 +159,7 @@ impl Timeline {
         let last = self.reach(end);
         let first = ((start >> self.width) as usize).min(last);
         let bucket = &mut self.buckets[first];
-        bucket.calls += calls;
-        bucket.bytes = bucket.bytes.saturating_add(bytes);
+        bucket.count.add_all(calls);
         if first == last {
             bucket.ns.add(times);
         } else {
@@ -248,8 +252,8 @@ impl Timeline {
         Some(TimelineReport {
             from_ns: origin.0 as i64 - first.0 as i64,
             width_ns: 1 << self.width,
-            calls: column(|bucket| bucket.calls),
-            bytes: column(|bucket| bucket.bytes),
+            calls: column(|bucket| bucket.count.calls),
+            bytes: column(|bucket| bucket.count.bytes),
             causes: causes.filter(|column| column.ns.iter().any(|ns| *ns > 0)).collect(),
             modelled: self.levels(|bucket| &bucket.modelled),
             sampled: self.levels(|bucket| &bucket.sampled),
@@ -261,7 +265,7 @@ impl Timeline {
     fn levels(&self, of: fn(&Bucket) -> &Level) -> Levels {
         let column = |pick: fn(&Level) -> u64| {
             let levels = self.buckets.iter().map(of);
-            levels.map(|level| (!level.is_none()).then(|| pick(level))).collect()
+            levels.map(|level| (level.readings > 0).then(|| pick(level))).collect()
         };
         Levels {
             min: column(|level| level.min),

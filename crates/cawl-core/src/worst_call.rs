@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::by_name::ByName;
 
 /// A call that the first model was wrong about, or that lost much time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WorstCall {
     /// Its number among all calls, from 1: for `explain --call`.
-    #[serde(default)]
     pub call: u64,
     /// When it began, in seconds since the first call.
     pub at_s: f64,
@@ -19,7 +19,7 @@ pub struct WorstCall {
     /// Path of the file; the last one, if it was renamed.
     pub path: String,
     /// Its first path, if it was renamed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_path: Option<String>,
     /// Offset in bytes, if known.
     pub offset: Option<u64>,
@@ -32,19 +32,16 @@ pub struct WorstCall {
     /// Time predicted by the first model, in seconds.
     pub predicted_s: f64,
     /// The cause with the largest part of the observed time.
-    #[serde(default)]
     pub cause: String,
     /// Observed seconds by cause.
-    #[serde(default)]
     pub causes: ByName<f64>,
     /// Thread.
-    #[serde(default)]
     pub tid: u32,
     /// The calls just before it in its thread, earliest first; with the run over time only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<NearCall>,
     /// The calls just after it in its thread.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<NearCall>,
 }
 

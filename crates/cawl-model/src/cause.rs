@@ -326,13 +326,6 @@ impl CauseTimes {
         main.0
     }
 
-    /// What came since an earlier sum.
-    pub fn since(&self, before: &CauseTimes) -> CauseTimes {
-        let mut since = *self;
-        before.iter().for_each(|(cause, then)| since[cause] = since[cause].saturating_sub(then));
-        since
-    }
-
     /// Adds another call's times.
     pub fn add(&mut self, other: &CauseTimes) {
         self.sum_up(other, |sum, ns| *sum = sum.saturating_add(ns));
@@ -368,6 +361,14 @@ impl TimeSums {
     pub fn add_all(&mut self, calls: &TimeSums) {
         self.observed.add(&calls.observed);
         self.undisturbed.sum_up(&calls.undisturbed, |sum, part| *sum += part);
+    }
+
+    /// What came since earlier sums.
+    pub fn since(&self, before: &TimeSums) -> TimeSums {
+        let mut since = *self;
+        since.observed.sum_up(&before.observed, |sum, then| *sum = sum.saturating_sub(then));
+        since.undisturbed.sum_up(&before.undisturbed, |sum, then| *sum = (*sum - then).max(0.0));
+        since
     }
 
     /// Adds calls that took `ns` for one cause, which nothing disturbs.

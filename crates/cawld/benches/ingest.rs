@@ -87,7 +87,7 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
     let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time() - before);
     let rate = |seconds: f64| calls as f64 / 1e6 / seconds;
     println!("{label:56} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
-    daemon.stop().await;
+    daemon.stop().await.expect("its end");
 }
 
 /// Processor time of the engine's thread, in seconds.
@@ -129,7 +129,7 @@ async fn measure(models: &[&str], trace: Option<PathBuf>, threads: u32, calls: u
     assert_eq!((report.calls, report.drops), (calls, 0));
     let rate = |seconds: f64| calls as f64 / 1e6 / seconds;
     println!("{label:56} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
-    daemon.stop().await;
+    daemon.stop().await.expect("its end");
 }
 
 fn main() {

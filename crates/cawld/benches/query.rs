@@ -140,5 +140,5 @@ fn main() {
         stop.store(true, Ordering::Relaxed);
     });
     println!("\noffered at most {millions} M events/s; {} sent", sent.load(Ordering::Relaxed));
-    runtime.block_on(daemon.stop());
+    runtime.block_on(daemon.stop()).expect("its end");
 }

@@ -153,6 +153,7 @@ impl Asker {
     }
 
     async fn look_ahead(&self, view: View) -> Result<Forecast, AskError> {
+        let foresee = |Ahead { scene, rate, .. }: Ahead| cawl_core::forecast(scene, rate);
         Ok(foreseen(self.ahead(view, foresee).await?))
     }
 
@@ -249,10 +250,6 @@ impl Recent {
 pub fn json(answer: &impl Serialize) -> String {
     // Answers consist of numbers, strings and lists, so this cannot fail.
     serde_json::to_string(answer).unwrap_or_default()
-}
-
-fn foresee(Ahead { scene, rate, .. }: Ahead) -> cawl_core::Forecast {
-    cawl_core::forecast(scene, rate)
 }
 
 /// A model's forecast as an answer.

@@ -14,7 +14,7 @@ use crate::complaints::Complaints;
 use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
 use crate::lock;
-use crate::mappings::Levels;
+use crate::mappings::MappedFiles;
 use crate::rooms::Rooms;
 use crate::run_delays::Budget;
 
@@ -56,7 +56,7 @@ pub struct Connections {
     /// The runs that keep a trace.
     pub traces: Arc<Traces>,
     /// Files mapped by processes.
-    pub mapped: Levels,
+    pub mapped: MappedFiles,
     /// Runs work on other processes' files.
     pub aside: Aside,
     /// What looks at run delays may cost.
@@ -337,13 +337,21 @@ fn close_oldest(
 mod tests {
     use super::*;
 
+    fn none() -> Connections {
+        Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO)
+    }
+
+    fn begin(connections: &Connections, guest: Option<u32>, role: Role) -> u32 {
+        let (id, _) = connections.connect(guest).expect("room for another");
+        connections.settle_role(id, role);
+        id
+    }
+
     #[test]
     fn the_connection_silent_longest_makes_room() {
-        let connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
-        let (asking, _) = connections.connect(None).unwrap();
-        connections.settle_role(asking, Role::Asking);
-        let (tracer, _) = connections.connect(None).unwrap();
-        connections.settle_role(tracer, Role::Tracer(1));
+        let connections = none();
+        let asking = begin(&connections, None, Role::Asking);
+        let tracer = begin(&connections, None, Role::Tracer(1));
         let (oldest, closed) = connections.connect(None).unwrap();
         for _ in 0..3 * ASKERS {
             connections.connect(None).unwrap();
@@ -358,7 +366,7 @@ mod tests {
 
     #[test]
     fn guests_make_way_and_displace_nobody_else() {
-        let connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
+        let connections = none();
         let (own, _) = connections.connect(None).unwrap();
         let (guest, closed) = connections.connect(Some(7)).unwrap();
         for uid in 0..10 {
@@ -380,17 +388,13 @@ mod tests {
 
     #[test]
     fn one_user_s_programs_take_half_of_the_connections() {
-        let mut connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
+        let mut connections = none();
         connections.most = 400;
-        let begin = |uid: u32| {
+        let is_taken = |uid| {
             let room = connections.has_room_for(Some(uid));
-            if room {
-                let (id, _) = connections.connect(Some(uid)).unwrap();
-                connections.settle_role(id, Role::Tracer(1));
-            }
-            room
+            room.then(|| begin(&connections, Some(uid), Role::Tracer(1))).is_some()
         };
-        let taken = |uid: u32| (0..).take_while(|_| begin(uid)).count();
+        let taken = |uid: u32| (0..).take_while(|_| is_taken(uid)).count();
         assert_eq!(taken(7), connections.most / 2);
         assert_eq!(taken(8), connections.most / 4 * 3 - connections.most / 2);
         assert!(connections.connect(None).is_some());
@@ -398,7 +402,7 @@ mod tests {
 
     #[test]
     fn those_who_wait_for_an_answer_are_not_closed_and_take_no_tracers_room() {
-        let connections = Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO);
+        let connections = none();
         let ask = || {
             let (id, closed) = connections.connect(None).unwrap();
             let may = connections.may_ask(id);
@@ -420,19 +424,15 @@ mod tests {
         connections.settle_role(latest, Role::Asking);
         assert!(!ask().2);
         // Other connections are not affected.
-        for pid in 0..20 {
-            let (tracer, _) = connections.connect(None).expect("room for a tracer");
-            connections.settle_role(tracer, Role::Tracer(pid));
-        }
+        (0..20).for_each(|pid| _ = begin(&connections, None, Role::Tracer(pid)));
         assert_eq!(connections.open().len(), ASKERS + 20);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_backlog_is_waited_for_as_long_as_it_moves() {
-        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO));
+        let connections = Arc::new(none());
         // A process that has ended, with calls still to be read.
-        let (id, _) = connections.connect(None).unwrap();
-        connections.settle_role(id, Role::Tracer(u32::MAX));
+        let id = begin(&connections, None, Role::Tracer(u32::MAX));
         let began = tokio::time::Instant::now();
         let bringing = Arc::clone(&connections);
         tokio::spawn(async move {
@@ -450,9 +450,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
-        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default(), Bytes::ZERO));
-        let (id, _) = connections.connect(None).unwrap();
-        connections.settle_role(id, Role::Tracer(u32::MAX));
+        let connections = Arc::new(none());
+        let id = begin(&connections, None, Role::Tracer(u32::MAX));
         let ending = Arc::clone(&connections);
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE / 2).await;

@@ -2,7 +2,6 @@
 //! engine reads them after every few records, so an answer never waits for a backlog of calls.
 
 pub mod answers;
-mod recording;
 mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cawl_client::protocol::{RunEnd, RunSpec};
+use cawl_client::protocol::RunEnd;
 use cawl_core::{
-    AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos,
-    Record, Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
+    AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, RunDelay,
+    Sample, Session, SessionEnd, Time,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
-use cawl_host::trace::TraceFile;
 use cawl_wire::{Ended, FileKind, Goodbye, Op};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -32,7 +30,7 @@ use crate::sampler::Observed;
 use crate::watch::{Watch, WatchOptions};
 use answers::States;
 use runs::Finishing;
-pub use runs::{OF_A_UNIT, begin_run, create_trace};
+pub use runs::{OF_A_UNIT, begin_run, create_trace, end_run};
 
 /// Calls are held for this time, so that those of other threads can be sorted before them. Tracers send calls
 /// older than 50 ms at their next call.
@@ -61,43 +59,27 @@ pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// The engine's inputs.
 pub enum Input {
-    /// A session begins.
-    Begin { session: Session, run: u64 },
     /// Calls of a process. `dropped`: events lost so far.
     Events { session: u32, batch: Batch, dropped: u64 },
-    /// What the scheduler counted for threads of a process, up to now.
-    RunDelays { session: u32, delays: Vec<RunDelay> },
     /// The file of an identity.
     File { session: u32, file: FileFacts },
-    /// A session ended. `goodbye` is missing if the process was killed; `wchar` and
-    /// `usage` are then the latest readings.
-    End { session: u32, goodbye: Option<Goodbye>, wchar: Wchar, usage: Option<Usage>, dropped: u64 },
     /// A note for the report of a session's run.
     Note { run: u64, note: String },
-    /// The kernel's counters.
-    Sample(Sample),
-    /// Free memory.
-    Memory(Box<MemoryFacts>),
-    /// Other results of sampling.
-    Observed(Box<Observed>),
-    /// The machine's facts.
-    Host(Box<HostFacts>),
+    /// All else that happened: sessions and runs that begin or end, the kernel's counters.
+    Act(Box<dyn FnOnce(&mut Engine) + Send + Sync>),
     /// Time to release held calls.
     Tick,
-    /// A run begins, with its opened trace file. `owner`: the process that will ask for the report, if known.
-    BeginRun {
-        spec: RunSpec,
-        trace: Option<TraceFile>,
-        owner: Option<u32>,
-        /// Gets its number, or the error.
-        reply: oneshot::Sender<Result<u64, String>>,
-    },
-    /// A run ends, with a report.
-    EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// An input of another user's process; its permit frees room in that user's queue.
     OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
     /// Finish every trace and end; once there is [`Engine::hurry`], without the calls not processed yet.
     Stop { reply: oneshot::Sender<()> },
+}
+
+impl Input {
+    /// What the engine does in its turn.
+    pub fn act(act: impl FnOnce(&mut Engine) + Send + Sync + 'static) -> Input {
+        Input::Act(Box::new(act))
+    }
 }
 
 /// The engine's options.
@@ -156,10 +138,11 @@ impl Traces {
 
 /// The models, their sums and their traces.
 pub struct Engine {
+    /// As it was started, with the profile of the daemon's own lane. The keeper is for runs: calls of the daemon's
+    /// own lane are not learned twice.
+    options: EngineOptions,
     /// The profile of runs that name none.
     pub(crate) profile: HostProfile,
-    /// The profile of the daemon's own lane.
-    pub(crate) configured: HostProfile,
     lanes: BTreeMap<u64, Lane>,
     /// The lanes that keep a trace, now and later.
     pub traces: Arc<Traces>,
@@ -183,10 +166,6 @@ pub struct Engine {
     known_devices: BTreeSet<u64>,
     /// The counters of those that are written to.
     devices: Devices,
-    learn: bool,
-    /// For runs; calls of the daemon's own lane are not learned twice.
-    keeper: Option<Keeper>,
-    modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
     pub(crate) states: States,
     /// In the place of those of a run's lane, which has none.
@@ -209,8 +188,8 @@ impl Engine {
     pub fn new(options: EngineOptions) -> anyhow::Result<Engine> {
         let facts = cawl_host::facts();
         let mut engine = Engine {
-            configured: options.profile.clone(),
-            profile: options.profile,
+            profile: options.profile.clone(),
+            options,
             lanes: BTreeMap::new(),
             traces: Arc::default(),
             sessions: BTreeMap::new(),
@@ -225,23 +204,20 @@ impl Engine {
             devices: Devices::default(),
             facts,
             stale: Arc::default(),
-            learn: options.learn,
-            keeper: options.keeper,
-            modes: options.modes,
             started: cawl_host::now(),
             states: States::default(),
             no_tables: QueryTables::default(),
             drops: 0,
         };
-        if let Some(models) = options.host_models {
-            let trace = options.host_trace.as_deref().map(create_trace).transpose();
+        if let Some(models) = engine.options.host_models.take() {
+            let trace = engine.options.host_trace.as_deref().map(create_trace).transpose();
             let trace = trace.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
             let analysis = engine.analysis_options(models);
-            let watch = options.watch.map(Watch::start).transpose()?;
+            let watch = engine.options.watch.take().map(Watch::start).transpose()?;
             let facts = engine.facts_now();
             let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone())?;
             let lane = lane.with_watch(watch, &engine.profile, facts);
-            let keeper = engine.keeper.take().filter(|_| engine.learn);
+            let keeper = engine.options.keeper.take().filter(|_| engine.options.learn);
             let lane = lane.with_tables(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
         }
@@ -261,7 +237,7 @@ impl Engine {
 
     /// Options of the daemon's own lane: all models in lockstep, and further modes.
     fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
-        let (for_questions, learn) = (self.modes.clone(), self.learn);
+        let (for_questions, learn) = (self.options.modes.clone(), self.options.learn);
         AnalysisOptions { models, mode: Mode::Lockstep, for_questions, learn, ..AnalysisOptions::default() }
     }
 
@@ -284,33 +260,16 @@ impl Engine {
             match input {
                 // Never nested.
                 Input::OfGuest { .. } => {}
-                Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, batch, dropped } => {
                     self.events(session, batch, dropped);
                     self.release(&mut questions, |lane| {
                         lane.merge.calls <= MOST_HELD || lane.release(Time(u64::MAX), PIECE)
                     });
                 }
-                Input::RunDelays { session, delays } => self.run_delays(session, &delays),
                 Input::File { session, file } => self.file(session, &file),
-                Input::End { session, goodbye, wchar, usage, dropped } => {
-                    let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
-                    self.end(SessionEnd { wchar, usage, dropped, ..vanished }, goodbye);
-                }
                 Input::Note { run, note } => self.note(run, &note),
-                Input::Sample(sample) => {
-                    self.last_sample = Some(sample);
-                    self.hold(sample.time, &Record::Sample(sample));
-                    self.look_at_devices(sample.time);
-                }
-                Input::Memory(memory) => self.hold(memory.time, &Record::Memory(memory)),
-                Input::Observed(observed) => self.observe(*observed),
+                Input::Act(act) => act(&mut self),
                 Input::Tick => self.tick(&mut questions),
-                Input::Host(facts) => self.look_at_host(*facts),
-                Input::BeginRun { spec, trace, owner, reply } => {
-                    drop(reply.send(self.begin_run(&spec, trace, owner)));
-                }
-                Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),
                 Input::Stop { reply } => {
                     self.stop();
                     let _ = reply.send(());
@@ -333,28 +292,29 @@ impl Engine {
         }
     }
 
-    /// Holds a sample in each lane until its turn.
-    fn hold(&mut self, time: Time, sample: &Record) {
+    /// The kernel's counters, or free memory: held in each lane until its turn.
+    pub(crate) fn hold(&mut self, time: Time, record: &Record) {
         for lane in self.lanes.values_mut() {
-            lane.hold(Source::Samples, time, sample.clone());
+            lane.merge.push(Source::Samples, time, record.clone());
+        }
+        if let Record::Sample(sample) = record {
+            self.last_sample = Some(*sample);
+            // Calls of that time are held, or come later, so the devices' counters wait for no turn.
+            let devices = self.lanes.values().map(|lane| lane.analysis.device()).filter(|dev| *dev != 0);
+            for counters in self.devices.look(time, &devices.collect()) {
+                self.lanes.values_mut().for_each(|lane| lane.analyse(Record::Device(counters)));
+            }
         }
     }
 
-    /// Calls of that time are held, or come later, so the counters wait for no turn.
-    fn look_at_devices(&mut self, now: Time) {
-        let devices = self.lanes.values().map(|lane| lane.analysis.device()).filter(|dev| *dev != 0);
-        for counters in self.devices.look(now, &devices.collect()) {
-            self.lanes.values_mut().for_each(|lane| lane.analyse(Record::Device(counters)));
-        }
-    }
-
-    fn observe(&mut self, observed: Observed) {
+    /// Other results of sampling.
+    pub(crate) fn observe(&mut self, observed: Observed) {
         self.lanes.values_mut().for_each(|lane| lane.paused(observed.paused));
         self.observed = observed;
     }
 
     /// The machine's facts were read again: gives the lanes the changes.
-    fn look_at_host(&mut self, facts: HostFacts) {
+    pub(crate) fn look_at_host(&mut self, facts: HostFacts) {
         let lasting = |facts: &HostFacts| (facts.filesystems.clone(), facts.dirty_settings.clone());
         if lasting(&facts) != lasting(&self.facts) {
             for lane in self.lanes.values_mut() {
@@ -391,17 +351,13 @@ impl Engine {
         self.lanes.values().next()
     }
 
-    /// Programs connected.
-    pub(crate) fn clients(&self) -> u64 {
-        self.sessions.len() as u64
-    }
-
     /// Events lost since the start.
     pub(crate) fn drops(&self) -> u64 {
         self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
     }
 
-    fn begin(&mut self, session: Session, run: u64) {
+    /// A session begins.
+    pub(crate) fn begin(&mut self, session: Session, run: u64) {
         let run = (run != HOST_LANE && self.lanes.contains_key(&run)).then_some(run);
         let host = self.lanes.contains_key(&HOST_LANE).then_some(HOST_LANE);
         self.sessions.insert(session.id, Open { lanes: [run, host], ..Open::default() });
@@ -412,33 +368,28 @@ impl Engine {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         open.dropped = dropped;
         let mut events = batch.events;
-        let doubts: Vec<Doubt> =
-            events.iter().filter(|event| event.op == Op::Uncertain).map(Doubt::of).collect();
-        if !doubts.is_empty() {
-            events.retain(|event| event.op != Op::Uncertain);
-        }
+        let doubts = events.extract_if(.., |event| event.op == Op::Uncertain);
+        let doubts: Vec<Doubt> = doubts.map(|event| Doubt::of(&event)).collect();
         let calls = Arc::new(events);
         self.each_lane(session, |lane| {
-            lane.dropped(session, dropped);
-            lane.hold_calls(session, &calls);
+            lane.hold_calls(session, &calls, dropped);
             batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
             doubts.iter().for_each(|doubt| lane.analyse(Record::Doubt(*doubt)));
         });
     }
 
-    /// Calls of that time are held, or come later, so the delays wait for no turn.
-    fn run_delays(&mut self, session: u32, delays: &[RunDelay]) {
+    /// What the scheduler counted for threads of a process, up to now. Calls of that time are held, or come later,
+    /// so the delays wait for no turn.
+    pub(crate) fn run_delays(&mut self, session: u32, delays: &[RunDelay]) {
         self.each_lane(session, |lane| {
             delays.iter().for_each(|delay| lane.analyse(Record::RunDelay(*delay)));
         });
     }
 
-    fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
-        if let Some(goodbye) = goodbye.filter(|goodbye| goodbye.ended == Ended::Confined) {
-            // It went on.
-            (end.how, end.unseen) = (EndKind::Confined, goodbye.unseen);
-        } else if let Some(goodbye) = goodbye {
-            end.at = Time(goodbye.at);
+    /// A session ended: as `end` has it if the process was killed, else with this goodbye.
+    pub(crate) fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
+        if let Some(goodbye) = goodbye {
+            end.unseen = goodbye.unseen;
             end.how = match goodbye.ended {
                 Ended::Exit => EndKind::Exit,
                 Ended::QuickExit | Ended::Crowded => EndKind::QuickExit,
@@ -446,8 +397,11 @@ impl Engine {
                 Ended::Abort => EndKind::Abort,
                 Ended::Confined => EndKind::Confined,
             };
-            (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
-            (end.pending, end.unseen) = (goodbye.pending, goodbye.unseen);
+            // A confined one went on.
+            if end.how != EndKind::Confined {
+                (end.at, end.pending) = (Time(goodbye.at), goodbye.pending);
+                (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
+            }
         }
         self.drops = self.drops.saturating_add(end.dropped);
         self.each_lane(end.id, |lane| lane.end(end));

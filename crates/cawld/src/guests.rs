@@ -397,6 +397,12 @@ mod tests {
         assert!(Arc::ptr_eq(&guests.admit(7, false).unwrap(), &guests.admit(7, true).unwrap()));
     }
 
+    /// The next input, which is a guest's.
+    async fn of_guest(inputs: &mut mpsc::Receiver<Input>) -> Input {
+        let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no input of a guest") };
+        *input
+    }
+
     fn batch(count: u64, of: impl Fn(u64) -> Event) -> Batch {
         Batch { events: (0..count).map(of).collect(), ..Batch::default() }
     }
@@ -441,8 +447,7 @@ mod tests {
         let write = |n| Event { dev: 5, ino: n / 2 + 1, birth: n as u32 % 2 + 1, ..Event::new(Op::Write) };
         let all = batch(FILES as u64 + 10, write);
         line.send(Input::Events { session: 1, batch: all, dropped: 0 }).await.unwrap();
-        let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
-        let Input::Events { batch, .. } = *input else { panic!("no events") };
+        let Input::Events { batch, .. } = of_guest(&mut inputs).await else { panic!("no events") };
         let files: BTreeSet<FileId> = batch.events.iter().map(Event::file).collect();
         let last = files.last().map(|file| (file.dev, file.ino));
         assert_eq!((files.len(), last), (FILES + 1, Some((5, FURTHER))));
@@ -470,10 +475,8 @@ mod tests {
             let own = batch(2, |_| Event { dev: 5, ino: 1, birth: 7, ..Event::new(Op::Write) });
             line.send(Input::File { session: 1, file: named(1, 9) }).await.unwrap();
             line.send(Input::Events { session: 1, batch: own, dropped: 0 }).await.unwrap();
-            let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no file") };
-            let Input::File { file, .. } = *input else { panic!("no file") };
-            let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
-            let Input::Events { batch, .. } = *input else { panic!("no events") };
+            let Input::File { file, .. } = of_guest(&mut inputs).await else { panic!("no file") };
+            let Input::Events { batch, .. } = of_guest(&mut inputs).await else { panic!("no events") };
             assert_eq!(file.owner, uid);
             assert!(batch.events.iter().all(|event| event.file() == file.file()));
             assert!(seen.insert(file.file()), "it is another user's file");

@@ -147,7 +147,7 @@ impl Lane {
 
     /// Calls since the start, if they are counted.
     pub fn calls(&self) -> u64 {
-        self.tables.as_ref().map_or(0, |tables| tables.totals.total.calls)
+        self.tables.as_ref().map_or(0, |tables| tables.totals.total.sums.count.calls)
     }
 
     /// Keeps learned constants at the end.
@@ -162,16 +162,9 @@ impl Lane {
     /// A process image begins.
     pub fn begin(&mut self, session: Session) {
         self.silent.begin(session.pid, session.started);
-        if let Some(tables) = &mut self.tables {
-            tables.totals.begin(&session);
-        }
+        self.tables.iter_mut().for_each(|tables| tables.totals.begin(&session));
         self.open.insert(session.id, Open { pid: session.pid, program: session.program.clone(), dropped: 0 });
         self.analyse(Record::Session(session));
-    }
-
-    /// Holds a record until its turn by time.
-    pub fn hold(&mut self, source: Source, time: Time, record: Record) {
-        self.merge.push(source, time, record);
     }
 
     /// A process image ended.
@@ -197,9 +190,7 @@ impl Lane {
             began.elapsed() >= MOMENT
         });
         self.merge = merge;
-        if let Some(tables) = &mut self.tables {
-            tables.totals.settle();
-        }
+        self.tables.iter_mut().for_each(|tables| tables.totals.settle());
         all
     }
 
@@ -215,9 +206,7 @@ impl Lane {
     }
 
     fn analyse_complete(&mut self, record: &Record) {
-        if let Some(trace) = &mut self.trace {
-            trace.push(record);
-        }
+        self.trace.iter_mut().for_each(|trace| trace.push(record));
         if let Record::File(file) = record {
             self.silent.file(file);
         }
@@ -235,14 +224,17 @@ impl Lane {
 
     /// Takes the kernel's pauses since sampling began, and the number of pauses lost.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
-        if let Some(tables) = &mut self.tables {
-            tables.paused(told);
-        }
+        self.tables.iter_mut().for_each(|tables| tables.paused(told));
     }
 
-    /// Holds calls of a process, in the order in which their threads made them, until their turn.
-    pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
-        let program = self.open.get(&session).map_or("a program", |open| open.program.as_str());
+    /// Holds calls of a process, which has lost so many events until now, in the order in which their threads made
+    /// them, until their turn.
+    pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>, dropped: u64) {
+        let open = self.open.get_mut(&session);
+        let program = open.map_or("a program", |open| {
+            open.dropped = dropped;
+            &open.program
+        });
         calls.iter().for_each(|call| self.silent.event(call, program));
         if let Some(tables) = &mut self.tables {
             let mut tally = Tally::default();
@@ -256,26 +248,13 @@ impl Lane {
     /// wait for no turn.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
         let discarded = self.analysis.coalesced(calls);
-        if let Some(tables) = &mut self.tables {
-            tables.totals.coalesced(session, calls, discarded);
-        }
-    }
-
-    /// Events that a session has lost until now.
-    pub fn dropped(&mut self, session: u32, dropped: u64) {
-        if let Some(open) = self.open.get_mut(&session) {
-            open.dropped = dropped;
-        }
+        self.tables.iter_mut().for_each(|tables| tables.totals.coalesced(session, calls, discarded));
     }
 
     /// Writes the trace's buffered records to disk.
     pub fn flush(&mut self) {
-        if let Some(trace) = &mut self.trace {
-            trace.flush();
-        }
-        if let Some(watch) = &mut self.watch {
-            watch.flush();
-        }
+        self.trace.iter_mut().for_each(TraceFile::flush);
+        self.watch.iter_mut().for_each(|watch| watch.flush());
     }
 
     /// Time has passed: the history gets the model's state, and the number of events lost.
@@ -310,15 +289,12 @@ impl Lane {
         }
         let mut left_out = 0;
         let mut merge = std::mem::take(&mut self.merge);
-        merge.release(Time(u64::MAX), usize::MAX, |record| match record {
-            Record::Event(_) => {
-                left_out += 1;
-                false
+        merge.release(Time(u64::MAX), usize::MAX, |record| {
+            match record {
+                Record::Event(_) => left_out += 1,
+                other => self.analyse(other),
             }
-            other => {
-                self.analyse(other);
-                false
-            }
+            false
         });
         left_out
     }

@@ -51,10 +51,10 @@ type Identity = (u64, u64);
 
 /// The state of mapped files, shared by all sessions.
 #[derive(Default)]
-pub struct Levels(Mutex<BTreeMap<Identity, Level>>);
+pub struct MappedFiles(Mutex<BTreeMap<Identity, MappedFile>>);
 
 #[derive(Default)]
-struct Level {
+struct MappedFile {
     /// Dirty bytes at the last sample of any process.
     dirty: u64,
     /// Bytes written by calls since.
@@ -91,7 +91,7 @@ pub struct Failure {
 /// The mappings of one process.
 pub struct Mappings<'a> {
     pid: u32,
-    levels: &'a Levels,
+    levels: &'a MappedFiles,
     aside: &'a Aside,
     /// Known files, with the present dirty bytes that were counted here.
     files: BTreeMap<Identity, u64>,
@@ -106,7 +106,7 @@ pub struct Mappings<'a> {
 
 impl<'a> Mappings<'a> {
     /// Of this process.
-    pub fn new(pid: u32, levels: &'a Levels, aside: &'a Aside) -> Mappings<'a> {
+    pub fn new(pid: u32, levels: &'a MappedFiles, aside: &'a Aside) -> Mappings<'a> {
         Mappings {
             pid,
             levels,
@@ -246,7 +246,7 @@ impl<'a> Mappings<'a> {
     }
 }
 
-impl Level {
+impl MappedFile {
     /// Reduces a call on the file by the `told` bytes counted here; false if nothing is left.
     fn pass(&mut self, call: &mut Event, told: &mut u64) -> bool {
         use Op::*;
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_was_told_is_not_told_again() {
-        let (levels, aside) = (Levels::default(), Aside::default());
+        let (levels, aside) = (MappedFiles::default(), Aside::default());
         let mut first = Mappings::new(u32::MAX, &levels, &aside);
         let mut second = Mappings::new(u32::MAX, &levels, &aside);
         // Without an earlier sample, nothing counts as a store.
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_was_touched_before_the_first_look_is_told() {
-        let (levels, aside) = (Levels::default(), Aside::default());
+        let (levels, aside) = (MappedFiles::default(), Aside::default());
         let mut mapped = Mappings::new(u32::MAX, &levels, &aside);
         assert_eq!(mapped.news(&Seen { touched: 600, ..seen(1000) }), 600);
         // Another process maps the same file: its dirty bytes were counted, or were there before.
@@ -381,7 +381,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_cannot_be_looked_at_is_given_up() {
-        let (levels, aside) = (Levels::default(), Aside::default());
+        let (levels, aside) = (MappedFiles::default(), Aside::default());
         let mut mapped = Mappings::new(u32::MAX, &levels, &aside);
         assert!(mapped.next.is_none());
         mapped.has_file();
@@ -395,7 +395,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_hangs_is_given_up_and_told_once() {
-        let (levels, aside) = (Levels::default(), Aside::default());
+        let (levels, aside) = (MappedFiles::default(), Aside::default());
         let mut mapped = Mappings::new(std::process::id(), &levels, &aside);
         mapped.has_file();
         let (_come_back, hangs) = std::sync::mpsc::channel::<()>();

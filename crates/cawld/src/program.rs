@@ -234,8 +234,7 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     service::stopping();
     // Before all else, whose end may be late.
     drop(socket);
-    daemon.stop().await;
-    Ok(())
+    daemon.stop().await
 }
 
 /// The socket that systemd passed, else a new one with its file. `to_all`: every user may connect.

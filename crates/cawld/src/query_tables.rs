@@ -1,11 +1,11 @@
 //! The tables of the daemon's own lane for questions: sums, the past day, and a sample of the latest calls.
 
-use cawl_core::{Bytes, Causes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
+use cawl_core::{Bytes, CallSums, Causes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
 use cawl_host::clock::Clocks;
 
 use crate::call_sample::CallSample;
-use crate::timeline::{Sums, Timeline};
-use crate::totals::{Call, Totals};
+use crate::history::{History, Sums};
+use crate::totals::Totals;
 
 /// The tables for questions.
 #[derive(Default)]
@@ -13,11 +13,11 @@ pub struct QueryTables {
     /// Sums by process, file and device.
     pub totals: Totals,
     /// The past day.
-    pub timeline: Timeline,
+    pub history: History,
     /// A sample of the latest calls.
     pub call_sample: CallSample,
-    /// Totals already in the history.
-    told: Sums,
+    /// The calls and the events lost that are already in the history.
+    told: (CallSums, u64),
     /// The latest sample.
     sample: Option<Sample>,
     /// Number of samples compared with the model.
@@ -40,17 +40,17 @@ impl QueryTables {
             Record::Event(event) => {
                 // Without an observed time there is no comparison.
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
-                self.totals.call(&Call { event, prediction, causes });
+                self.totals.call(event, prediction, causes);
                 if let Some(prediction) = prediction {
                     self.call_sample.call(event, prediction, causes.map(|causes| causes.main));
                 }
             }
             Record::Sample(sample) => {
-                self.timeline.sampled(sample.dirty_bytes(Bytes(self.page)));
+                self.history.sampled(sample.dirty_bytes(Bytes(self.page)));
                 // Both count since boot.
                 let written = |before: Sample| sample.written.saturating_sub(before.written) * self.page;
                 let written = self.sample.map_or(0, written);
-                self.timeline.add(&Sums { written, ..Sums::default() });
+                self.history.add(&Sums { written, ..Sums::default() });
                 self.sample = Some(*sample);
             }
             Record::File(file) => self.totals.name(file),
@@ -63,7 +63,7 @@ impl QueryTables {
     pub fn apart(&mut self, latest: Option<(u64, Bytes)>) {
         if let Some((compared, apart)) = latest.filter(|(compared, _)| *compared != self.compared) {
             self.compared = compared;
-            self.timeline.apart(apart);
+            self.history.apart(apart);
         }
     }
 
@@ -71,7 +71,7 @@ impl QueryTables {
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         let before = self.paused.unwrap_or_default();
         let more = told.map(|(paused, _)| paused.saturating_sub(before.0));
-        self.timeline.add(&Sums { paused: more, ..Sums::default() });
+        self.history.add(&Sums { paused: more, ..Sums::default() });
         // The first reading has no predecessor, and an incomplete one is no bound.
         let whole = told.is_some_and(|(_, untold)| self.paused.is_some() && untold == before.1);
         self.totals.paused(more.filter(|_| whole));
@@ -80,24 +80,17 @@ impl QueryTables {
 
     /// Time has passed: takes the first model's state, and the number of events lost.
     pub fn pass(&mut self, clocks: &Clocks, state: &ModelState, drops: u64) {
-        let total = &self.totals.total;
-        let now = Sums {
-            calls: total.calls,
-            bytes: total.bytes,
-            observed: total.observed,
-            predicted: total.predicted,
-            throttled: total.throttled,
-            sync: total.sync,
-            causes: *total.time.observed(),
+        let (total, (calls, lost)) = (self.totals.total.sums, self.told);
+        self.history.add(&Sums {
+            calls: total.since(&calls),
             written: 0,
             // Read once a second: a point without a reading has no pauses.
             paused: self.paused.map(|_| Nanos::ZERO),
-            drops,
-        };
-        self.timeline.add(&now.since(&self.told));
-        self.told = now;
-        self.timeline.modelled(state.dirty, state.limits, state.regime);
-        self.timeline.pass(clocks);
+            drops: drops.saturating_sub(lost),
+        });
+        self.told = (total, drops);
+        self.history.modelled(state.dirty, state.limits, state.regime);
+        self.history.pass(clocks);
         self.call_sample.pass(clocks.monotonic);
     }
 }
@@ -108,7 +101,7 @@ mod tests {
 
     use super::*;
     use cawl_core::{
-        AnalysisOptions, Cause, EndKind, HostFacts, HostProfile, Mode, Session, SessionEnd, Time, Wchar,
+        AnalysisOptions, Cause, EndKind, HostFacts, HostProfile, Mode, Session, SessionEnd, Tally, Time,
     };
     use cawl_wire::{Event, FileKind, Op};
 
@@ -137,7 +130,7 @@ mod tests {
         }
         tables.pass(&clocks(101), &state, 0);
         tables.pass(&clocks(102), &state, 0);
-        let points = tables.timeline.answer(&HistorySpan::default(), &clocks(102)).points;
+        let points = tables.history.answer(&HistorySpan::default(), &clocks(102)).points;
         assert_eq!((points[0].dirty_error_bytes, points[0].paused_s), (Some(25), Some(5.0)));
         assert_eq!(
             (points[1].dirty_error_bytes, points[1].paused_s),
@@ -169,8 +162,8 @@ mod tests {
             }
             let totals = &mut lane.tables.as_deref_mut().unwrap().totals;
             totals.settle();
-            assert_eq!(totals.total.time.observed().total(), 400 * 40_000_000, "all time has a cause");
-            let throttled = totals.total.time.observed()[Cause::Throttle] as f64 / 1e9;
+            assert_eq!(totals.total.sums.time.observed().total(), 400 * 40_000_000, "all time has a cause");
+            let throttled = totals.total.sums.time.observed()[Cause::Throttle] as f64 / 1e9;
             (totals.total.cost(Time(1020 * SECOND)).throttled_s, throttled)
         };
         let (alone, told) =
@@ -193,19 +186,10 @@ mod tests {
         const ALONE: &str = "CAWL_TEST_ALONE";
         if std::env::var_os(ALONE).is_none() {
             let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            alone.args([
-                "query_tables::tests::a_day_takes_bounded_room_and_every_sum_is_right",
-                "--exact",
-                "--nocapture",
-            ]);
+            alone.args(["--exact", "query_tables::tests::a_day_takes_bounded_room_and_every_sum_is_right"]);
             let done = alone.env(ALONE, "1").output().unwrap();
             let told = String::from_utf8_lossy(&done.stdout);
-            assert!(
-                done.status.success() && told.contains("1 passed"),
-                "{told}{}",
-                String::from_utf8_lossy(&done.stderr)
-            );
-            return;
+            return assert!(done.status.success() && told.contains("1 passed"), "{told}");
         }
         let profile = HostProfile::uncalibrated();
         let options =
@@ -229,7 +213,7 @@ mod tests {
             let id = second as u32;
             let now = clocks(second, slept).monotonic;
             let sample = Sample { time: now, dirty: second % 100, written: second, ..Sample::default() };
-            lane.hold(Source::Samples, now, Record::Sample(sample));
+            lane.merge.push(Source::Samples, now, Record::Sample(sample));
             // Enough programs for more files than tables and model hold before noon.
             if second % 4 == 0 {
                 lane.begin(Session { id, pid: 100 + id % 1000, started: now, ..Session::default() });
@@ -240,19 +224,9 @@ mod tests {
                     (event.start, event.requested, event.returned, event.duration) = (now.0, 10, 10, 1000);
                     event
                 };
-                lane.hold_calls(id, &Arc::new((0..4).map(|n| call(second * 4 + n)).collect()));
+                lane.hold_calls(id, &Arc::new((0..4).map(|n| call(second * 4 + n)).collect()), 0);
                 (calls, bytes) = (calls + 4, bytes + 40);
-                let (how, wchar) = (EndKind::Exit, Wchar::default());
-                lane.end(SessionEnd {
-                    id,
-                    at: now,
-                    how,
-                    wchar,
-                    usage: None,
-                    pending: 0,
-                    dropped: 0,
-                    unseen: 0,
-                });
+                lane.end(SessionEnd::new(id, now, EndKind::Exit));
             }
             while !lane.release(Time(u64::MAX), usize::MAX) {}
             lane.pass(&clocks(second, slept), second / 1000);
@@ -263,7 +237,7 @@ mod tests {
         let end = clocks(86_400 - 3600, slept);
         lane.pass(&end, 83);
         let tables = lane.tables.as_deref().unwrap();
-        assert_eq!((tables.totals.total.calls, tables.totals.total.bytes), (calls, bytes));
+        assert_eq!(tables.totals.total.sums.count, Tally { calls, bytes });
         assert!(tables.totals.processes(Sort::Lost, 0..10, end.monotonic).0.is_empty());
         let (files, more) = tables.totals.files(Sort::Lost, 0..usize::MAX, end.monotonic);
         assert!(files.len() <= 2 * 8192, "{}", files.len());
@@ -274,7 +248,7 @@ mod tests {
             "each call was to a file of its own"
         );
         let span = HistorySpan { last_s: Some(86_400.0), points: Some(100_000) };
-        let points = tables.timeline.answer(&span, &end).points;
+        let points = tables.history.answer(&span, &end).points;
         assert!(points.len() <= 1440 + 1, "{}", points.len());
         assert_eq!(points.iter().map(|point| point.calls).sum::<u64>(), calls);
         assert_eq!(points.iter().map(|point| point.drops).sum::<u64>(), 83);

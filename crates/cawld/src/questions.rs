@@ -7,14 +7,13 @@ use std::time::Duration;
 use anyhow::Context;
 use cawl_client::protocol::{Failure, PROTOCOL, Recorded, Recording, Request, RunStarted, Subscription};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::asker::{Asker, json};
 use crate::connections::{Connections, Role};
-use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace};
+use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace, end_run};
 use crate::messages::Messages;
-use crate::socket::Peer;
 use crate::subscribe;
 
 /// Longest question, in bytes: a profile fits.
@@ -45,10 +44,8 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Answers until the other side disconnects or subscribes.
-    pub async fn answer(self, messages: Messages) -> anyhow::Result<()> {
-        // A process of another pid namespace has no number here.
-        let peer = Peer::of(&messages.stream).ok().and_then(|peer| peer.pid);
+    /// Answers until the other side, which is this process if known, disconnects or subscribes.
+    pub async fn answer(self, messages: Messages, peer: Option<u32>) -> anyhow::Result<()> {
         let (reader, mut writer) = messages.stream.into_split();
         let mut stream = BufReader::new(Cursor::new(messages.bytes).chain(reader));
         if !self.connections.may_ask(self.id) {
@@ -99,9 +96,7 @@ impl Questions {
                     asker.end_run_now(run, end).await?
                 } else {
                     end.notes.extend(self.connections.settle().await);
-                    let (reply, answer) = oneshot::channel();
-                    self.engine.send(Input::EndRun { run, end, reply }).await?;
-                    answer.await?
+                    end_run(run, end, &self.engine).await?
                 };
                 Ok(json(&report.with_context(|| format!("there is no run {run}"))?))
             }

@@ -12,7 +12,7 @@ mod pauses;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Seek};
 use std::time::Duration;
 
 use cawl_client::protocol::{DeviceStatus, SamplerStatus};
@@ -41,29 +41,22 @@ const COSTS: Nanos = Nanos::seconds(60.0);
 struct Source {
     name: &'static str,
     file: File,
-    text: Vec<u8>,
+    text: String,
 }
 
 impl Source {
     fn open(name: &'static str, path: &str) -> Option<Source> {
-        let mut source = Source { name, file: File::open(path).ok()?, text: vec![0; 16 << 10] };
+        let mut source = Source { name, file: File::open(path).ok()?, text: String::new() };
         // Some files can be opened but not read, as pressure where the kernel does not account it.
         source.read().is_some().then_some(source)
     }
 
     /// The text as it is now.
     fn read(&mut self) -> Option<&str> {
-        let mut length = 0;
-        loop {
-            match self.file.read_at(&mut self.text[length..], length as u64).ok()? {
-                0 => break,
-                more => length += more,
-            }
-            if length == self.text.len() {
-                self.text.resize(2 * length, 0);
-            }
-        }
-        std::str::from_utf8(&self.text[..length]).ok()
+        self.text.clear();
+        self.file.rewind().ok()?;
+        self.file.read_to_string(&mut self.text).ok()?;
+        Some(&self.text)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
-use cawl_core::{Bytes, Report};
+use cawl_core::{Bytes, Record, Report};
 use cawl_host::free;
 use nix::unistd::geteuid;
 use rustix::net::{SocketFlags, accept_with};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
 use crate::connections::Connections;
-use crate::engine::{Engine, EngineOptions, Input, begin_run};
+use crate::engine::{Engine, EngineOptions, Input, begin_run, end_run};
 use crate::guests::Allowed;
 use crate::sampler::Sampler;
 use crate::session;
@@ -117,9 +117,8 @@ impl Daemon {
         let patient = async {
             let mut end = end.clone();
             end.notes.extend(self.drain().await);
-            let (reply, answer) = oneshot::channel();
-            self.engine.send(Input::EndRun { run, end, reply }).await?;
-            answer.await?.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))
+            let report = end_run(run, end, &self.engine).await?;
+            report.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))
         };
         let mut patient = std::pin::pin!(patient);
         tokio::select! {
@@ -143,8 +142,8 @@ impl Daemon {
     }
 
     /// Processes the received calls, closes every trace and ends. What is not read, or not processed, in time
-    /// is left out.
-    pub async fn stop(self) {
+    /// is left out. An error if the engine's thread panicked.
+    pub async fn stop(self) -> anyhow::Result<()> {
         let read = async {
             self.drain().await;
             self.connections.drain_sessions().await;
@@ -167,7 +166,8 @@ impl Daemon {
             processed.await;
         }
         self.connections.complaints.finish();
-        drop(self.thread.join());
+        let failed = "the engine failed: calls are missing in its traces, and what it learned is not kept";
+        self.thread.join().map_err(|_| anyhow::anyhow!(failed))
     }
 }
 
@@ -278,11 +278,12 @@ async fn watch(
                 if observed.is_some() && sampler.mounts_changed() {
                     stale.notify_one();
                 }
-                let observed = observed.map(|observed| Input::Observed(Box::new(observed)));
-                for input in observed.into_iter().chain(sample.map(Input::Sample)) {
-                    if engine.send(input).await.is_err() {
-                        return;
-                    }
+                let looked = move |engine: &mut Engine| {
+                    observed.into_iter().for_each(|observed| engine.observe(observed));
+                    sample.iter().for_each(|sample| engine.hold(sample.time, &Record::Sample(*sample)));
+                };
+                if engine.send(Input::act(looked)).await.is_err() {
+                    return;
                 }
             }
         }
@@ -302,7 +303,11 @@ async fn watch_memory(connections: Arc<Connections>, engine: mpsc::Sender<Input>
 /// Samples memory; false if the kernel does not tell, or the engine is gone.
 async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
     match tokio::task::spawn_blocking(free::look).await {
-        Ok(Some(memory)) => engine.send(Input::Memory(Box::new(memory))).await.is_ok(),
+        Ok(Some(memory)) => {
+            let memory =
+                move |engine: &mut Engine| engine.hold(memory.time, &Record::Memory(Box::new(memory)));
+            engine.send(Input::act(memory)).await.is_ok()
+        }
         _ => false,
     }
 }
@@ -315,7 +320,7 @@ async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
         // A run may have begun, whose models get the state of free memory before its writes.
         look_at_memory(&engine).await;
         let Ok(facts) = tokio::task::spawn_blocking(cawl_host::facts).await else { continue };
-        if engine.send(Input::Host(Box::new(facts))).await.is_err() {
+        if engine.send(Input::act(move |engine| engine.look_at_host(facts))).await.is_err() {
             return;
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_client::protocol::Failure;
-use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
+use cawl_core::{EndKind, FileFacts, RunDelay, Session, SessionEnd, Time, Usage, Wchar};
 use cawl_host::inspect;
 use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, WireError, past};
 use nix::unistd::{Uid, User};
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::asker::Asker;
 use crate::batch::{Batch, facts};
 use crate::connections::{Connections, Role};
-use crate::engine::Input;
+use crate::engine::{Engine, Input};
 use crate::guests::{Guest, Line, Numbers};
 use crate::mappings::Mappings;
 use crate::messages::{Broken, Messages};
@@ -91,7 +91,7 @@ pub async fn serve(
     match messages.bytes.first() {
         None => Ok(()),
         Some(b'{') if !peer.may_talk() => refuse_question(messages, &connections, peer).await,
-        Some(b'{') => Questions { connections, engine, asker, id }.answer(messages).await,
+        Some(b'{') => Questions { connections, engine, asker, id }.answer(messages, peer.pid).await,
         Some(first) if *first == MAGIC.to_le_bytes()[0] => {
             tracer(messages, peer, &connections, engine, id).await
         }
@@ -131,14 +131,11 @@ async fn tracer(
     }
     let hello = Hello::decode(&payload)?;
     let (pid, run) = (number(&hello, peer), hello.run);
-    let guest = match peer.may_talk() {
-        true => None,
-        false => match admit(peer, connections, run) {
-            None => return Ok(()),
-            guest => guest,
-        },
-    };
-    let engine = Line::new(engine, guest);
+    let admitted = (!peer.may_talk()).then(|| admit(peer, connections, run));
+    if matches!(admitted, Some(None)) {
+        return Ok(());
+    }
+    let engine = Line::new(engine, admitted.flatten());
     if !connections.has_room_for(engine.guest.as_ref().map(|_| peer.uid)) {
         let note = format!(
             "programs of uid {} were not recorded: they had all the connections that programs may have; raise the \
@@ -156,7 +153,7 @@ async fn tracer(
         id,
         pid,
         ppid: if pid == hello.pid { hello.ppid } else { cawl_host::parent(pid) },
-        started: possible.started(),
+        started: possible.started,
         wchar: started,
         usage: Some(hello.usage.into()),
         rank: hello.rank,
@@ -206,7 +203,7 @@ async fn tracer(
         dropped: 0,
         damaged: 0,
     };
-    engine.send(Input::Begin { session, run }).await?;
+    engine.send(Input::act(move |engine| engine.begin(session, run))).await?;
     match ring {
         Ok(ring) => tracer.ring = ring,
         Err(error) => tracer.note(format!("the calls of process {pid} are missing: {error:#}")).await?,
@@ -457,18 +454,16 @@ impl Tracer<'_> {
     /// Reads up to `most` batches from the ring up to its present tails; returns their number. An invalid
     /// ring is not read again.
     async fn take_from_ring(&mut self, most: usize) -> anyhow::Result<usize> {
-        let (mut taken, mut looked) = (0, false);
+        let mut taken = 0;
         while taken < most {
             let Some(ring) = &mut self.ring else { break };
-            let found = if looked {
-                Ok(())
-            } else {
-                ring.look().map(|dropped| self.dropped = self.dropped.max(dropped))
-            };
-            if !looked && ring.backlog() >= BACKLOG {
-                ring.tell_room(self.connections.rooms.of(self.pid));
+            let mut found = Ok(());
+            if taken == 0 {
+                found = ring.look().map(|dropped| self.dropped = self.dropped.max(dropped));
+                if ring.backlog() >= BACKLOG {
+                    ring.tell_room(self.connections.rooms.of(self.pid));
+                }
             }
-            looked = true;
             match found.and_then(|()| ring.batch()) {
                 Ok(Some(batch)) => self.events(batch).await?,
                 Ok(None) => break,
@@ -490,7 +485,8 @@ impl Tracer<'_> {
 
     async fn send_run_delays(&self, delays: Vec<RunDelay>) -> anyhow::Result<()> {
         if !delays.is_empty() {
-            self.engine.send(Input::RunDelays { session: self.id, delays }).await?;
+            let session = self.id;
+            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
         Ok(())
     }
@@ -556,14 +552,18 @@ impl Tracer<'_> {
             ))
             .await?;
         }
-        let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
+        let (goodbye, dropped) = (self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
         if goodbye.is_none() || self.is_confined() {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.usage = cawl_host::usage(self.pid).or(self.usage);
         }
-        let (wchar, usage) = (self.wchar, self.usage);
-        self.engine.send(Input::End { session, goodbye, wchar, usage, dropped }).await?;
+        let (session, wchar, usage) = (self.id, self.wchar, self.usage);
+        let end = move |engine: &mut Engine| {
+            let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
+            engine.end(SessionEnd { wchar, usage, dropped, ..vanished }, goodbye);
+        };
+        self.engine.send(Input::act(end)).await?;
         if let Err(error) = &ended {
             self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;
         }

@@ -149,10 +149,8 @@ impl SilentProcesses {
         let is_here = |path: &&str| {
             fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (program.dev, program.ino))
         };
-        let why = match path.filter(is_here).map(|path| inspect::program(Path::new(path))) {
-            Some(verdict) => verdict.obstacles.into_iter().next(),
-            None => None,
-        };
+        let verdict = path.filter(is_here).map(|path| inspect::program(Path::new(path)));
+        let why = verdict.and_then(|verdict| verdict.obstacles.into_iter().next());
         let name = path.unwrap_or("a program");
         let why = match (obstacle, why) {
             (Some(Obstacle::Hidden), _) => format!(

@@ -8,17 +8,17 @@ mod account;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use cawl_client::protocol::{CauseSeconds, DeviceStatus, FileStatus, ProcessStatus, Sort};
+use cawl_client::protocol::{DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, Cause, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
-    coalesced_bytes, host_text, kernel_bytes,
+    CallState, CallSums, Cause, Causes, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally,
+    Time, coalesced_bytes, host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{FileId, FileKind};
+use cawl_wire::{Event, FileId, FileKind};
 
 use crate::foreign::is_foreign;
+pub use account::Account;
 use account::SECOND;
-pub use account::{Account, Call};
 
 /// Files with a row; up to twice as many at times. Then half of these are kept because they were written to
 /// last, and half because they cost most.
@@ -101,7 +101,7 @@ pub struct Totals {
     files: FileTable<FileSums, { 2 * FILES }>,
     /// The sum of the latest calls, which is not in the sums yet, and where it belongs: a program makes many
     /// calls of a kind, each of which would change four sums.
-    latest: Account,
+    latest: CallSums,
     place: Option<Place>,
     /// Files that made room for others.
     pub files_omitted: u64,
@@ -134,8 +134,7 @@ impl Totals {
     /// Calls of a process have arrived.
     pub fn arrived(&mut self, session: u32, tally: Tally) {
         if let Some(process) = self.processes.get_mut(&session) {
-            process.arrived.calls += tally.calls;
-            process.arrived.bytes += tally.bytes;
+            process.arrived.add_all(tally);
         }
     }
 
@@ -158,7 +157,7 @@ impl Totals {
         self.settle();
         let at = self.file(file.file());
         let row = &mut self.files.rows[at];
-        row.counts.touched = self.total.calls;
+        row.counts.touched = self.total.sums.count.calls;
         row.name.told(file);
     }
 
@@ -179,8 +178,7 @@ impl Totals {
     }
 
     /// Takes a call, in order of time. It is in the sums after [`Totals::settle`].
-    pub fn call(&mut self, call: &Call<'_>) {
-        let Call { event, prediction, .. } = *call;
+    pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>, causes: Option<Causes<'_>>) {
         let bytes = kernel_bytes(event);
         let is_in_file = event.kind == FileKind::Regular && (bytes > 0 || prediction.is_some());
         let file = is_in_file.then(|| event.file());
@@ -189,15 +187,17 @@ impl Totals {
             self.settle();
             self.place = place;
         }
-        let held = prediction
-            .map_or(Nanos::ZERO, |prediction| held_back(Nanos::new(event.duration as f64), prediction));
-        let mut throttled = Nanos::ZERO;
-        if held > Nanos::ZERO {
-            // The confirmed share of it.
-            throttled = held * self.confirmed.part();
-            self.confirmed.latest += held;
+        let mut observed = Nanos::ZERO;
+        if let Some(prediction) = prediction {
+            observed = Nanos::new(event.duration as f64);
+            let held = held_back(observed, prediction);
+            if held > Nanos::ZERO {
+                // The confirmed share of it.
+                self.latest.throttled += held * self.confirmed.part();
+                self.confirmed.latest += held;
+            }
         }
-        self.latest.add(call, bytes, throttled);
+        self.latest.add(event, bytes, observed, prediction, causes);
         if event.takes_last_link() {
             self.files.unlink(event.file());
         }
@@ -206,33 +206,41 @@ impl Totals {
     /// The calls that were taken are in the sums.
     pub fn settle(&mut self) {
         let Some(Place { pid, file, second }) = self.place.take() else { return };
-        let calls = std::mem::take(&mut self.latest);
-        self.total.add_all(&calls, second, if file.is_some() { calls.bytes } else { 0 });
+        let mut calls = std::mem::take(&mut self.latest);
         let session = self.by_pid.get(&pid);
         if let Some(process) = session.and_then(|session| self.processes.get_mut(session)) {
-            process.account.add_all(&calls, second, calls.bytes);
+            process.account.add(&calls, second);
         }
+        if file.is_none() {
+            calls.count.bytes = 0;
+        }
+        self.total.add(&calls, second);
         let Some(file) = file else { return };
         let mut at = self.file(file);
-        if self.files.rows[at].counts.account.calls == 0 {
+        if self.files.rows[at].counts.account.sums.count.calls == 0 {
             at = self.files.succeed(at);
         }
         let sums = &mut self.files.rows[at].counts;
-        sums.touched = self.total.calls;
-        sums.account.add_all(&calls, second, calls.bytes);
+        sums.touched = self.total.sums.count.calls;
+        sums.account.add(&calls, second);
         if self.devices.contains_key(&file.dev) || self.devices.len() < DEVICES {
-            self.devices.entry(file.dev).or_default().add_all(&calls, second, calls.bytes);
+            self.devices.entry(file.dev).or_default().add(&calls, second);
         }
     }
 
     /// Coalesced calls of a session, which went to no file; `discarded` if to /dev/null.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls, discarded: bool) {
-        self.total.add_coalesced(calls, 0, discarded);
-        let Some(process) = self.processes.get_mut(&session) else { return };
-        let bytes = coalesced_bytes(calls);
-        process.arrived.calls += calls.calls;
-        process.arrived.bytes += bytes;
-        process.account.add_coalesced(calls, bytes, discarded);
+        let count = Tally { calls: calls.calls, bytes: coalesced_bytes(calls) };
+        let mut sums = CallSums { count, ..CallSums::default() };
+        if discarded {
+            sums.time.add_calls(Cause::Discard, calls.duration);
+        }
+        if let Some(process) = self.processes.get_mut(&session) {
+            process.arrived.add_all(count);
+            process.account.add(&sums, calls.last / SECOND);
+        }
+        sums.count.bytes = 0;
+        self.total.add(&sums, calls.last / SECOND);
     }
 
     fn file(&mut self, identity: FileId) -> usize {
@@ -248,9 +256,9 @@ impl Totals {
     fn make_room(&mut self) {
         let rows = &mut self.files.rows;
         rows.sort_unstable_by_key(|file| std::cmp::Reverse(file.counts.touched));
-        let costly = |file: &File| file.counts.account.observed.get();
+        let costly = |file: &File| file.counts.account.sums.observed.get();
         rows[FILES / 2..].sort_unstable_by(|a, b| costly(b).total_cmp(&costly(a)));
-        let left_out = rows.drain(FILES..).filter(|file| file.counts.account.calls > 0);
+        let left_out = rows.drain(FILES..).filter(|file| file.counts.account.sums.count.calls > 0);
         self.files_omitted += left_out.count() as u64;
         self.files.reindex();
     }
@@ -264,14 +272,14 @@ impl Totals {
             calls: process.arrived.calls,
             bytes: process.arrived.bytes,
             cost: process.account.cost(now),
-            causes_s: CauseSeconds::from(process.account.time.observed()),
+            causes_s: process.account.causes_s(),
         };
         (rows.into_iter().map(status).collect(), more)
     }
 
     /// Files in this order, the rows of `page`, and the number of rows after them.
     pub fn files(&self, sort: Sort, page: Range<usize>, now: Time) -> (Vec<FileStatus>, u64) {
-        let written = self.files.rows.iter().filter(|file| file.counts.account.calls > 0);
+        let written = self.files.rows.iter().filter(|file| file.counts.account.sums.count.calls > 0);
         let (rows, more) = ranked(written, |file| file.counts.account.key(sort, now), page);
         let status = |file: &File| {
             let (FileId { dev, ino, .. }, account) = (file.identity, &file.counts.account);
@@ -282,11 +290,11 @@ impl Totals {
                 first_path: file.name.first_path().map(str::to_owned),
                 device: device(dev),
                 inode,
-                calls: account.calls,
-                bytes: account.bytes,
-                estimated_bytes: account.estimated,
+                calls: account.sums.count.calls,
+                bytes: account.sums.count.bytes,
+                estimated_bytes: account.sums.estimated,
                 cost: account.cost(now),
-                causes_s: CauseSeconds::from(account.time.observed()),
+                causes_s: account.causes_s(),
             }
         };
         (rows.into_iter().map(status).collect(), more)
@@ -296,10 +304,10 @@ impl Totals {
     pub fn devices(&self, loads: &BTreeMap<u64, DeviceStatus>, now: Time) -> Vec<DeviceStatus> {
         let status = |(dev, account): (&u64, &Account)| DeviceStatus {
             device: device(*dev),
-            calls: account.calls,
-            bytes: account.bytes,
+            calls: account.sums.count.calls,
+            bytes: account.sums.count.bytes,
             cost: account.cost(now),
-            causes_s: CauseSeconds::from(account.time.observed()),
+            causes_s: account.causes_s(),
             ..loads.get(dev).cloned().unwrap_or_default()
         };
         let mut devices: Vec<_> = self.devices.iter().map(status).collect();
@@ -337,8 +345,9 @@ fn ranked<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::{CauseTimes, Causes, CostParts};
-    use cawl_wire::{Event, Op};
+    use cawl_client::protocol::CauseSeconds;
+    use cawl_core::{CauseTimes, CostParts};
+    use cawl_wire::Op;
 
     fn write(ino: u64, second: u64, bytes: i64, ms: u64) -> Event {
         let mut event = Event::new(Op::Write);
@@ -352,11 +361,8 @@ mod tests {
         let half = event.duration / 2;
         let causes = CauseTimes::from([(Cause::Copy, half), (Cause::Throttle, event.duration - half)]);
         let own = CostParts::from([(Cause::Copy, Nanos::new(half as f64))]);
-        totals.call(&Call {
-            event,
-            prediction,
-            causes: prediction.map(|_| Causes { times: &causes, own: &own, main: causes.main() }),
-        });
+        let causes = Causes { times: &causes, own: &own, main: causes.main() };
+        totals.call(event, prediction, prediction.map(|_| causes));
     }
 
     fn throttled() -> Prediction {
@@ -390,10 +396,10 @@ mod tests {
         // Half of 4 and 5 ms by each cause; the file written to first has the 4 ms.
         let half = |ms: u64| CauseTimes::from([(Cause::Copy, ms * 500_000), (Cause::Throttle, ms * 500_000)]);
         assert_eq!(files[0].causes_s, CauseSeconds::from(&half(4)));
-        assert_eq!(*totals.total.time.observed(), half(9));
+        assert_eq!(*totals.total.sums.time.observed(), half(9));
         let all = CauseSeconds::from(&half(9));
         assert_eq!((processes[0].causes_s, devices[0].causes_s), (all, all));
-        assert_eq!((totals.total.calls, totals.total.bytes), (3, 4296));
+        assert_eq!(totals.total.sums.count, Tally { calls: 3, bytes: 4296 });
         totals.end(9);
         assert!(totals.processes(Sort::Lost, 0..10, now).0.is_empty() && totals.by_pid.is_empty());
     }
@@ -402,13 +408,13 @@ mod tests {
     #[test]
     fn no_more_is_lost_to_throttling_than_the_kernel_lets_writers_pause() {
         let lost_in = |seconds: Range<u64>, totals: &mut Totals, paused: Option<Nanos>| {
-            let before = totals.total.throttled;
+            let before = totals.total.sums.throttled;
             for second in seconds {
                 call(totals, &write(7, second, 4096, 1000), Some(&throttled()));
                 totals.paused(paused);
             }
             totals.settle();
-            totals.total.throttled.saturating_sub(before).as_seconds()
+            totals.total.sums.throttled.saturating_sub(before).as_seconds()
         };
         let mut totals = Totals::default();
         let quarter = Some(Nanos::millis(250.0));
@@ -456,6 +462,6 @@ mod tests {
         assert_eq!(rows[0].inode, 0, "it cost most");
         assert_eq!(more + totals.files_omitted + 3, files);
         assert!(totals.files.get(FileId::new(5, files - 1)).is_some(), "it was the last");
-        assert_eq!(totals.total.calls, files);
+        assert_eq!(totals.total.sums.count.calls, files);
     }
 }

@@ -145,7 +145,7 @@ fn daemon() {
     };
     println!("listening");
     std::io::stdin().lines().for_each(drop);
-    runtime.block_on(daemon.stop());
+    runtime.block_on(daemon.stop()).expect("its engine works to the end");
 }
 
 #[test]

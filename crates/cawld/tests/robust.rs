@@ -205,7 +205,7 @@ fn connections_that_were_not_accepted_yet_are_waited_for() {
         }
         let report = daemon.end_run(run, RunEnd::default(), std::future::pending()).await.unwrap();
         assert_eq!((report.calls, report.sessions.len()), (PROGRAMS.into(), PROGRAMS as usize));
-        daemon.stop().await;
+        daemon.stop().await.unwrap();
     });
 }
 

@@ -71,7 +71,8 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if let Some(daemon) = self.daemon.take() {
-            self.runtime.block_on(daemon.stop());
+            let stopped = self.runtime.block_on(daemon.stop());
+            assert!(std::thread::panicking() || stopped.is_ok(), "{stopped:?}");
         }
     }
 }

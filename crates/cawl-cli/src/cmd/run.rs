@@ -285,7 +285,7 @@ impl Backend {
     async fn abandon(self) {
         if let Some((daemon, socket)) = self.inside {
             drop(socket);
-            return daemon.stop().await;
+            return drop(daemon.stop().await);
         }
         let request = Request::EndRun { run: self.run, now: false, end: RunEnd::default() };
         drop(tokio::task::spawn_blocking(move || query::ask::<Report>(&self.path, &request)).await);

@@ -7,9 +7,11 @@ use std::ops::Range;
 use cawl_wire::{Event, Op, RankVariable};
 
 use crate::buffers::Language;
-use crate::processes::{ProcessReport, RankReport, ranks};
+use crate::call::wchar_bytes;
+use crate::processes::{ProcessReport, RankReport, grown, ranks};
 use crate::record::{EndKind, RunDelay, Session, SessionEnd, Wchar};
 use crate::report::{SessionReport, SessionTotals};
+use crate::tally::Tally;
 use crate::units::{Nanos, Time};
 
 /// How many sessions that ended are listed. When there are twice as many, those that ended first become
@@ -41,9 +43,8 @@ struct ListedSession {
     image: Session,
     /// Bytes written by children that are not listed any more.
     children: u64,
-    calls: u64,
-    /// Bytes of the calls that the report is about, and of all.
-    bytes: u64,
+    /// The calls that the report is about, and the bytes of all.
+    count: Tally,
     seen: u64,
     /// Time in its calls, in ns.
     observed_ns: u64,
@@ -103,18 +104,22 @@ impl Sessions {
         }
     }
 
-    /// Calls like this one from `at` on, the bytes that the kernel counted for all of them, and their time in
-    /// ns. Those that are not `selected` count for the coverage only.
-    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64, ns: u64, selected: bool) {
+    /// A call. One that is not `selected` counts for the coverage only.
+    pub(super) fn call(&mut self, event: &Event, selected: bool) {
+        let calls = Tally { calls: 1, bytes: wchar_bytes(event) };
+        self.calls(event, Time(event.start), calls, event.duration, selected);
+    }
+
+    /// Calls like this one from `at` on, with the bytes that the kernel counted for them, and their time in ns.
+    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: Tally, ns: u64, selected: bool) {
         if let Some(index) = self.index(event.pid, at) {
             let listed = &mut self.list[index];
-            listed.seen = listed.seen.saturating_add(wchar);
+            listed.seen = listed.seen.saturating_add(calls.bytes);
             // The C library's own threads make the writes of POSIX aio.
             let is_others = event.op == Op::AioWrite && event.aux == 1;
             listed.threaded |= event.tid != event.pid || is_others;
             if selected {
-                listed.calls += calls;
-                listed.bytes = listed.bytes.saturating_add(wchar);
+                listed.count.add_all(calls);
                 listed.observed_ns = listed.observed_ns.saturating_add(ns);
             }
         }
@@ -185,19 +190,16 @@ impl Sessions {
             let untraced = listed.untraced(listed.written_by(&children));
             self.folded_untraced = self.folded_untraced.saturating_add(untraced);
         }
-        let gone = self.by_pid.values().filter(|images| leaving[images[images.len() - 1]]);
-        self.folded_uncounted += gone.filter(|images| self.is_uncounted(images)).count() as u64;
+        let gone = || self.by_pid.values().filter(|images| leaving[images[images.len() - 1]]);
+        let uncounted = gone().filter(|images| self.is_uncounted(images)).count() as u64;
         // What a child wrote is still to be taken off its parent's count.
-        let orphans: Vec<(usize, u64)> = self
-            .by_pid
-            .values()
-            .filter(|images| leaving[images[images.len() - 1]])
-            .filter_map(|images| {
-                let (ppid, child) = self.child(images)?;
-                let mut parents = self.by_pid.get(&ppid)?.iter().copied();
-                Some((parents.find(|parent| self.list[*parent].had(&child))?, child.written))
-            })
-            .collect();
+        let orphan = |images: &Vec<usize>| {
+            let (ppid, child) = self.child(images)?;
+            let mut parents = self.by_pid.get(&ppid)?.iter().copied();
+            Some((parents.find(|parent| self.list[*parent].had(&child))?, child.written))
+        };
+        let orphans: Vec<(usize, u64)> = gone().filter_map(orphan).collect();
+        self.folded_uncounted += uncounted;
         for (parent, written) in orphans {
             let children = &mut self.list[parent].children;
             *children = children.saturating_add(written);
@@ -295,12 +297,11 @@ impl ListedSession {
     /// left.
     fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
         let (start, end) = (self.image.wchar, self.end?);
-        let grown =
-            |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?).saturating_add(end.pending));
-        if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
+        let written = |from, to| Some(grown(from, to)?.saturating_add(end.pending));
+        if let Some(alone) = written(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
             return Some(alone);
         }
-        let all = grown(start.process, end.wchar.process)?;
+        let all = written(start.process, end.wchar.process)?;
         Some(
             std::iter::once(self.children).chain(children).fold(all, |all, child| {
                 all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
@@ -317,7 +318,6 @@ impl ListedSession {
     /// Bytes of children that were waited for and not traced. Where other threads made calls, nobody can tell
     /// these from theirs, and they are in [`counted`](Self::counted).
     fn untraced(&self, children: impl Iterator<Item = u64>) -> u64 {
-        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
         let others = || {
             let (start, end) = (self.image.wchar, self.end.filter(|_| !self.threaded)?);
             let own = grown(start.thread, end.wchar.thread)?;
@@ -330,8 +330,8 @@ impl ListedSession {
     fn process(&self, now: Time) -> ProcessReport {
         ProcessReport {
             run_delay_s: self.delayed.as_seconds(),
-            calls: self.calls,
-            bytes: self.bytes,
+            calls: self.count.calls,
+            bytes: self.count.bytes,
             calls_s: self.observed_ns as f64 / 1e9,
             ..ProcessReport::of(&self.image, self.end.as_ref(), now)
         }
@@ -343,7 +343,7 @@ impl ListedSession {
             pid: self.image.pid,
             program: self.image.program.clone(),
             ended: self.end.map_or(EndKind::Running, |end| end.how),
-            calls: self.calls,
+            calls: self.count.calls,
             seen_bytes: self.seen,
             wchar_bytes: wchar,
             coverage: wchar.and_then(|wchar| ratio(self.seen, wchar)),

@@ -22,17 +22,7 @@ fn begin_after(collector: &mut Collector, (id, pid, ppid): (u32, u32, u32), at: 
 
 fn end(collector: &mut Collector, id: u32, at: u64, how: EndKind, thread: u64, process: u64) {
     let wchar = Wchar { process: Some(process), thread: Some(thread) };
-    let (pending, dropped, unseen) = (0, 0, 0);
-    collector.note(&Record::End(SessionEnd {
-        id,
-        at: Time(at),
-        how,
-        wchar,
-        usage: None,
-        pending,
-        dropped,
-        unseen,
-    }));
+    collector.note(&Record::End(SessionEnd { wchar, ..SessionEnd::new(id, Time(at), how) }));
 }
 
 fn write(collector: &mut Collector, pid: u32, tid: u32, at: u64, bytes: i64) {
@@ -45,8 +35,16 @@ fn figures(collector: &Collector) -> Vec<(u64, Option<u64>)> {
     collector.sessions.reports().iter().map(|session| (session.seen_bytes, session.wchar_bytes)).collect()
 }
 
-fn causes<'a>(times: &'a CauseTimes, own: &'a CostParts) -> Causes<'a> {
-    Causes { times, own, main: times.main() }
+/// Takes a call that has a cost, with its time by cause and that undisturbed.
+fn cost(collector: &mut Collector, event: &Event, times: (Cause, u64), own: (Cause, f64)) {
+    let times = CauseTimes::from([times, (Cause::Preempted, event.duration - times.1)]);
+    let own = CostParts::from([(own.0, Nanos::new(own.1))]);
+    let causes = Causes { times: &times, own: &own, main: times.main() };
+    collector.event(event, Class::Cost, &[Some(Prediction::default())], Some(causes));
+}
+
+fn report(collector: &Collector) -> Report {
+    collector.report(Mode::Lockstep, false, &[], &[])
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn what_was_seen_of_a_child_that_nobody_counted_is_not_its_parents() {
     assert_eq!(figures(&collector), [(10, Some(10)), (1000, None)]);
     // Who started the program knows what all wrote: 990 bytes more.
     collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: Some(2000) }));
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!((report.untraced_bytes, report.coverage), (990, Some(1010.0 / 2000.0)));
 }
 
@@ -159,7 +157,7 @@ fn bytes_of_untraced_children_count_also_where_the_program_does_not_wait_for_the
     end(&mut collector, 1, 300, EndKind::Exit, 10, 10);
     end(&mut collector, 2, 310, EndKind::Exit, 0, 5 + 990);
     collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: Some(10) }));
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!((report.untraced_bytes, report.coverage), (990, Some(10.0 / 1005.0)));
 }
 
@@ -176,7 +174,7 @@ fn an_untraced_program_that_nobody_counted_makes_the_coverage_unknown() {
         write(&mut collector, 8, 8, 130, 10);
         end(&mut collector, 2, 140, EndKind::Exec, 10, 10);
         collector.note(&Record::Outcome(Outcome { pid: 7, code: Some(0), signal: None, wchar: outcome }));
-        let report = collector.report(Mode::Lockstep, false, &[], &[]);
+        let report = report(&collector);
         (report.uncounted_processes, report.coverage)
     };
     assert_eq!(known(false, None), (1, None));
@@ -202,7 +200,7 @@ fn counters_read_after_an_exec_are_not_those_of_the_image_before_it() {
         }
         end(&mut collector, 3, 160, EndKind::Exit, 50, 50);
         end(&mut collector, 1, 170, EndKind::Exit, 0, 50);
-        let report = collector.report(Mode::Lockstep, false, &[], &[]);
+        let report = report(&collector);
         assert_eq!((report.untraced_bytes, report.coverage), (0, Some(1.0)), "late: {late}");
     }
 }
@@ -213,9 +211,9 @@ fn with_io_uring_nobody_knows_what_was_written() {
     begin(&mut collector, 1, 7, 1, 100);
     write(&mut collector, 7, 7, 150, 10);
     end(&mut collector, 1, 300, EndKind::Exit, 10, 10);
-    assert_eq!(collector.report(Mode::Lockstep, false, &[], &[]).coverage, Some(1.0));
+    assert_eq!(report(&collector).coverage, Some(1.0));
     collector.note(&Record::Note(format!("prog (pid 7) {}", crate::record::USES_IO_URING)));
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!((report.coverage, report.io_uring), (None, true));
 }
 
@@ -235,7 +233,7 @@ fn sessions_of_long_ago_become_sums_and_none_of_their_bytes_is_lost() {
     }
     let bytes = u64::from(children);
     end(&mut collector, 0, u64::MAX - 1, EndKind::Exit, 0, 7 + 4 * bytes);
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!(report.sessions_omitted.images + report.sessions.len() as u64, bytes + 1);
     assert_eq!((report.sessions[0].seen_bytes, report.sessions[0].wchar_bytes), (7, Some(7)));
     let (seen, counted) = (7 + 3 * bytes, 7 + 4 * bytes);
@@ -270,7 +268,7 @@ fn the_rank_whose_calls_took_longest_is_a_straggler() {
             collector.event(&event, Class::Elsewhere, &[], None);
         }
     }
-    let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
+    let explain = report(&collector).explain.expect("causes");
     assert_eq!((explain.rank_variable.as_deref(), explain.ranks.len()), (Some("PMI_RANK"), 8));
     assert_eq!(explain.stragglers, [5]);
 }
@@ -301,7 +299,7 @@ fn notes_have_an_end() {
         // Another process makes a note that there is already: it does not count.
         collector.note(&Record::Note("note 0".to_owned()));
     }
-    let notes = collector.report(Mode::Lockstep, false, &[], &[]).notes;
+    let notes = report(&collector).notes;
     assert_eq!((notes.len(), notes.last().map(String::as_str)), (NOTES + 1, Some("and 3 more notes")));
 }
 
@@ -314,7 +312,7 @@ fn calls_on_files_too_many_to_tell_apart_are_counted() {
             collector.event(&event, Class::Cost, &[], None);
         }
     }
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!((report.files.len(), report.files_omitted), (FILES, Tally { calls: 6, bytes: 30 }));
 }
 
@@ -324,10 +322,8 @@ fn files_and_the_whole_count_time_undisturbed_by_cause() {
     let event =
         Event { ino: 1, returned: 5, duration: 100, kind: FileKind::Regular, ..Event::new(Op::Fsync) };
     // A flush that took less than it should does not make up for the time without a processor.
-    let times = CauseTimes::from([(Cause::DeviceFlush, 60), (Cause::Preempted, 40)]);
-    let own = CostParts::from([(Cause::DeviceFlush, Nanos::new(300.0))]);
-    collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some(causes(&times, &own)));
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    cost(&mut collector, &event, (Cause::DeviceFlush, 60), (Cause::DeviceFlush, 300.0));
+    let report = report(&collector);
     let explain = report.explain.expect("causes");
     assert_eq!(explain.lost_s, 40e-9);
     assert_eq!(report.files[0].ops[0].undisturbed_s, explain.best.undisturbed_s);
@@ -338,11 +334,12 @@ fn writes_to_dev_null_have_a_class_unless_they_were_added_up() {
     let mut collector = collector();
     collector.classes = Classes::new(&[Nanos::new(50.0)]);
     let event = Event { returned: 5, duration: 100, ..Event::new(Op::Write) };
-    let times = CauseTimes::from([(Cause::Discard, 100)]);
-    collector.event(&event, Class::Elsewhere, &[], Some(causes(&times, &CostParts::default())));
+    let (times, own) = (CauseTimes::from([(Cause::Discard, 100)]), CostParts::default());
+    let causes = Causes { times: &times, own: &own, main: Cause::Discard };
+    collector.event(&event, Class::Elsewhere, &[], Some(causes));
     let (bytes, duration, first, last, end) = (50, 1000, 1, 2, 3);
     collector.coalesced(&CoalescedCalls { like: event, calls: 10, bytes, duration, first, last, end }, true);
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     let op = &report.files[0].ops[0];
     assert_eq!((op.op.as_str(), op.calls, op.bytes, op.observed_s), ("write", 11, 55, 1.1e-6));
     assert_eq!((op.causes.get("discard"), op.undisturbed_s), (Some(&1.1e-6), 1.1e-6));
@@ -362,7 +359,7 @@ fn what_was_seen_of_a_process_that_nobody_counted_is_not_untraced() {
     end(&mut collector, 7, 300, EndKind::Exit, 10, 10);
     collector.note(&Record::End(SessionEnd::new(8, Time(300), EndKind::Exit)));
     collector.note(&Record::Outcome(Outcome { pid: 1, code: Some(0), signal: None, wchar: Some(1030) }));
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!((report.untraced_bytes, report.coverage), (20, Some(1010.0 / 1030.0)));
 }
 
@@ -373,15 +370,9 @@ fn calls_that_are_not_selected_count_for_the_coverage_and_have_a_number() {
     let event = Event { pid: 7, tid: 7, ino: 1, kind: FileKind::Regular, ..Event::new(Op::Write) };
     let call = |start| Event { start, returned: 10, duration: 5, ..event };
     collector.unselected(&call(110));
-    let times = CauseTimes::from([(Cause::Copy, 5)]);
-    collector.event(
-        &call(120),
-        Class::Cost,
-        &[Some(Prediction::default())],
-        Some(causes(&times, &CostParts::default())),
-    );
+    cost(&mut collector, &call(120), (Cause::Copy, 5), (Cause::Copy, 0.0));
     end(&mut collector, 1, 300, EndKind::Exit, 20, 20);
-    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let report = report(&collector);
     assert_eq!((report.coverage, report.calls, report.bytes), (Some(1.0), 1, 10));
     let explain = report.explain.expect("causes");
     assert_eq!((explain.processes[0].calls, explain.processes[0].bytes), (1, 10));
@@ -396,11 +387,9 @@ fn the_best_of_a_small_file_is_a_call_and_a_page() {
     for ino in 1..=1000 {
         let event =
             Event { ino, returned: 1, duration: 100_000, kind: FileKind::Regular, ..Event::new(Op::Write) };
-        let times = CauseTimes::from([(Cause::Copy, 100_000)]);
-        let own = CostParts::from([(Cause::Copy, Nanos::new(100_000.0))]);
-        collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some(causes(&times, &own)));
+        cost(&mut collector, &event, (Cause::Copy, 100_000), (Cause::Copy, 100_000.0));
     }
-    let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
+    let explain = report(&collector).explain.expect("causes");
     let page =
         profile.kernel.page.as_f64() / profile.memory.fresh.value.max(profile.memory.cached.value).get();
     assert!(explain.best.best_s > 999.9 * (profile.calls.write.value.as_seconds() + page), "{explain:#?}");

@@ -4,10 +4,11 @@ use cawl_wire::{Event, Op};
 
 use crate::accuracy::AccuracySummary;
 use crate::by_name::ByName;
-use crate::cause::TimeSums;
 use crate::file_table::FileRow;
 use crate::model::{CallState, Prediction};
-use crate::report::{AsCalibrated, ModelReport, OpReport, Tally};
+use crate::report::{AsCalibrated, ModelReport, OpReport};
+use crate::tally::CallSums;
+use crate::units::Nanos;
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -15,16 +16,9 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 pub(super) struct ModelTotals {
     pub(super) name: &'static str,
     /// By code; None for operations that did not come.
-    ops: Vec<Option<Sums>>,
+    ops: Vec<Option<Box<CallSums>>>,
     states: [u64; CallState::ALL.len()],
     fingerprint: u64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    calls: Tally,
-    observed_ns: u64,
-    predicted_ns: f64,
 }
 
 /// The totals of a file, by operation.
@@ -33,10 +27,12 @@ pub(super) type FileTotals = FileRow<Vec<FileOpTotals>>;
 /// The totals of an operation on a file.
 pub(super) struct FileOpTotals {
     pub(super) op: Op,
-    pub(super) calls: Tally,
-    pub(super) observed_ns: u64,
-    pub(super) predicted_ns: Vec<f64>,
-    pub(super) time: TimeSums,
+    /// With the predictions of the first model.
+    pub(super) sums: CallSums,
+    /// Number of models with a law for it.
+    pub(super) models: usize,
+    /// Time predicted by the further ones.
+    pub(super) further: Vec<Nanos>,
     pub(super) states: [u64; CallState::ALL.len()],
 }
 
@@ -48,18 +44,15 @@ impl ModelTotals {
     /// Adds a call.
     #[inline]
     pub(super) fn add(&mut self, event: &Event, bytes: u64, prediction: &Prediction) {
-        let cost = prediction.cost.get();
-        self.of_op(event.op).add(bytes, event.duration, cost);
-        self.states[prediction.state as usize] += 1;
-        self.fingerprint = (self.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
-    }
-
-    fn of_op(&mut self, op: Op) -> &mut Sums {
-        let at = op as usize;
+        let at = event.op as usize;
         if self.ops.len() <= at {
             self.ops.resize(at + 1, None);
         }
-        self.ops[at].get_or_insert_default()
+        let sums = self.ops[at].get_or_insert_default();
+        sums.add(event, bytes, Nanos::new(event.duration as f64), Some(prediction), None);
+        self.states[prediction.state as usize] += 1;
+        let cost = prediction.cost.get().to_bits();
+        self.fingerprint = (self.fingerprint ^ cost).wrapping_mul(FNV_PRIME);
     }
 
     pub(super) fn report(
@@ -67,7 +60,7 @@ impl ModelTotals {
         summary: AccuracySummary,
         calibrated: Option<&AccuracySummary>,
     ) -> ModelReport {
-        let of = |op: &Op| Some((op.name().to_owned(), self.ops.get(*op as usize)?.as_ref()?.report()));
+        let of = |op: &Op| Some((op.name().to_owned(), of_op(self.ops.get(*op as usize)?.as_ref()?)));
         let by_op = Op::ALL.iter().filter_map(of);
         ModelReport {
             name: self.name.to_owned(),
@@ -92,22 +85,14 @@ impl ModelTotals {
     }
 }
 
-impl Sums {
-    fn add(&mut self, bytes: u64, observed_ns: u64, predicted_ns: f64) {
-        self.calls.add(bytes);
-        self.observed_ns = self.observed_ns.saturating_add(observed_ns);
-        self.predicted_ns += predicted_ns;
-    }
-
-    fn report(&self) -> OpReport {
-        let (observed, predicted) = (self.observed_ns as f64, self.predicted_ns);
-        OpReport {
-            calls: self.calls.calls,
-            bytes: self.calls.bytes,
-            observed_s: observed / 1e9,
-            predicted_s: predicted / 1e9,
-            total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
-        }
+fn of_op(sums: &CallSums) -> OpReport {
+    let (observed, predicted) = (sums.observed.get(), sums.predicted.get());
+    OpReport {
+        calls: sums.count.calls,
+        bytes: sums.count.bytes,
+        observed_s: observed / 1e9,
+        predicted_s: predicted / 1e9,
+        total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
     }
 }
 
@@ -125,18 +110,17 @@ fn add_op(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> usize {
     ops.reserve_exact(1);
     ops.push(FileOpTotals {
         op,
-        calls: Tally::default(),
-        observed_ns: 0,
-        predicted_ns: vec![0.0; models],
-        time: TimeSums::default(),
+        sums: CallSums::default(),
+        models,
+        further: vec![Nanos::ZERO; models.saturating_sub(1)],
         states: Default::default(),
     });
     ops.len() - 1
 }
 
 /// Observed time of all calls on a file.
-pub(super) fn observed_ns(totals: &FileTotals) -> u64 {
-    totals.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)
+pub(super) fn observed(totals: &FileTotals) -> Nanos {
+    totals.counts.iter().map(|op| op.sums.observed).sum()
 }
 
 pub(super) fn states(counts: &[u64; CallState::ALL.len()]) -> ByName<u64> {

@@ -7,6 +7,8 @@
 
 use cawl_wire::{Event, Op};
 
+use crate::tally::Tally;
+
 /// Threads that are told apart in a file.
 const ACTORS: usize = 8;
 /// Equal jumps that make a stride.
@@ -49,7 +51,7 @@ pub(super) struct Actors {
     /// Where the latest write and the latest read ended.
     ends: [u64; 2],
     /// Writes of threads that are not told apart any more, and their bytes.
-    pub(super) others: (u64, u64),
+    pub(super) others: Tally,
 }
 
 /// A thread that writes a file, or reads it.
@@ -57,8 +59,7 @@ pub(super) struct Actor {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) reads: bool,
-    pub(super) calls: u64,
-    pub(super) bytes: u64,
+    pub(super) count: Tally,
     /// Where its latest call ended.
     end: u64,
     /// Where its latest sequence began.
@@ -84,8 +85,7 @@ impl Actors {
             self.latest = self.list.iter().position(is).unwrap_or_else(|| self.meet(event, reads));
         }
         let actor = &mut self.list[self.latest];
-        actor.calls += 1;
-        actor.bytes = actor.bytes.saturating_add(bytes);
+        actor.count.add(bytes);
         actor.at = event.start;
         let Some(offset) = offset else { return };
         let end = offset.saturating_add(bytes);
@@ -118,8 +118,8 @@ impl Actors {
     #[cold]
     fn meet(&mut self, event: &Event, reads: bool) -> usize {
         let &Event { pid, tid, op, start: at, .. } = event;
-        let (end, began, jump, equal, is_new) = (0, 0, 0, 0, true);
-        let actor = Actor { pid, tid, reads, calls: 0, bytes: 0, end, began, jump, equal, op, is_new, at };
+        let (count, end, began, jump, equal, is_new) = (Tally::default(), 0, 0, 0, 0, true);
+        let actor = Actor { pid, tid, reads, count, end, began, jump, equal, op, is_new, at };
         if self.list.len() < ACTORS {
             self.list.reserve_exact(1);
             self.list.push(actor);
@@ -128,8 +128,7 @@ impl Actors {
         let longest = (0..ACTORS).min_by_key(|at| self.list[*at].at).unwrap_or(0);
         let left = std::mem::replace(&mut self.list[longest], actor);
         if !left.reads {
-            self.others.0 += left.calls;
-            self.others.1 = self.others.1.saturating_add(left.bytes);
+            self.others.add_all(left.count);
         }
         longest
     }
@@ -137,7 +136,7 @@ impl Actors {
     /// The threads that write, those with most bytes first.
     pub(super) fn writers(&self) -> Vec<&Actor> {
         let mut writers: Vec<&Actor> = self.list.iter().filter(|actor| !actor.reads).collect();
-        writers.sort_by_key(|actor| (std::cmp::Reverse(actor.bytes), actor.tid));
+        writers.sort_by_key(|actor| (std::cmp::Reverse(actor.count.bytes), actor.tid));
         writers
     }
 }

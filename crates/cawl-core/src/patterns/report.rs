@@ -171,7 +171,7 @@ impl Patterns {
         let &Known { ref pattern, block, sought, .. } = self.files.get(row)?;
         let pattern = pattern.as_ref()?;
         let is_write = |op: &Op| !matches!(op, Op::Read | Op::Pread);
-        let calls = pattern.ops.iter().filter(|(op, _)| is_write(op)).map(|(_, of)| of.calls).sum();
+        let calls = pattern.ops.iter().filter(|(op, _)| is_write(op)).map(|(_, of)| of.count.calls).sum();
         let buffer = |fill: &Fill| {
             let language = language(fill.pid, fill.since);
             fill.buffer(Seen { language, block, calls, sought })
@@ -184,7 +184,7 @@ impl Patterns {
         let mut sums = PatternSums { omitted_calls: self.omitted, ..PatternSums::default() };
         for (row, known) in self.files.iter().enumerate() {
             let Some(pattern) = &known.pattern else { continue };
-            let writers = pattern.actors.writers().len() as u64 + u64::from(pattern.actors.others.0 > 0);
+            let writers = pattern.actors.writers().len() as u64 + u64::from(pattern.actors.others.calls > 0);
             sums.shared_files += u64::from(writers > 1);
             pattern.ops.iter().for_each(|(op, of)| sums.add(*op, of));
             if pattern.span.is_some() {
@@ -210,8 +210,8 @@ impl PatternSums {
             }
         }
         let counts = [
-            (&mut sum.calls, of.calls),
-            (&mut sum.bytes, of.bytes),
+            (&mut sum.calls, of.count.calls),
+            (&mut sum.bytes, of.count.bytes),
             (&mut sum.sequential, of.order.sequential),
             (&mut sum.strided, of.order.strided),
             (&mut sum.random, of.order.random),
@@ -228,7 +228,7 @@ impl PatternSums {
 
     fn add_small(&mut self, known: &Known, pattern: &FilePattern, seconds: f64) {
         let block = if known.block > 0 { u64::from(known.block) } else { PAGE };
-        let bytes = pattern.ops.iter().map(|(_, of)| of.bytes).fold(0, u64::saturating_add);
+        let bytes = pattern.ops.iter().map(|(_, of)| of.count.bytes).fold(0, u64::saturating_add);
         for (small, most) in [(&mut self.below_block, block), (&mut self.below_64k, SMALL)] {
             if known.size < most {
                 small.add(bytes, seconds);
@@ -243,8 +243,8 @@ impl FilePattern {
         let writer = |actor: &super::order::Actor| WriterPatterns {
             pid: actor.pid,
             tid: actor.tid,
-            calls: actor.calls,
-            bytes: actor.bytes,
+            calls: actor.count.calls,
+            bytes: actor.count.bytes,
         };
         FilePatterns {
             ops: self.ops.iter().map(|(op, of)| of.report(*op)).collect(),
@@ -264,7 +264,7 @@ impl FilePattern {
             holes: self.holes.0,
             hole_bytes: self.holes.1,
             writers: self.actors.writers().into_iter().map(writer).collect(),
-            other_writers_calls: self.actors.others.0,
+            other_writers_calls: self.actors.others.calls,
             overlapping_calls: self.overlapping,
             buffer: None,
         }
@@ -278,8 +278,8 @@ impl OpPattern {
         };
         OpPatterns {
             op: op.name().to_owned(),
-            calls: self.calls,
-            bytes: self.bytes,
+            calls: self.count.calls,
+            bytes: self.count.bytes,
             sizes: counts(self.sizes.powers()),
             frequent: counts(self.sizes.frequent()),
             sequential: self.order.sequential,

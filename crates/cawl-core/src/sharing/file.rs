@@ -5,13 +5,14 @@ use super::extents::{Extents, Mark, UNFLUSHED};
 use crate::model::{Map, PageSet};
 use crate::names::FileName;
 use crate::patterns::Sizes;
+use crate::tally::Tally;
 
 /// Ranges that wait for a flush before they are sorted and joined.
 const UNSORTED: usize = 1024;
 
 /// What several processes do to the same page without an order, from the worst on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum Conflict {
     /// Both wrote the same bytes, and one of them a part of the page only.
     Overlap = 0,
     /// Both wrote different bytes of the page.
@@ -76,8 +77,7 @@ pub(super) enum Order {
 /// What a process did to a file.
 #[derive(Default)]
 pub(super) struct Part {
-    pub(super) calls: u64,
-    pub(super) bytes: u64,
+    pub(super) count: Tally,
     /// When it last made sure to find what others flushed, on the clock of [`super::Sharing`].
     acquired: u64,
     /// The range of bytes whose pages it dropped last, and when: from, up to, on the clock of `acquired`.
@@ -119,8 +119,7 @@ pub(super) struct FileState {
     /// When any process last opened or locked it or dropped its pages.
     acquired: u64,
     pub(super) sizes: Sizes,
-    pub(super) calls: u64,
-    pub(super) bytes: u64,
+    pub(super) count: Tally,
     /// Writes that begin within a page.
     pub(super) within: u64,
     /// Writes that begin or end within a page, and pages that had to be read for them.
@@ -177,16 +176,14 @@ impl FileState {
     /// that flushed at this time, as far as other files tell. `room`: there is room for more ranges.
     pub(super) fn write(&mut self, write: &Write, since: u64, room: bool, order: impl Fn(u32, u64) -> Order) {
         let Write { writer, from, to, at, direct, synchronous } = *write;
-        self.calls += 1;
-        self.bytes = self.bytes.saturating_add(to - from);
+        self.count.add(to - from);
         self.sizes.add(to - from);
         self.within += u64::from(!from.is_multiple_of(PAGE));
         if !direct {
             self.count_partial(write);
         }
         let part = self.parts.entry(writer).or_default();
-        part.calls += 1;
-        part.bytes = part.bytes.saturating_add(to - from);
+        part.count.add(to - from);
         let (acquired, dropped) = (part.acquired, part.dropped);
         if self.parts.len() > 1 {
             let is_dropped = |touched: (u64, u64), flushed| {
@@ -246,7 +243,7 @@ impl FileState {
                 Order::None => {
                     let first = Touch { writer: mark.writer, from: start, to: end, at: mark.at };
                     let flushed = mark.flushed != UNFLUSHED;
-                    let mut find = |level: Level, begin: u64, end: u64| {
+                    let mut find = |level: Conflict, begin: u64, end: u64| {
                         if begin < end {
                             let found = &mut self.found[level as usize];
                             found.pages.insert(begin, end);
@@ -264,19 +261,19 @@ impl FileState {
                             false => within(pages, &[whole, (start.div_ceil(PAGE), end / PAGE)]),
                         };
                         if !flushed {
-                            find(Level::WholePage, alone.0, alone.1);
+                            find(Conflict::WholePage, alone.0, alone.1);
                         }
-                        find(Level::Overlap, pages.0, alone.0);
-                        find(Level::Overlap, alone.1, pages.1);
+                        find(Conflict::Overlap, pages.0, alone.0);
+                        find(Conflict::Overlap, alone.1, pages.1);
                     }
                     // A direct write copies no other bytes of its pages; what is not flushed yet will.
                     if !(direct && flushed) {
                         let is_beside = |begin: u64, behind: u64| start.max(begin) < end.min(behind);
                         if is_beside(touched.0, from) {
-                            find(Level::Shared, from / PAGE, from / PAGE + 1);
+                            find(Conflict::Shared, from / PAGE, from / PAGE + 1);
                         }
                         if is_beside(to, touched.1) {
-                            find(Level::Shared, to / PAGE, to / PAGE + 1);
+                            find(Conflict::Shared, to / PAGE, to / PAGE + 1);
                         }
                     }
                 }

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use cawl_wire::Rank;
 use serde::{Serialize, Serializer};
 
-use super::file::{FileState, Found, Level, Meeting, Touch};
+use super::file::{Conflict, FileState, Found, Meeting, Touch};
 use super::{PAGE, Sharing, Writer};
 use crate::named::named;
+use crate::tally::Tally;
 
 /// Version of the JSON that [`SharingReport`] becomes.
 pub const SHARING_SCHEMA: u32 = 1;
@@ -67,7 +68,6 @@ pub struct SharingReport {
     /// Bytes of these writes.
     pub bytes: u64,
     /// Files by verdict, also those that were deleted.
-    #[serde(serialize_with = "by_name")]
     pub verdicts: BTreeMap<Verdict, u64>,
     /// The files, the worst first, then those with most bytes; not those that were deleted, unless they are
     /// not safe.
@@ -78,10 +78,6 @@ pub struct SharingReport {
     pub calls_omitted: u64,
     /// Calls that are not in the trace.
     pub missing: Missing,
-}
-
-fn by_name<S: Serializer>(verdicts: &BTreeMap<Verdict, u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(verdicts.iter().map(|(verdict, files)| (verdict.name(), files)))
 }
 
 /// A file and the pages in it.
@@ -203,29 +199,26 @@ pub struct RecordReport {
 impl FileState {
     /// Something was written, though it may not be known where.
     pub(super) fn is_written(&self) -> bool {
-        self.calls > 0
+        self.count.calls > 0
     }
 
     /// Bytes of a process went where is not known.
     pub(super) fn lost(&mut self, writer: u32, bytes: u64, by_mapping: bool) {
-        let part = self.parts.entry(writer).or_default();
-        part.calls += 1;
-        part.bytes = part.bytes.saturating_add(bytes);
-        self.calls += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.parts.entry(writer).or_default().count.add(bytes);
+        self.count.add(bytes);
         self.mapped += u64::from(by_mapping);
         self.unplaced += u64::from(!by_mapping);
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        let is_found = |level: Level| self.found[level as usize].first.is_some();
-        if is_found(Level::Overlap) || is_found(Level::Shared) {
+        let is_found = |level: Conflict| self.found[level as usize].first.is_some();
+        if is_found(Conflict::Overlap) || is_found(Conflict::Shared) {
             Verdict::NotSafe
-        } else if self.parts.values().filter(|part| part.calls > 0).count() <= 1 {
+        } else if self.parts.values().filter(|part| part.count.calls > 0).count() <= 1 {
             Verdict::OneProcess
         } else if self.mapped + self.unplaced + self.omitted > 0 {
             Verdict::NotJudged
-        } else if is_found(Level::WholePage) {
+        } else if is_found(Conflict::WholePage) {
             Verdict::WholePages
         } else if self.ordered > 0 {
             Verdict::InOrder
@@ -237,8 +230,8 @@ impl FileState {
     fn record(&self) -> Option<RecordReport> {
         let (bytes, calls) = *self.sizes.frequent().first()?;
         let (part, least) = RECORD;
-        let is_record = calls >= least && calls as f64 >= part * self.calls as f64;
-        let fits = bytes.is_multiple_of(PAGE) && self.within * 2 <= self.calls;
+        let is_record = calls >= least && calls as f64 >= part * self.count.calls as f64;
+        let fits = bytes.is_multiple_of(PAGE) && self.within * 2 <= self.count.calls;
         (is_record && !fits).then_some(RecordReport { bytes, calls, begin_within_page: self.within })
     }
 }
@@ -258,19 +251,21 @@ impl Sharing {
             .filter(|(_, file)| file.is_written())
             .collect();
         files.sort_by(|(path, file), (other_path, other)| {
-            let key = |file: &FileState| (Reverse(file.verdict()), Reverse(file.bytes));
+            let key = |file: &FileState| (Reverse(file.verdict()), Reverse(file.count.bytes));
             key(file).cmp(&key(other)).then_with(|| path.cmp(other_path))
         });
         let mut verdicts = self.gone_safely.clone();
         files.iter().for_each(|(_, file)| *verdicts.entry(file.verdict()).or_default() += 1);
         let judged = verdicts.keys().rev().find(|verdict| **verdict != Verdict::NotJudged);
         let worst = judged.or(verdicts.keys().next_back()).copied();
+        let mut written = Tally::default();
+        self.writers.iter().for_each(|writer| written.add_all(writer.count));
         SharingReport {
             schema: SHARING_SCHEMA,
             verdict: worst.unwrap_or(Verdict::OneProcess),
-            processes: self.writers.iter().filter(|writer| writer.calls > 0).count() as u64,
-            calls: self.writers.iter().map(|writer| writer.calls).sum(),
-            bytes: self.writers.iter().map(|writer| writer.bytes).fold(0, u64::saturating_add),
+            processes: self.writers.iter().filter(|writer| writer.count.calls > 0).count() as u64,
+            calls: written.calls,
+            bytes: written.bytes,
             verdicts,
             files: files.iter().take(TOLD).map(|(path, file)| self.tell(path, file)).collect(),
             more_files: files.len().saturating_sub(TOLD) as u64,
@@ -280,24 +275,24 @@ impl Sharing {
     }
 
     fn tell(&self, path: &str, file: &FileState) -> FileSharing {
-        let parts = file.parts.iter().filter(|(_, part)| part.calls > 0);
-        let mut parts: Vec<(u32, u64)> = parts.map(|(writer, part)| (*writer, part.bytes)).collect();
+        let parts = file.parts.iter().filter(|(_, part)| part.count.calls > 0);
+        let mut parts: Vec<(u32, u64)> = parts.map(|(writer, part)| (*writer, part.count.bytes)).collect();
         parts.sort_by_key(|(writer, bytes)| (Reverse(*bytes), *writer));
         let processes = parts.iter().take(WRITERS).map(|(writer, _)| self.process(*writer));
-        let level = |level: Level| self.pages(&file.found[level as usize]);
+        let level = |level: Conflict| self.pages(&file.found[level as usize]);
         let partial = PartialReport { calls: file.partial, reads: file.reads };
         FileSharing {
             path: path.to_owned(),
             first_path: file.name.first_path().map(str::to_owned),
             verdict: file.verdict(),
-            calls: file.calls,
-            bytes: file.bytes,
+            calls: file.count.calls,
+            bytes: file.count.bytes,
             processes: processes.collect(),
             more_processes: parts.len().saturating_sub(WRITERS) as u64,
             appends: file.appends,
-            overlap: level(Level::Overlap),
-            shared: level(Level::Shared),
-            whole: level(Level::WholePage),
+            overlap: level(Conflict::Overlap),
+            shared: level(Conflict::Shared),
+            whole: level(Conflict::WholePage),
             in_order: file.ordered,
             in_order_by_other_files: file.elsewhere,
             partial: (file.partial > 0).then_some(partial),

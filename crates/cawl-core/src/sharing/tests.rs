@@ -1,7 +1,7 @@
 use cawl_wire::{Event, FileId, FileKind, Op, flag, lock};
 use proptest::prelude::*;
 
-use super::file::Level;
+use super::file::Conflict;
 use super::*;
 use crate::units::{Bytes, Time};
 
@@ -425,10 +425,10 @@ impl Naive<'_> {
                 });
                 let level = match (at..end).contains(&unit) {
                     true if flushed && (covers || direct) => continue,
-                    true if !flushed && covers && is_whole => Level::WholePage,
-                    true => Level::Overlap,
+                    true if !flushed && covers && is_whole => Conflict::WholePage,
+                    true => Conflict::Overlap,
                     false if flushed && direct => continue,
-                    false => Level::Shared,
+                    false => Conflict::Shared,
                 };
                 found[level as usize].push(page);
             }
@@ -456,7 +456,7 @@ proptest! {
         let is_found = |level, page| {
             file.is_some_and(|file| file.found[level as usize].pages.contains(page))
         };
-        let found: [Vec<u64>; 3] = [Level::Overlap, Level::Shared, Level::WholePage]
+        let found: [Vec<u64>; 3] = [Conflict::Overlap, Conflict::Shared, Conflict::WholePage]
             .map(|level| (0..8).filter(|page| is_found(level, *page)).collect());
         let naive: [Vec<u64>; 3] = Naive { steps: &steps }.pages();
         prop_assert_eq!(found, naive);

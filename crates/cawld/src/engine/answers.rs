@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Calls, CauseSeconds, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
+    Calls, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
 };
 use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
@@ -90,7 +90,7 @@ impl Engine {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: model.to_owned(),
             mode,
-            profile: self.configured.name.clone(),
+            profile: self.options.profile.name.clone(),
             modelled_dirty_bytes: state.map_or(0, |state| state.dirty.0),
             sampled_dirty_bytes: self.last_sample.map(|sample| sample.dirty_bytes(page).0),
             background_bytes: limits.background.0,
@@ -102,11 +102,11 @@ impl Engine {
             dirtying_rate: self.dirtying_rate(now),
             untraced_rate: self.untraced_rate(),
             error: analysis.map(Analysis::recent_error).unwrap_or_default(),
-            clients: self.clients(),
-            calls: total.calls,
-            bytes: total.bytes,
+            clients: self.sessions.len() as u64,
+            calls: total.sums.count.calls,
+            bytes: total.sums.count.bytes,
             cost: total.cost(now),
-            causes_s: CauseSeconds::from(total.time.observed()),
+            causes_s: total.causes_s(),
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
@@ -142,7 +142,7 @@ impl Engine {
 
     /// The configured and the learned profile, and each constant.
     pub(crate) fn profiles(&self) -> (HostProfile, HostProfile, Vec<Constant>) {
-        let configured = self.configured.clone();
+        let configured = self.options.profile.clone();
         let learned = self.lane().map(|lane| lane.analysis.learned());
         let (learned, constants) = learned.unwrap_or_else(|| (configured.clone(), Vec::new()));
         (configured, learned, constants)
@@ -170,7 +170,7 @@ impl Engine {
 
     /// The past.
     pub(crate) fn history(&self, span: &HistorySpan) -> History {
-        self.tables().timeline.answer(span, &Clocks::now())
+        self.tables().history.answer(span, &Clocks::now())
     }
 
     /// Some of the latest calls after number `seen` (None: none yet), and the number to ask with next time.

@@ -1,4 +1,4 @@
-//! The begin and end of runs, with reports.
+//! The begin and end of runs, with reports, and of traces of the daemon's own lane.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +30,16 @@ pub async fn begin_run(
         None => anyhow!("{error}; name another file with --trace"),
     })?;
     let (reply, answer) = oneshot::channel();
-    engine.send(Input::BeginRun { spec, trace, owner, reply }).await?;
+    let begin = move |engine: &mut Engine| drop(reply.send(engine.begin_run(&spec, trace, owner)));
+    engine.send(Input::act(begin)).await?;
     answer.await?.map_err(anyhow::Error::msg)
+}
+
+/// Makes the engine end a run, after what it was sent before; returns the report, if there is such a run.
+pub async fn end_run(run: u64, end: RunEnd, engine: &mpsc::Sender<Input>) -> anyhow::Result<Option<Report>> {
+    let (reply, answer) = oneshot::channel();
+    engine.send(Input::act(move |engine| engine.end_run(run, end, false, reply))).await?;
+    Ok(answer.await?)
 }
 
 /// What helps a daemon that may not write a file.
@@ -64,6 +72,7 @@ impl Finishing {
 }
 
 impl Engine {
+    /// `owner`: the process that will ask for the report, if known.
     pub(super) fn begin_run(
         &mut self,
         spec: &RunSpec,
@@ -88,7 +97,7 @@ impl Engine {
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
         // What a device does under io.max it does not do elsewhere.
         let keeps = spec.learn && spec.profile.is_none() && spec.group.rates.is_empty();
-        let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
+        let lane = lane.with_keeper(self.options.keeper.clone().filter(|_| keeps));
         // Settings may have changed, of which the kernel sends no notification.
         self.stale.notify_one();
         let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
@@ -173,5 +182,25 @@ impl Engine {
                 return Ok(run);
             }
         }
+    }
+
+    /// Calls are written to a trace from now on; how many there were before. An error says why they cannot be.
+    pub(crate) fn begin_recording(&mut self, trace: TraceFile) -> Result<u64, String> {
+        let (facts, (_, profile, _)) = (self.facts_now(), self.profiles());
+        let lane =
+            self.lanes.get_mut(&HOST_LANE).ok_or("this daemon serves a single run, which has a trace")?;
+        if lane.trace.is_some() {
+            return Err(
+                "this daemon keeps a trace already: --trace, or another recording; use that".to_owned()
+            );
+        }
+        lane.record(trace, &profile, facts);
+        Ok(lane.calls())
+    }
+
+    /// No more are written; the trace, and how many calls there were.
+    pub(crate) fn end_recording(&mut self) -> Option<(TraceFile, u64)> {
+        let lane = self.lanes.get_mut(&HOST_LANE)?;
+        Some((lane.trace.take()?, lane.calls()))
     }
 }

@@ -1,5 +1,5 @@
 use cawl_client::protocol::{RunProcess, RunSpec};
-use cawl_core::{DirtyLimits, GroupBounds, GroupCache, Outcome};
+use cawl_core::{DirtyLimits, GroupBounds, GroupCache, Outcome, Report};
 use cawl_wire::{Event, Op};
 
 use super::*;
@@ -96,17 +96,7 @@ fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
     assert!(!wanted());
     let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
     assert!(wanted() && !wanted());
-    let file = |dev| FileFacts {
-        dev,
-        ino: 1,
-        birth: 0,
-        renamed: false,
-        size: Bytes(0),
-        block: 0,
-        mode: 0o100_644,
-        path: "/f".into(),
-        owner: 0,
-    };
+    let file = |dev| FileFacts { dev, ino: 1, mode: 0o100_644, path: "/f".into(), ..FileFacts::default() };
     // Two files on an unknown device.
     engine.file(1, &file(u64::MAX));
     engine.file(1, &file(u64::MAX));
@@ -161,7 +151,7 @@ async fn more_calls_than_may_be_held_are_released_before_their_time() {
     let (sender, inputs) = mpsc::channel(16);
     let (asker, questions) = mpsc::channel::<Question>(1);
     let session = Session { id: 1, pid: u32::MAX, ..Session::default() };
-    sender.send(Input::Begin { session, run: HOST_LANE }).await.unwrap();
+    sender.send(Input::act(|engine| engine.begin(session, HOST_LANE))).await.unwrap();
     // None of them is due.
     let start = cawl_host::now().0 + 60_000_000_000;
     for calls in [MOST_HELD, 1000] {
@@ -237,4 +227,17 @@ fn run_delays_come_before_the_calls_of_their_time() {
         })
         .collect();
     assert_eq!(order, [20, 40, 10, 30]);
+}
+
+#[tokio::test]
+async fn an_engine_that_panics_is_noticed_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = crate::socket::listen(&dir.path().join("s.sock")).unwrap();
+    let options = EngineOptions::new(HostProfile::uncalibrated());
+    let daemon = crate::Daemon::start(listener, options).unwrap();
+    let asker = daemon.asker();
+    assert!(asker.is_alive().await);
+    let asked = asker.look(|_| -> () { panic!("on purpose") }).await;
+    assert_eq!(asked, Err(crate::AskError::Ending));
+    assert!(daemon.stop().await.is_err());
 }

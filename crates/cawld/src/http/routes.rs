@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 
-use super::guard::Guard;
+use super::guard::{Guard, Refusal};
 use crate::asker::{AskError, Asker, json};
 use crate::{metrics, subscribe, web};
 
@@ -36,14 +36,11 @@ pub struct Caller {
 }
 
 /// Why there is no answer.
-struct Fault {
-    status: StatusCode,
-    error: String,
-}
+struct Fault(StatusCode, String);
 
-impl Fault {
-    fn new(status: StatusCode, error: impl Into<String>) -> Fault {
-        Fault { status, error: error.into() }
+impl From<Refusal> for Fault {
+    fn from((status, error): Refusal) -> Fault {
+        Fault(status, error.to_owned())
     }
 }
 
@@ -53,7 +50,7 @@ impl From<AskError> for Fault {
             AskError::Refused(_) => StatusCode::BAD_REQUEST,
             AskError::Ending | AskError::Busy | AskError::Late => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Fault::new(status, error.to_string())
+        Fault(status, error.to_string())
     }
 }
 
@@ -62,7 +59,7 @@ impl Caller {
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let mut answer = match self.route(&request).await {
             Ok(answer) => answer,
-            Err(Fault { status, error }) => {
+            Err(Fault(status, error)) => {
                 let mut answer = full(JSON, json(&Failure { error }) + "\n");
                 *answer.status_mut() = status;
                 let remedy = match status {
@@ -82,7 +79,7 @@ impl Caller {
 
     async fn route(&self, request: &Request<Incoming>) -> Result<Answer, Fault> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "only reading is possible here: use GET"));
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "only reading is possible here: use GET").into());
         }
         let path = request.uri().path();
         // These have no data of this machine.
@@ -97,7 +94,7 @@ impl Caller {
             _ => {}
         }
         let query = request.uri().query().unwrap_or("");
-        self.check(request.headers(), query)?;
+        self.guard.check(request.headers(), query, self.user)?;
         if path == "/metrics" {
             return self.metrics(request.headers()).await;
         }
@@ -114,15 +111,10 @@ impl Caller {
             "subscribe" => return self.subscribe(subscription(query)?),
             _ => {
                 let error = format!("there is nothing at {path}; docs/reference/PROTOCOL.md has the paths");
-                return Err(Fault::new(StatusCode::NOT_FOUND, error));
+                return Err(Fault(StatusCode::NOT_FOUND, error));
             }
         };
         Ok(full(JSON, self.asker.answer(question).await? + "\n"))
-    }
-
-    fn check(&self, headers: &HeaderMap, query: &str) -> Result<(), Fault> {
-        let checked = self.guard.check(headers, query, self.user);
-        checked.map_err(|(status, error)| Fault::new(status, error))
     }
 
     async fn metrics(&self, headers: &HeaderMap) -> Result<Answer, Fault> {
@@ -187,14 +179,14 @@ fn subscription(query: &str) -> Result<Subscription, Fault> {
     let names = topics.split(',').map(str::trim).filter(|name| !name.is_empty());
     let topic = |name: &str| {
         serde_json::from_value::<Topic>(name.into())
-            .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("topics: {error}")))
+            .map_err(|error| Fault(StatusCode::BAD_REQUEST, format!("topics: {error}")))
     };
     Ok(Subscription { topics: names.map(topic).collect::<Result<_, _>>()?, every_s, limit, sort })
 }
 
 fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Fault> {
     serde_urlencoded::from_str(query)
-        .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("the query cannot be read: {error}")))
+        .map_err(|error| Fault(StatusCode::BAD_REQUEST, format!("the query cannot be read: {error}")))
 }
 
 fn full(kind: &'static str, body: impl Into<Bytes>) -> Answer {

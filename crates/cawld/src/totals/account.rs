@@ -1,93 +1,24 @@
-//! The sum of calls: counts, bytes, times, and the rate of the latest seconds.
+//! The sums of calls, and the rate of the latest seconds.
 
-use cawl_client::protocol::{Cost, Sort};
-use cawl_core::{CallState, Cause, Causes, Nanos, Prediction, Time, TimeSums};
-use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Event, flag};
+use cawl_client::protocol::{CauseSeconds, Cost, Sort};
+use cawl_core::{CallSums, Time};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// A call with what the answering model makes of it.
-#[derive(Clone, Copy)]
-pub struct Call<'a> {
-    /// The call.
-    pub event: &'a Event,
-    /// Its prediction, if it has one.
-    pub prediction: Option<&'a Prediction>,
-    /// Its time by cause, if it has a cost or was a discard.
-    pub causes: Option<Causes<'a>>,
-}
-
-/// Observed and predicted cost of calls.
+/// Calls, and their bytes of the latest seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
-    /// Calls.
-    pub calls: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Inferred bytes among them: stores to mappings, shared extents.
-    pub estimated: u64,
-    /// Time of modelled calls.
-    pub observed: Nanos,
-    /// Their predicted time.
-    pub predicted: Nanos,
-    /// Observed time that the model attributes to throttling, at most the kernel's pauses if known.
-    pub throttled: Nanos,
-    /// Observed time of calls that waited for the device.
-    pub sync: Nanos,
-    /// Time of calls that have a cost, and of writes to /dev/null, by cause: observed, and undisturbed.
-    pub time: TimeSums,
+    /// The sums since the start.
+    pub sums: CallSums,
     late: Late,
 }
 
 impl Account {
-    /// Adds a call that wrote these bytes, of whose time so much was throttling; but for its time.
-    #[inline]
-    pub(super) fn add(&mut self, call: &Call<'_>, bytes: u64, throttled: Nanos) {
-        let Call { event, prediction, causes } = *call;
-        self.calls += 1;
-        self.bytes += bytes;
-        if event.has(flag::ESTIMATED) {
-            self.estimated += bytes;
-        }
-        if let Some(prediction) = prediction {
-            let observed = Nanos::new(event.duration as f64);
-            self.observed += observed;
-            self.predicted += prediction.cost;
-            if prediction.state == CallState::Sync {
-                self.sync += observed;
-            }
-            self.throttled += throttled;
-        }
-        if let Some(causes) = causes {
-            self.time.add(causes);
-        }
-    }
-
-    /// Adds calls of this second, of which so many bytes count here.
-    pub(super) fn add_all(&mut self, calls: &Account, second: u64, bytes: u64) {
-        self.calls += calls.calls;
-        self.bytes += bytes;
-        self.estimated += calls.estimated.min(bytes);
-        if bytes > 0 {
-            self.late.add(second, bytes);
-        }
-        self.observed += calls.observed;
-        self.predicted += calls.predicted;
-        self.throttled += calls.throttled;
-        self.sync += calls.sync;
-        self.time.add_all(&calls.time);
-    }
-
-    /// Adds coalesced calls that wrote these bytes in sum; `discarded` if to /dev/null.
-    pub(super) fn add_coalesced(&mut self, calls: &CoalescedCalls, bytes: u64, discarded: bool) {
-        self.calls += calls.calls;
-        self.bytes += bytes;
-        if bytes > 0 {
-            self.late.add(calls.last / SECOND, bytes);
-        }
-        if discarded {
-            self.time.add_calls(Cause::Discard, calls.duration);
+    /// Adds calls of this second.
+    pub(super) fn add(&mut self, calls: &CallSums, second: u64) {
+        self.sums.add_all(calls);
+        if calls.count.bytes > 0 {
+            self.late.add(second, calls.count.bytes);
         }
     }
 
@@ -99,23 +30,28 @@ impl Account {
     /// The costs for an answer.
     pub fn cost(&self, now: Time) -> Cost {
         Cost {
-            observed_s: self.observed.as_seconds(),
-            predicted_s: self.predicted.as_seconds(),
-            throttled_s: self.throttled.as_seconds(),
-            sync_s: self.sync.as_seconds(),
-            lost_s: self.time.lost() / 1e9,
+            observed_s: self.sums.observed.as_seconds(),
+            predicted_s: self.sums.predicted.as_seconds(),
+            throttled_s: self.sums.throttled.as_seconds(),
+            sync_s: self.sums.sync.as_seconds(),
+            lost_s: self.sums.time.lost() / 1e9,
             rate: self.rate(now),
         }
     }
 
+    /// The observed time by cause, for an answer.
+    pub fn causes_s(&self) -> CauseSeconds {
+        CauseSeconds::from(self.sums.time.observed())
+    }
+
     pub(super) fn key(&self, sort: Sort, now: Time) -> f64 {
         match sort {
-            Sort::Lost => self.time.lost(),
-            Sort::Throttled => self.throttled.get(),
-            Sort::Sync => self.sync.get(),
-            Sort::Observed => self.observed.get(),
-            Sort::Bytes => self.bytes as f64,
-            Sort::Calls => self.calls as f64,
+            Sort::Lost => self.sums.time.lost(),
+            Sort::Throttled => self.sums.throttled.get(),
+            Sort::Sync => self.sums.sync.get(),
+            Sort::Observed => self.sums.observed.get(),
+            Sort::Bytes => self.sums.count.bytes as f64,
+            Sort::Calls => self.sums.count.calls as f64,
             Sort::Rate => self.rate(now),
         }
     }

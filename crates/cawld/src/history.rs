@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use cawl_client::protocol::{self, CauseSeconds, HistoryPoint, PROTOCOL};
-use cawl_core::{Bytes, CauseTimes, DirtyLimits, Nanos, Regime, Time};
+use cawl_core::{Bytes, CallSums, DirtyLimits, Level, Nanos, Regime, Time};
 use cawl_host::clock::Clocks;
 
 /// Length of a point in seconds, and the number of points kept.
@@ -19,23 +19,11 @@ const SPAN: f64 = 600.0;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Sums over a span.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What happened in a span of time.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
-    /// Calls.
-    pub calls: u64,
-    /// Bytes written to files.
-    pub bytes: u64,
-    /// Observed time of modelled calls.
-    pub observed: Nanos,
-    /// Their predicted time.
-    pub predicted: Nanos,
-    /// Observed time of throttled calls.
-    pub throttled: Nanos,
-    /// Observed time of calls that waited for the device.
-    pub sync: Nanos,
-    /// Observed time by cause.
-    pub causes: CauseTimes,
+    /// The calls; bytes are those written to files.
+    pub calls: CallSums,
     /// Bytes written back by the kernel.
     pub written: u64,
     /// The kernel's pauses of writers; None if unknown.
@@ -45,30 +33,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The difference to earlier sums.
-    pub fn since(&self, before: &Sums) -> Sums {
-        Sums {
-            calls: self.calls.saturating_sub(before.calls),
-            bytes: self.bytes.saturating_sub(before.bytes),
-            observed: self.observed.saturating_sub(before.observed),
-            predicted: self.predicted.saturating_sub(before.predicted),
-            throttled: self.throttled.saturating_sub(before.throttled),
-            sync: self.sync.saturating_sub(before.sync),
-            causes: self.causes.since(&before.causes),
-            written: self.written.saturating_sub(before.written),
-            paused: self.paused.map(|paused| paused.saturating_sub(before.paused.unwrap_or_default())),
-            drops: self.drops.saturating_sub(before.drops),
-        }
-    }
-
     fn add(&mut self, other: &Sums) {
-        self.calls += other.calls;
-        self.bytes += other.bytes;
-        self.observed += other.observed;
-        self.predicted += other.predicted;
-        self.throttled += other.throttled;
-        self.sync += other.sync;
-        self.causes.add(&other.causes);
+        self.calls.add_all(&other.calls);
         self.written += other.written;
         self.paused = match (self.paused, other.paused) {
             (Some(one), Some(more)) => Some(one + more),
@@ -78,34 +44,8 @@ impl Sums {
     }
 }
 
-/// A level over a span: mean of its readings, and the highest.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Level {
-    sum: f64,
-    looks: u32,
-    highest: Bytes,
-}
-
-impl Level {
-    fn look(&mut self, level: Bytes) {
-        self.sum += level.as_f64();
-        self.looks += 1;
-        self.highest = self.highest.max(level);
-    }
-
-    fn add(&mut self, other: &Level) {
-        self.sum += other.sum;
-        self.looks += other.looks;
-        self.highest = self.highest.max(other.highest);
-    }
-
-    fn mean(&self) -> Option<Bytes> {
-        (self.looks > 0).then(|| Bytes::from_f64(self.sum / f64::from(self.looks)))
-    }
-}
-
 /// A point.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Point {
     /// Its begin and end by CLOCK_BOOTTIME, in whole seconds.
     begin: u64,
@@ -135,35 +75,35 @@ impl Point {
     }
 
     fn answer(&self, clocks: &Clocks) -> HistoryPoint {
-        let Point { sums, modelled, sampled, .. } = self;
+        let Point { sums: Sums { calls, .. }, modelled, sampled, .. } = self;
         HistoryPoint {
             time_s: clocks.unix_of_boot(Time(self.begin * SECOND)),
             span_s: self.span as f64,
             modelled_dirty_bytes: modelled.mean().unwrap_or_default().0,
-            modelled_dirty_max_bytes: modelled.highest.0,
+            modelled_dirty_max_bytes: modelled.max,
             sampled_dirty_bytes: sampled.mean().map(|mean| mean.0),
             dirty_error_bytes: self.apart.mean().map(|mean| mean.0),
-            sampled_dirty_max_bytes: sampled.mean().map(|_| sampled.highest.0),
+            sampled_dirty_max_bytes: sampled.mean().map(|_| sampled.max),
             background_bytes: self.limits.map_or(0, |limits| limits.background.0),
             hard_bytes: self.limits.map_or(0, |limits| limits.hard.0),
             state: self.regime,
-            calls: sums.calls,
-            bytes: sums.bytes,
-            observed_s: sums.observed.as_seconds(),
-            predicted_s: sums.predicted.as_seconds(),
-            throttled_s: sums.throttled.as_seconds(),
-            sync_s: sums.sync.as_seconds(),
-            causes_s: CauseSeconds::from(&sums.causes),
-            written_bytes: sums.written,
-            paused_s: sums.paused.map(Nanos::as_seconds),
-            drops: sums.drops,
+            calls: calls.count.calls,
+            bytes: calls.count.bytes,
+            observed_s: calls.observed.as_seconds(),
+            predicted_s: calls.predicted.as_seconds(),
+            throttled_s: calls.throttled.as_seconds(),
+            sync_s: calls.sync.as_seconds(),
+            causes_s: CauseSeconds::from(calls.time.observed()),
+            written_bytes: self.sums.written,
+            paused_s: self.sums.paused.map(Nanos::as_seconds),
+            drops: self.sums.drops,
         }
     }
 }
 
 /// The past day, in points of growing length.
 #[derive(Debug, Default)]
-pub struct Timeline {
+pub struct History {
     /// The current second, and CLOCK_MONOTONIC at its begin.
     current: Point,
     began: Time,
@@ -171,7 +111,7 @@ pub struct Timeline {
     tiers: [VecDeque<Point>; TIERS.len()],
 }
 
-impl Timeline {
+impl History {
     /// Adds calls or bytes written back.
     pub fn add(&mut self, sums: &Sums) {
         self.current.sums.add(sums);
@@ -251,38 +191,44 @@ impl Timeline {
 mod tests {
     use super::*;
     use cawl_client::protocol::HistorySpan;
+    use cawl_core::Tally;
 
     fn clocks(second: u64) -> Clocks {
         let boot = Time(second * SECOND);
         Clocks { monotonic: boot, boot, real: Time(boot.0 + 1_000_000 * SECOND) }
     }
 
-    /// Seconds 0 to `seconds`, each with as many calls as its number.
-    fn of(seconds: u64) -> Timeline {
-        let mut timeline = Timeline::default();
-        for second in 0..=seconds {
-            timeline.pass(&clocks(second));
-            timeline.add(&Sums { calls: second, bytes: 2 * second, ..Sums::default() });
-            let limits = DirtyLimits { background: Bytes(10), hard: Bytes(20) };
-            let regime = if second == 100 { Regime::Throttle } else { Regime::Free };
-            timeline.modelled(Bytes(second), limits, regime);
-        }
-        timeline
+    fn calls(calls: u64) -> Sums {
+        let count = Tally { calls, bytes: 2 * calls };
+        Sums { calls: CallSums { count, ..CallSums::default() }, ..Sums::default() }
     }
 
-    fn asked(timeline: &Timeline, now: u64, last: f64, points: usize) -> Vec<HistoryPoint> {
+    /// Seconds 0 to `seconds`, each with as many calls as its number.
+    fn of(seconds: u64) -> History {
+        let mut history = History::default();
+        for second in 0..=seconds {
+            history.pass(&clocks(second));
+            history.add(&calls(second));
+            let limits = DirtyLimits { background: Bytes(10), hard: Bytes(20) };
+            let regime = if second == 100 { Regime::Throttle } else { Regime::Free };
+            history.modelled(Bytes(second), limits, regime);
+        }
+        history
+    }
+
+    fn asked(history: &History, now: u64, last: f64, points: usize) -> Vec<HistoryPoint> {
         let span = HistorySpan { last_s: Some(last), points: Some(points) };
-        timeline.answer(&span, &clocks(now)).points
+        history.answer(&span, &clocks(now)).points
     }
 
     #[test]
     fn sums_are_exact_at_every_resolution() {
         let seconds = 86_400;
-        let timeline = of(seconds);
+        let history = of(seconds);
         for (last, points) in
             [(10.0, 100), (600.0, 600), (600.0, 7), (3600.0, 50), (10_800.0, 5000), (86_400.0, 600)]
         {
-            let answer = asked(&timeline, seconds, last, points);
+            let answer = asked(&history, seconds, last, points);
             assert!(answer.len() <= points && !answer.is_empty());
             // Whole points only: the first may begin before the span.
             let first = (answer[0].time_s - 1_000_000.0) as u64;
@@ -297,8 +243,8 @@ mod tests {
 
     #[test]
     fn levels_are_means_and_the_worst_is_kept() {
-        let timeline = of(200);
-        let answer = asked(&timeline, 200, 200.0, 1);
+        let history = of(200);
+        let answer = asked(&history, 200, 200.0, 1);
         assert_eq!(answer[0].modelled_dirty_bytes, 99);
         assert_eq!(answer[0].modelled_dirty_max_bytes, 199);
         assert_eq!((answer[0].state, answer[0].sampled_dirty_bytes), (Regime::Throttle, None));
@@ -307,35 +253,35 @@ mod tests {
 
     #[test]
     fn errors_and_pauses_are_kept_at_every_resolution() {
-        let mut timeline = Timeline::default();
+        let mut history = History::default();
         for second in 0..=100 {
-            timeline.pass(&clocks(second));
-            timeline.apart(Bytes(second));
+            history.pass(&clocks(second));
+            history.apart(Bytes(second));
             let paused = (second >= 50).then(|| Nanos::seconds(0.5));
-            timeline.add(&Sums { paused, ..Sums::default() });
+            history.add(&Sums { paused, ..Sums::default() });
         }
-        let one = asked(&timeline, 100, 100.0, 1)[0];
+        let one = asked(&history, 100, 100.0, 1)[0];
         assert_eq!((one.dirty_error_bytes, one.paused_s), (Some(49), Some(25.0)));
-        let all = asked(&timeline, 100, 100.0, 100);
+        let all = asked(&history, 100, 100.0, 100);
         assert_eq!((all[0].paused_s, all[99].paused_s), (None, Some(0.5)), "it tells from then on");
         assert_eq!(asked(&of(10), 10, 10.0, 1)[0].dirty_error_bytes, None);
     }
 
     #[test]
     fn months_take_no_more_room_than_a_day() {
-        let timeline = of(30 * 86_400);
-        let kept: Vec<usize> = timeline.tiers.iter().map(VecDeque::len).collect();
+        let history = of(30 * 86_400);
+        let kept: Vec<usize> = history.tiers.iter().map(VecDeque::len).collect();
         assert_eq!(kept, [600, 1080, 1440]);
     }
 
     #[test]
     fn a_step_of_the_clock_moves_the_past_and_changes_no_span() {
-        let timeline = of(300);
-        let before = asked(&timeline, 300, 100.0, 100);
+        let history = of(300);
+        let before = asked(&history, 300, 100.0, 100);
         let mut stepped = clocks(300);
         stepped.real = Time(5 * SECOND);
         let span = HistorySpan { last_s: Some(100.0), points: Some(100) };
-        let after = timeline.answer(&span, &stepped).points;
+        let after = history.answer(&span, &stepped).points;
         assert_eq!(before.len(), after.len());
         let moved = before[0].time_s - after[0].time_s;
         for (before, after) in before.iter().zip(&after) {
@@ -346,14 +292,14 @@ mod tests {
 
     #[test]
     fn a_suspend_leaves_a_hole() {
-        let mut timeline = of(100);
+        let mut history = of(100);
         let woken = |second: u64| Clocks { monotonic: Time((second - 9_900) * SECOND), ..clocks(second) };
-        timeline.pass(&woken(10_001));
-        timeline.add(&Sums { calls: 1, ..Sums::default() });
-        timeline.pass(&woken(10_002));
+        history.pass(&woken(10_001));
+        history.add(&calls(1));
+        history.pass(&woken(10_002));
         let answer = |last: f64, points: usize| {
             let span = HistorySpan { last_s: Some(last), points: Some(points) };
-            timeline.answer(&span, &woken(10_002)).points
+            history.answer(&span, &woken(10_002)).points
         };
         let late = answer(60.0, 60);
         assert_eq!((late.len(), late[0].calls), (1, 1), "the past before it is long ago");
