@@ -1,6 +1,7 @@
 //! The command line.
 
 mod advise;
+mod changes;
 mod check;
 mod explain;
 mod headings;
@@ -13,6 +14,7 @@ mod whatif;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use cawl_console::{Respelled, respelled};
 use cawl_core::{MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -29,7 +31,7 @@ use quantity::size;
 pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
-pub use whatif::{Given, WhatIfArgs, Word};
+pub use whatif::WhatIfArgs;
 
 use crate::render::tell;
 
@@ -51,6 +53,15 @@ const EXPERT: &str = "Expert";
 /// Commands that this program had, and that are now the laboratory's.
 const OF_THE_LABORATORY: [&str; 5] = ["experiment", "fit", "compare", "regress", "tune"];
 
+/// Options that have another spelling now.
+const RESPELLED: [Respelled; 5] = [
+    ("whatif", "--no-think", "--think=0"),
+    ("rerun", "--no-think", "--think=0"),
+    ("whatif", "--expire", "--set=kernel.expire="),
+    ("whatif", "--wakeup", "--set=kernel.wakeup="),
+    ("predict", "--ratios", "--dirty-ratio="),
+];
+
 /// Commands that this program had, and that are options of `status` now.
 const OF_STATUS: [&str; 3] = ["files", "processes", "watch"];
 
@@ -62,7 +73,8 @@ impl Args {
             tell(format_args!("`cawl-cli {name}` is now `cawl-cli status --{name}`"));
             words.splice(1..2, ["status".into(), format!("--{name}").into()]);
         }
-        Args::try_parse_from(words).unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
+        Args::try_parse_from(respelled(words, &RESPELLED))
+            .unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
     }
 }
 

@@ -165,7 +165,7 @@ pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use units::{Bytes, Nanos, Rate, Time};
 pub use whatif::{
-    Base, Change, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread, TraceFacts,
-    WhatIf,
+    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, OpCost, Owner, Ratio, Request, Rewrite,
+    Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, quoted,
 };
 pub use worst_call::{NearCall, WorstCall};
