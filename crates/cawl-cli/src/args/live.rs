@@ -147,7 +147,7 @@ pub struct PredictArgs {
     #[arg(long, value_name = "SIZE", value_parser = ram, requires = "offline")]
     pub ram: Option<u64>,
     /// With --ram: dirty_background_ratio and dirty_ratio of that machine, in percent (default: 10,20)
-    #[arg(long = "dirty-ratio", value_name = "BACKGROUND,HARD", value_parser = ratios, requires = "ram")]
+    #[arg(long = "dirty-ratio", value_name = "B,H", value_parser = ratios, requires = "ram")]
     pub ratios: Option<[f64; 2]>,
     /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]

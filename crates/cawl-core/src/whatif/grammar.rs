@@ -78,24 +78,18 @@ pub enum Effect {
 
 /// All changes, those of the program first.
 pub const KEYWORDS: &[Keyword] = &[
-    row("merge", "SIZE", CALLS, "Put writes together that continue one another, up to SIZE", |text| {
+    row("merge", "SIZE", CALLS, "Put writes together that continue one another", |text| {
         Ok(size_above_zero(text).map(Rewrite::Merge)?.into())
     }),
-    row("split", "SIZE", SETTING, "Split larger writes into such of SIZE", |text| {
+    row("split", "SIZE", SETTING, "Split larger writes", |text| {
         Ok(size_above_zero(text).map(Rewrite::Split)?.into())
     }),
-    row(
-        "buffer",
-        "SIZE",
-        &Maker::ALL,
-        "Give streams of C and buffers of C++, Python, Java and Go SIZE",
-        buffer,
-    ),
+    row("buffer", "SIZE", &Maker::ALL, "Size of the buffers of C, C++, Python, Java and Go", buffer),
     row(
         "fsync",
-        "every=N|end|none|close",
+        "WHEN",
         &Maker::ALL,
-        "Of the fsyncs of each file make one of N, the last, or none; or add one before each close",
+        "every=N, end, none: of a file's fsyncs make one of N, the last, none; close: add one at its close",
         |text| Ok(if text == "close" { Rewrite::SyncAtClose } else { Rewrite::Syncs(syncs(text)?) }.into()),
     ),
     row("fdatasync", "", CALLS, "fdatasync in the place of fsync", |_| Ok(Rewrite::Fdatasync.into())),
@@ -105,35 +99,22 @@ pub const KEYWORDS: &[Keyword] = &[
     row("preallocate", "", LIVE, "Allocate a file's space before its first write", |_| {
         Ok(Rewrite::Preallocate.into())
     }),
-    row("pace", "SIZE", LIVE, "Begin to write back (sync_file_range) every SIZE bytes of a file", |text| {
+    row("pace", "SIZE", LIVE, "Begin to write back every so many bytes of a file", |text| {
         Ok(size_above_zero(text).map(Rewrite::Pace)?.into())
     }),
-    row(
-        "dontneed",
-        "",
-        LIVE,
-        "Drop what is written from the cache (posix_fadvise), but for the last 8 MiB, or part of pace",
-        |_| Ok(Rewrite::Dontneed(PART).into()),
-    ),
-    row("think", "FACTOR", CALLS, "Threads think FACTOR times as long between their calls", |text| {
+    row("dontneed", "", LIVE, "Drop from the cache what was written 8 MiB before", |_| {
+        Ok(Rewrite::Dontneed(PART).into())
+    }),
+    row("think", "FACTOR", CALLS, "Threads think so many times as long between calls", |text| {
         let factor = text.trim_start_matches(['x', '×']).parse::<f64>().ok();
         let factor = factor.filter(|factor| factor.is_finite() && *factor >= 0.0);
         Ok(Rewrite::Think(factor.ok_or("give a number, 0 or more")?).into())
     }),
-    row(
-        "writers",
-        "N[,one]",
-        CALLS,
-        "N programs do the same at once, with own files or the same ones",
-        writers,
-    ),
-    row(
-        "sort",
-        "",
-        CALLS,
-        "Make the writes between two syncs of a file in the order of their offsets",
-        |_| Ok(Rewrite::Sort.into()),
-    )
+    row("writers", "N[,one]", CALLS, "N programs do the same, with own files or the same ones", writers)
+        .expert(),
+    row("sort", "", CALLS, "Writes between two syncs come in the order of their offsets", |_| {
+        Ok(Rewrite::Sort.into())
+    })
     .expert(),
     row("append-only", "", CALLS, "Each write goes to the end of its file", |_| {
         Ok(Rewrite::AppendOnly.into())
@@ -142,37 +123,44 @@ pub const KEYWORDS: &[Keyword] = &[
     row("drop", "GLOB", CALLS, "No calls on files whose path fits", |text| Ok(of(text, Rewrite::Drop)))
         .expert(),
     row("only", "GLOB", CALLS, "No calls on other files", |text| Ok(of(text, Rewrite::Only))).expert(),
-    row("on", "GLOB", CALLS, "The change before it is of the files whose path fits", |text| {
+    row("on", "GLOB", CALLS, "The change before it is only of files whose path fits", |text| {
         Ok(Effect::On(text.into()))
     }),
     row("set", "NAME=VALUE", PAPER, "Another value of the profile: device.writeback=2G", |text| {
         let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
         Ok(Effect::Set(name.to_owned(), value.to_owned()))
     }),
-    row("profile", "PROFILE", PAPER, "Another machine: its constants and limits", |text| {
+    row("profile", "FILE", PAPER, "Another machine: its constants and limits", |text| {
         Ok(Effect::Profile(text.into()))
     }),
     row(
         "limits",
-        "BACKGROUND,HARD",
+        "B,H",
         &[Maker::WhatIf, Maker::Tune],
-        "Other dirty limits, in bytes: 512M,1G",
+        "Other dirty limits, background and hard: 512M,1G",
         |text| limits(text).map(Effect::Limits),
     ),
-    row("dirty-ratio", "BACKGROUND,HARD", PAPER, "Dirty limits in percent of memory: 10,40", |text| {
+    row("dirty-ratio", "B,H", PAPER, "The same in percent of memory: 10,40", |text| {
         ratios(text).map(Effect::Ratios)
     }),
-    row("ram", "SIZE", PAPER, "So much memory: with dirty-ratio, or the trace's ratios", |text| {
+    row("ram", "SIZE", PAPER, "So much memory, with the ratios above or the trace's", |text| {
         ram(text).map(Bytes).map(Effect::Ram)
     }),
     row("cgroup", "max=SIZE", PAPER, "The programs are in a memory cgroup with this limit", |text| {
         let size = text.strip_prefix("max=").ok_or("write it as max=SIZE")?;
         size_above_zero(size).map(Bytes).map(Effect::Cgroup)
-    }),
-    row("move", "GLOB=PROFILE", PAPER, "Files whose path fits are on the device of PROFILE", |text| {
-        let (glob, place) = text.rsplit_once('=').ok_or("write it as GLOB=PROFILE")?;
-        Ok(Effect::Move(glob.into(), place.to_owned()))
     })
+    .expert(),
+    row(
+        "move",
+        "GLOB=FILE",
+        PAPER,
+        "Files whose path fits are on the device of a profile, or a mount",
+        |text| {
+            let (glob, place) = text.rsplit_once('=').ok_or("write it as GLOB=FILE")?;
+            Ok(Effect::Move(glob.into(), place.to_owned()))
+        },
+    )
     .expert(),
     row("warm", "", PAPER, "No memory is cold", |_| Ok(Effect::Warm)).expert(),
 ];
