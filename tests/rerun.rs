@@ -214,7 +214,7 @@ fn changes_make_as_many_calls_as_on_paper() {
 fn the_answer_has_both_runs_and_what_is_missing() {
     let dir = Dir::new();
     dir.run(&[], &["dd", "if=/proc/self/maps", "of=data", "bs=100"]).0.success();
-    let answer = asked(&dir, &["--no-think", "--compress", "2"]);
+    let answer = asked(&dir, &["--think", "0", "--compress", "2"]);
     assert_eq!(answer["schema"], 1);
     let (was, is) = (&answer["recorded"], &answer["rerun"]);
     assert_eq!(was["bytes"], is["bytes"]);

@@ -121,7 +121,7 @@ fn changes_are_made_in_order_and_of_the_files_they_name() {
     assert_eq!(durable["changes"][1]["change"], "--dsync on --on *.db");
     let of_log = asked(&dir, &["--fsync", "none", "--on", "*.log"]);
     assert_eq!((of_log["changes"][0]["calls"].as_u64(), &of_log["ratio"]), (Some(0), &Value::from(1.0)));
-    let dropped = asked(&dir, &["--drop", "*.log", "--no-think"]);
+    let dropped = asked(&dir, &["--drop", "*.log", "--think", "0"]);
     assert_eq!(calls(&dropped["after"], "write"), 200);
     assert!(number(&dropped["after"]["end_s"]) < number(&dropped["before"]["end_s"]) / 2.0, "{dropped:#}");
     let merged = asked(&dir, &["--only", "*.log", "--merge", "4K"]);
@@ -154,7 +154,7 @@ fn another_machine_and_its_constants() {
     let (limits, profile) = (["--limits", "64K,128K"], ["--profile", profile.to_str().unwrap()]);
     let asked_text = whatif(&dir, &limits).success().stdout;
     assert!(asked_text.contains("--limits 64K,128K: of the machine"), "{asked_text}");
-    let small = ["--fsync", "none", "--no-think"];
+    let small = ["--fsync", "none", "--think", "0"];
     let [before, after] = [[limits, profile], [profile, limits]].map(|order| {
         let answer = asked(&dir, &[&small[..], &order.concat()].concat());
         assert_eq!(answer["changes"][2]["calls"], Value::Null, "{answer:#}");
@@ -168,7 +168,8 @@ fn another_machine_and_its_constants() {
     let factor = constants.iter().find(|one| one["constant"] == "memory.flush_factor").expect("it is listed");
     assert!(number(&factor["factor"]) < 1.0, "{factor:#}");
     // Limits far below what is written.
-    let throttled = asked(&dir, &["--only", "*.db", "--fsync", "none", "--no-think", "--limits", "64K,128K"]);
+    let throttled =
+        asked(&dir, &["--only", "*.db", "--fsync", "none", "--think", "0", "--limits", "64K,128K"]);
     let causes = throttled["after"]["causes"].as_array().expect("causes");
     assert!(causes.iter().any(|cause| cause["name"] == "throttle"), "{throttled:#}");
     let limits = ["--dirty-ratio", "10,40", "--ram", "384G", "--expire", "5s"];

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod advise;
+mod changes;
 mod check;
 mod explain;
 mod headings;
@@ -13,11 +14,12 @@ mod whatif;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use cawl_console::{Respelled, respelled};
 use cawl_core::{MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use advise::AdviseArgs;
 pub use check::CheckArgs;
@@ -29,7 +31,7 @@ use quantity::size;
 pub use rerun::RerunArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
-pub use whatif::{Given, WhatIfArgs, Word};
+pub use whatif::WhatIfArgs;
 
 use crate::render::tell;
 
@@ -51,6 +53,15 @@ const EXPERT: &str = "Expert";
 /// Commands that this program had, and that are now the laboratory's.
 const OF_THE_LABORATORY: [&str; 5] = ["experiment", "fit", "compare", "regress", "tune"];
 
+/// Options that have another spelling now.
+const RESPELLED: [Respelled; 5] = [
+    ("whatif", "--no-think", "--think=0"),
+    ("rerun", "--no-think", "--think=0"),
+    ("whatif", "--expire", "--set=kernel.expire="),
+    ("whatif", "--wakeup", "--set=kernel.wakeup="),
+    ("predict", "--ratios", "--dirty-ratio="),
+];
+
 /// Commands that this program had, and that are options of `status` now.
 const OF_STATUS: [&str; 3] = ["files", "processes", "watch"];
 
@@ -58,12 +69,24 @@ impl Args {
     /// The arguments of this process. Where they cannot be used, that is told, and the process ends.
     pub fn of_process() -> Args {
         let mut words: Vec<OsString> = std::env::args_os().collect();
-        if let Some(name) = OF_STATUS.into_iter().find(|name| words.get(1).is_some_and(|word| word == name)) {
+        let at = if words.get(1).is_some_and(|word| word == "help") { 2 } else { 1 };
+        if let Some(name) = OF_STATUS.into_iter().find(|name| words.get(at).is_some_and(|word| word == name))
+        {
             tell(format_args!("`cawl-cli {name}` is now `cawl-cli status --{name}`"));
-            words.splice(1..2, ["status".into(), format!("--{name}").into()]);
+            let option = (at == 1).then(|| format!("--{name}").into());
+            words.splice(at..=at, ["status".into()].into_iter().chain(option));
         }
-        Args::try_parse_from(words).unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
+        let matches = command().try_get_matches_from(respelled(words, &RESPELLED));
+        let args = matches.and_then(|matches| Args::from_arg_matches(&matches));
+        args.unwrap_or_else(|error| moved(&error).unwrap_or(error).exit())
     }
+}
+
+/// The command line. Its short help leaves out what only experts need.
+pub fn command() -> clap::Command {
+    let is_expert = |arg: &Arg| arg.get_help_heading() == Some(EXPERT);
+    let short = |arg: Arg| if is_expert(&arg) { arg.hide_short_help(true) } else { arg };
+    Args::command().mut_subcommands(|command| command.mut_args(short))
 }
 
 /// Where a command is now that this program had.

@@ -4,6 +4,7 @@
 //! - [`table`], [`headed`], [`line()`]: lines and tables in 80 columns; [`compact`] has short quantities.
 //! - [`shown`]: names that would command the terminal.
 //! - [`inputs`]: profiles and packed tables; [`outputs`]: what is not of the same kind is not overwritten.
+//! - [`respelled`]: options that had another spelling.
 //! - [`exit`]: exit codes, and errors of usage.
 //!
 //! What a command has to say is rendered where the command is.
@@ -17,11 +18,13 @@ pub mod json;
 pub mod outputs;
 mod print;
 mod shown;
+mod spelling;
 mod text;
 mod wrap;
 
 pub use print::{answer, data, draw, print, printed, tell, width};
 pub use shown::{page, shown};
+pub use spelling::{Respelled, respelled};
 pub use text::{
     below_paths, bold, counted, difference, headed, line, named, percent, short, table, time, warn, warn_if,
 };

@@ -11,9 +11,7 @@ mod words;
 
 use serde::Serialize;
 
-use crate::limits::DirtyLimits;
-use crate::profile::HostProfile;
-use crate::whatif::{Change, Ledger, Machine};
+use crate::whatif::{Effect, Ledger, Request};
 
 pub use rank::{Advice, Alternative, Sure, rank};
 pub use select::Case;
@@ -87,12 +85,8 @@ pub struct Candidate {
     pub kind: Kind,
     /// What it is, in words.
     pub what: String,
-    /// The change as arguments of `whatif`.
-    pub text: String,
-    /// What becomes of the calls.
-    pub changes: Vec<Change>,
-    /// Other limits, if they change.
-    pub limits: Option<DirtyLimits>,
+    /// The changes, as `whatif` makes them.
+    pub requests: Vec<Request>,
     /// The files that it is about, those with most time first, at most [`FILES`].
     pub files: Vec<String>,
     /// Further ones.
@@ -122,15 +116,13 @@ pub struct Tried {
 }
 
 impl Candidate {
-    /// The machine that it is tried on, as `whatif` has it: with other limits, if it changes them. `measured`:
-    /// its profile without what the trace taught.
-    pub fn machine(&self, machine: &Machine, measured: &HostProfile) -> Machine {
-        let adds_flags = self.changes.iter().any(|change| change.rewrite.adds_flags());
-        let mut machine = if adds_flags { machine.for_new_flags(measured) } else { machine.clone() };
-        if let Some(limits) = self.limits {
-            (machine.limits, machine.profile.kernel.limits) = (Some(limits), limits);
-        }
-        machine
+    /// As arguments of `whatif`, for a shell.
+    fn arguments(&self) -> String {
+        self.requests.iter().map(Request::arguments).collect::<Vec<_>>().join(" ")
+    }
+
+    fn changes_limits(&self) -> bool {
+        self.requests.iter().any(|request| matches!(request.effect, Effect::Limits(_)))
     }
 }
 

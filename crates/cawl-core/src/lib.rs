@@ -118,7 +118,7 @@ pub use tally::{CallSums, Tally};
 pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use whatif::{
-    Base, Change, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, Step, Steps, SyncsKept, Thread, TraceFacts,
-    WhatIf,
+    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, OpCost, Owner, Ratio, Request, Rewrite,
+    Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, quoted,
 };
 pub use worst_call::{NearCall, WorstCall};

@@ -7,6 +7,7 @@
 
 mod change;
 mod facts;
+mod grammar;
 mod paper;
 mod stage;
 mod steps;
@@ -14,6 +15,7 @@ mod threads;
 
 pub use change::{Change, Owner, Rewrite, SyncsKept};
 pub use facts::TraceFacts;
+pub use grammar::{Effect, KEYWORDS, Keyword, Maker, Request, quoted};
 use paper::Paper;
 pub use paper::{Ledger, OpCost};
 pub use steps::Steps;

@@ -21,6 +21,9 @@ use crate::machine;
 /// Scripts that name scripts that name scripts: the kernel stops at about this many.
 const LONGEST_CHAIN: usize = 6;
 
+/// What the kernel reads of a script, in bytes (`BINPRM_BUF_SIZE`).
+const SCRIPT_HEAD: usize = 256;
+
 /// The oldest glibc that the tracer can be loaded beside is 2.17.
 const OLDEST: u32 = 17;
 
@@ -107,9 +110,19 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     // As `load_script` has it (fs/binfmt_script.c, 6.18): blanks and tabs part words, a carriage return is a
     // character like others.
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let line = bytes.strip_prefix(b"#!").and_then(|text| text.split(|byte| *byte == b'\n').next());
-    let mut words = line.unwrap_or_default().split(is_blank).filter(|word| !word.is_empty());
-    let Some(interpreter) = words.next() else {
+    let head = &bytes[..bytes.len().min(SCRIPT_HEAD)];
+    let line = head.strip_prefix(b"#!").and_then(|text| text.split(|byte| *byte == b'\n').next());
+    let line = line.unwrap_or_default();
+    let mut words = line.split(is_blank).filter(|word| !word.is_empty());
+    let interpreter = words.next();
+    if line.len() + 2 == SCRIPT_HEAD && interpreter.is_some_and(|word| line.ends_with(word)) {
+        verdict.obstacles.push(format!(
+            "{name} names an interpreter beyond the first {SCRIPT_HEAD} bytes, which are all that the kernel reads \
+             of its #! line: shorten the interpreter's path"
+        ));
+        return None;
+    }
+    let Some(interpreter) = interpreter else {
         verdict.obstacles.push(format!(
             "{name} is neither a binary nor names an interpreter after #!, so only a shell can run it: give \
              the command as sh {name}"
@@ -517,6 +530,12 @@ mod tests {
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
             assert!(obstacle(&script).contains("give the command as sh "), "{}", obstacle(&script));
         }
+        let long = "x".repeat(300);
+        fs::write(&script, format!("#!/{long}/sh\n")).unwrap();
+        assert!(obstacle(&script).contains("beyond the first 256 bytes"), "{}", obstacle(&script));
+        // An argument is cut off.
+        fs::write(&script, format!("#!/bin/sh {long}\n")).unwrap();
+        assert!(!obstacle(&script).contains("interpreter"), "{}", obstacle(&script));
         for (text, interpreter) in [
             ("#!/bin/sh\r\necho\r\n", "/bin/sh\r"),
             ("#!/usr/bin/env sh\r\necho\r\n", "sh\r"),

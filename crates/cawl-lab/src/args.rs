@@ -8,6 +8,7 @@ mod tune;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use cawl_console::Respelled;
 use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
@@ -49,6 +50,15 @@ pub struct Args {
     #[arg(long)]
     pub supervised: bool,
 }
+
+/// Options that have another spelling now.
+pub const RESPELLED: [Respelled; 5] = [
+    ("tune", "--chunk", "--try=split="),
+    ("tune", "--buffer", "--try=buffer="),
+    ("tune", "--fsync", "--try=fsync="),
+    ("tune", "--flags", "--try=flags="),
+    ("tune", "--limits", "--try=limits="),
+];
 
 #[derive(Subcommand)]
 pub enum Task {

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_console::{exit, tell};
+use cawl_console::{exit, respelled, tell};
 use cawl_host::limits::LoweredLimits;
 use cawl_measure::interrupt::Interrupted;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{Args, Task, VerifyArgs};
+use crate::args::{Args, RESPELLED, Task, VerifyArgs};
 use crate::emulated::Ready;
 use crate::guard::missing;
 use crate::net::{self, NetMount, Requests};
@@ -23,7 +23,7 @@ use crate::{cmd, reader, writer};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::parse_from(respelled(std::env::args_os(), &RESPELLED));
     let done = match &args.command {
         Some(Task::Experiment(args)) => cmd::experiment::experiment(args),
         Some(Task::Fit(args)) => cmd::fit::fit(args),

@@ -18,12 +18,11 @@ use std::collections::HashSet;
 pub use act::{Act, acts};
 pub use cost::cost;
 pub use pattern::{Feature, Need, Order, Pattern, Workload};
-pub use setting::{Access, Setting, Syncs, Way};
+pub use setting::{Access, Setting, Way};
 pub use table::{DefaultChoice, Study};
 pub use tree::{Leaf, Node, Rule, Tree};
 
-use cawl_core::Bytes;
-use cawl_core::DirtyLimits;
+use cawl_core::{Bytes, DirtyLimits, SyncsKept};
 
 /// Records of a workload at most, of all its writers together: a bound on the work of a cell.
 const RECORDS: u64 = 4096;
@@ -44,12 +43,10 @@ const RECORD_SIZES: [(Order, [u64; 2]); 4] = [
 pub struct Choices {
     /// Most bytes of a workload.
     pub bytes: Bytes,
-    /// Sizes of the calls of programs without streams.
-    pub chunks: Vec<u64>,
-    /// Sizes of streams' buffers.
-    pub buffers: Vec<u64>,
+    /// How records reach the kernel.
+    pub ways: Vec<Way>,
     /// When fsync is called.
-    pub syncs: Vec<Syncs>,
+    pub syncs: Vec<SyncsKept>,
     /// How files are open.
     pub accesses: Vec<Access>,
     /// Dirty limits; None: those of the machine.
@@ -79,15 +76,13 @@ pub struct Cell {
 impl Grid {
     /// All workloads, and all combinations of these choices that say nothing twice.
     pub fn new(choices: &Choices) -> Grid {
-        let ways = choices.chunks.iter().map(|chunk| Way::Write(*chunk));
-        let ways: Vec<Way> = ways.chain(choices.buffers.iter().map(|buffer| Way::Stream(*buffer))).collect();
         let mut settings = Vec::new();
         for limits in &choices.limits {
             for access in &choices.accesses {
                 for syncs in &choices.syncs {
                     let setting =
                         |way: &Way| Setting { way: *way, syncs: *syncs, access: *access, limits: *limits };
-                    settings.extend(ways.iter().map(setting).filter(Setting::is_sensible));
+                    settings.extend(choices.ways.iter().map(setting).filter(Setting::is_sensible));
                 }
             }
         }

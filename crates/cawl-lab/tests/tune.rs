@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::util::lab;
 
 /// A grid small enough for a test.
-const SMALL: [&str; 10] =
-    ["--bytes", "256K", "--chunk", "4K", "--buffer", "64K", "--fsync", "none,end,16,1", "--limits", "own"];
+const SMALL: [&str; 6] =
+    ["--bytes", "256K", "--try", "split=4K,buffer=64K,fsync=none,end,16,1", "--try", "limits=own"];
 
 fn tune(dir: &Dir, args: &[&str]) -> Finished {
     let mut command = lab(dir, &["tune"]);
@@ -50,7 +50,7 @@ fn default_choices_and_trees_as_json() {
         let is_durable = |word: &str| ["fsync=1", "dsync", "sync", "direct+dsync"].contains(&word);
         assert!(setting.split(' ').any(is_durable), "{row}");
     }
-    assert!(of("none").any(|row| row["setting"] == "chunk=4K"));
+    assert!(of("none").any(|row| row["setting"] == "split=4K"));
     let trees = list(&answer, "trees");
     let depths: Vec<u64> = trees.iter().filter_map(|tree| tree["depth"].as_u64()).collect();
     assert_eq!(depths, [1, 2, 3, 4]);
@@ -118,7 +118,7 @@ fn patterns_are_written_for_real_and_nothing_is_left() {
     let before = fs::read_dir(&folder).expect("a folder").count();
     let place = folder.to_str().expect("a name");
     let mut command = lab(&dir, &["tune"]);
-    command.args(SMALL.iter().filter(|arg| !["--limits", "own"].contains(arg)));
+    command.args(&SMALL[..4]);
     command.args(["--pattern", "append-none,new-none", "--verify", "2", "--dir", place, "--json"]);
     let finished = Running::start(command).finish();
     if finished.stderr.contains("in memory") {
@@ -139,7 +139,7 @@ fn patterns_are_written_for_real_and_nothing_is_left() {
 
     // Interrupted, it leaves nothing either.
     let mut command = lab(&dir, &["tune"]);
-    command.args(["--bytes", "4M", "--chunk", "4K", "--buffer", "none", "--verify", "100", "--dir", place]);
+    command.args(["--bytes", "4M", "--try", "split=4K", "--verify", "100", "--dir", place]);
     let running = Running::start(command);
     cawl_kit::eventually("a folder", || fs::read_dir(&folder).expect("a folder").count() > before);
     running.signal(Signal::SIGINT);
@@ -151,21 +151,29 @@ fn patterns_are_written_for_real_and_nothing_is_left() {
 fn what_makes_no_grid_is_refused_with_a_remedy() {
     let dir = Dir::new();
     for (args, says) in [
-        (&["--chunk", "0"][..], "more than zero"),
-        (&["--chunk", "none", "--buffer", "none"], "give a --chunk or a --buffer"),
-        (&["--fsync", "sometimes"], "none, end, or a number"),
-        (&["--fsync", "0"], "none, end, or a number"),
-        (&["--flags", "append"], "direct+dsync"),
-        (&["--limits", "2G,1G"], "below the hard limit"),
-        (&["--limits", "low"], "16M,1G"),
+        (&["--try", "split=0"][..], "more than zero"),
+        (&["--try", "buffer=4K,direct"], "a stream does not write directly"),
+        (&["--try", "fsync=sometimes"], "every=N, end, none or close"),
+        (&["--try", "fsync=close"], "makes no setting"),
+        (&["--try", "merge=1M"], "makes no setting"),
+        (&["--try", "append"], "there is no change `append`"),
+        (&["--try", "limits=2G,1G"], "below the hard limit"),
         (&["--pattern", "sideways"], "new, overwrite, random, append"),
-        (&["--fsync", "none", "--flags", "none", "--bytes", "64K"], "add --fsync 1"),
+        (&["--try", "fsync=none,direct=off", "--bytes", "64K"], "add --try fsync=1"),
         (&["--depth", "9"], "1..=4"),
         (&["--verify", "3"], "--dir"),
-        (&["--verify", "3", "--dir", ".", "--limits", "16M,1G"], "leave out --limits"),
+        (&["--verify", "3", "--dir", ".", "--try", "limits=16M,1G"], "leave out limits="),
     ] {
         tune(&dir, args).code(2).says(says);
     }
+    // The words of before.
+    let old = ["--chunk", "4K", "--buffer=64K", "--fsync", "none,end,16,1", "--flags", "none,direct+dsync"];
+    let new = ["--try", "split=4K,buffer=64K,fsync=none,end,16,1,direct=off,direct+dsync"];
+    let [old, new] = [&old[..], &new].map(|words| {
+        tune(&dir, &[words, &["--bytes", "64K", "--pattern", "new-end", "--json"]].concat()).success()
+    });
+    assert_eq!(old.stdout, new.stdout);
+    old.says("--try=split=4K");
     tune(&dir, &["--profile", "/nowhere.toml"]).code(1).says("cannot read the profile /nowhere.toml");
     let args = [&SMALL[..], &["--svg", "/nowhere/tree.svg"]].concat();
     tune(&dir, &args).code(1).says("cannot write /nowhere/tree.svg");

@@ -1,7 +1,7 @@
 //! Sizes and times as people write them, on command lines and in conditions. An error is a sentence for the
 //! person who wrote one.
 
-use crate::limits::DirtyLimits;
+use crate::limits::{DirtyLimits, dirtyable};
 use crate::units::{Bytes, Nanos};
 
 /// A number of bytes: `512`, `4K`, `1.5G`, `64MiB` are 1024-fold, `100kB`, `2GB` 1000-fold.
@@ -53,13 +53,34 @@ pub fn size_above_zero(text: &str) -> Result<u64, String> {
     }
 }
 
+fn pair(text: &str) -> Result<(&str, &str), String> {
+    text.split_once(',').ok_or_else(|| "give two values with a comma between them".to_owned())
+}
+
 /// Two sizes, the background limit and the hard one: `16M,1G`.
 pub fn limits(text: &str) -> Result<DirtyLimits, String> {
-    let (background, hard) =
-        text.split_once(',').ok_or_else(|| "give two values with a comma between them".to_owned())?;
+    let (background, hard) = pair(text)?;
     let limits = DirtyLimits { background: Bytes(size(background)?), hard: Bytes(size_above_zero(hard)?) };
     let is_ordered = limits.background < limits.hard;
     is_ordered.then_some(limits).ok_or_else(|| "the background limit must be below the hard limit".to_owned())
+}
+
+/// Memory of a machine, in bytes: so much that some of it can be dirty.
+pub fn ram(text: &str) -> Result<u64, String> {
+    let bytes = size_above_zero(text)?;
+    let DirtyLimits { background, hard } =
+        DirtyLimits::of(DirtyLimits::DEFAULT_RATIOS, dirtyable(Bytes(bytes)));
+    let has_room = background < hard;
+    has_room.then_some(bytes).ok_or_else(|| "no Linux runs in so little memory; give 64M or more".to_owned())
+}
+
+/// Two percentages, of the background limit and the hard one, as fractions: `10,40`.
+pub fn ratios(text: &str) -> Result<[f64; 2], String> {
+    let (background, hard) = pair(text)?;
+    let percent = |text: &str| text.parse::<f64>().ok().filter(|part| (0.0..=100.0).contains(part));
+    let ratios = percent(background).zip(percent(hard)).filter(|(background, hard)| background < hard);
+    let (background, hard) = ratios.ok_or("give two percentages, the lower first: 10,40")?;
+    Ok([background / 100.0, hard / 100.0])
 }
 
 /// A span of time in seconds, where a plain number is known to be that: `10`, `10s`, `+10s`, `250ms`, `50us`,

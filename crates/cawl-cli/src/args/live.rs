@@ -7,8 +7,7 @@ use cawl_core::Mode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 
-use super::quantity::{interval, size_above_zero, span_with_unit};
-use super::whatif::{ram, ratios};
+use super::quantity::{interval, ram, ratios, size_above_zero, span_with_unit};
 use crate::render::rows::SORTS;
 
 /// Which daemon to ask.
@@ -148,7 +147,7 @@ pub struct PredictArgs {
     #[arg(long, value_name = "SIZE", value_parser = ram, requires = "offline")]
     pub ram: Option<u64>,
     /// With --ram: dirty_background_ratio and dirty_ratio of that machine, in percent (default: 10,20)
-    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = ratios, requires = "ram")]
+    #[arg(long = "dirty-ratio", value_name = "B,H", value_parser = ratios, requires = "ram")]
     pub ratios: Option<[f64; 2]>,
     /// JSON as docs/reference/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]

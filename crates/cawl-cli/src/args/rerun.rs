@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::EXPERT;
-use super::whatif::ProgramChanges;
+use super::changes::Changes;
 
 /// Make the calls of a trace for real, as they were or with changes
 ///
@@ -19,7 +19,7 @@ pub struct RerunArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
     #[command(flatten)]
-    pub changes: ProgramChanges,
+    pub changes: Changes<false>,
     /// Only make and fill the files that were there before the trace, and leave them for a rerun
     #[arg(long, conflicts_with = "keep")]
     pub prepare: bool,

@@ -10,12 +10,10 @@ use anyhow::Context;
 use cawl_client::protocol::{Recorded, Recording, Request};
 use cawl_client::query::{PATIENCE, ask_within};
 use cawl_core::advise::{Candidate, Case, Tried, rank};
-use cawl_core::{
-    Analysis, AnalysisOptions, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts,
-};
+use cawl_core::{Analysis, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts, quoted};
 use cawl_measure::progress::Progress;
 
-use super::on_paper::{Scenario, a_run, learning, run_all, watched};
+use super::on_paper::{LEARNED_FROM, Scenario, a_run, learning, run_all, taught, watched};
 use super::saved::SavedTrace;
 use crate::args::{AdviseArgs, ModelArgs};
 use crate::render::advise::Answer;
@@ -85,13 +83,12 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     };
     let case = Case::new(report, profile);
     let mut candidates = case.candidates();
-    let scenario = |one: &Candidate| Scenario {
-        machine: one.machine(&machine, &trace.profile),
-        changes: one.changes.clone(),
+    let base = Scenario { machine, changes: Vec::new() };
+    let scenarios = |of: &[Candidate]| -> anyhow::Result<Vec<Scenario>> {
+        of.iter().map(|one| base.with(&one.requests, &trace.profile, report.host.as_ref())).collect()
     };
-    let unchanged = Scenario { machine: machine.clone(), changes: Vec::new() };
-    let scenarios = std::iter::once(unchanged).chain(candidates.iter().map(scenario));
-    let (ledgers, observed) = run(scenarios.collect())?;
+    let all = [vec![base.clone()], scenarios(&candidates)?].concat();
+    let (ledgers, observed) = run(all)?;
     let mut ledgers = ledgers.into_iter();
     let before = ledgers.next().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
@@ -113,13 +110,14 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
         if candidates.is_empty() {
             break;
         }
-        ledgers = run(candidates.iter().map(scenario).collect())?.0.into_iter();
+        ledgers = run(scenarios(&candidates)?)?.0.into_iter();
     }
     let explain = report.explain.as_ref().context("the report has no causes")?;
     let observed = Nanos::seconds(observed);
     let advice = rank(&before, observed, profile, &tried);
     let least = tried.iter().map(|one| one.after.total).fold(before.total, Nanos::min);
-    let mut answer = Answer::new(explain, &before, observed, advice, (tried.len() as u64, least));
+    let trace = if recorded.is_some() { "TRACE".to_owned() } else { quoted(&path.display().to_string()) };
+    let mut answer = Answer::new(explain, &before, observed, advice, (tried.len() as u64, least), trace);
     answer.first_calls = args.calls.filter(|_| *left_out);
     answer.recorded_s = recorded;
     answer.notes.extend(stragglers(explain));
@@ -139,21 +137,23 @@ struct Seen {
 }
 
 fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<Seen> {
-    let options = AnalysisOptions { as_calibrated: true, ..learning(!args.no_learn) };
-    let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let (mut facts, mut calls) = (TraceFacts::default(), 0);
+    let mut analysis = Analysis::with(&trace.profile, &learning(!args.no_learn))?;
+    let (mut facts, mut calls, mut learned) = (TraceFacts::default(), 0, None);
     for record in watched(expected, "looking for patterns", trace.records()) {
         let record = record?;
         analysis.take(&record);
         facts.take(&record);
         calls += u64::from(matches!(record, Record::Event(_)));
+        if calls == LEARNED_FROM && learned.is_none() {
+            learned = Some(taught(&analysis));
+        }
         if args.calls.is_some_and(|most| calls > most) {
             break;
         }
     }
     let (profile, warm) = match args.no_learn {
         true => (trace.profile.clone(), false),
-        false => (analysis.learned().0, analysis.came_warm()),
+        false => learned.unwrap_or_else(|| taught(&analysis)),
     };
     let left_out = args.calls.is_some_and(|most| calls > most);
     Ok(Seen { report: analysis.report(), profile, warm, facts, left_out })

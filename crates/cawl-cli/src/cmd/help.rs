@@ -4,14 +4,13 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::Context;
-use clap::CommandFactory;
 
-use crate::args::{Args, CompletionsArgs, ManArgs};
+use crate::args::{CompletionsArgs, ManArgs, command};
 use crate::{outputs, render};
 
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "cawl-cli", &mut text);
+    clap_complete::generate(args.shell, &mut command(), "cawl-cli", &mut text);
     clap_complete::generate(args.shell, &mut cawld::program::command(), "cawld", &mut text);
     render::data(&String::from_utf8(text)?)
 }
@@ -23,7 +22,7 @@ pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     // Beside it, so that none is written where one of them would take a stranger's place.
     let made = tempfile::tempdir_in(folder).with_context(about)?;
     // Also of commands that the help does not list: the pages are all there is to read.
-    let all = Args::command().mut_subcommands(|of| of.hide(false));
+    let all = command().mut_subcommands(|of| of.hide(false));
     clap_mangen::generate_to(all, &made)
         .and_then(|()| clap_mangen::generate_to(cawld::program::command(), &made))
         .with_context(about)?;

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
 
-use cawl_core::{Change, Class, Record, Steps, classify};
+use cawl_core::{Change, Class, Effect, Record, Steps, classify};
 use cawl_measure::interrupt::{self, Interrupted};
 
+use super::on_paper::facts;
 use super::saved::SavedTrace;
-use super::whatif::facts;
-use crate::args::{ModelArgs, RerunArgs, Word};
+use crate::args::{ModelArgs, RerunArgs};
 use crate::render;
 use crate::render::rerun::{Answer, Prepared, Times};
 use crate::rerun::{Builder, Folder, Order, how, play, unmakeable};
@@ -21,13 +21,13 @@ pub fn rerun(args: &RerunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
-    let given = &args.changes.0.0;
+    let given = &args.changes.0;
     let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
     let facts = facts(given, open)?;
     let changes: Vec<Change> = given
         .iter()
-        .filter_map(|one| match &one.word {
-            Word::Calls(change) => Some(change.clone()),
+        .filter_map(|one| match &one.effect {
+            Effect::Calls(change) => Some(change.clone()),
             _ => None,
         })
         .collect();
@@ -93,7 +93,7 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         folder.keep();
     }
     let left_out = left_out.into_iter().map(|((op, why), calls)| (op, why.text(), calls));
-    let changes = given.iter().map(|one| one.text.clone()).zip(steps.changed()).collect();
+    let changes = given.iter().map(|one| one.to_string()).zip(steps.changed()).collect();
     let answer = Answer::new(&recorded, &made, elapsed, &late, left_out, changes, steps.safety());
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }

@@ -349,7 +349,7 @@ fn variables(
     }
     // Inside a run with --try, one without it is not to inherit that.
     if !args.tries.is_empty() || std::env::var_os("CAWL_TRY").is_some() {
-        let words: Vec<String> = args.tries.iter().map(Try::to_string).collect();
+        let words: Vec<&str> = args.tries.iter().map(|one| one.sent.as_str()).collect();
         variables.insert("CAWL_TRY", words.join(",").into());
     }
     if args.no_children {
@@ -366,13 +366,13 @@ fn tried(tries: &[Try]) -> Vec<String> {
     if tries.is_empty() {
         return Vec::new();
     }
-    let list: Vec<String> = tries.iter().map(|tried| tried.told()).collect();
+    let list: Vec<&str> = tries.iter().map(|one| one.told.as_str()).collect();
     let list = list.join(", ");
     let mut notes = vec![format!(
         "tried: {list}: the program runs changed (--try), the added calls are in the time of its own, and \
          nothing that is learned is kept"
     )];
-    if tries.contains(&Try::NoSync) {
+    if tries.iter().any(|one| one.sent == "fsync=none") {
         let warning = "FSYNC AND FDATASYNC ARE NOT DONE (--try fsync=none): A CRASH OF THE MACHINE LOSES DATA \
                        THAT THE PROGRAM BELIEVES TO BE SAFE";
         notes.push(warning.to_owned());

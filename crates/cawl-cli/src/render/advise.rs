@@ -5,9 +5,11 @@ use cawl_core::{BestTimes, Bytes, Cause, Explain, Ledger, Nanos};
 use serde::Serialize;
 
 use super::beside::on_paper;
-use super::{bold, counted, difference, line, time};
+use super::{WIDTH, bold, counted, difference, line, time};
 
 const SCHEMA: u32 = 1;
+/// Columns of the names of lines.
+const NAME: usize = 11;
 /// Files named in the text.
 const NAMED: usize = 3;
 /// Causes that lie outside of what a call does: fewer calls meet them less, the same ones as before.
@@ -40,6 +42,9 @@ pub struct Answer {
     /// A daemon recorded the calls for so long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_s: Option<f64>,
+    /// The trace, as a shell takes it.
+    #[serde(skip)]
+    trace: String,
 }
 
 /// What could be gained at all.
@@ -64,6 +69,7 @@ impl Answer {
         observed: Nanos,
         advice: Vec<Advice>,
         (tried, least): (u64, Nanos),
+        trace: String,
     ) -> Answer {
         let discard = Cause::Discard.name();
         let of_null =
@@ -92,6 +98,7 @@ impl Answer {
             notes: Vec::new(),
             first_calls: None,
             recorded_s: None,
+            trace,
         }
     }
 
@@ -163,7 +170,8 @@ impl Answer {
         for safety in &advice.safety {
             line(out, "less safe", safety, terminal);
         }
-        line(out, "on paper", &format!("whatif TRACE {}", advice.change), terminal);
+        let named = bold(&format!("{:<NAME$}", "on paper"), terminal);
+        out.push_str(&format!("{named}{}\n", command(&self.trace, &advice.change)));
         for other in &advice.alternatives {
             let safety = if other.safety.is_empty() {
                 String::new()
@@ -176,9 +184,38 @@ impl Answer {
     }
 }
 
+/// The command that shows a change on paper, to be pasted into a shell: on further lines, which begin with an
+/// option, where it is long.
+fn command(trace: &str, change: &str) -> String {
+    let mut out = format!("cawl-cli whatif {trace}");
+    let mut used = NAME + out.len();
+    for option in change.split(" --").map(|option| option.trim_start_matches("--")) {
+        // With the blank and the dashes, and room for those that end a line.
+        let width = option.chars().count() + 3;
+        if used + width + 2 > WIDTH {
+            out.push_str(&format!(" \\\n{:NAME$}", ""));
+            used = NAME;
+        } else {
+            out.push(' ');
+        }
+        out.push_str(&format!("--{option}"));
+        used += width;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_command_can_be_pasted() {
+        let change = "--fsync every=16 --on /var/log/app.log --merge 64K --on '/var/my log'";
+        assert_eq!(
+            command("/tmp/app.cawl", change),
+            "cawl-cli whatif /tmp/app.cawl --fsync every=16 --on /var/log/app.log \\\n           --merge 64K --on '/var/my log'"
+        );
+    }
 
     #[test]
     fn a_bound_is_no_more_than_what_was_observed_or_is_on_paper() {
@@ -189,7 +226,7 @@ mod tests {
             [(most, a_third, most, 0.335, 0.335), (a_third, most, Nanos::seconds(0.1), 0.335, 0.1)]
         {
             let before = Ledger { calls: 1, total: paper, ..Ledger::default() };
-            let answer = Answer::new(&explain, &before, observed, Vec::new(), (1, least));
+            let answer = Answer::new(&explain, &before, observed, Vec::new(), (1, least), String::new());
             assert_eq!(answer.best, BestTimes { undisturbed_s, best_s });
             assert_eq!(answer.bound.ratio, Some(best_s / observed.as_seconds()));
         }

@@ -8,7 +8,7 @@ use super::{Candidate, Kind, Tried, WORTH};
 use crate::cause::Cause;
 use crate::profile::{HostProfile, Origin};
 use crate::units::Nanos;
-use crate::whatif::{Change, Ledger, Ratio, Rewrite};
+use crate::whatif::{Ledger, Ratio, Request, Rewrite};
 
 /// The least gain that is told.
 const LEAST: Nanos = Nanos::millis(1.0);
@@ -106,9 +106,10 @@ impl Candidate {
     /// A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps,
     /// or on the journal: no percentile of a constant tells how often.
     fn most_sure(&self) -> Sure {
-        let depends =
-            |change: &Change| matches!(change.rewrite, Rewrite::Preallocate | Rewrite::Flags(_, true));
-        if self.changes.iter().any(depends) { Sure::Likely } else { Sure::Sure }
+        let depends = |request: &Request| {
+            matches!(request.rewrite(), Some(Rewrite::Preallocate | Rewrite::Flags(_, true)))
+        };
+        if self.requests.iter().any(depends) { Sure::Likely } else { Sure::Sure }
     }
 }
 
@@ -133,7 +134,7 @@ fn saved(before: &Ledger, after: &Ledger) -> Vec<f64> {
 }
 
 fn have_files_in_common(one: &Candidate, other: &Candidate) -> bool {
-    let of_all = |candidate: &Candidate| candidate.changes.iter().all(|change| change.on.is_none());
+    let of_all = |candidate: &Candidate| candidate.requests.iter().all(|request| request.on().is_none());
     of_all(one) || of_all(other) || one.files.iter().any(|file| other.files.contains(file))
 }
 
@@ -226,7 +227,7 @@ fn advice(before: &Ledger, profile: &HostProfile, off: f64, tried: &Tried) -> Op
     Some(Advice {
         kind: candidate.kind,
         what: candidate.what.clone(),
-        change: candidate.text.clone(),
+        change: candidate.arguments(),
         gain_s: gain(before, after) / 1e9,
         elapsed_gain_s: (before.end.get() - after.end.get()) / 1e9,
         ratio: ratio.value,
@@ -245,7 +246,7 @@ fn alternative(before: &Ledger, tried: &Tried) -> Alternative {
     let Tried { candidate, after } = tried;
     Alternative {
         what: candidate.what.clone(),
-        change: candidate.text.clone(),
+        change: candidate.arguments(),
         gain_s: gain(before, after) / 1e9,
         ratio: after.total.get() / before.total.get().max(1.0),
         how: candidate.how.clone(),
@@ -259,11 +260,10 @@ fn safety(before: &Ledger, tried: &Tried) -> Vec<String> {
     let Tried { candidate, after } = tried;
     let (was, is) = (before.peak_dirty, after.peak_dirty);
     // Other programs' data, too.
-    let limits = candidate
-        .limits
-        .filter(|_| is > was)
-        .map(|_| format!("a crash loses up to {is} that no sync has made durable, {was} before"));
-    let of_machine = candidate.limits.map(|_| "the limits are those of all programs".to_owned());
+    let changes_limits = candidate.changes_limits();
+    let limits = (changes_limits && is > was)
+        .then(|| format!("a crash loses up to {is} that no sync has made durable, {was} before"));
+    let of_machine = changes_limits.then(|| "the limits are those of all programs".to_owned());
     for text in after.safety.iter().cloned().chain(limits).chain(of_machine) {
         if !all.contains(&text) {
             all.push(text);

@@ -1,18 +1,15 @@
 //! Which changes to try: what a report tells of files and causes, as far as time is in it.
 
-use cawl_wire::flag;
-
-use super::words::{self, Scope, file_name, quoted};
+use super::words::{self, Scope, file_name};
 use super::{Candidate, FILES, Kind, Tried, WORTH, rank};
 use crate::cause::Cause;
-use crate::glob::Glob;
 use crate::limits::DirtyLimits;
 use crate::patterns::{FilePatterns, OpPatterns};
 use crate::profile::HostProfile;
 use crate::quantity::short;
 use crate::report::{FileReport, Report};
 use crate::units::Bytes;
-use crate::whatif::{Change, Ledger, Rewrite, SyncsKept};
+use crate::whatif::{Ledger, Request, Rewrite, SyncsKept};
 
 /// Candidates at most, since each costs a run through the trace; and combinations.
 const MOST: usize = 12;
@@ -21,14 +18,12 @@ const COMBINED: usize = 6;
 const LARGE: f64 = 0.2;
 /// A change is of one file where so much of the time is in that one.
 const ALMOST_ALL: f64 = 0.8;
-/// Syncs of which one remains.
-const EVERY: u32 = 16;
 /// Bytes after which the device is told to begin.
 const PACE: u64 = 8 << 20;
 /// By how much limits are other ones.
 const LIMITS: u64 = 4;
 /// Sizes of writes and buffers.
-const SIZES: [u64; 2] = [64 << 10, 1 << 20];
+const SIZES: [(u64, &str); 2] = [(64 << 10, "64K"), (1 << 20, "1M")];
 
 const PLAIN: [&str; 4] = ["write", "pwrite", "writev", "pwritev"];
 const STREAM: [&str; 4] = ["fwrite", "fflush", "fseek", "fclose"];
@@ -105,7 +100,7 @@ impl Used<'_> {
     fn is_in_blocks(&self) -> bool {
         let mut all = self.patterns.ops.iter().filter(|op| PLAIN.contains(&op.op.as_str())).peekable();
         all.peek().is_some()
-            && all.all(|op| op.block_aligned == op.calls && op.bytes >= op.calls.saturating_mul(SIZES[0]))
+            && all.all(|op| op.block_aligned == op.calls && op.bytes >= op.calls.saturating_mul(SIZES[0].0))
     }
 }
 
@@ -162,48 +157,37 @@ impl<'a> Case<'a> {
     /// The changes to try, those first that can touch most time.
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut all: Vec<(f64, Candidate)> = Vec::new();
-        let mut add = |scope: Option<Scope>, kind: Kind, rewrites: &[(String, Rewrite)]| {
-            all.extend(scope.map(|scope| (scope.seconds, candidate(kind, &scope, rewrites))));
+        let mut add = |scope: Option<Scope>, kind: Kind, changes: &[(&str, &str)]| {
+            all.extend(scope.and_then(|scope| Some((scope.seconds, candidate(kind, &scope, changes)?))));
         };
-        let one = |text: &str, rewrite: Rewrite| (text.to_owned(), rewrite);
-        for size in SIZES {
-            add(self.scope(|used| used.small_buffers(size)), Kind::Buffer, &[buffer(size)]);
+        for (size, name) in SIZES {
+            add(self.scope(|used| used.small_buffers(size)), Kind::Buffer, &[("buffer", name)]);
             let small = |used: &Used<'_>| {
                 if used.writes_a_sync() < 2.0 { 0.0 } else { used.small_writes(size) }
             };
-            add(self.scope(small), Kind::Merge, &[merge(size)]);
+            add(self.scope(small), Kind::Merge, &[("merge", name)]);
         }
         let synced = self.scope(|used| used.in_ops(&SYNCS));
-        let every = (format!("--fsync every={EVERY}"), Rewrite::Syncs(SyncsKept::OneIn(EVERY)));
-        add(synced.clone(), Kind::SyncEvery, std::slice::from_ref(&every));
-        add(synced, Kind::SyncEnd, &[one("--fsync end", Rewrite::Syncs(SyncsKept::Last))]);
-        let fsynced = self.scope(|used| used.in_ops(&["fsync"]));
-        add(fsynced, Kind::Fdatasync, &[one("--fdatasync", Rewrite::Fdatasync)]);
+        add(synced.clone(), Kind::SyncEvery, &[("fsync", "every=16")]);
+        add(synced, Kind::SyncEnd, &[("fsync", "end")]);
+        add(self.scope(|used| used.in_ops(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
         let paired = |used: &Used<'_>| if used.writes_a_sync() <= 2.0 { used.in_ops(&SYNCS) } else { 0.0 };
-        let dsync = [
-            one("--dsync on", Rewrite::Flags(flag::DSYNC, true)),
-            one("--fsync none", Rewrite::Syncs(SyncsKept::None)),
-        ];
-        add(self.scope(paired), Kind::Dsync, &dsync);
-        let off = [
-            one("--sync off", Rewrite::Flags(flag::SYNC, false)),
-            one("--dsync off", Rewrite::Flags(flag::DSYNC, false)),
-            one("--fsync close", Rewrite::SyncAtClose),
-        ];
+        add(self.scope(paired), Kind::Dsync, &[("dsync", "on"), ("fsync", "none")]);
+        let off = [("sync", "off"), ("dsync", "off"), ("fsync", "close")];
         add(self.scope(|used| used.synchronous()), Kind::SyncOff, &off);
         let growing = |used: &Used<'_>| if used.apart() < 0.5 { used.by(&[Cause::Journal]) } else { 0.0 };
-        add(self.scope(growing), Kind::Preallocate, &[one("--preallocate", Rewrite::Preallocate)]);
+        add(self.scope(growing), Kind::Preallocate, &[("preallocate", "")]);
         let scattered = |used: &Used<'_>| if used.apart() > WORTH { used.by(&DEVICE) } else { 0.0 };
         let scattered = self.scope(scattered);
-        add(scattered.clone(), Kind::Sort, &[one("--sort", Rewrite::Sort)]);
-        add(scattered, Kind::AppendOnly, &[one("--append-only", Rewrite::AppendOnly)]);
+        add(scattered.clone(), Kind::Sort, &[("sort", "")]);
+        add(scattered, Kind::AppendOnly, &[("append-only", "")]);
         let late = |used: &Used<'_>| {
             let much = used.patterns.syncs.is_some_and(|syncs| syncs.bytes.mean >= 2.0 * PACE as f64);
             used.by(&THROTTLE) + if much { used.in_ops(&SYNCS) } else { 0.0 }
         };
-        add(self.scope(late), Kind::Pace, &[(format!("--pace {}", short(PACE)), Rewrite::Pace(PACE))]);
+        add(self.scope(late), Kind::Pace, &[("pace", &short(PACE))]);
         let blocks = |used: &Used<'_>| if used.is_in_blocks() { used.by(&COPY) } else { 0.0 };
-        add(self.scope(blocks), Kind::Direct, &[one("--direct on", Rewrite::Flags(flag::DIRECT, true))]);
+        add(self.scope(blocks), Kind::Direct, &[("direct", "on")]);
         for (_, merged) in all.iter_mut().filter(|(_, candidate)| candidate.kind == Kind::Merge) {
             // What is gathered is not durable yet.
             let is_durable =
@@ -236,16 +220,15 @@ impl<'a> Case<'a> {
             *limits != now && limits.background.0 < limits.hard.0 && limits.hard.0 <= room.max(now.hard.0)
         };
         let change = |limits: DirtyLimits| {
-            let mut candidate = candidate(Kind::Limits, &scope, &[]);
             let DirtyLimits { background, hard } = limits;
-            candidate.text = format!("--limits {}M,{}M", background.0 >> 20, hard.0 >> 20);
+            let bytes = format!("{}M,{}M", background.0 >> 20, hard.0 >> 20);
             let moved = if hard > now.hard { "higher dirty limits" } else { "an earlier begin of writeback" };
-            candidate.what = moved.to_owned();
-            candidate.how = words::limits(limits);
-            candidate.limits = Some(limits);
-            (scope.seconds, candidate)
+            let of_all = Scope { on: None, ..scope.clone() };
+            let candidate = candidate(Kind::Limits, &of_all, &[("limits", &bytes)])?;
+            let (what, how) = (moved.to_owned(), words::limits(limits));
+            Some((scope.seconds, Candidate { what, how, ..candidate }))
         };
-        [lower, higher].into_iter().filter(fits).map(change).collect()
+        [lower, higher].into_iter().filter(fits).filter_map(change).collect()
     }
 
     /// The file that waits most for its device, on the best of the other devices that the trace knows.
@@ -260,10 +243,10 @@ impl<'a> Case<'a> {
         let filesystems = self.report.host.iter().flat_map(|host| &host.filesystems);
         let mount = filesystems.into_iter().find(|one| one.dev == other.dev).map(|one| one.mount.clone());
         let mount = mount?;
-        let mut moved = candidate(Kind::Move, &scope, &[(String::new(), Rewrite::Move(other.dev))]);
-        moved.text = format!("--move {}=PROFILE", quoted(&on));
-        moved.how = format!("put {on} below {mount}, which is on another device");
-        Some((scope.seconds, moved))
+        let of_all = Scope { on: None, ..scope.clone() };
+        let moved = candidate(Kind::Move, &of_all, &[("move", &format!("{on}={mount}"))])?;
+        let how = format!("put {on} below {mount}, which is on another device");
+        Some((scope.seconds, Candidate { how, ..moved }))
     }
 
     /// Several changes at once, after each was tried alone: where the first gain is large.
@@ -277,10 +260,10 @@ impl<'a> Case<'a> {
         let mut all: Vec<Candidate> = Vec::new();
         // Fewer syncs let writes be put together.
         if matches!(tried[top].candidate.kind, Kind::SyncEvery | Kind::SyncEnd | Kind::SyncOff)
-            && let Some(scope) = self.scope(|used| used.small_writes(SIZES[0]))
+            && let Some(scope) = self.scope(|used| used.small_writes(SIZES[0].0))
         {
-            let merged = candidate(Kind::Merge, &scope, &[merge(SIZES[0])]);
-            all.push(together(&[(top, &tried[top].candidate)], Some(&merged)));
+            let merged = candidate(Kind::Merge, &scope, &[("merge", SIZES[0].1)]);
+            all.push(together(&[(top, &tried[top].candidate)], merged.as_ref()));
         }
         let of = |places: &[usize]| -> Vec<(usize, &Candidate)> {
             places.iter().map(|at| (*at, &tried[*at].candidate)).collect()
@@ -307,44 +290,33 @@ fn excludes(one: &Candidate, other: &Candidate) -> bool {
     let syncs = [Kind::SyncEvery, Kind::SyncEnd, Kind::Dsync];
     is(one, &syncs) && is(other, &syncs)
         || is(one, &[Kind::Sort, Kind::AppendOnly]) && is(other, &[Kind::Sort, Kind::AppendOnly])
-        || one.limits.is_some() && other.limits.is_some()
+        || one.changes_limits() && other.changes_limits()
 }
 
-fn merge(size: u64) -> (String, Rewrite) {
-    (format!("--merge {}", short(size)), Rewrite::Merge(size))
-}
-
-fn buffer(size: u64) -> (String, Rewrite) {
-    (format!("--buffer {}", short(size)), Rewrite::Buffer(size as u32))
-}
-
-fn candidate(kind: Kind, scope: &Scope, rewrites: &[(String, Rewrite)]) -> Candidate {
-    let on = scope.on.as_ref().map(|path| format!(" --on {}", quoted(path))).unwrap_or_default();
-    let text: Vec<String> = rewrites.iter().map(|(text, _)| format!("{text}{on}")).collect();
-    let change = |(_, rewrite): &(String, Rewrite)| {
-        let on = scope.on.as_deref().map(Glob::from);
-        Change { rewrite: rewrite.clone(), on }
-    };
-    let size = match rewrites.first() {
-        Some((_, Rewrite::Merge(size))) => *size,
-        Some((_, Rewrite::Buffer(size))) => u64::from(*size),
-        Some((_, Rewrite::Syncs(SyncsKept::OneIn(count)))) => u64::from(*count),
-        Some((_, Rewrite::Pace(size))) => *size,
+/// A change of the files of a scope: one or several, each with its name and value.
+fn candidate(kind: Kind, scope: &Scope, changes: &[(&str, &str)]) -> Option<Candidate> {
+    let on = scope.on.as_deref().map(|path| ("on", path));
+    let words = changes.iter().flat_map(|change| std::iter::once(*change).chain(on));
+    let requests = words.map(|(name, value)| Request::of(name, value)).collect::<Result<Vec<_>, _>>();
+    let requests = requests.and_then(Request::joined).inspect_err(|error| debug_assert!(false, "{error}"));
+    let requests = requests.ok()?;
+    let size = match requests.first()?.rewrite() {
+        Some(Rewrite::Merge(size) | Rewrite::Pace(size)) => *size,
+        Some(Rewrite::Buffer(size)) => u64::from(*size),
+        Some(Rewrite::Syncs(SyncsKept::OneIn(count))) => u64::from(*count),
         _ => 0,
     };
-    Candidate {
+    Some(Candidate {
         kind,
         what: words::what(kind, scope, size),
-        text: text.join(" "),
-        changes: rewrites.iter().map(change).collect(),
-        limits: None,
+        requests,
         files: scope.files.clone(),
         more_files: scope.more,
         program: scope.program.clone(),
         how: words::how(kind, scope, size),
         parts: Vec::new(),
         risk: kind.risk(),
-    }
+    })
 }
 
 /// Some that were tried, and perhaps another one.
@@ -362,9 +334,7 @@ fn together(tried: &[(usize, &Candidate)], more: Option<&Candidate>) -> Candidat
     Candidate {
         kind: Kind::Together,
         what: join(|part| &part.what, ", and "),
-        text: join(|part| &part.text, " "),
-        changes: parts.iter().flat_map(|part| part.changes.clone()).collect(),
-        limits: parts.iter().find_map(|part| part.limits),
+        requests: parts.iter().flat_map(|part| part.requests.clone()).collect(),
         files,
         more_files: parts.iter().map(|part| part.more_files).max().unwrap_or(0),
         program: parts.iter().find_map(|part| part.program.clone()),

@@ -8,7 +8,7 @@ use crate::model::{CostModel, build};
 use crate::profile::{HostProfile, Origin};
 use crate::record::{FileFacts, Record, Session};
 use crate::units::{Bytes, Nanos, Time};
-use crate::whatif::{Machine, TraceFacts, WhatIf};
+use crate::whatif::{Change, Machine, TraceFacts, WhatIf};
 
 const KIB: u64 = 1024;
 
@@ -57,21 +57,35 @@ impl Program {
             facts.take(record);
         }
         let machine = Machine { profile: self.profile.clone(), limits: None, warm: false };
-        let run = |changes: &[Change], machine: Machine| {
+        let run = |requests: &[Request]| {
+            let mut machine = machine.clone();
+            let mut changes: Vec<Change> = Vec::new();
+            for request in requests {
+                match &request.effect {
+                    Effect::Calls(change) => changes.push(change.clone()),
+                    Effect::Limits(limits) => {
+                        (machine.limits, machine.profile.kernel.limits) = (Some(*limits), *limits);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            if changes.iter().any(|change| change.rewrite.adds_flags()) {
+                machine = machine.for_new_flags(&self.profile);
+            }
             let model = build("kernel", &machine.profile).expect("a model");
-            let mut whatif = WhatIf::new(model, &machine, changes, &facts);
+            let mut whatif = WhatIf::new(model, &machine, &changes, &facts);
             self.records.iter().for_each(|record| whatif.take(record));
             whatif.finish()
         };
         let report = analysis.report();
         let case = Case::new(&report, &self.profile);
-        let before = run(&[], machine.clone());
+        let before = run(&[]);
         let mut tried: Vec<Tried> = Vec::new();
         let mut candidates = case.candidates();
         assert!(candidates.len() <= 12);
         for _ in 0..2 {
             tried.extend(candidates.into_iter().map(|candidate| {
-                let after = run(&candidate.changes, candidate.machine(&machine, &self.profile));
+                let after = run(&candidate.requests);
                 Tried { candidate, after }
             }));
             candidates = case.combinations(&before, &tried);
@@ -229,9 +243,8 @@ fn the_same_gain_by_other_means_is_told_once() {
         candidate: Candidate {
             kind,
             what: String::new(),
-            text: String::new(),
-            changes: vec![Change { rewrite: crate::whatif::Rewrite::Fdatasync, on: Some(file.into()) }],
-            limits: None,
+            requests: Request::joined(["fdatasync", "on"].map(|name| Request::of(name, file).unwrap()))
+                .unwrap(),
             files: vec![file.to_owned()],
             more_files: 0,
             program: None,

@@ -70,7 +70,7 @@ impl Rewrite {
 }
 
 /// The fsyncs and fdatasyncs of a file that remain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncsKept {
     /// One of so many, and one when the file is closed for the last time, for those since.
     OneIn(u32),

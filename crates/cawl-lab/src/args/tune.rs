@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use cawl_core::quantity::size_above_zero;
-use cawl_core::{Bytes, DirtyLimits};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use cawl_core::{Bytes, DirtyLimits, Effect, Request, Rewrite, SyncsKept};
 use clap::value_parser;
 
-use crate::tune::{Access, Choices, Syncs};
+use crate::tune::{Access, Choices, Way};
 
 /// Dirty limits of the grid beside those of the machine: the flusher begins early.
 const LOW: DirtyLimits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(1024) };
+
+/// When fsync is called, unless something else is asked for.
+const SYNCS: [SyncsKept; 4] = [SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)];
 
 /// Find out which setting suits which pattern of writing
 ///
@@ -27,21 +29,11 @@ pub struct TuneArgs {
     /// Patterns whose names begin like this, as new, append-record [default: all]
     #[arg(long = "pattern", value_name = "NAME,…", value_delimiter = ',')]
     pub patterns: Vec<String>,
-    /// Bytes of a write without a stream, or none for streams only
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4K,64K,1M", value_parser = size_or_none)]
-    pub chunk: Vec<Size>,
-    /// Sizes of streams' buffers, or none for no streams
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4K,64K,1M", value_parser = size_or_none)]
-    pub buffer: Vec<Size>,
-    /// When fsync is called: none, end, or a number of records
-    #[arg(long, value_name = "WHEN,…", value_delimiter = ',', default_value = "none,end,16,1", value_parser = syncs)]
-    pub fsync: Vec<Syncs>,
-    /// Flags of open: none, dsync, sync, direct, direct+dsync
-    #[arg(long, value_name = "FLAGS,…", value_delimiter = ',', default_value = "none,dsync,sync,direct,direct+dsync", value_parser = access())]
-    pub flags: Vec<Access>,
-    /// Dirty limits, or own for those of the machine; may be repeated (default: own, and 16M,1G)
-    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
-    pub limits: Vec<Limits>,
+    /// What settings are made of, in the words of docs/reference/WHATIF.md: split=SIZE and buffer=SIZE; fsync=none, end or
+    /// N; sync, dsync, direct, direct+dsync or direct=off; limits=BACKGROUND,HARD or limits=own. May be
+    /// repeated; what is not named has its default values (docs/science/TUNE.md)
+    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = parts)]
+    pub tries: Vec<Parts>,
     /// Bytes of a pattern at most
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_above_zero)]
     pub bytes: u64,
@@ -69,60 +61,79 @@ pub struct TuneArgs {
     pub json: bool,
 }
 
-/// A size, or none.
-#[derive(Clone, Copy, Debug)]
-pub struct Size(Option<u64>);
+/// Parts of settings that are tried.
+#[derive(Clone, Debug)]
+pub struct Parts(Vec<Part>);
 
-/// Dirty limits; None for those of the machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits(Option<DirtyLimits>);
+enum Part {
+    Way(Way),
+    Syncs(SyncsKept),
+    Access(Access),
+    /// None for the limits of the machine.
+    Limits(Option<DirtyLimits>),
+}
 
 impl TuneArgs {
     /// What the grid is made of.
     pub fn choices(&self) -> Choices {
-        let sizes = |sizes: &[Size]| sizes.iter().filter_map(|size| size.0).collect();
-        let limits = match &self.limits[..] {
-            [] if self.verify.is_some() => vec![None],
-            [] => vec![None, Some(LOW)],
-            given => given.iter().map(|limits| limits.0).collect(),
-        };
+        let sizes = || [4 << 10, 64 << 10, 1 << 20].into_iter();
+        let limits = if self.verify.is_some() { vec![None] } else { vec![None, Some(LOW)] };
         Choices {
             bytes: Bytes(self.bytes),
-            chunks: sizes(&self.chunk),
-            buffers: sizes(&self.buffer),
-            syncs: self.fsync.clone(),
-            accesses: self.flags.clone(),
-            limits,
+            ways: self.given(sizes().map(Way::Write).chain(sizes().map(Way::Stream)), |part| match part {
+                Part::Way(way) => Some(*way),
+                _ => None,
+            }),
+            syncs: self.given(SYNCS, |part| match part {
+                Part::Syncs(syncs) => Some(*syncs),
+                _ => None,
+            }),
+            accesses: self.given(Access::ALL, |part| match part {
+                Part::Access(access) => Some(*access),
+                _ => None,
+            }),
+            limits: self.given(limits, |part| match part {
+                Part::Limits(limits) => Some(*limits),
+                _ => None,
+            }),
         }
     }
-}
 
-fn size_or_none(text: &str) -> Result<Size, String> {
-    if text == "none" { Ok(Size(None)) } else { size_above_zero(text).map(|size| Size(Some(size))) }
-}
-
-fn syncs(text: &str) -> Result<Syncs, String> {
-    match text {
-        "none" => Ok(Syncs::None),
-        "end" => Ok(Syncs::End),
-        _ => {
-            let count = text.parse().ok().filter(|count| *count > 0).map(Syncs::Every);
-            count.ok_or_else(|| "give none, end, or a number of records".to_owned())
-        }
+    /// Values of one part, or its default ones.
+    fn given<T>(&self, default: impl IntoIterator<Item = T>, of: impl Fn(&Part) -> Option<T>) -> Vec<T> {
+        let given: Vec<T> = self.tries.iter().flat_map(|parts| &parts.0).filter_map(of).collect();
+        if given.is_empty() { default.into_iter().collect() } else { given }
     }
 }
 
-fn access() -> impl TypedValueParser<Value = Access> {
-    PossibleValuesParser::new(Access::ALL.map(Access::name))
-        .map(|text| Access::ALL.into_iter().find(|access| access.name() == text).unwrap_or(Access::Cached))
-}
-
-fn limits(text: &str) -> Result<Limits, String> {
-    if text == "own" {
-        return Ok(Limits(None));
+fn parts(text: &str) -> Result<Parts, String> {
+    // How settings without a size, and all flags of a file, were asked for before.
+    if ["split=none", "buffer=none"].contains(&text) {
+        return Ok(Parts(Vec::new()));
     }
-    if !text.contains(',') {
-        return Err("give own, or two sizes: 16M,1G".to_owned());
+    if text == "limits=own" {
+        return Ok(Parts(vec![Part::Limits(None)]));
     }
-    Ok(Limits(Some(cawl_core::quantity::limits(text)?)))
+    let (flags, text) = text.strip_prefix("flags=").map_or((false, text), |flags| (true, flags));
+    let access = |name: &str| Access::ALL.into_iter().find(|access| access.name() == name);
+    let is_access = |piece: &&str| *piece == Access::DirectDsync.name() || flags && access(piece).is_some();
+    let (files, words): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_access);
+    let mut parts: Vec<Part> = files.into_iter().filter_map(access).map(Part::Access).collect();
+    let requests = if words.is_empty() { Vec::new() } else { Request::list(&words.join(","))? };
+    for request in requests {
+        parts.push(match (&request.effect, request.rewrite()) {
+            (_, Some(Rewrite::Split(size))) => Part::Way(Way::Write(*size)),
+            (_, Some(Rewrite::Buffer(size))) => Part::Way(Way::Stream(u64::from(*size))),
+            (_, Some(Rewrite::Syncs(kept))) => Part::Syncs(*kept),
+            (_, Some(Rewrite::Flags(flags, true))) => {
+                let access = Access::ALL.into_iter().find(|access| access.flags() == *flags);
+                Part::Access(access.unwrap_or(Access::Cached))
+            }
+            (_, Some(Rewrite::Flags(_, false))) => Part::Access(Access::Cached),
+            (Effect::Limits(limits), _) => Part::Limits(Some(*limits)),
+            _ => return Err(format!("{request} makes no setting; docs/science/TUNE.md has those that do")),
+        });
+    }
+    Ok(Parts(parts))
 }

@@ -44,7 +44,7 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let study = Study::new(&grid, &machines, &costs, wanted);
     if let Some(pattern) = study.unsuited.first() {
         let why =
-            format!("no setting of the grid suits {pattern}; add --fsync 1, --chunk 4K or --flags none");
+            format!("no setting of the grid suits {pattern}; add --try fsync=1, split=4K or direct=off");
         return Err(exit::Usage(why).into());
     }
     let trees: Vec<Tree> = (1..=args.depth).map(|depth| Tree::learn(&study, depth)).collect();
@@ -78,7 +78,8 @@ fn refuse(args: &TuneArgs, grid: &Grid, machines: &[HostProfile]) -> anyhow::Res
     let wrong = |why: String| Err(exit::Usage(why).into());
     if grid.settings.is_empty() {
         return wrong(
-            "these lists make no setting: give a --chunk or a --buffer, and --flags none".to_owned(),
+            "these changes make no setting: a stream does not write directly; add --try split=4K or direct=off"
+                .to_owned(),
         );
     }
     if args.verify.is_some() {
@@ -86,7 +87,7 @@ fn refuse(args: &TuneArgs, grid: &Grid, machines: &[HostProfile]) -> anyhow::Res
             return wrong("--verify measures one machine; give at most one --profile".to_owned());
         }
         if grid.settings.iter().any(|setting| setting.limits.is_some()) {
-            return wrong("--verify changes no limits of the machine; leave out --limits".to_owned());
+            return wrong("--verify changes no limits of the machine; leave out limits=".to_owned());
         }
     }
     let patterns = || {

@@ -1,7 +1,9 @@
 //! The calls of a writer: the same for the model and for a program that makes them.
 
+use cawl_core::SyncsKept;
+
 use super::pattern::Workload;
-use super::setting::{Setting, Syncs, Way};
+use super::setting::{Setting, Way};
 
 /// What a writer does next. Offsets and sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub enum Act {
 pub fn acts(workload: Workload, setting: Setting, writer: u32) -> impl Iterator<Item = Act> {
     let record = workload.record.0;
     let interval = match setting.syncs {
-        Syncs::Every(count) => u64::from(count.max(1)),
+        SyncsKept::OneIn(count) => u64::from(count.max(1)),
         _ => u64::MAX,
     };
     let is_stream = matches!(setting.way, Way::Stream(_));
@@ -50,6 +52,6 @@ pub fn acts(workload: Workload, setting: Setting, writer: u32) -> impl Iterator<
         let is_due = (number + 1).is_multiple_of(interval);
         writes.chain(is_due.then(synced).into_iter().flatten())
     });
-    let left = setting.syncs != Syncs::None && !workload.records.is_multiple_of(interval);
+    let left = setting.syncs != SyncsKept::None && !workload.records.is_multiple_of(interval);
     records.chain(left.then(synced).into_iter().flatten()).chain(is_stream.then_some(Act::Close))
 }

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use cawl_core::DirtyLimits;
-use cawl_core::named;
 use cawl_core::quantity::short;
+use cawl_core::{DirtyLimits, SyncsKept, named};
 use cawl_wire::flag;
 
 use super::pattern::{Need, Workload};
@@ -19,17 +18,6 @@ pub enum Way {
     Write(u64),
     /// Through a stream with a buffer of so many bytes.
     Stream(u64),
-}
-
-/// When fsync is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Syncs {
-    /// Never.
-    None,
-    /// At the end.
-    End,
-    /// After so many records, and at the end.
-    Every(u32),
 }
 
 named! {
@@ -75,8 +63,8 @@ impl Access {
 pub struct Setting {
     /// How records reach the kernel.
     pub way: Way,
-    /// When fsync is called.
-    pub syncs: Syncs,
+    /// When fsync is called: of one in so many records, and at the end.
+    pub syncs: SyncsKept,
     /// How the file is open.
     pub access: Access,
     /// Dirty limits of the machine; None: its own.
@@ -87,7 +75,7 @@ impl Setting {
     /// It says nothing twice (fsync of what is durable), and a stream does not write directly: its buffer is
     /// not aligned.
     pub(super) fn is_sensible(&self) -> bool {
-        let twice = self.access.is_durable() && self.syncs != Syncs::None;
+        let twice = self.access.is_durable() && self.syncs != SyncsKept::None;
         let unaligned = self.access.is_direct() && matches!(self.way, Way::Stream(_));
         !twice && !unaligned
     }
@@ -109,7 +97,7 @@ impl Setting {
             stream => stream,
         };
         let syncs = match self.syncs {
-            Syncs::Every(count) if u64::from(count) >= workload.records => Syncs::End,
+            SyncsKept::OneIn(count) if u64::from(count) >= workload.records => SyncsKept::Last,
             syncs => syncs,
         };
         Setting { way, syncs, ..*self }
@@ -119,7 +107,7 @@ impl Setting {
     /// bound.
     pub fn lost(&self, workload: &Workload) -> Option<u64> {
         match (self.syncs, self.way) {
-            (Syncs::Every(count), _) => Some(u64::from(count).max(1) - 1),
+            (SyncsKept::OneIn(count), _) => Some(u64::from(count).max(1) - 1),
             _ if !self.access.is_durable() => None,
             (_, Way::Write(_)) => Some(0),
             // Whole buffers pass a stream by.
@@ -130,7 +118,7 @@ impl Setting {
 
     /// It gives the workload what it needs.
     pub fn gives(&self, need: Need, workload: &Workload) -> bool {
-        let at_end = self.access.is_durable() || self.syncs != Syncs::None;
+        let at_end = self.access.is_durable() || self.syncs != SyncsKept::None;
         let loses_less = |records: u64| self.lost(workload).is_some_and(|lost| lost < records);
         match need {
             Need::None => true,
@@ -142,16 +130,16 @@ impl Setting {
 }
 
 impl fmt::Display for Setting {
-    /// In the words of the command line: `chunk=64K fsync=end direct limits=16M,1G`.
+    /// In the words of docs/reference/WHATIF.md: `split=64K fsync=end direct limits=16M,1G`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = match self.way {
-            Way::Write(chunk) => format!("chunk={}", short(chunk)),
+            Way::Write(chunk) => format!("split={}", short(chunk)),
             Way::Stream(buffer) => format!("buffer={}", short(buffer)),
         };
         match self.syncs {
-            Syncs::None => {}
-            Syncs::End => text += " fsync=end",
-            Syncs::Every(count) => text += &format!(" fsync={count}"),
+            SyncsKept::None => {}
+            SyncsKept::Last => text += " fsync=end",
+            SyncsKept::OneIn(count) => text += &format!(" fsync={count}"),
         }
         if self.access != Access::Cached {
             text += &format!(" {}", self.access.name());

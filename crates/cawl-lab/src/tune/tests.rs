@@ -3,16 +3,15 @@ use cawl_core::{HostProfile, Measured};
 
 use super::*;
 
-fn setting(way: Way, syncs: Syncs, access: Access) -> Setting {
+fn setting(way: Way, syncs: SyncsKept, access: Access) -> Setting {
     Setting { way, syncs, access, limits: None }
 }
 
 fn choices(bytes: Bytes) -> Choices {
     Choices {
         bytes,
-        chunks: vec![4 << 10, 1 << 20],
-        buffers: vec![64 << 10],
-        syncs: vec![Syncs::None, Syncs::End, Syncs::Every(16), Syncs::Every(1)],
+        ways: vec![Way::Write(4 << 10), Way::Write(1 << 20), Way::Stream(64 << 10)],
+        syncs: vec![SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)],
         accesses: Access::ALL.to_vec(),
         limits: vec![None],
     }
@@ -25,7 +24,7 @@ fn workload(order: Order, record: u64, records: u64) -> Workload {
 /// Patterns of one machine with costs in ms, for two settings that suit all of them.
 fn study(costs: &[(Workload, Need, [f64; 2])]) -> Study {
     let ways = [Way::Write(4096), Way::Write(1 << 20)];
-    let mut study = Study::of(ways.map(|way| setting(way, Syncs::Every(1), Access::Cached)).to_vec());
+    let mut study = Study::of(ways.map(|way| setting(way, SyncsKept::OneIn(1), Access::Cached)).to_vec());
     for (workload, need, costs) in costs {
         let pattern = Pattern { machine: 0, workload: *workload, need: *need };
         study.add(pattern, &HostProfile::uncalibrated(), costs.map(|ms| Some(Nanos::millis(ms))).to_vec());
@@ -39,17 +38,17 @@ fn a_setting_is_as_durable_as_its_worst_crash() {
     let small = workload(Order::Append, 100, 1000);
     let large = workload(Order::New, 1 << 20, 16);
     let plain = |syncs| setting(Way::Write(4096), syncs, Cached);
-    let stream = |access| setting(Way::Stream(4096), Syncs::None, access);
+    let stream = |access| setting(Way::Stream(4096), SyncsKept::None, access);
     for (setting, workload, lost, gives) in [
-        (plain(Syncs::None), small, None, vec![Need::None]),
-        (plain(Syncs::End), small, None, vec![Need::None, Need::End]),
-        (plain(Syncs::Every(16)), small, Some(15), vec![Need::None, Need::End, Need::Every]),
-        (plain(Syncs::Every(17)), small, Some(16), vec![Need::None, Need::End]),
-        (plain(Syncs::Every(1)), small, Some(0), Need::ALL.to_vec()),
+        (plain(SyncsKept::None), small, None, vec![Need::None]),
+        (plain(SyncsKept::Last), small, None, vec![Need::None, Need::End]),
+        (plain(SyncsKept::OneIn(16)), small, Some(15), vec![Need::None, Need::End, Need::Every]),
+        (plain(SyncsKept::OneIn(17)), small, Some(16), vec![Need::None, Need::End]),
+        (plain(SyncsKept::OneIn(1)), small, Some(0), Need::ALL.to_vec()),
         // O_DIRECT is not durable.
-        (setting(Way::Write(4096), Syncs::None, Direct), large, None, vec![Need::None]),
-        (setting(Way::Write(4096), Syncs::None, DirectDsync), large, Some(0), Need::ALL.to_vec()),
-        (setting(Way::Write(4096), Syncs::None, Dsync), small, Some(0), Need::ALL.to_vec()),
+        (setting(Way::Write(4096), SyncsKept::None, Direct), large, None, vec![Need::None]),
+        (setting(Way::Write(4096), SyncsKept::None, DirectDsync), large, Some(0), Need::ALL.to_vec()),
+        (setting(Way::Write(4096), SyncsKept::None, Dsync), small, Some(0), Need::ALL.to_vec()),
         // What waits in the buffer is lost: 41 records at most.
         (stream(Sync), small, Some(41), vec![Need::None, Need::End]),
         (stream(Sync), large, Some(0), Need::ALL.to_vec()),
@@ -84,11 +83,11 @@ fn writers_write_every_record_and_sync_as_told() {
     for order in Order::ALL {
         let workload = workload(order, 8192, 40);
         for (syncs, expected) in [
-            (Syncs::None, 0),
-            (Syncs::End, 1),
-            (Syncs::Every(16), 3),
-            (Syncs::Every(8), 5),
-            (Syncs::Every(1), 40),
+            (SyncsKept::None, 0),
+            (SyncsKept::Last, 1),
+            (SyncsKept::OneIn(16), 3),
+            (SyncsKept::OneIn(8), 5),
+            (SyncsKept::OneIn(1), 40),
         ] {
             let written: Vec<Act> =
                 acts(workload, setting(Way::Write(4096), syncs, Access::Cached), 0).collect();
@@ -129,17 +128,17 @@ fn costs_follow_the_calls() {
     };
     let fsync = profile.device.fsync.value.as_seconds();
     let (write, stream) = (Way::Write(4096), Way::Stream(64 << 10));
-    let plain = cost(Order::New, write, Syncs::None, Access::Cached, 1);
+    let plain = cost(Order::New, write, SyncsKept::None, Access::Cached, 1);
     assert!(plain > 0.0 && plain < fsync, "{plain} s");
-    let each = cost(Order::New, write, Syncs::Every(1), Access::Cached, 1);
+    let each = cost(Order::New, write, SyncsKept::OneIn(1), Access::Cached, 1);
     assert!((64.0 * fsync..80.0 * fsync).contains(&each), "{each} s, {fsync} s an fsync");
-    assert!(cost(Order::New, write, Syncs::End, Access::Cached, 1) < each / 16.0);
-    assert!(cost(Order::New, stream, Syncs::Every(1), Access::Cached, 1) >= each);
+    assert!(cost(Order::New, write, SyncsKept::Last, Access::Cached, 1) < each / 16.0);
+    assert!(cost(Order::New, stream, SyncsKept::OneIn(1), Access::Cached, 1) >= each);
     // Blocks that the file has need no commit.
-    let over = cost(Order::Overwrite, write, Syncs::None, Access::Dsync, 1);
-    assert!(2.0 * over < cost(Order::New, write, Syncs::None, Access::Dsync, 1), "{over} s");
-    assert!(cost(Order::New, write, Syncs::None, Access::Cached, 4) >= plain);
-    assert_eq!(each, cost(Order::New, write, Syncs::Every(1), Access::Cached, 1), "the same every time");
+    let over = cost(Order::Overwrite, write, SyncsKept::None, Access::Dsync, 1);
+    assert!(2.0 * over < cost(Order::New, write, SyncsKept::None, Access::Dsync, 1), "{over} s");
+    assert!(cost(Order::New, write, SyncsKept::None, Access::Cached, 4) >= plain);
+    assert_eq!(each, cost(Order::New, write, SyncsKept::OneIn(1), Access::Cached, 1), "the same every time");
 }
 
 #[test]
@@ -231,7 +230,7 @@ fn the_tree_finds_the_rule() {
 
 #[test]
 fn a_leaf_chooses_nothing_that_is_unsafe() {
-    let ways = [Syncs::None, Syncs::Every(1)];
+    let ways = [SyncsKept::None, SyncsKept::OneIn(1)];
     let mut study = Study::of(ways.map(|syncs| setting(Way::Write(4096), syncs, Access::Cached)).to_vec());
     let machine = HostProfile::uncalibrated();
     let mut add = |need, costs: [Option<f64>; 2]| {

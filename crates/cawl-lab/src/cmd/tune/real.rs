@@ -208,8 +208,7 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tune::Syncs;
-    use cawl_core::Bytes;
+    use cawl_core::{Bytes, SyncsKept};
 
     use cawl_measure::scratch;
 
@@ -249,13 +248,17 @@ mod tests {
             let files = Files::prepare(&scratch, workload, &signal).unwrap();
             for access in Access::ALL {
                 let way = Way::Write(4096);
-                let setting = Setting { way, syncs: Syncs::Every(2), access, limits: None };
+                let setting = Setting { way, syncs: SyncsKept::OneIn(2), access, limits: None };
                 if let Some(took) = files.run(setting).unwrap() {
                     assert!(took > Nanos::ZERO);
                 }
             }
-            let stream =
-                Setting { way: Way::Stream(8192), syncs: Syncs::End, access: Access::Cached, limits: None };
+            let stream = Setting {
+                way: Way::Stream(8192),
+                syncs: SyncsKept::Last,
+                access: Access::Cached,
+                limits: None,
+            };
             assert!(files.run(stream).unwrap().is_some());
             if order != Order::New {
                 let size = std::fs::metadata(scratch.path("writer-1")).unwrap().len();

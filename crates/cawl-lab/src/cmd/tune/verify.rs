@@ -168,8 +168,8 @@ impl Candidates {
 
 #[cfg(test)]
 mod tests {
-    use crate::tune::{Access, Choices, Grid, Syncs, cost};
-    use cawl_core::HostProfile;
+    use crate::tune::{Access, Choices, Grid, Way, cost};
+    use cawl_core::{HostProfile, SyncsKept};
 
     use super::*;
 
@@ -178,9 +178,8 @@ mod tests {
         let machine = HostProfile::uncalibrated();
         let grid = Grid::new(&Choices {
             bytes: Bytes::mib(1),
-            chunks: vec![4 << 10, 1 << 20],
-            buffers: vec![64 << 10],
-            syncs: vec![Syncs::None, Syncs::End, Syncs::Every(16), Syncs::Every(1)],
+            ways: vec![Way::Write(4 << 10), Way::Write(1 << 20), Way::Stream(64 << 10)],
+            syncs: vec![SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)],
             accesses: Access::ALL.to_vec(),
             limits: vec![None],
         });
@@ -200,7 +199,8 @@ mod tests {
             for (at, setting) in settings.iter().enumerate() {
                 assert!(!settings[..at].contains(setting), "{pattern}: {setting} twice");
                 // A whole number of records may be synced at the end only: it is as durable there.
-                let suits = setting.gives(pattern.need, &pattern.workload) || setting.syncs == Syncs::End;
+                let suits =
+                    setting.gives(pattern.need, &pattern.workload) || setting.syncs == SyncsKept::Last;
                 assert!(suits, "{pattern}: {setting}");
             }
         }
