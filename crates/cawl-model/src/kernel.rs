@@ -16,7 +16,6 @@ mod again;
 mod balance;
 mod call;
 mod coming;
-mod constants;
 mod copy;
 mod follow;
 mod freeing;
@@ -25,8 +24,8 @@ mod inode_lock;
 mod intervals;
 mod memory;
 mod nearby;
-mod netfs;
 mod read;
+mod remote;
 mod settled;
 mod sync;
 mod tasks;
@@ -45,24 +44,24 @@ use super::throttle::check_interval;
 use super::writeback::{Device, Machine, Thresholds};
 use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
 use crate::call::{Class, changes_name_or_length, classify, is_synchronous};
-use crate::cause::Cause;
+use crate::cause::{ByCause, Cause};
+use crate::constants::{Constants, MOST_LIMIT, Timing};
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::{HostProfile, grown, growth};
 use crate::record::{Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
+use crate::work::Work;
 pub use account::Conservation;
 use again::ReadPages;
-use call::Call;
-use coming::{Reads, describe};
-use constants::{Constants, MOST_LIMIT};
+use call::{Call, Spread, Surcharge};
+use coming::Reads;
 use copy::Copies;
 use freeing::Lengths;
 use history::LevelHistory;
 use inode_lock::InodeLocks;
 use intervals::{Spreads, one_pause};
 use nearby::Nearby;
-use netfs::Far;
 pub use settled::settled;
 use sync::waits;
 use tasks::Tasks;
@@ -77,7 +76,8 @@ const DEVICES: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Kernel {
     machine: Machine,
-    constants: Constants,
+    /// What calls on files of this machine cost.
+    constants: Arc<Constants>,
     /// Copies share it.
     profile: Arc<HostProfile>,
     /// What is known of the machine's filesystems.
@@ -112,8 +112,6 @@ pub struct Kernel {
     rooms: Vec<(f64, Room)>,
     /// Most pages that a call writes.
     most: u64,
-    /// For each of the machine's devices the way to its files, if they are elsewhere. Copies share it.
-    networks: Arc<Vec<Option<Far>>>,
 }
 
 /// Limits in pages.
@@ -141,7 +139,7 @@ impl Kernel {
         Kernel {
             check_interval: check_interval(machine.global.hard, kernel.cpus),
             machine,
-            constants: Constants::of(profile),
+            constants: Arc::new(Constants::of(profile)),
             streams: Streams::new(kernel.stream_buffer.0),
             tasks: Tasks::default(),
             locks: InodeLocks::default(),
@@ -161,7 +159,6 @@ impl Kernel {
             memory_before: Vec::new(),
             rooms: Vec::new(),
             most: u64::MAX,
-            networks: Arc::default(),
             profile: Arc::new(profile.clone()),
             filesystems: Arc::default(),
         }
@@ -215,18 +212,15 @@ impl Kernel {
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
         let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
-        describe(&mut device, of);
         self.reads.meet(id, of.completes_together);
         device.profiled = profiled;
         device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
-        let far = Far::of(&self.profile, of);
+        device.describe(&self.profile, &self.constants);
         // A server keeps the journal to itself.
-        if far.is_none() && device.filesystem.waits_for_log() {
+        if device.remote.is_none() && device.filesystem.waits_for_log() {
             device.commit = of.commit.as_seconds();
         }
-        device.seek = far.as_ref().map_or(device.seek, |far| far.jump());
         self.machine.meet(device);
-        Arc::make_mut(&mut self.networks).push(far);
         self.machine.devices.len() - 1
     }
 
@@ -253,14 +247,30 @@ impl Kernel {
             patience: Call::PATIENCE,
             file,
             device,
-            folio: if of.filesystem.has_single_pages() { 1 } else { self.constants.folio },
+            folio: if of.filesystem.has_single_pages() { 1 } else { of.constants.folio },
+            constants: Arc::clone(&of.constants),
+            spent: ByCause::default(),
+            work: Work::default(),
+            hot: false,
+            surcharge: Surcharge {
+                away: grown(at - self.tasks.current.left, self.constants.soon),
+                idle: if at_work { 0.0 } else { growth(at - idle_since) },
+                ..Surcharge::default()
+            },
+            spread: Spread::default(),
+            stamps: event.has(flag::STAMPS_READ) && self.profile.kernel.fine_stamps,
+            unlikely: false,
+            runs: 0,
+            locked: None,
+            flushing: false,
             met_flusher: at_work,
             may_commit: of.may_commit(at),
-            stamps: event.has(flag::STAMPS_READ) && self.profile.kernel.fine_stamps,
-            away: grown(at - self.tasks.current.left, self.constants.soon),
-            idle: if at_work { 0.0 } else { growth(at - idle_since) },
-            ..Call::default()
         }
+    }
+
+    /// The constants of the call's device.
+    fn timing(&self, call: &Call) -> &Timing {
+        &self.machine.devices[call.device].timing
     }
 
     fn offset(&self, event: &Event, file: u32) -> u64 {
@@ -272,10 +282,10 @@ impl Kernel {
         let offset = self.offset(event, call.file);
         let bytes = event.returned.max(0) as u64;
         if bytes == 0 {
-            return call.spend_empty_call(self.constants.empty_call);
+            return call.spend_empty_call(call.constants.empty_call);
         }
-        call.spend_call(self.constants.call);
-        if event.has(flag::DIRECT) && !self.is_far(call.device) && !self.in_memory(call) {
+        call.spend_call(call.constants.call);
+        if event.has(flag::DIRECT) && !self.is_remote(call) && !self.in_memory(call) {
             self.direct_write(call, event, offset, bytes);
         } else {
             self.cached_write(call, event, offset, bytes);
@@ -284,10 +294,10 @@ impl Kernel {
 
     /// Into the cache, and from there to the device if the call is synchronous.
     fn cached_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
-        if let Some(network) = self.network(call.device) {
-            return self.far_write(call, event, &network, (offset, bytes), u64::MAX);
+        if let Some(remote) = self.remote(call) {
+            return self.remote_write(call, event, &remote, (offset, bytes), u64::MAX);
         }
-        self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
+        self.buffered_write(call, offset, bytes, bytes <= call.constants.hot_most);
         if is_synchronous(event) && !self.never_waits(call, event) {
             self.write_through(call, event, offset, bytes);
         }
@@ -296,9 +306,9 @@ impl Kernel {
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
         let end = self.machine.cache.size(call.file);
         let writes = self.streams.writes(event, end);
-        let buffer = if writes.allocates { self.constants.buffer } else { 0.0 };
+        let buffer = if writes.allocates { call.constants.buffer } else { 0.0 };
         let streaming =
-            self.constants.stream_call + writes.buffered as f64 * self.constants.stream_byte + buffer;
+            call.constants.stream_call + writes.buffered as f64 * call.constants.stream_byte + buffer;
         call.pass(streaming);
         call.spent[Cause::Stream] += streaming;
         call.work.stream_calls += 1.0;
@@ -306,12 +316,12 @@ impl Kernel {
         let second = (writes.offset.saturating_add(writes.first), writes.second);
         for (offset, bytes) in [writes.before, (writes.offset, writes.first), second] {
             if bytes > 0 {
-                call.spend_call(self.constants.call);
+                call.spend_call(call.constants.call);
                 self.cached_write(call, event, offset, bytes);
             }
         }
         if event.op == Op::StreamClose {
-            call.spend_empty_call(self.constants.close);
+            call.spend_empty_call(call.constants.close);
             self.closed(call, event);
         }
     }
@@ -321,10 +331,9 @@ impl Kernel {
     fn run(&mut self, call: &mut Call, event: &Event, until: f64) {
         call.until = until.max(call.at);
         let started = call.at;
-        if self.is_far(call.device) {
-            self.call_over_network(call, event);
-        } else {
-            self.near_call(call, event);
+        match self.remote(call) {
+            Some(remote) if self.remote_call(call, event, &remote) => {}
+            _ => self.local_call(call, event),
         }
         // While it waited, the processor did something else.
         let device = call.spent.waits();
@@ -338,7 +347,7 @@ impl Kernel {
     }
 
     /// A call on a file of this machine, or one that is the same elsewhere.
-    fn near_call(&mut self, call: &mut Call, event: &Event) {
+    fn local_call(&mut self, call: &mut Call, event: &Event) {
         match event.op {
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(call, event),
             Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
@@ -362,7 +371,9 @@ impl Kernel {
         if event.kind != FileKind::Regular && event.kind != FileKind::Unknown {
             return;
         }
-        let call = self.begin(event);
+        let mut call = self.begin(event);
+        // Over a network only calls with a cost were measured.
+        call.constants = Arc::clone(&self.constants);
         let file = call.file;
         match event.op {
             Op::Open | Op::StreamOpen if event.errno == 0 => self.opened(&call, event),
@@ -477,17 +488,13 @@ impl CostModel for Kernel {
         own.calls.clone_from(&profile.calls);
         own.device.clone_from(&profile.device);
         own.others.clone_from(&profile.others);
-        self.constants = Constants::of(&self.profile);
+        self.constants = Arc::new(Constants::of(&self.profile));
         self.intervals = Spreads::of(&self.profile);
         let page = self.constants.page as f64;
         for at in 0..self.machine.devices.len() {
             let of = self.profile.device_of(self.machine.devices[at].profiled);
             let queue = (of.queue.0 as f64 / page) as u64;
-            describe(&mut self.machine.devices[at], of);
-            if let Some(far) = Far::of(&self.profile, of) {
-                self.machine.devices[at].seek = far.jump();
-                Arc::make_mut(&mut self.networks)[at] = Some(far);
-            }
+            self.machine.devices[at].describe(&self.profile, &self.constants);
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }
     }

@@ -21,7 +21,6 @@ mod foreign;
 mod queue;
 mod tree_log;
 
-pub use beside::QueueFacts;
 pub use device::{BATCH, Device};
 pub use foreign::Foreign;
 pub use tree_log::{COPIES, LEAF};
@@ -288,7 +287,7 @@ impl Machine {
         let device = &mut self.devices[at];
         device.is_due(now);
         device.overdue = false;
-        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.log;
+        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.timing.latency;
         device.logged = Some((device.transaction, now, until));
         device.held_until = Some(until);
         device.transaction += 1;
@@ -578,7 +577,7 @@ mod tests {
         let mut device = Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0);
         device.commit = 5.0;
         machine.meet(device);
-        (machine.devices[0].in_flight, machine.devices[0].log) = (32, 0.001);
+        (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (32, 0.001);
         machine.devices[0].join_transaction(0.0);
         machine.stand_still(0, 1e7);
         machine.advance(1e7);

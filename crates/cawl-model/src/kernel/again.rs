@@ -56,7 +56,10 @@ impl ReadPages {
 impl Kernel {
     /// The call has read the pages from `first` up to `end`, without the one in which the latest read ended.
     pub(super) fn read_again(&mut self, call: &mut Call, first: u64, end: u64) {
-        let Some(each) = self.network(call.device).map(|network| network.activate()) else { return };
+        let Some(each) = self.machine.devices[call.device].remote.as_ref().map(|remote| remote.activate)
+        else {
+            return;
+        };
         if each > 0.0 && first < end {
             let moving = self.read_pages.read(call.file, first, end) as f64 * each;
             call.pass(moving);

@@ -99,11 +99,11 @@ impl Kernel {
         // While a commit withholds completions, the level stands still: the writer waits for that.
         if self.machine.devices[call.device].held(call.at) {
             call.spent[Cause::Journal] += slept;
-            call.held += slept;
+            call.spread.held += slept;
         } else {
             call.spent[Cause::Throttle] += slept;
         }
-        call.pause = call.pause.max(slept);
+        call.spread.pause = call.spread.pause.max(slept);
         self.tasks.current.slept = slept;
         self.machine.devices[call.device].paused = call.at;
         call.pass(slept);

@@ -9,13 +9,12 @@
 use cawl_wire::Event;
 
 use super::super::cache::REQUEST;
-use super::super::writeback::{Device, QueueFacts};
-use super::sync::known;
 use super::{Call, Kernel};
 use crate::Prediction;
 use crate::cause::Cause;
+use crate::constants::Speed;
 use crate::lru::LruMap;
-use crate::profile::{DeviceConstants, HostProfile};
+use crate::profile::HostProfile;
 use crate::readahead::Readahead;
 use crate::work::ReadWork;
 
@@ -46,18 +45,6 @@ pub(super) struct Coming {
     pub(super) came: bool,
     /// A reader has waited for other pages since it was asked for.
     pub(super) waited: bool,
-}
-
-/// A device is as a profile says, its queue and its arm.
-pub(super) fn describe(device: &mut Device, of: &DeviceConstants) {
-    device.seek = of.seek.value.as_seconds();
-    device.log = known(&of.latency);
-    device.share.facts = of.shared_queue.as_ref().map_or_else(QueueFacts::default, |queue| QueueFacts {
-        target: queue.wbt_latency.as_seconds(),
-        requests: queue.requests,
-        write_cache: queue.write_cache,
-        behind: queue.reads_wait.value,
-    });
 }
 
 /// How a device completes requests.
@@ -154,26 +141,6 @@ pub(super) struct Reads {
     pub(super) reached: u64,
 }
 
-/// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Speed {
-    pub(super) byte: f64,
-    pub(super) latency: f64,
-    pub(super) seek: f64,
-}
-
-/// The rate at which it reads ahead, in bytes per second.
-fn ahead(of: &DeviceConstants) -> f64 {
-    of.sequential_read.unwrap_or(of.read).value.get()
-}
-
-impl Speed {
-    /// What reading pages of so many bytes takes away from the read before.
-    pub(super) fn apart(&self, bytes: f64) -> f64 {
-        self.latency + self.seek + bytes * self.byte
-    }
-}
-
 impl Reads {
     fn way(&self, device: u64) -> Way {
         self.completions.iter().find(|of| of.device == device).map_or(Way::InTurn, |of| of.way)
@@ -195,17 +162,18 @@ impl Kernel {
     /// The device begins to read these pages of the call's file, ahead of the reader or for it alone, after
     /// what it does for others.
     pub(super) fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
-        let page = self.constants.page;
+        let page = call.constants.page;
         let speed = self.speed(call, self.is_fast(call), ahead);
         let writes = self.machine.writes_ahead(call.device);
-        let queue = &self.profile.device_of(self.machine.devices[call.device].profiled).shared_queue;
-        let behind =
-            queue.as_ref().and_then(|queue| queue.reads_wait_for_reads).map_or(1.0, |part| part.value);
         let device = &mut self.machine.devices[call.device];
+        let behind = device.timing.reads_wait;
         let head = std::mem::replace(&mut device.head, (call.file, end.saturating_mul(page)));
         let goes_on = head == (call.file, first.saturating_mul(page)) && writes == 0.0;
-        let (latency, seek) =
-            if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
+        let (latency, seek) = if goes_on {
+            (speed.latency.min(device.timing.latency), 0.0)
+        } else {
+            (speed.latency, speed.seek)
+        };
         let page_time = page as f64 * speed.byte;
         let rested = device.occupied < call.at + latency;
         // The arm comes back to what is written, too.
@@ -248,30 +216,13 @@ impl Kernel {
     }
 
     pub(super) fn has_two_speeds(&self, call: &Call) -> bool {
-        self.profile.device_of(self.machine.devices[call.device].profiled).cached_read.is_some()
+        self.timing(call).cached_read.is_some()
     }
 
     /// How the call's device reads, from its own cache or not.
     pub(super) fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        match of.cached_read.filter(|_| from_cache) {
-            Some(rate) => {
-                Speed { byte: 1.0 / rate.value.get(), latency: known(&of.cached_read_latency), seek: 0.0 }
-            }
-            None => {
-                let seek = of.seek.value.as_seconds();
-                let latency = of
-                    .read_latency
-                    .map_or(known(&of.latency), |all| (all.value.as_seconds() - seek).max(0.0));
-                let rate = if ahead { self::ahead(of) } else { of.read.value.get() };
-                Speed { byte: 1.0 / rate, latency, seek }
-            }
-        }
-    }
-
-    /// What handing a request to the call's device takes, in seconds.
-    pub(super) fn request(&self, call: &Call) -> f64 {
-        known(&self.profile.device_of(self.machine.devices[call.device].profiled).request)
+        let of = self.timing(call);
+        of.cached_read.filter(|_| from_cache).unwrap_or(if ahead { of.read_ahead } else { of.read })
     }
 
     /// Waits until this page has come; the page behind those that have come with it.
@@ -318,13 +269,13 @@ impl Kernel {
             Some((latest, when)) if latest < pages => {
                 read.told |= is_first;
                 read.since += (call.at - when).max(0.0);
-                read.ahead += ((pages - latest) * self.constants.page) as f64;
+                read.ahead += ((pages - latest) * call.constants.page) as f64;
             }
             None if coming.before == 0 && is_first => {
                 read.told = true;
                 read.since += (call.at - coming.asked).max(0.0);
                 read.latencies += 1.0;
-                read.ahead += (pages * self.constants.page) as f64;
+                read.ahead += (pages * call.constants.page) as f64;
             }
             _ => read.told = false,
         }
@@ -388,8 +339,8 @@ impl Kernel {
     pub(super) fn hasten_reads(&mut self, profile: &HostProfile) {
         let now = self.machine.now;
         for (at, device) in self.machine.devices.iter_mut().enumerate() {
-            let [before, after] = [&*self.profile, profile].map(|of| ahead(of.device_of(device.profiled)));
-            let part = before / after;
+            let after = profile.device_of(device.profiled);
+            let part = device.timing.read_rate / after.sequential_read.unwrap_or(after.read).value.get();
             if part == 1.0 || self.reads.from_cache.contains(&device.id) {
                 continue;
             }

@@ -173,11 +173,10 @@ impl Kernel {
         let task = self.tasks.peek((event.pid, event.tid));
         let dev = self.filesystems.below(event.dev);
         let devices = &self.machine.devices;
-        let at = devices.iter().position(|device| device.id == dev);
-        if at.is_some_and(|at| self.is_far(at)) {
+        let of_device = devices.iter().find(|device| device.id == dev);
+        if of_device.is_some_and(|device| device.remote.is_some()) {
             return true;
         }
-        let of_device = at.map(|at| &devices[at]);
         if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.as_seconds())) {
             return true;
         }

@@ -16,10 +16,9 @@
 
 use cawl_wire::{Event, FileId, Op, flag};
 
-use super::constants::{FOLIO, MOST_RESIDENT};
-use super::sync::known;
 use super::{Call, Kernel};
 use crate::cause::Cause;
+use crate::constants::{FOLIO, MOST_RESIDENT, Timing};
 use crate::units::Bytes;
 
 /// Part of what the first page of a folio takes that each further one does, to free it or to hand it over.
@@ -52,10 +51,10 @@ impl Kernel {
     /// unlink, rename over another file, truncate and ftruncate.
     pub(super) fn change(&mut self, call: &mut Call, event: &Event) {
         if event.op == Op::Truncate {
-            call.spend_empty_call(LENGTH * self.constants.open);
+            call.spend_empty_call(LENGTH * call.constants.open);
             return self.cut(call, event, event.offset);
         }
-        call.spend_empty_call(NAME * self.constants.open);
+        call.spend_empty_call(NAME * call.constants.open);
         if event.op == Op::Rename {
             self.begin_renamed(call, event);
         }
@@ -76,7 +75,7 @@ impl Kernel {
     /// A descriptor of the call's file is closed. Those of one open file are closed together, mostly: a file is
     /// released with its last one.
     pub(super) fn closed(&mut self, call: &mut Call, event: &Event) {
-        if self.is_far(call.device) {
+        if self.is_remote(call) {
             return;
         }
         if event.has(flag::WRITABLE) {
@@ -96,7 +95,7 @@ impl Kernel {
     pub(super) fn may_wait_to_free(&self, event: &Event) -> bool {
         let has_work = |at| {
             let device = &self.machine.devices[self.machine.cache.device(at)];
-            device.in_flight > 0 || self.profile.device_of(device.profiled).discard.is_some()
+            device.in_flight > 0 || device.timing.discard.is_some()
         };
         event.op == Op::Rename && self.closed.peek(&event.pid).is_some()
             || self.machine.cache.find(event.file()).is_some_and(has_work)
@@ -128,8 +127,8 @@ impl Kernel {
             return;
         }
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let time = known(&of.delayed_allocation) + self.further(call, pages, folios) * self.constants.free;
+        let time =
+            self.timing(call).delayed_allocation + self.further(call, pages, folios) * call.constants.free;
         call.pass(time);
         call.spent[Cause::Transfer] += time;
         self.begin_range(call, (0, u64::MAX));
@@ -143,13 +142,13 @@ impl Kernel {
 
     /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device.
     pub(super) fn cut(&mut self, call: &mut Call, event: &Event, size: u64) {
-        let first = self.constants.pages_up_to(size);
+        let first = call.constants.pages_up_to(size);
         let inode = self.machine.cache.file_mut(call.file);
         let unknown = !inode.told;
         if unknown && inode.size == 0 {
             inode.size = self.lengths.of(event.file());
         }
-        let end = self.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
+        let end = call.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
         call.work.frees_unknown = f64::from(u8::from(unknown));
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.wait_for_file(call, 0);
@@ -162,8 +161,8 @@ impl Kernel {
         }
         if pages > 0 {
             let freed = folios as f64 + self.further(call, pages, folios);
-            call.pass(freed * self.constants.free);
-            call.spent[Cause::FreedPages] += freed * self.constants.free;
+            call.pass(freed * call.constants.free);
+            call.spent[Cause::FreedPages] += freed * call.constants.free;
             call.work.freed += freed;
         }
         self.discard(call, first);
@@ -174,9 +173,8 @@ impl Kernel {
 
     /// The device discards what the call's file has on it from the page `first` on, where calls wait for that.
     fn discard(&mut self, call: &mut Call, first: u64) {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let (Some(rate), write) = (of.discard, of.write.value) else { return };
-        let end = self.constants.pages_up_to(self.machine.cache.size(call.file));
+        let &Timing { discard: Some(rate), write, .. } = self.timing(call) else { return };
+        let end = call.constants.pages_up_to(self.machine.cache.size(call.file));
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
         let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MOST_RESIDENT);
@@ -185,12 +183,12 @@ impl Kernel {
         }
         self.machine.advance(call.at);
         self.machine.drain(call.device);
-        let page = self.constants.page;
-        let before = self.machine.devices[call.device].left() * page as f64 / write.get();
+        let page = call.constants.page;
+        let before = self.machine.devices[call.device].left() * page as f64 / write;
         call.spent.add_to(Cause::Queue, before);
         self.wait_until(call, call.at + before);
         let latency = self.latency(call);
-        self.occupy(call, (Bytes(blocks * page) / rate.value).as_seconds(), latency);
+        self.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), latency);
     }
 
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).

@@ -2,8 +2,8 @@
 
 use super::super::cache::Room;
 use super::super::memory::FreeMemory;
-use super::Kernel;
 use super::intervals::Cold;
+use super::{Call, Kernel};
 use crate::record::MemoryFacts;
 
 /// Looks at memory that are remembered at most: one a second.
@@ -61,14 +61,14 @@ impl Kernel {
     }
 
     /// What the host takes to supply new pages, in folios of `folio` pages.
-    pub(super) fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
-        let taken = self.allocate_pages(fresh, folio, now);
+    pub(super) fn supplied(&mut self, call: &Call, fresh: u64, folio: u64) -> Cold {
+        let taken = self.allocate_pages(fresh, folio, call.at);
         let [least, likely, most] = match (self.supply, taken) {
             (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
             (None, Some(taken)) => taken,
             (None, None) => [0.0; 3],
         }
-        .map(|pages| pages * self.constants.cold_page);
+        .map(|pages| pages * call.constants.cold_page);
         Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
     }
 

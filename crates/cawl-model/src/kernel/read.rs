@@ -15,11 +15,11 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::super::cache::{REQUEST, Source};
 use super::coming::{Coming, Reader};
-use super::constants::{FOLIO, MOST_RESIDENT};
 use super::freeing::LENGTH;
 use super::{Call, Kernel};
 use crate::call::{cuts_off, is_copied_up, is_file_read};
 use crate::cause::Cause;
+use crate::constants::{FOLIO, MOST_RESIDENT};
 use crate::readahead::{Advice, Window};
 use crate::work::ReadWork;
 
@@ -47,20 +47,20 @@ impl Kernel {
             return self.stream_read(call, event, bytes);
         }
         if bytes == 0 {
-            return call.spend_empty_call(self.constants.empty_read);
+            return call.spend_empty_call(call.constants.empty_read);
         }
         self.kernel_read(call, event, event.offset, bytes);
     }
 
     /// A read from a stream's buffer, which is filled when it is empty.
     fn stream_read(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let buffer = if self.streams.read(event) { self.constants.buffer } else { 0.0 };
-        let streaming = self.constants.stream_call + bytes as f64 * self.constants.stream_byte + buffer;
+        let buffer = if self.streams.read(event) { call.constants.buffer } else { 0.0 };
+        let streaming = call.constants.stream_call + bytes as f64 * call.constants.stream_byte + buffer;
         call.pass(streaming);
         call.spent[Cause::Stream] += streaming;
         match event.refilled().unwrap_or(bytes).min(MOST_READ) {
             // At the end of the file the kernel is asked in vain.
-            0 => call.spend_empty_call(self.constants.empty_read),
+            0 => call.spend_empty_call(call.constants.empty_read),
             filled => self.kernel_read(call, event, event.offset, filled),
         }
     }
@@ -68,13 +68,13 @@ impl Kernel {
     /// Reads `bytes` at `offset`, through the cache or past it.
     fn kernel_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         self.touch_memory(call, event, bytes);
-        let away = std::mem::take(&mut call.away);
-        call.spend_empty_call(self.constants.read_call + away * self.constants.read_away);
+        let away = std::mem::take(&mut call.surcharge.away);
+        call.spend_empty_call(call.constants.read_call + away * call.constants.read_away);
         call.work.read.calls += 1.0;
         call.work.read.away += away;
         if offset == UNKNOWN_OFFSET {
             call.work.read.bytes += bytes as f64;
-            self.copy_out(call, bytes as f64 * self.constants.read_byte);
+            self.copy_out(call, bytes as f64 * call.constants.read_byte);
         } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_read(call, offset, bytes);
         } else {
@@ -90,46 +90,46 @@ impl Kernel {
             return;
         }
         let pages = u64::from(event.aux).min(bytes.div_ceil(TOUCHED) + 1);
-        let time = pages as f64 * self.constants.fault;
+        let time = pages as f64 * call.constants.fault;
         call.pass(time);
         call.spent[Cause::NewPages] += time;
         call.work.read.faults += pages as f64;
-        let cold = self.supplied((pages * TOUCHED).div_ceil(self.constants.page), 1, call.at);
+        let cold = self.supplied(call, (pages * TOUCHED).div_ceil(call.constants.page), 1);
         self.supply_cold(call, cold.likely);
     }
 
     /// O_DIRECT: what is dirty of the range is written out first (`kiocb_write_and_wait`).
     fn direct_read(&mut self, call: &mut Call, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
-        let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
+        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
         self.write_out(call, first, end);
         let free = self.machine.devices[call.device].occupied <= call.at;
         let coming = self.ask_device(call, first, end, false);
         call.work.read.told = free;
         call.work.read.latencies += 1.0;
         call.work.read.transferred += bytes as f64;
-        let ready = coming.begins + bytes as f64 * coming.page / self.constants.page as f64;
+        let ready = coming.begins + bytes as f64 * coming.page / call.constants.page as f64;
         self.wait_for_read(call, ready);
     }
 
     /// Through the page cache.
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
-        let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
+        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
         let near = self.nearby.touch(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
         // What another process has written since, or a file of no length such as those of /proc, is cached.
-        let known_end = self.constants.pages_up_to(inode.size);
+        let known_end = call.constants.pages_up_to(inode.size);
         let strange = last > inode.size;
         inode.size = inode.size.max(last);
         let far = near < 0.5;
         let size = inode.size;
         let near = self.nearby.nearness(near, size);
-        let byte = near * self.constants.read_hot_byte + (1.0 - near) * self.constants.read_byte;
+        let byte = near * call.constants.read_hot_byte + (1.0 - near) * call.constants.read_byte;
         if strange {
             self.machine.cache.read(call.file, known_end.max(first), end, Source::Cache);
         }
-        call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
+        call.work.read.bytes += bytes as f64 * byte / call.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
         let (file, now) = (call.file, call.at);
         let is_read_now = |of: &Coming| of.file == file && of.end > first;
@@ -153,7 +153,7 @@ impl Kernel {
             } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
                 self.machine.cache.read_ahead(call.file, at, until, FOLIO, Source::Cache);
-                let missing = ((until - at) * self.constants.page) as f64;
+                let missing = ((until - at) * call.constants.page) as f64;
                 call.work.source += self.speed(call, self.is_fast(call), true).apart(missing);
             } else if until == at {
                 let cache = &mut self.machine.cache;
@@ -202,7 +202,7 @@ impl Kernel {
     fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
         let (begin, next) = self.machine.cache.file(call.file).folios.around(first);
         let more = end.saturating_sub(next).div_ceil(next - begin) as f64;
-        let constants = &self.constants;
+        let constants = &call.constants;
         let (folios, each) = match far {
             // What it costs to begin in the middle is learned as a part of a folio.
             true if first > begin && begins && next - begin > 1 && constants.read_folio_far > 0.0 => {
@@ -225,7 +225,7 @@ impl Kernel {
     /// `awaited`.
     fn open_window(&mut self, call: &mut Call, window: Window, awaited: bool) {
         let size = self.machine.cache.size(call.file);
-        let end = window.end.min(self.constants.pages_up_to(size));
+        let end = window.end.min(call.constants.pages_up_to(size));
         let folio = window.folio.min(call.folio);
         let mut at = window.first;
         let mut asked = 0;
@@ -236,16 +236,16 @@ impl Kernel {
                 break;
             }
             let pages = at - first;
-            let cold = self.supplied(pages, folio, call.at);
+            let cold = self.supplied(call, pages, folio);
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             // A hole's pages are cleared (`folio_zero_segment`), those that the device fills only allocated.
             let new = if is_hole { pages } else { pages.div_ceil(folio.max(1)) } as f64;
-            call.pass(new * self.constants.read_fresh_page);
-            call.spent[Cause::NewPages] += new * self.constants.read_fresh_page;
-            call.work.read.fresh += new * self.constants.page as f64;
+            call.pass(new * call.constants.read_fresh_page);
+            call.spent[Cause::NewPages] += new * call.constants.read_fresh_page;
+            call.work.read.fresh += new * call.constants.page as f64;
             if !awaited {
                 // Handing it over takes the reader time that is none of its wait.
-                let submitting = pages.div_ceil(REQUEST) as f64 * self.request(call);
+                let submitting = pages.div_ceil(REQUEST) as f64 * self.timing(call).request;
                 call.pass(submitting);
                 call.spent[Cause::Read] += submitting;
             }
@@ -266,7 +266,7 @@ impl Kernel {
             }
         }
         if asked > 0 && awaited {
-            let bytes = (asked * self.constants.page) as f64;
+            let bytes = (asked * call.constants.page) as f64;
             let fast = self.is_fast(call);
             if self.has_two_speeds(call) {
                 let [now, other] = [fast, !fast].map(|fast| self.speed(call, fast, true).apart(bytes));
@@ -277,8 +277,7 @@ impl Kernel {
 
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        self.constants.page_of(of.readahead.0)
+        call.constants.page_of(self.timing(call).readahead)
     }
 
     /// Copies these cached pages out, `copying` seconds each, as they come.
@@ -299,8 +298,8 @@ impl Kernel {
             let pages = (until - at) as f64;
             if let Some(coming) = here {
                 // What the device has written, the processor touches first here.
-                call.work.read.arrived += pages * self.constants.page as f64;
-                let by_regime = |cold| if cold { self.constants.cold_page } else { 0.0 };
+                call.work.read.arrived += pages * call.constants.page as f64;
+                let by_regime = |cold| if cold { call.constants.cold_page } else { 0.0 };
                 self.supply_cold(call, pages * self.supply.map_or(coming.cold, by_regime));
             }
             self.copy_out(call, pages * copying);
@@ -359,14 +358,14 @@ impl Kernel {
             POSIX_FADV_SEQUENTIAL => reader.window.advice = Advice::Sequential,
             // Files in memory have none of it (`generic_fadvise`).
             POSIX_FADV_WILLNEED if !self.in_memory(call) => {
-                let first = self.constants.page_of(event.offset);
+                let first = call.constants.page_of(event.offset);
                 let end = match event.requested {
                     0 => u64::MAX,
-                    length => self.constants.pages_up_to(event.offset.saturating_add(length)),
+                    length => call.constants.pages_up_to(event.offset.saturating_add(length)),
                 };
                 // No more at a time (`force_page_cache_ra`).
                 let end = end.min(first + self.readahead(call).max(REQUEST));
-                let mut call = *call;
+                let mut call = call.clone();
                 self.open_window(&mut call, Window { first, end, folio: 1, mark: None }, false);
             }
             _ => {}
@@ -389,7 +388,7 @@ impl Kernel {
         self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
         if is_new && self.in_memory(call) {
             // All that it has is cached.
-            let pages = self.constants.pages_up_to(size).min(MOST_RESIDENT);
+            let pages = call.constants.pages_up_to(size).min(MOST_RESIDENT);
             self.machine.cache.read(file, 0, pages, Source::Cache);
         }
         let inode = self.machine.cache.file_mut(file);
@@ -407,9 +406,9 @@ impl Kernel {
         let created = event.has(flag::CREATED);
         let opens = if cuts_off(event) { 1.0 + LENGTH } else { 1.0 };
         let cost = match event.op {
-            Op::Close => self.constants.close,
-            _ if created => self.constants.open + self.constants.create,
-            _ => opens * self.constants.open,
+            Op::Close => call.constants.close,
+            _ if created => call.constants.open + call.constants.create,
+            _ => opens * call.constants.open,
         };
         call.spend_empty_call(cost);
         let work = &mut call.work.read;

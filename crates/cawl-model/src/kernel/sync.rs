@@ -14,17 +14,13 @@ use super::super::writeback::{BATCH, COPIES, LEAF, Machine};
 use super::{Call, Kernel};
 use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
-use crate::profile::Measured;
-use crate::units::Nanos;
+use crate::constants::{FLUSH, Timing};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
 /// Most folios of a request (`BIO_MAX_VECS`).
 const FULL_REQUEST: u64 = 256;
-/// Part of what a commit costs that its one flush costs where it was not measured:
-/// `jbd2_journal_commit_transaction` flushes before its last block and after it.
-const FLUSH: f64 = 0.5;
 
 /// Calls that are made to wait for the device.
 pub(super) fn waits(event: &Event) -> bool {
@@ -33,11 +29,6 @@ pub(super) fn waits(event: &Event) -> bool {
         Op::Msync => event.aux & MS_ASYNC == 0,
         _ => is_copied_up(event),
     }
-}
-
-/// A constant in seconds; 0 if it was not measured.
-pub(super) fn known(time: &Option<Measured<Nanos>>) -> f64 {
-    time.as_ref().map_or(0.0, |time| time.value.as_seconds())
 }
 
 /// What a call that wants data on the device does to the journal.
@@ -58,7 +49,7 @@ enum Last {
 impl Kernel {
     /// O_DIRECT: past the cache, whose pages in the range are written out and dropped.
     pub(super) fn direct_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
-        let page = self.constants.page;
+        let page = call.constants.page;
         let last = offset.saturating_add(bytes);
         let (first, end) = (offset / page, last.div_ceil(page));
         let filled = self.machine.cache.fill(call.file, first, end);
@@ -70,7 +61,7 @@ impl Kernel {
         self.write_out(call, first, end);
         self.machine.cache.drop_range(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
-        let block = self.constants.block;
+        let block = call.constants.block;
         let allocates = filled || last.div_ceil(block) > inode.size.div_ceil(block);
         inode.size = inode.size.max(last);
         if grows {
@@ -81,20 +72,20 @@ impl Kernel {
         let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let transfer = bytes as f64 / of.write.value.get();
-        let latency = match of.direct.filter(|_| !is_synchronous) {
+        let &Timing { write, direct, allocation, partial, .. } = self.timing(call);
+        let transfer = bytes as f64 / write;
+        let latency = match direct.filter(|_| !is_synchronous) {
             Some(direct) => {
-                call.spent[Cause::Transfer] += direct.value.as_seconds();
-                direct.value.as_seconds() + self.wake(call, Cause::Transfer)
+                call.spent[Cause::Transfer] += direct;
+                direct + self.wake(call, Cause::Transfer)
             }
             None => self.latency(call),
         };
         let in_blocks = offset.is_multiple_of(block) && bytes.is_multiple_of(block);
-        let partial = of.partial.filter(|_| !in_blocks && grows);
+        let partial = partial.filter(|_| !in_blocks && grows);
         // The rest of a block that the call before has begun is there already.
         let allocates = if partial.is_some() { allocates } else { grows };
-        let allocation = known(&of.allocation.filter(|_| allocates)) + known(&partial);
+        let allocation = if allocates { allocation } else { 0.0 } + partial.unwrap_or(0.0);
         call.spent[Cause::Transfer] += allocation;
         self.occupy(call, transfer, latency + allocation + fixed + seek);
         self.unlock(call);
@@ -112,7 +103,7 @@ impl Kernel {
 
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
     pub(super) fn write_through(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
-        let page = self.constants.page;
+        let page = call.constants.page;
         let last = offset.saturating_add(bytes);
         let inode = self.machine.cache.file_mut(call.file);
         let (first, _) = inode.folios.around(offset / page);
@@ -125,8 +116,7 @@ impl Kernel {
         let grown = self.machine.cache.file(call.file).grown;
         let device = &self.machine.devices[call.device];
         let allocates = grown == device.transaction;
-        let of = self.profile.device_of(device.profiled);
-        let allocation = known(&of.delayed_allocation.filter(|_| allocates));
+        let allocation = if allocates { device.timing.delayed_allocation } else { 0.0 };
         call.work.allocated += f64::from(u8::from(allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
@@ -147,7 +137,7 @@ impl Kernel {
             return 0.0;
         }
         call.work.seeks += 1.0;
-        let seek = self.profile.device_of(self.machine.devices[call.device].profiled).seek.value.as_seconds();
+        let seek = self.timing(call).seek;
         call.spent[Cause::Seek] += seek;
         seek
     }
@@ -165,7 +155,7 @@ impl Kernel {
                 true => commit,
                 false => Last::Nothing,
             },
-            false if changed && self.profile.device_of(device.profiled).syncs_stamps => Last::Inode,
+            false if changed && device.timing.syncs_stamps => Last::Inode,
             false if changed && all => commit,
             false => Last::Flush,
         }
@@ -180,30 +170,28 @@ impl Kernel {
     /// What a call ends with that has waited for its data, in seconds.
     fn last(&mut self, call: &mut Call, last: Last) -> f64 {
         let device = &self.machine.devices[call.device];
-        let of = self.profile.device_of(device.profiled);
-        let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
+        let &Timing { fsync, sync_call, flush, is_flush_known, syncs_stamps, .. } = &device.timing;
         if last == Last::Nothing {
             return 0.0;
         }
         if last != Last::Flush {
-            match of.syncs_stamps || device.filesystem.logs_files() {
+            match syncs_stamps || device.filesystem.logs_files() {
                 true => self.machine.write_inode(call.file),
                 false => self.machine.commit(call.device),
             }
         }
         let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
         let leaves = if last != Last::Flush { self.write_log(call) } else { 0.0 };
-        let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
-        let (sum, part, fixed) = match (last, flush) {
-            (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
-            (Last::WriteCommit, _) => (&mut call.work.syncs, 1.0, write.as_seconds()),
-            (Last::Flush | Last::Inode | Last::Nothing, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
-            (Last::Flush | Last::Inode | Last::Nothing, None) => (&mut call.work.fsyncs, FLUSH, flushing),
+        let (sum, part, fixed) = match last {
+            Last::Commit => (&mut call.work.fsyncs, 1.0, fsync),
+            Last::WriteCommit => (&mut call.work.syncs, 1.0, sync_call),
+            _ if is_flush_known => (&mut call.work.flushes, 1.0, flush),
+            _ => (&mut call.work.fsyncs, FLUSH, flush),
         };
         *sum += part;
         // A commit has the flush in it.
-        call.spent[Cause::DeviceFlush] += flushing.min(fixed);
-        call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
+        call.spent[Cause::DeviceFlush] += flush.min(fixed);
+        call.spent[Cause::Journal] += (fixed - flush).max(0.0);
         inode + leaves + fixed
     }
 
@@ -215,8 +203,7 @@ impl Kernel {
             return 0.0;
         }
         let leaves = device.tree_log.add(call.runs, call.at) - 1.0;
-        let of = self.profile.device_of(device.profiled);
-        let all = leaves * COPIES * (LEAF / of.write.value.get() + known(&of.request));
+        let all = leaves * COPIES * (LEAF / device.timing.write + device.timing.request);
         call.spent[Cause::Journal] += all;
         all
     }
@@ -225,9 +212,9 @@ impl Kernel {
     /// of the running transaction, if it has anything, and no flush (`ext4_force_commit`).
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
         if self.never_waits(call, event) {
-            return call.spend_empty_call(self.constants.empty_call);
+            return call.spend_empty_call(call.constants.empty_call);
         }
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         if !waits(event) {
             return;
         }
@@ -244,7 +231,7 @@ impl Kernel {
                 return self.occupy(call, 0.0, fixed);
             }
             // The fsync of a new file has written its name, too (`ext4_sync_parent`).
-            FileKind::Directory if self.profile.device_of(device.profiled).syncs_stamps => Last::Flush,
+            FileKind::Directory if device.timing.syncs_stamps => Last::Flush,
             // A name in it has changed, if anything has.
             FileKind::Directory if device.changed == device.transaction => Last::Commit,
             FileKind::Directory => return,
@@ -271,7 +258,7 @@ impl Kernel {
     /// sync_file_range: no journal, no flush; waits if told to, and while the device's queue has no room for
     /// what it submits.
     pub(super) fn sync_range(&mut self, call: &mut Call, event: &Event) {
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         if event.aux & WAIT_BEFORE != 0 {
             self.wait_for_file(call, 0);
         }
@@ -287,13 +274,13 @@ impl Kernel {
     /// posix_fadvise(POSIX_FADV_DONTNEED): begins to write what of the range is dirty, then drops the whole
     /// pages that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
     pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         // What is in memory alone is not dropped (`generic_fadvise`).
         if event.returned < 0 || self.in_memory(call) {
             return;
         }
         self.begin_range(call, self.range(event));
-        let page = self.constants.page;
+        let page = call.constants.page;
         let last = event.offset.saturating_add(event.requested);
         // The page at the end of the file is a whole one.
         let all = event.requested == 0 || last >= self.machine.cache.size(call.file);
@@ -351,8 +338,7 @@ impl Kernel {
     /// afterwards, the device begins with the first full request of a run of pages, and what is handed over
     /// meanwhile takes no time of its own.
     fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
+        let &Timing { request, folio, seek, write, .. } = self.timing(call);
         let pieces = self.machine.cache.pieces(call.file, first, end);
         call.runs += pieces.requests;
         let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
@@ -360,7 +346,7 @@ impl Kernel {
         let later = if waits { later } else { 0.0 };
         let folios = if later * folio > 0.0 {
             let pages = self.machine.cache.file(call.file).dirty.count(first, end) as f64;
-            let transfer = pages * self.constants.page as f64 / of.write.value.get();
+            let transfer = pages * call.constants.page as f64 / write;
             all - later.min(transfer * later / all / folio)
         } else {
             all
@@ -376,7 +362,7 @@ impl Kernel {
 
     /// sync and syncfs: every dirty file, of one device or of all that were written to.
     pub(super) fn sync_all(&mut self, call: &mut Call, only: Option<usize>) {
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         let mut until = call.at;
         let before = call.spent[Cause::Transfer];
         let mut last = Vec::new();
@@ -431,9 +417,8 @@ impl Kernel {
 
     /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
     pub(super) fn latency(&self, call: &mut Call) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
         call.work.latencies += 1.0;
-        let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
+        let latency = self.timing(call).latency;
         call.spent[Cause::Transfer] += latency;
         latency + self.wake(call, Cause::Transfer)
     }
@@ -441,10 +426,9 @@ impl Kernel {
     /// What the call's first wait takes longer since the device was idle before, in seconds, booked under the
     /// cause of the wait.
     pub(super) fn wake(&self, call: &mut Call, cause: Cause) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let idle = std::mem::take(&mut call.idle);
+        let idle = std::mem::take(&mut call.surcharge.idle);
         call.work.idle += idle;
-        let wake = idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds());
+        let wake = idle * self.timing(call).idle;
         call.spent[cause] += wake;
         wake
     }
@@ -454,12 +438,12 @@ impl Kernel {
     pub(super) fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
-            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-            let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
+            let &Timing { write, writeback, queue, .. } = self.timing(call);
+            let bytes = (pages * call.constants.page) as f64 * self.machine.devices[call.device].density();
             // `ext4_writepages` hands over so much at a time; while the device writes it, the next is prepared.
             // What follows, and what the queue does not hold at once, is written as fast as the flusher's.
-            let alone = bytes.min(of.queue.as_f64()).min((BATCH * self.constants.page) as f64);
-            let (write, queued) = (of.write.value.get(), of.write.value.max(of.writeback.value).get());
+            let alone = bytes.min(queue).min((BATCH * call.constants.page) as f64);
+            let queued = write.max(writeback);
             let transfer = alone / write + (bytes - alone) / queued;
             call.work.transferred += if queued > write { alone } else { bytes };
             let begins = self.transfer_begins(call, call.device, pages > submitted);
