@@ -214,12 +214,9 @@ impl Kernel {
         let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
         self.reads.meet(id, of.completes_together);
         device.profiled = profiled;
-        device.filesystem = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
         device.describe(&self.profile, &self.constants);
-        // A server keeps the journal to itself.
-        if device.remote.is_none() && device.filesystem.waits_for_log() {
-            device.commit = of.commit.as_seconds();
-        }
+        let kind = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
+        device.mount(kind, of.commit.as_seconds());
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }
@@ -247,7 +244,7 @@ impl Kernel {
             patience: Call::PATIENCE,
             file,
             device,
-            folio: if of.filesystem.has_single_pages() { 1 } else { of.constants.folio },
+            folio: if of.traits.has_single_pages { 1 } else { of.constants.folio },
             constants: Arc::clone(&of.constants),
             spent: ByCause::default(),
             work: Work::default(),

@@ -19,11 +19,9 @@ mod device;
 mod flusher;
 mod foreign;
 mod queue;
-mod tree_log;
 
 pub use device::{BATCH, Device};
 pub use foreign::Foreign;
-pub use tree_log::{COPIES, LEAF};
 
 use super::cache::{Cache, Found};
 use super::share::{Completions, threshold};
@@ -217,7 +215,7 @@ impl Machine {
         if device.commit > 0.0 {
             device.is_due(self.now + device.commit);
         }
-        self.cache.meet(device.filesystem.is_in_memory());
+        self.cache.meet(device.traits.is_in_memory);
         self.devices.push(device);
     }
 
@@ -249,7 +247,7 @@ impl Machine {
         let inode = self.cache.file_mut(file);
         let at = inode.device;
         let device = &mut self.devices[at];
-        if device.filesystem.is_in_memory() {
+        if device.traits.is_in_memory {
             return;
         }
         if inode.changed == device.transaction && !grows && !device.overdue {
@@ -367,12 +365,12 @@ impl Machine {
     /// new blocks, whatever was there (`btrfs_dirty_folio`).
     pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: f64) -> Found {
         let found = self.cache.dirty(file, start, end, folio);
-        let filesystem = self.devices[self.cache.device(file)].filesystem;
-        if filesystem.is_in_memory() {
+        let traits = self.devices[self.cache.device(file)].traits;
+        if traits.is_in_memory {
             self.cache.clean(file, u64::MAX, u64::MAX);
             return Found { dirtied: 0, padding: 0, clean: 0, ..found };
         }
-        if filesystem.logs_files() {
+        if traits.logs_files {
             self.change(file, when, true);
         }
         self.mark_dirty(file, found.dirtied, when);

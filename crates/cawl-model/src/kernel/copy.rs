@@ -101,7 +101,7 @@ impl Kernel {
         let began = call.at;
         let spent = call.spent;
         let bytes = event.requested.min(MOST_BYTES as u64);
-        if self.machine.devices[call.device].filesystem.clones() {
+        if self.machine.devices[call.device].traits.clones {
             call.spend_call(call.constants.call);
             self.share(call.file, 0, bytes);
         } else {

@@ -81,7 +81,7 @@ impl Kernel {
         if event.has(flag::WRITABLE) {
             self.closed.put(event.pid, call.file);
         }
-        let writes = self.machine.devices[call.device].filesystem.writes_cut_files();
+        let writes = self.machine.devices[call.device].traits.writes_cut_files;
         if event.has(flag::LAST) && std::mem::take(&mut self.machine.cache.file_mut(call.file).cut) && writes
         {
             self.begin_new_blocks(call);
@@ -112,7 +112,7 @@ impl Kernel {
     fn begin_renamed(&mut self, call: &mut Call, event: &Event) {
         let Some(renamed) = self.closed.take(&event.pid) else { return };
         let at = self.machine.cache.device(renamed);
-        if at == call.device && self.machine.devices[at].filesystem.writes_renamed_files() {
+        if at == call.device && self.machine.devices[at].traits.writes_renamed_files {
             let replaced = std::mem::replace(&mut call.file, renamed);
             self.begin_new_blocks(call);
             call.file = replaced;
@@ -136,7 +136,7 @@ impl Kernel {
 
     /// What pages take beyond the first of each of their folios, in pages.
     fn further(&self, call: &Call, pages: u64, folios: u64) -> f64 {
-        let walks = self.machine.devices[call.device].filesystem.walks_blocks();
+        let walks = self.machine.devices[call.device].traits.walks_blocks;
         if walks { FURTHER * pages.saturating_sub(folios) as f64 } else { 0.0 }
     }
 

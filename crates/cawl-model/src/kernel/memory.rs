@@ -54,7 +54,7 @@ impl Kernel {
     /// Takes over how much memory there is by the latest look up to `at` (seconds); later looks do not count.
     fn take_room(&mut self, at: f64) {
         if let Some((_, room)) = self.rooms.iter().rev().find(|(look, _)| *look <= at) {
-            let in_memory = self.machine.devices.iter().map(|device| device.filesystem.is_in_memory());
+            let in_memory = self.machine.devices.iter().map(|device| device.traits.is_in_memory);
             self.machine.cache.found_memory(*room, in_memory);
         }
         self.rooms.clear();

@@ -326,7 +326,7 @@ impl Kernel {
             return false;
         }
         let Some(file) = self.machine.cache.find(event.file()) else { return true };
-        if self.machine.devices[self.machine.cache.device(file)].filesystem.is_in_memory() {
+        if self.machine.devices[self.machine.cache.device(file)].traits.is_in_memory {
             return false;
         }
         let last = event.offset.saturating_add(event.returned.max(0) as u64);

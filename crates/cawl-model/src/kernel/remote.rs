@@ -72,7 +72,7 @@ impl Kernel {
         };
         let inode = self.machine.cache.file_mut(call.file);
         inode.size = inode.size.max(last);
-        if remote.policy == CachePolicy::WriteBack && self.is_fuse(call) {
+        if remote.policy == CachePolicy::WriteBack && self.launders_pages(call) {
             self.untimed.put(call.file, ());
         }
         call.work.transferred += bytes as f64;
@@ -213,7 +213,7 @@ impl Kernel {
     /// What is cached of the call's file goes; FUSE writes each dirty page of it alone and waits for that
     /// (`invalidate_inode_pages2`, `fuse_launder_folio`, 6.18).
     fn remote_drop(&mut self, call: &mut Call, remote: &Remote) {
-        if self.is_fuse(call) {
+        if self.launders_pages(call) {
             self.wait_for_server(call, remote, 0, 1);
             let pages = self.machine.submit(call.file, u64::MAX) as f64;
             let bytes = pages * call.constants.page as f64;
@@ -226,8 +226,8 @@ impl Kernel {
         self.read_pages.forget(call.file, 0, u64::MAX);
     }
 
-    fn is_fuse(&self, call: &Call) -> bool {
-        self.machine.devices[call.device].filesystem == crate::filesystem::FilesystemKind::Fuse
+    fn launders_pages(&self, call: &Call) -> bool {
+        self.machine.devices[call.device].traits.launders_pages
     }
 
     /// unlink, remove, and rename over another file.
@@ -246,15 +246,15 @@ impl Kernel {
     /// truncate, ftruncate. NFS sends what is dirty before (`nfs_setattr`, 6.18), FUSE drops what is left
     /// afterwards if the length is another one (`fuse_do_setattr`).
     fn remote_truncate(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
-        let is_fuse = self.is_fuse(call);
-        if !is_fuse {
+        let launders = self.launders_pages(call);
+        if !launders {
             self.remote_flush(call, remote);
         }
         self.travel(call, 0.0, remote.truncate);
         let changes = self.machine.cache.size(call.file) != event.offset;
         self.dropping(call, remote, |kernel, call| kernel.truncate(call.file, event.offset));
         self.read_pages.forget(call.file, call.constants.pages_up_to(event.offset), u64::MAX);
-        if is_fuse && changes {
+        if launders && changes {
             self.remote_drop(call, remote);
         }
     }

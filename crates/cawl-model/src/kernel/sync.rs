@@ -10,11 +10,12 @@
 //!
 //! A function here that returns seconds has booked them under their causes.
 
-use super::super::writeback::{BATCH, COPIES, LEAF, Machine};
+use super::super::writeback::{BATCH, Machine};
 use super::{Call, Kernel};
 use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
 use crate::constants::{FLUSH, Timing};
+use crate::filesystem::{COPIES, Changes, LEAF, SyncEnd};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// msync: nothing is written now.
@@ -29,21 +30,6 @@ pub(super) fn waits(event: &Event) -> bool {
         Op::Msync => event.aux & MS_ASYNC == 0,
         _ => is_copied_up(event),
     }
-}
-
-/// What a call that wants data on the device does to the journal.
-#[derive(Clone, Copy, PartialEq)]
-enum Last {
-    /// It commits, as part of an fsync.
-    Commit,
-    /// It commits, as part of a synchronous write.
-    WriteCommit,
-    /// There is no journal: the inode is written and waited for, then the device's cache is flushed.
-    Inode,
-    /// Nothing there to commit: the device's cache is flushed.
-    Flush,
-    /// Nothing there to commit, and nothing done.
-    Nothing,
 }
 
 impl Kernel {
@@ -125,8 +111,8 @@ impl Kernel {
 
     /// What a synchronous write ends with, in seconds.
     fn write_last(&mut self, call: &mut Call, event: &Event) -> f64 {
-        let last = self.rest(call, event.has(flag::SYNC), Last::WriteCommit);
-        self.last(call, last)
+        let end = self.end_of_sync(call, event.has(flag::SYNC));
+        self.end_sync(call, end, true)
     }
 
     /// What getting from the latest synchronous write to this one takes, in seconds. Before the first one the
@@ -142,23 +128,13 @@ impl Kernel {
         seek
     }
 
-    /// What is left to do for the call's file: `commit` if the running transaction has a change of its size
-    /// or blocks, or, if `all` counts, of anything. Without a journal these are the changes since its inode
-    /// was last written.
-    fn rest(&mut self, call: &Call, all: bool, commit: Last) -> Last {
+    /// What a synchronous call on the call's file ends with, for which `all` changes count or not.
+    fn end_of_sync(&mut self, call: &Call, all: bool) -> SyncEnd {
         let inode = self.machine.cache.file(call.file);
         let device = &self.machine.devices[call.device];
-        let changed = inode.changed == device.transaction;
-        match inode.grown == device.transaction {
-            true => commit,
-            false if device.filesystem.logs_files() => match changed {
-                true => commit,
-                false => Last::Nothing,
-            },
-            false if changed && device.timing.syncs_stamps => Last::Inode,
-            false if changed && all => commit,
-            false => Last::Flush,
-        }
+        let now = device.transaction;
+        let changes = Changes { grown: inode.grown == now, stamped: inode.changed == now };
+        device.filesystem.ends_sync(changes, all, device.timing.syncs_stamps)
     }
 
     /// Nothing is written where the call's file is, or nothing is waited for (`noop_fsync`,
@@ -167,24 +143,25 @@ impl Kernel {
         self.in_memory(call) || self.filesystems.is_volatile(event.dev)
     }
 
-    /// What a call ends with that has waited for its data, in seconds.
-    fn last(&mut self, call: &mut Call, last: Last) -> f64 {
+    /// Ends a call that has waited for its data, `is_write` if that is not an fsync; how long it takes, in
+    /// seconds.
+    fn end_sync(&mut self, call: &mut Call, end: SyncEnd, is_write: bool) -> f64 {
         let device = &self.machine.devices[call.device];
         let &Timing { fsync, sync_call, flush, is_flush_known, syncs_stamps, .. } = &device.timing;
-        if last == Last::Nothing {
+        if end == SyncEnd::Nothing {
             return 0.0;
         }
-        if last != Last::Flush {
-            match syncs_stamps || device.filesystem.logs_files() {
+        if end != SyncEnd::Flush {
+            match syncs_stamps || device.traits.logs_files {
                 true => self.machine.write_inode(call.file),
                 false => self.machine.commit(call.device),
             }
         }
-        let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
-        let leaves = if last != Last::Flush { self.write_log(call) } else { 0.0 };
-        let (sum, part, fixed) = match last {
-            Last::Commit => (&mut call.work.fsyncs, 1.0, fsync),
-            Last::WriteCommit => (&mut call.work.syncs, 1.0, sync_call),
+        let inode = if end == SyncEnd::Inode { self.latency(call) } else { 0.0 };
+        let leaves = if end != SyncEnd::Flush { self.write_log(call) } else { 0.0 };
+        let (sum, part, fixed) = match end {
+            SyncEnd::Commit if is_write => (&mut call.work.syncs, 1.0, sync_call),
+            SyncEnd::Commit => (&mut call.work.fsyncs, 1.0, fsync),
             _ if is_flush_known => (&mut call.work.flushes, 1.0, flush),
             _ => (&mut call.work.fsyncs, FLUSH, flush),
         };
@@ -199,7 +176,7 @@ impl Kernel {
     /// where there is no such log.
     fn write_log(&mut self, call: &mut Call) -> f64 {
         let device = &mut self.machine.devices[call.device];
-        if !device.filesystem.logs_files() {
+        if !device.traits.logs_files {
             return 0.0;
         }
         let leaves = device.tree_log.add(call.runs, call.at) - 1.0;
@@ -208,8 +185,7 @@ impl Kernel {
         all
     }
 
-    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit
-    /// of the running transaction, if it has anything, and no flush (`ext4_force_commit`).
+    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost.
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
         if self.never_waits(call, event) {
             return call.spend_empty_call(call.constants.empty_call);
@@ -220,24 +196,23 @@ impl Kernel {
         }
         self.write_all_out(call);
         let device = &mut self.machine.devices[call.device];
-        let last = match event.kind {
-            FileKind::Directory if device.filesystem.logs_files() => {
-                if !std::mem::take(&mut device.renamed) {
-                    return;
-                }
-                // The log has the folder's own changes, behind nothing else.
-                let latency = self.latency(call);
-                let fixed = latency + self.last(call, Last::Commit);
-                return self.occupy(call, 0.0, fixed);
+        let mut fixed = 0.0;
+        let end = if event.kind == FileKind::Directory {
+            let renamed = std::mem::take(&mut device.renamed);
+            let in_transaction = device.changed == device.transaction;
+            let end = device.filesystem.ends_folder_sync(renamed, in_transaction, device.timing.syncs_stamps);
+            if end == SyncEnd::Nothing {
+                return;
             }
-            // The fsync of a new file has written its name, too (`ext4_sync_parent`).
-            FileKind::Directory if device.timing.syncs_stamps => Last::Flush,
-            // A name in it has changed, if anything has.
-            FileKind::Directory if device.changed == device.transaction => Last::Commit,
-            FileKind::Directory => return,
-            _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
+            if device.traits.logs_files {
+                fixed = self.latency(call);
+            }
+            end
+        } else {
+            self.end_of_sync(call, event.op != Op::Fdatasync)
         };
-        let fixed = self.last(call, last) + self.wake(call, Cause::Transfer);
+        fixed += self.end_sync(call, end, false);
+        fixed += self.wake(call, Cause::Transfer);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -251,7 +226,7 @@ impl Kernel {
     /// The dirty pages of a file that was just made are written and waited for, and the journal is committed.
     pub(super) fn make_durable(&mut self, call: &mut Call) {
         self.write_all_out(call);
-        let fixed = self.last(call, Last::Commit);
+        let fixed = self.end_sync(call, SyncEnd::Commit, false);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -368,7 +343,7 @@ impl Kernel {
         let mut last = Vec::new();
         let all = 0..self.machine.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
-            Some(only) => only == at && !machine.devices[at].filesystem.is_in_memory(),
+            Some(only) => only == at && !machine.devices[at].traits.is_in_memory,
             None => machine.devices[at].changed > 0,
         };
         for device in all.clone().filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
@@ -394,7 +369,8 @@ impl Kernel {
         for device in all.filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
             call.device = device;
             let commits = self.machine.devices[device].changed == self.machine.devices[device].transaction;
-            let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush });
+            let end = if commits { SyncEnd::Commit } else { SyncEnd::Flush };
+            let fixed = self.end_sync(call, end, false);
             if commits {
                 // Every file's changes are on the device.
                 self.machine.commit(device);

@@ -44,7 +44,7 @@ struct Copying {
 impl Kernel {
     /// The call's file is in memory alone.
     pub(super) fn in_memory(&self, call: &Call) -> bool {
-        self.machine.devices[call.device].filesystem.is_in_memory()
+        self.machine.devices[call.device].traits.is_in_memory
     }
 
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
@@ -72,7 +72,7 @@ impl Kernel {
         let constants = &call.constants;
         call.hot = hot;
         // Where each page is a folio of its own, a part of one takes as long as all of it.
-        let single = self.machine.devices[call.device].filesystem.has_single_pages();
+        let single = self.machine.devices[call.device].traits.has_single_pages;
         let copied = if single { (end - first) * constants.page } else { bytes };
         let all = copied as f64;
         let from_memory = all * constants.copy_byte;
@@ -147,7 +147,7 @@ impl Kernel {
     /// `latest`, was to the same folio, else as likely as the file's blocks are.
     fn blocks_passed(&mut self, call: &Call, first: u64, end: u64, latest: u64) -> f64 {
         let (near, far) = (call.constants.block_near, call.constants.block_far);
-        if !self.machine.devices[call.device].filesystem.walks_blocks() {
+        if !self.machine.devices[call.device].traits.walks_blocks {
             return 0.0;
         }
         let inode = self.machine.cache.file(call.file);
@@ -340,7 +340,7 @@ impl Kernel {
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
         let device = &self.machine.devices[call.device];
         if let Some(cost) = device.timing.partial_page
-            && !device.filesystem.is_in_memory()
+            && !device.traits.is_in_memory
             && self.machine.cache.is_elsewhere(call.file, edge)
         {
             call.pass(cost);
@@ -416,7 +416,7 @@ impl Kernel {
             let inode = self.machine.cache.file_mut(file);
             inode.reserved = inode.reserved.max(end);
         }
-        if plain && self.machine.devices[device].filesystem.is_in_memory() {
+        if plain && self.machine.devices[device].traits.is_in_memory {
             // Its space are the pages themselves (`shmem_fallocate`): the first write to one is its first
             // access.
             let first = offset / page;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::INTERVAL;
 use super::beside::Share;
 use super::queue::Queue;
-use super::tree_log::TreeLog;
 use crate::cache::{Cleaned, REQUEST};
 use crate::constants::{Constants, Remote, Timing};
-use crate::filesystem::FilesystemKind;
+use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
 use crate::pages::BLOCK;
 use crate::profile::HostProfile;
 use crate::share::{Bounds, Completions};
@@ -119,14 +118,15 @@ pub struct Device {
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
-    /// Its filesystem.
-    pub filesystem: FilesystemKind,
+    /// The law of its filesystem, and what of that each call asks for.
+    pub(crate) filesystem: &'static dyn Filesystem,
+    pub(crate) traits: Traits,
     /// Interval of the journal's commits, in seconds; 0 if nothing waits for any.
     pub commit: f64,
     /// A name has changed since a folder was last synced.
     pub renamed: bool,
     /// The log of synced files, where it has one of its own.
-    pub tree_log: TreeLog,
+    pub(crate) tree_log: TreeLog,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
@@ -182,6 +182,15 @@ impl Device {
             paused: f64::NEG_INFINITY,
             head: (u32::MAX, 0),
             ..Device::default()
+        }
+    }
+
+    /// It has this filesystem, whose journal is committed every so many seconds.
+    pub fn mount(&mut self, kind: FilesystemKind, commit: f64) {
+        (self.filesystem, self.traits) = (kind.law(), kind.law().traits());
+        // A server keeps the journal to itself.
+        if self.remote.is_none() && self.traits.waits_for_log {
+            self.commit = commit;
         }
     }
 
@@ -261,7 +270,7 @@ impl Device {
         if due >= self.in_flight as f64 {
             return self.in_flight;
         }
-        if !self.filesystem.completes_extents() {
+        if !self.traits.completes_extents {
             return due.max(0.0) as u64;
         }
         let extent = self.in_flight as f64 / self.extents.max(1.0);
