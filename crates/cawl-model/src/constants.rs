@@ -250,6 +250,11 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// How it reads, from a cache of its own or not, for one reader or ahead of one.
+    pub fn read_speed(&self, from_cache: bool, ahead: bool) -> Speed {
+        self.cached_read.filter(|_| from_cache).unwrap_or(if ahead { self.read_ahead } else { self.read })
+    }
+
     /// That of a device, whose files may be elsewhere.
     pub fn of(device: &DeviceConstants, page: u64, remote: Option<&Remote>) -> Timing {
         let (latency, seek) = (known(&device.latency), device.seek.value.as_seconds());

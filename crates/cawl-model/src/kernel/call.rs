@@ -101,6 +101,15 @@ impl Call {
         self.spent[Cause::Call] += seconds;
     }
 
+    /// It releases the lock of its file.
+    #[inline]
+    pub(super) fn unlock(&mut self) {
+        if let Some(held) = &mut self.locked {
+            held.length += self.at - held.taken;
+            held.end = self.at;
+        }
+    }
+
     pub(super) fn state(&self) -> CallState {
         let (spent, device) = (&self.spent, self.spent.waits());
         if spent[Cause::Read] > device / 2.0 {

@@ -18,9 +18,9 @@
 
 use cawl_wire::{Event, MOST_BYTES, Op, flag};
 
+use super::super::Prediction;
 use super::super::lru::LruMap;
 use super::super::work::Work;
-use super::super::{CallState, Prediction};
 use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
 use crate::cause::Cause;
@@ -83,7 +83,7 @@ impl Kernel {
             while done < bytes {
                 let (at, some) = (offset.saturating_add(done), piece.min(bytes - done));
                 self.buffered_write(call, at, some, false);
-                self.write_through(call, event, at, some);
+                self.machine.write_through(call, event, at, some);
                 done += some;
             }
         } else {
@@ -112,7 +112,7 @@ impl Kernel {
             self.read_source(call, event, bytes);
         }
         if !self.filesystems.is_volatile(event.dev) {
-            self.make_durable(call);
+            self.machine.make_durable(call);
         }
         // None of it is an example of what other calls cost.
         (call.spent, call.work) = (spent, Work::default());
@@ -121,7 +121,7 @@ impl Kernel {
 
     /// The source may not be cached. Behind the first window it is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let &Timing { read_latency, read_rate, readahead, .. } = self.timing(call);
+        let &Timing { read_latency, read_rate, readahead, .. } = &self.machine.device(call).timing;
         let reading = read_latency + bytes as f64 / read_rate;
         let ahead = bytes.saturating_sub(readahead) as f64 / bytes.max(1) as f64;
         let spent = &call.spent;
@@ -174,23 +174,9 @@ impl Kernel {
             let was_read = self.copies.read.take(&event.pid).is_some();
             let cost = prediction.cost.as_seconds() - if was_read { source } else { 0.0 };
             // Cold memory takes as long as reading does.
-            if took > cost + source / 2.0 && self.supply != Some(true) {
+            if took > cost + source / 2.0 && self.memory.supply != Some(true) {
                 self.copies.read.put(event.pid, ());
             }
         }
-    }
-
-    /// Stores through a mapping.
-    pub(super) fn stores(&mut self, event: &Event) -> Option<Prediction> {
-        let bytes = kernel_bytes(event);
-        let mut call = self.begin(event);
-        if bytes > 0 {
-            let offset = self.offset(event, call.file);
-            let found = self.dirty_quietly(call.file, offset, bytes);
-            call.spent[Cause::Call] =
-                found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
-            call.spent[Cause::NewPages] = found.fresh as f64 * self.constants.fresh_page;
-        }
-        Some(self.predict(&call, CallState::Free))
     }
 }

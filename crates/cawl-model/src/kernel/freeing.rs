@@ -16,6 +16,7 @@
 
 use cawl_wire::{Event, FileId, Op, flag};
 
+use super::super::cache::Source;
 use super::{Call, Kernel};
 use crate::cause::Cause;
 use crate::constants::{FOLIO, MOST_RESIDENT, Timing};
@@ -127,11 +128,11 @@ impl Kernel {
             return;
         }
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
-        let time =
-            self.timing(call).delayed_allocation + self.further(call, pages, folios) * call.constants.free;
+        let time = self.machine.device(call).timing.delayed_allocation
+            + self.further(call, pages, folios) * call.constants.free;
         call.pass(time);
         call.spent[Cause::Transfer] += time;
-        self.begin_range(call, (0, u64::MAX));
+        self.machine.begin_range(call, (0, u64::MAX));
     }
 
     /// What pages take beyond the first of each of their folios, in pages.
@@ -151,7 +152,7 @@ impl Kernel {
         let end = call.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
         call.work.frees_unknown = f64::from(u8::from(unknown));
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
-            self.wait_for_file(call, 0);
+            self.machine.wait_for_file(call, 0);
         }
         let (mut pages, mut folios) = self.machine.cache.folios_from(call.file, first);
         if unknown {
@@ -168,12 +169,12 @@ impl Kernel {
         self.discard(call, first);
         self.truncate(call.file, size);
         self.machine.cache.file_mut(call.file).cut |= size == 0;
-        self.pass_to(call.at);
+        self.writers.pass_to(&mut self.machine, call.at);
     }
 
     /// The device discards what the call's file has on it from the page `first` on, where calls wait for that.
     fn discard(&mut self, call: &mut Call, first: u64) {
-        let &Timing { discard: Some(rate), write, .. } = self.timing(call) else { return };
+        let &Timing { discard: Some(rate), write, .. } = &self.machine.device(call).timing else { return };
         let end = call.constants.pages_up_to(self.machine.cache.size(call.file));
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
@@ -186,9 +187,9 @@ impl Kernel {
         let page = call.constants.page;
         let before = self.machine.devices[call.device].left() * page as f64 / write;
         call.spent.add_to(Cause::Queue, before);
-        self.wait_until(call, call.at + before);
-        let latency = self.latency(call);
-        self.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), latency);
+        self.machine.wait_until(call, call.at + before);
+        let latency = self.machine.device(call).latency(call);
+        self.machine.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), latency);
     }
 
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).
@@ -197,10 +198,7 @@ impl Kernel {
         let cached = self.machine.cache.cached(file);
         let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
         let freed = cached - self.machine.cache.cached(file);
-        self.age_memory(self.machine.now);
-        for memory in self.memory.iter_mut().flat_map(|memory| memory.iter_mut()) {
-            memory.free(freed as f64, self.machine.now);
-        }
+        self.memory.give(freed, self.machine.now);
         self.machine.cancel(file, gone);
         let inode = self.machine.cache.file_mut(file);
         inode.told |= size == 0;
@@ -210,6 +208,34 @@ impl Kernel {
             self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
             self.machine.cache.set_aside(file, before.div_ceil(page), size.div_ceil(page));
             self.machine.change(file, self.machine.now, true);
+        }
+    }
+
+    /// A file is open.
+    pub(super) fn opened(&mut self, call: &Call, event: &Event) {
+        let file = call.file;
+        let is_new = self.machine.cache.size(file) == 0;
+        if event.has(flag::TRUNC | flag::CREATED) {
+            if is_new {
+                // Most often.
+                self.machine.change(file, self.machine.now, true);
+            }
+            self.truncate(file, 0);
+        }
+        let size = event.requested;
+        self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
+        if is_new && self.in_memory(call) {
+            // All that it has is cached.
+            let pages = call.constants.pages_up_to(size).min(MOST_RESIDENT);
+            self.machine.cache.read(file, 0, pages, Source::Cache);
+        }
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(size);
+        inode.told |= inode.size == 0;
+        inode.cut &= !event.has(flag::CREATED);
+        self.reads.opened(event);
+        if event.op == Op::StreamOpen {
+            self.streams.open(event);
         }
     }
 }

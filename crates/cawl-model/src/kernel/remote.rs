@@ -10,8 +10,6 @@
 //! at a time: their round trips overlap, their bytes do not. Close sends what is dirty, open drops what is
 //! clean, so that who opens a file finds what was there when the writer closed it (close-to-open).
 
-use std::sync::Arc;
-
 use cawl_wire::{Event, Op, flag};
 
 use super::super::cache::Source;
@@ -22,17 +20,6 @@ use crate::constants::Remote;
 use crate::profile::CachePolicy;
 
 impl Kernel {
-    /// The way to the files of the call's device, if they are elsewhere.
-    #[inline]
-    pub(super) fn remote(&self, call: &Call) -> Option<Arc<Remote>> {
-        self.machine.devices[call.device].remote.clone()
-    }
-
-    #[inline]
-    pub(super) fn is_remote(&self, call: &Call) -> bool {
-        self.machine.devices[call.device].remote.is_some()
-    }
-
     /// A write of `bytes` at `offset`, in requests of `most` bytes at most.
     pub(super) fn remote_write(
         &mut self,
@@ -49,13 +36,13 @@ impl Kernel {
             if is_synchronous(event) {
                 self.remote_flush(call, remote);
                 call.work.syncs += 1.0;
-                self.travel(call, 0.0, remote.sync_call);
+                self.machine.travel(call, 0.0, remote.sync_call);
             } else {
                 self.push(call, remote, offset, bytes);
             }
             return;
         }
-        self.lock(call, false);
+        self.writers.lock(&mut self.machine, call, false);
         let page = call.constants.page;
         let last = offset.saturating_add(bytes);
         let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
@@ -78,11 +65,11 @@ impl Kernel {
         call.work.transferred += bytes as f64;
         let trips = remote.trips(requests, event) as f64;
         call.work.latencies += trips;
-        self.travel(call, bytes as f64 * remote.write_byte, trips * remote.latency);
-        self.unlock(call);
+        self.machine.travel(call, bytes as f64 * remote.write_byte, trips * remote.latency);
+        call.unlock();
         if is_synchronous(event) && !past {
             call.work.syncs += 1.0;
-            self.travel(call, 0.0, remote.sync_call);
+            self.machine.travel(call, 0.0, remote.sync_call);
         }
     }
 
@@ -106,17 +93,6 @@ impl Kernel {
         }
     }
 
-    /// Requests that a call waits for: `transfer` seconds of the link, behind what others send, and `trips`
-    /// seconds of round trips.
-    fn travel(&mut self, call: &mut Call, transfer: f64, trips: f64) {
-        let device = &mut self.machine.devices[call.device];
-        let free = device.occupied.max(call.at);
-        device.occupied = (free + transfer).min(call.until.max(free));
-        call.spent.add_to(Cause::Queue, free - call.at);
-        call.spent[Cause::Network] += transfer + trips;
-        self.wait_until(call, free + transfer + trips);
-    }
-
     /// The call sends the rows of dirty pages that it has made long enough, and waits.
     fn push(&mut self, call: &mut Call, remote: &Remote, offset: u64, bytes: u64) {
         let Some(least) = remote.push else { return };
@@ -132,7 +108,7 @@ impl Kernel {
             }
         }
         if row.1 - row.0 >= least {
-            let submitted = self.submit_range(call.file, row.0, row.1);
+            let submitted = self.machine.submit_range(call.file, row.0, row.1);
             self.wait_for_server(call, remote, submitted, 1);
         }
     }
@@ -154,21 +130,21 @@ impl Kernel {
         }
         let bytes = (pages * call.constants.page) as f64;
         let transfer = bytes * remote.flush_byte;
-        let begins = self.transfer_begins(call, call.device, pages > submitted);
+        let begins = self.machine.transfer_begins(call, call.device, pages > submitted);
         let apart = runs.saturating_sub(1) as f64 * remote.latency / remote.in_flight;
         let latency = if submitted > 0 { remote.latency } else { 0.0 };
         call.spent.add_to(Cause::Queue, begins - call.at);
         call.spent[Cause::Network] += transfer + apart + latency;
         let done = begins + transfer;
-        let device = &mut self.machine.devices[call.device];
+        let device = self.machine.device_mut(call);
         device.occupied = device.occupied.max(done.min(call.until));
-        self.wait_until(call, done + apart + latency);
+        self.machine.wait_until(call, done + apart + latency);
         self.machine.complete(call.file);
         true
     }
 
     /// fsync, fdatasync and msync: what is dirty, then what makes it durable on the server.
-    fn remote_sync(&mut self, call: &mut Call, remote: &Remote) {
+    pub(super) fn remote_sync(&mut self, call: &mut Call, remote: &Remote) {
         call.spend_call(call.constants.call);
         let is_changed = self.remote_flush(call, remote) | self.untimed.take(&call.file).is_some();
         let (count, fixed) = match is_changed {
@@ -176,11 +152,11 @@ impl Kernel {
             false => (&mut call.work.flushes, remote.flush),
         };
         *count += 1.0;
-        self.travel(call, 0.0, fixed);
+        self.machine.travel(call, 0.0, fixed);
     }
 
     /// open, fopen: the server is asked, and what is clean is dropped if it may have changed there.
-    fn remote_open(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
+    pub(super) fn remote_open(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
         let is_new = event.has(flag::CREATED);
         call.spend_empty_call(call.constants.open);
         // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells no
@@ -190,7 +166,7 @@ impl Kernel {
             (false, true) => remote.open + remote.truncate,
             (false, false) => remote.open,
         };
-        self.travel(call, 0.0, trips);
+        self.machine.travel(call, 0.0, trips);
         if !remote.open_keeps {
             self.remote_drop(call, remote);
         }
@@ -217,7 +193,7 @@ impl Kernel {
             self.wait_for_server(call, remote, 0, 1);
             let pages = self.machine.submit(call.file, u64::MAX) as f64;
             let bytes = pages * call.constants.page as f64;
-            self.travel(call, bytes * remote.write_byte, pages * remote.latency);
+            self.machine.travel(call, bytes * remote.write_byte, pages * remote.latency);
             self.machine.complete(call.file);
         } else {
             self.remote_flush(call, remote);
@@ -231,9 +207,9 @@ impl Kernel {
     }
 
     /// unlink, remove, and rename over another file.
-    fn remote_name(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
+    pub(super) fn remote_name(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
         let trip = if event.op == Op::Rename { remote.rename } else { remote.unlink };
-        self.travel(call, 0.0, trip);
+        self.machine.travel(call, 0.0, trip);
         if event.takes_last_link() {
             self.read_pages.forget(call.file, 0, u64::MAX);
             self.lose(call);
@@ -245,12 +221,12 @@ impl Kernel {
 
     /// truncate, ftruncate. NFS sends what is dirty before (`nfs_setattr`, 6.18), FUSE drops what is left
     /// afterwards if the length is another one (`fuse_do_setattr`).
-    fn remote_truncate(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
+    pub(super) fn remote_truncate(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
         let launders = self.launders_pages(call);
         if !launders {
             self.remote_flush(call, remote);
         }
-        self.travel(call, 0.0, remote.truncate);
+        self.machine.travel(call, 0.0, remote.truncate);
         let changes = self.machine.cache.size(call.file) != event.offset;
         self.dropping(call, remote, |kernel, call| kernel.truncate(call.file, event.offset));
         self.read_pages.forget(call.file, call.constants.pages_up_to(event.offset), u64::MAX);
@@ -260,45 +236,20 @@ impl Kernel {
     }
 
     /// close, after what a stream still had was written.
-    fn remote_close(&mut self, call: &mut Call, remote: &Remote) {
+    pub(super) fn remote_close(&mut self, call: &mut Call, remote: &Remote) {
         if remote.close_flushes && remote.policy == CachePolicy::WriteBack {
             let is_changed = self.remote_flush(call, remote) | self.untimed.take(&call.file).is_some();
-            self.travel(call, 0.0, if is_changed { remote.commit } else { 0.0 });
+            self.machine.travel(call, 0.0, if is_changed { remote.commit } else { 0.0 });
         }
-        self.travel(call, 0.0, remote.close);
+        self.machine.travel(call, 0.0, remote.close);
     }
 
     /// read and relatives where nothing is cached.
-    fn remote_read(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
+    pub(super) fn remote_read(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
         call.spend_empty_call(call.constants.read_call);
         let bytes = event.returned.max(0) as u64;
         let requests = bytes.div_ceil(remote.read_request).max(1);
         let trips = remote.trips(requests, event) as f64;
-        self.travel(call, bytes as f64 * remote.read_byte, trips * remote.read_latency);
-    }
-
-    /// A call on a file that is elsewhere. False if it is like that of any device.
-    pub(super) fn remote_call(&mut self, call: &mut Call, event: &Event, remote: &Remote) -> bool {
-        match event.op {
-            Op::Fsync | Op::Fdatasync | Op::Msync => self.remote_sync(call, remote),
-            Op::Open | Op::StreamOpen => self.remote_open(call, event, remote),
-            Op::Unlink | Op::Rename => self.remote_name(call, event, remote),
-            Op::Truncate => self.remote_truncate(call, event, remote),
-            Op::Close => {
-                call.spend_empty_call(call.constants.close);
-                self.remote_close(call, remote);
-            }
-            Op::StreamClose => {
-                self.stream_call(call, event);
-                self.remote_close(call, remote);
-            }
-            Op::Read | Op::Pread | Op::StreamRead
-                if remote.policy == CachePolicy::None || event.has(flag::DIRECT) =>
-            {
-                self.remote_read(call, event, remote);
-            }
-            _ => return false,
-        }
-        true
+        self.machine.travel(call, bytes as f64 * remote.read_byte, trips * remote.read_latency);
     }
 }

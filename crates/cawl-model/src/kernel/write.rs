@@ -12,12 +12,12 @@ use super::super::cache::{Found, Source};
 use super::super::folios::Folios;
 use super::intervals::Cold;
 use super::tasks::Task;
-use super::{Call, Kernel, Op};
+use super::{Call, Kernel};
 use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::cause::Cause;
 use crate::constants::MOST_RESIDENT;
 use crate::profile::blocks_out;
-use cawl_wire::Event;
+use cawl_wire::{Event, Op};
 
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
 const HOT_FIRST: u64 = 64 << 10;
@@ -42,15 +42,10 @@ struct Copying {
 }
 
 impl Kernel {
-    /// The call's file is in memory alone.
-    pub(super) fn in_memory(&self, call: &Call) -> bool {
-        self.machine.devices[call.device].traits.is_in_memory
-    }
-
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
     /// from the processor's cache.
     pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
-        self.lock(call, false);
+        self.writers.lock(&mut self.machine, call, false);
         let last = offset.saturating_add(bytes);
         let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
@@ -92,15 +87,15 @@ impl Kernel {
         let mut at = first;
         let mut fresh_pages = 0;
         while at < end {
-            let often = self.check_interval;
-            let task = &mut self.tasks.current;
+            let often = self.writers.check_interval;
+            let task = &mut self.writers.tasks.current;
             if in_memory {
                 // Nothing is throttled (`noop_backing_dev_info`).
             } else if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
                 || task.unchecked >= often
             {
                 task.unchecked = 0;
-                self.balance(call);
+                self.writers.balance(&mut self.machine, call);
             }
             if grows {
                 self.wait_for_log(call);
@@ -108,7 +103,7 @@ impl Kernel {
             let until = if in_memory || self.quiet(call, end - at) {
                 end - at
             } else {
-                let task = &self.tasks.current;
+                let task = &self.writers.tasks.current;
                 let quota = quota(task, self.machine.devices[call.device].exceeded);
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
                 (left.max(least).div_ceil(largest) * largest).min(end - at)
@@ -128,7 +123,7 @@ impl Kernel {
             self.spend_copy(call, until, found, copying, folios);
             fresh_pages += found.fresh;
             at += until;
-            let task = &mut self.tasks.current;
+            let task = &mut self.writers.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
         }
@@ -136,9 +131,9 @@ impl Kernel {
             call.pass(passed);
             call.spent[Cause::LargeFolio] += passed;
             call.work.believed[usize::from(call.flushing)] += passed;
-            self.pass_to(call.at);
+            self.writers.pass_to(&mut self.machine, call.at);
         }
-        self.unlock(call);
+        call.unlock();
     }
 
     /// What a write of the pages from `first` up to `end` takes for the other blocks of the folios that it
@@ -187,7 +182,7 @@ impl Kernel {
             call.pass(wait);
             call.spent[Cause::Journal] += wait;
             call.spread.held += wait;
-            self.pass_to(call.at);
+            self.writers.pass_to(&mut self.machine, call.at);
             if call.at < until {
                 self.machine.end_log(call.device);
             }
@@ -242,7 +237,7 @@ impl Kernel {
 
     /// The cost of `pages`, of which some are fresh and come in `folios` folios.
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folios: u64) {
-        let device = &self.machine.devices[call.device];
+        let device = self.machine.device(call);
         let away = if found.fresh > 0 { mem::take(&mut call.surcharge.away) } else { 0.0 };
         let folio = found.fresh.checked_div(folios).unwrap_or(1).max(1);
         let folios = folios as f64;
@@ -281,9 +276,9 @@ impl Kernel {
             call.flushing = true;
         }
         let cold = if found.fresh > 0 {
-            self.supplied(call, found.fresh, folio)
+            self.memory.supplied(call, found.fresh, folio)
         } else {
-            self.age_memory(call.at);
+            self.memory.age(call.at);
             Cold::default()
         };
         let from = call.at;
@@ -306,19 +301,10 @@ impl Kernel {
         call.spread.doubt.0 += doubtful(call.hot, fresh * copying.fresh + over * copying.cached);
         call.spread.doubt.1 +=
             fresh * (copying.from_memory - copying.fresh) + over * (copying.from_memory - copying.cached);
-        if self.tasks.several {
-            self.history.raise(from, found.dirtied as f64);
+        if self.writers.tasks.several {
+            self.writers.history.raise(from, found.dirtied as f64);
         }
-        self.pass_to(call.at);
-    }
-
-    /// Lets time pass, and notes the level for calls that overlap this one.
-    pub(super) fn pass_to(&mut self, at: f64) {
-        self.machine.advance(at);
-        if self.tasks.several {
-            let level = self.machine.level_now() as f64;
-            self.history.note(self.machine.now, level);
-        }
+        self.writers.pass_to(&mut self.machine, call.at);
     }
 
     /// Pages at the edges that are written in part and not cached are read first.
@@ -338,7 +324,7 @@ impl Kernel {
 
     /// A page that is written in part is read first, if it is not cached.
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
-        let device = &self.machine.devices[call.device];
+        let device = self.machine.device(call);
         if let Some(cost) = device.timing.partial_page
             && !device.traits.is_in_memory
             && self.machine.cache.is_elsewhere(call.file, edge)
@@ -395,7 +381,7 @@ impl Kernel {
         let end = offset.saturating_add(bytes);
         let (first, last) = (offset.div_ceil(page), end / page);
         if event.aux & (COLLAPSE | INSERT) != 0 {
-            self.submit_range(file, offset / page, u64::MAX);
+            self.machine.submit_range(file, offset / page, u64::MAX);
             self.machine.cache.drop_range(file, offset / page, u64::MAX);
             self.machine.cache.fill(file, offset / page, u64::MAX);
             let collapsed = event.aux & COLLAPSE != 0;
