@@ -1,6 +1,21 @@
 //! Filesystems, so far as their laws of writing differ (Linux 6.18; docs/science/MODEL.md, "Filesystems").
+//!
+//! Each has a file below, which says how it differs from the others behind the trait [`Filesystem`]; no other
+//! law names one. A further filesystem is such a file, and a line in [`FilesystemKind`], its `of` and its `law`.
+
+mod btrfs;
+mod ext4;
+mod fuse;
+mod other;
+mod overlay;
+mod tmpfs;
+mod xfs;
+
+use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use btrfs::{COPIES, LEAF, TreeLog};
 
 /// The filesystem of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,54 +59,115 @@ impl FilesystemKind {
         }
     }
 
+    /// All folios of its files are single pages: btrfs without CONFIG_BTRFS_EXPERIMENTAL, tmpfs without `huge=`.
+    pub fn has_single_pages(self) -> bool {
+        self.law().traits().has_single_pages
+    }
+
+    /// How it differs.
+    pub(crate) fn law(self) -> &'static dyn Filesystem {
+        match self {
+            FilesystemKind::Ext4 => &ext4::Ext4,
+            FilesystemKind::Xfs => &xfs::Xfs,
+            FilesystemKind::Btrfs => &btrfs::Btrfs,
+            FilesystemKind::Tmpfs => &tmpfs::Tmpfs,
+            FilesystemKind::Overlay => &overlay::Overlay,
+            FilesystemKind::Fuse => &fuse::Fuse,
+            FilesystemKind::Nfs => &other::Nfs,
+            FilesystemKind::Other => &other::Other,
+        }
+    }
+
     /// Files are nowhere but in the page cache: nothing is written back, and no page counts as dirty
     /// (`noop_dirty_folio`, `noop_backing_dev_info`).
-    pub const fn is_in_memory(self) -> bool {
-        matches!(self, FilesystemKind::Tmpfs)
+    pub fn is_in_memory(self) -> bool {
+        self.law().traits().is_in_memory
+    }
+}
+
+/// What a filesystem does in its own way.
+pub(crate) trait Filesystem: Debug + Sync {
+    /// What of these it does.
+    fn traits(&self) -> Traits {
+        Traits::default()
     }
 
+    /// What a synchronous call does when the data of its file are on the device. Fsync cares for `all` changes
+    /// of the inode in the running transaction, fdatasync and O_DSYNC for those of its size and blocks. Where
+    /// there is no journal, new time stamps are written with the inode (`syncs_stamps`).
+    fn ends_sync(&self, inode: Changes, all: bool, syncs_stamps: bool) -> SyncEnd {
+        match inode {
+            Changes { grown: true, .. } => SyncEnd::Commit,
+            Changes { stamped: true, .. } if syncs_stamps => SyncEnd::Inode,
+            Changes { stamped: true, .. } if all => SyncEnd::Commit,
+            _ => SyncEnd::Flush,
+        }
+    }
+
+    /// What fsync of a folder does: a commit if the running transaction has anything, and no flush
+    /// (`ext4_force_commit`). `renamed`: a name has changed since a folder was last synced.
+    fn ends_folder_sync(&self, _renamed: bool, in_transaction: bool, syncs_stamps: bool) -> SyncEnd {
+        match (syncs_stamps, in_transaction) {
+            // The fsync of a new file has written its name, too (`ext4_sync_parent`).
+            (true, _) => SyncEnd::Flush,
+            // A name in it has changed, if anything has.
+            (false, true) => SyncEnd::Commit,
+            (false, false) => SyncEnd::Nothing,
+        }
+    }
+}
+
+impl Default for &'static dyn Filesystem {
+    fn default() -> &'static dyn Filesystem {
+        FilesystemKind::default().law()
+    }
+}
+
+/// What some filesystems do and others do not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traits {
+    /// Files are nowhere but in the page cache.
+    pub(crate) is_in_memory: bool,
     /// Writers and completions wait for the log of a transaction (`do_get_write_access`,
-    /// `ext4_end_io_rsv_work`): jbd2. xfs copies what it logs (`xfs_inode_item_format`), btrfs the blocks.
-    pub const fn waits_for_log(self) -> bool {
-        matches!(self, FilesystemKind::Ext4 | FilesystemKind::Overlay)
-    }
-
+    /// `ext4_end_io_rsv_work`).
+    pub(crate) waits_for_log: bool,
     /// Pages count as written only with all of the extent that they were mapped to (`ext4_end_io_rsv_work`).
-    pub const fn completes_extents(self) -> bool {
-        matches!(self, FilesystemKind::Ext4 | FilesystemKind::Overlay)
-    }
-
-    /// A write goes through the descriptions of all blocks of a folio (`struct buffer_head`). iomap has a
-    /// bitmap of them (`struct iomap_folio_state`), the others have blocks of a page and more.
-    pub const fn walks_blocks(self) -> bool {
-        matches!(self, FilesystemKind::Ext4 | FilesystemKind::Overlay | FilesystemKind::Other)
-    }
-
-    /// Closing a file that was cut off to nothing begins to write it (`ext4_release_file`, `xfs_file_release`,
-    /// `btrfs_release_file`).
-    pub const fn writes_cut_files(self) -> bool {
-        matches!(self, FilesystemKind::Xfs) || self.writes_renamed_files()
-    }
-
-    /// Renaming a file over another begins to write it (`ext4_rename`, `btrfs_rename`).
-    pub const fn writes_renamed_files(self) -> bool {
-        matches!(self, FilesystemKind::Ext4 | FilesystemKind::Btrfs | FilesystemKind::Overlay)
-    }
-
+    pub(crate) completes_extents: bool,
+    /// A write goes through the descriptions of all blocks of a folio (`struct buffer_head`).
+    pub(crate) walks_blocks: bool,
+    /// Closing a file that was cut off to nothing begins to write it.
+    pub(crate) writes_cut_files: bool,
+    /// Renaming a file over another begins to write it.
+    pub(crate) writes_renamed_files: bool,
     /// A copy within it shares blocks instead of copying them (`vfs_clone_file_range`).
-    pub const fn clones(self) -> bool {
-        matches!(self, FilesystemKind::Xfs | FilesystemKind::Btrfs)
-    }
+    pub(crate) clones: bool,
+    /// All folios are single pages.
+    pub(crate) has_single_pages: bool,
+    /// fsync makes its own file durable and no other one's changes: there is a log of files that were synced.
+    pub(crate) logs_files: bool,
+    /// What is dirty is written page by page where the cache is dropped, and what was written past it has a new
+    /// time for the server.
+    pub(crate) launders_pages: bool,
+}
 
-    /// All folios are single pages: btrfs without CONFIG_BTRFS_EXPERIMENTAL, tmpfs without `huge=`.
-    pub const fn has_single_pages(self) -> bool {
-        matches!(self, FilesystemKind::Btrfs | FilesystemKind::Tmpfs)
-    }
+/// Changes of an inode in the running transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changes {
+    /// Of its size or blocks.
+    pub(crate) grown: bool,
+    /// Of anything.
+    pub(crate) stamped: bool,
+}
 
-    /// fsync makes its own file durable and no other one's changes: the log of btrfs has only files that were
-    /// synced (`btrfs_log_inode_parent`). One that has not changed is not written, nor is the device's cache
-    /// flushed (`skip_inode_logging`).
-    pub const fn logs_files(self) -> bool {
-        matches!(self, FilesystemKind::Btrfs)
-    }
+/// What a call that wants data on the device does last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncEnd {
+    /// It commits the running transaction, or writes the log of synced files.
+    Commit,
+    /// There is no journal: the inode is written and waited for, then the device's cache is flushed.
+    Inode,
+    /// Nothing there to commit: the device's cache is flushed.
+    Flush,
+    /// Nothing there to commit, and nothing done.
+    Nothing,
 }

@@ -61,6 +61,7 @@ pub mod call;
 pub mod cause;
 mod cawl;
 pub mod collections;
+mod constants;
 mod cost_model;
 mod doubt;
 pub mod filesystem;

@@ -19,12 +19,9 @@ mod device;
 mod flusher;
 mod foreign;
 mod queue;
-mod tree_log;
 
-pub use beside::QueueFacts;
 pub use device::{BATCH, Device};
 pub use foreign::Foreign;
-pub use tree_log::{COPIES, LEAF};
 
 use super::cache::{Cache, Found};
 use super::share::{Completions, threshold};
@@ -218,7 +215,7 @@ impl Machine {
         if device.commit > 0.0 {
             device.is_due(self.now + device.commit);
         }
-        self.cache.meet(device.filesystem.is_in_memory());
+        self.cache.meet(device.traits.is_in_memory);
         self.devices.push(device);
     }
 
@@ -250,7 +247,7 @@ impl Machine {
         let inode = self.cache.file_mut(file);
         let at = inode.device;
         let device = &mut self.devices[at];
-        if device.filesystem.is_in_memory() {
+        if device.traits.is_in_memory {
             return;
         }
         if inode.changed == device.transaction && !grows && !device.overdue {
@@ -288,7 +285,7 @@ impl Machine {
         let device = &mut self.devices[at];
         device.is_due(now);
         device.overdue = false;
-        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.log;
+        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.timing.latency;
         device.logged = Some((device.transaction, now, until));
         device.held_until = Some(until);
         device.transaction += 1;
@@ -368,12 +365,12 @@ impl Machine {
     /// new blocks, whatever was there (`btrfs_dirty_folio`).
     pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: f64) -> Found {
         let found = self.cache.dirty(file, start, end, folio);
-        let filesystem = self.devices[self.cache.device(file)].filesystem;
-        if filesystem.is_in_memory() {
+        let traits = self.devices[self.cache.device(file)].traits;
+        if traits.is_in_memory {
             self.cache.clean(file, u64::MAX, u64::MAX);
             return Found { dirtied: 0, padding: 0, clean: 0, ..found };
         }
-        if filesystem.logs_files() {
+        if traits.logs_files {
             self.change(file, when, true);
         }
         self.mark_dirty(file, found.dirtied, when);
@@ -578,7 +575,7 @@ mod tests {
         let mut device = Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0);
         device.commit = 5.0;
         machine.meet(device);
-        (machine.devices[0].in_flight, machine.devices[0].log) = (32, 0.001);
+        (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (32, 0.001);
         machine.devices[0].join_transaction(0.0);
         machine.stand_still(0, 1e7);
         machine.advance(1e7);

@@ -7,30 +7,32 @@
 
 use super::super::throttle::{Domain, Line, position_ratio};
 use super::super::writeback::Machine;
-use super::{Call, Kernel};
+use super::Call;
+use super::writers::Writers;
 use crate::cause::Cause;
 
 /// Part of the way from the setpoint to the limit up to which untraced pages are believed to fill it.
 const BELIEVED: f64 = 0.9;
-impl Kernel {
+
+impl Writers {
     /// Checks the call's task, which has dirtied its quota.
-    pub(super) fn balance(&mut self, call: &mut Call) {
-        let hz = self.machine.hz;
+    pub(super) fn balance(&mut self, machine: &mut Machine, call: &mut Call) {
+        let hz = machine.hz;
         while call.patience > 0 {
             let jiffy = (call.at * hz).floor();
-            let (level, device_level) = self.levels(call);
-            let foreign = self.machine.foreign_at(call.at);
-            let domains = self.domains(level, foreign);
+            let (level, device_level) = self.levels(machine, call);
+            let foreign = machine.foreign_at(call.at);
+            let domains = domains(machine, level, foreign);
             let device_level =
-                if self.machine.is_busiest(call.device) { device_level + foreign } else { device_level };
+                if machine.is_busiest(call.device) { device_level + foreign } else { device_level };
             let device_level = device_level.max(0.0);
-            if self.machine.over_background(call.device, 0) {
-                self.machine.start_background(call.device);
+            if machine.over_background(call.device, 0) {
+                machine.start_background(call.device);
             }
-            let strict = self.machine.devices[call.device].bounds.strict;
+            let strict = machine.devices[call.device].bounds.strict;
             let calm = domains.iter().flatten().all(|domain| {
                 if strict {
-                    let line = self.machine.line(call.device, domain, device_level);
+                    let line = machine.line(call.device, domain, device_level);
                     line.dirty <= ((line.thresh + line.background) / 2.0).floor()
                 } else {
                     // At freerun one goes on, but others have a dirty page, too: nine of ten tracepoints
@@ -42,14 +44,14 @@ impl Kernel {
                 self.tasks.current.run_free(domains.iter().flatten(), jiffy);
                 return;
             }
-            if !self.machine.devices[call.device].busy() {
-                self.machine.start_background(call.device);
+            if !machine.devices[call.device].busy() {
+                machine.start_background(call.device);
             }
-            let (domain, line, ratio) = tightest(&self.machine, call.device, &domains, device_level);
-            self.machine.devices[call.device].exceeded =
+            let (domain, line, ratio) = tightest(machine, call.device, &domains, device_level);
+            machine.devices[call.device].exceeded =
                 line.dirty > line.thresh && (domain.dirty > domain.thresh || strict);
-            self.machine.update_rates(call.device, &domain, &line, ratio, call.at);
-            if self.pause(call, &line, ratio, jiffy) {
+            machine.update_rates(call.device, &domain, &line, ratio, call.at);
+            if self.pause(machine, call, &line, ratio, jiffy) {
                 return;
             }
             call.patience -= 1;
@@ -57,9 +59,9 @@ impl Kernel {
     }
 
     /// Dirty pages of the machine and of the call's device, at the time of the call.
-    fn levels(&mut self, call: &Call) -> (f64, f64) {
-        let level = self.machine.level() as f64;
-        let of_device = self.machine.devices[call.device].level() as f64;
+    fn levels(&self, machine: &mut Machine, call: &Call) -> (f64, f64) {
+        let level = machine.level() as f64;
+        let of_device = machine.devices[call.device].level() as f64;
         let then = if self.tasks.several { self.history.level(call.at) } else { None };
         match then {
             Some(then) => (then.max(0.0), (of_device + then - level).max(0.0)),
@@ -67,45 +69,25 @@ impl Kernel {
         }
     }
 
-    /// The machine's domain with the pages of untraced writers. The kernel keeps the level below its limit,
-    /// so that an estimate of these pages that says otherwise is wrong: it counts for most of the way to the
-    /// limit only.
-    fn disturbed(&self, level: f64, foreign: f64) -> Domain {
-        let mut domain = Machine::domain(&self.machine.global, (level + foreign).max(0.0));
-        let setpoint = domain.setpoint();
-        let highest = setpoint + BELIEVED * (domain.limit - setpoint);
-        if foreign > 0.0 && domain.dirty > highest {
-            domain.dirty = highest.max(level);
-        }
-        domain
-    }
-
-    fn domains(&self, level: f64, foreign: f64) -> [Option<Domain>; 2] {
-        [
-            Some(self.disturbed(level, foreign)),
-            self.machine.group.as_ref().map(|group| Machine::domain(group, level)),
-        ]
-    }
-
     /// Sleeps or not, by what the task owes. True if it may go on.
-    fn pause(&mut self, call: &mut Call, line: &Line, ratio: f64, jiffy: f64) -> bool {
-        let hz = self.machine.hz;
-        let base = self.machine.devices[call.device].limit.base;
+    fn pause(&mut self, machine: &mut Machine, call: &mut Call, line: &Line, ratio: f64, jiffy: f64) -> bool {
+        let hz = machine.hz;
+        let base = machine.devices[call.device].limit.base;
         let rate = (base * ratio).floor();
         let Some(pause) = self.tasks.current.pause(jiffy, hz, base, rate, line) else { return true };
         // A timer never fires early: the sleep ends on the tick after.
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
         // While a commit withholds completions, the level stands still: the writer waits for that.
-        if self.machine.devices[call.device].held(call.at) {
+        if machine.devices[call.device].held(call.at) {
             call.spent[Cause::Journal] += slept;
-            call.held += slept;
+            call.spread.held += slept;
         } else {
             call.spent[Cause::Throttle] += slept;
         }
-        call.pause = call.pause.max(slept);
+        call.spread.pause = call.spread.pause.max(slept);
         self.tasks.current.slept = slept;
-        self.machine.devices[call.device].paused = call.at;
+        machine.devices[call.device].paused = call.at;
         call.pass(slept);
         if call.at >= call.until {
             // It is known to have gone on by then.
@@ -113,9 +95,29 @@ impl Kernel {
             self.tasks.current.paused_when = Some(ended);
             call.unlikely |= rate <= 0.0;
         }
-        self.pass_to(call.at);
+        self.pass_to(machine, call.at);
         rate > 0.0 || call.at >= call.until
     }
+}
+
+/// The machine's domain with the pages of untraced writers. The kernel keeps the level below its limit,
+/// so that an estimate of these pages that says otherwise is wrong: it counts for most of the way to the
+/// limit only.
+fn disturbed(machine: &Machine, level: f64, foreign: f64) -> Domain {
+    let mut domain = Machine::domain(&machine.global, (level + foreign).max(0.0));
+    let setpoint = domain.setpoint();
+    let highest = setpoint + BELIEVED * (domain.limit - setpoint);
+    if foreign > 0.0 && domain.dirty > highest {
+        domain.dirty = highest.max(level);
+    }
+    domain
+}
+
+fn domains(machine: &Machine, level: f64, foreign: f64) -> [Option<Domain>; 2] {
+    [
+        Some(disturbed(machine, level, foreign)),
+        machine.group.as_ref().map(|group| Machine::domain(group, level)),
+    ]
 }
 
 /// Of the machine's domain and the group's the one with the lower position ratio counts, with the device's

@@ -1,13 +1,43 @@
 //! A call under way: where its time goes, and what determines its cost.
 
+use std::sync::Arc;
+
 use super::inode_lock::Held;
 use super::tasks::Key;
 use crate::CallState;
 use crate::cause::{ByCause, Cause};
+use crate::constants::Constants;
 use crate::work::Work;
 
-/// A call under way.
+/// What it costs in addition to do something for the first time; taken when that is done.
 #[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Surcharge {
+    /// Of each way through the kernel that the call has not taken yet: square root of milliseconds.
+    pub(super) away: f64,
+    /// Of pages allocated apart from the latest ones of the file, in seconds.
+    pub(super) jump: f64,
+    /// Of pages written over for the first time, in seconds.
+    pub(super) over: f64,
+    /// Of its first wait, since the device was idle: square root of milliseconds.
+    pub(super) idle: f64,
+}
+
+/// How far off its cost may be, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread {
+    /// Of copying, down and up.
+    pub(super) copied: (f64, f64),
+    /// Copying that is assumed to come from the processor's cache, and how much more it takes if that does
+    /// not.
+    pub(super) doubt: (f64, f64),
+    /// The longest of its pauses.
+    pub(super) pause: f64,
+    /// What of its waiting for the device were pauses, or waits for a log.
+    pub(super) held: f64,
+}
+
+/// A call under way.
+#[derive(Clone, Debug)]
 pub(super) struct Call {
     /// The model's time in the call, in seconds.
     pub(super) at: f64,
@@ -20,36 +50,22 @@ pub(super) struct Call {
     pub(super) unlikely: bool,
     pub(super) file: u32,
     pub(super) device: usize,
+    /// What calls on the device's files cost.
+    pub(super) constants: Arc<Constants>,
     /// The largest folio that it allocates, in pages.
     pub(super) folio: u64,
     /// Where the time goes, in seconds.
     pub(super) spent: ByCause<f64>,
     /// What it writes comes from the processor's cache.
     pub(super) hot: bool,
-    /// By how much copying may be off, down and up, in seconds.
-    pub(super) uncopied: (f64, f64),
-    /// Seconds of copying that are assumed to come from the processor's cache, and how many more it takes if
-    /// that does not.
-    pub(super) doubt: (f64, f64),
+    pub(super) spread: Spread,
     /// It changes the file's time stamps even within a tick.
     pub(super) stamps: bool,
-    /// What each way through the kernel that it has not taken yet costs in addition: square root of
-    /// milliseconds.
-    pub(super) away: f64,
-    /// What it costs in addition to allocate pages apart from the latest ones of the file, in seconds.
-    pub(super) jump: f64,
-    /// What it costs in addition to write over pages for the first time, in seconds.
-    pub(super) over: f64,
-    /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
-    pub(super) idle: f64,
-    /// The longest of its pauses, in seconds.
-    pub(super) pause: f64,
+    pub(super) surcharge: Surcharge,
     /// How many times it may yet find no room after a pause.
     pub(super) patience: u32,
     /// Runs of pages that it has handed to the device.
     pub(super) runs: u64,
-    /// What of its waiting for the device were pauses, or waits for a log, in seconds.
-    pub(super) held: f64,
     pub(super) work: Work,
     /// Its time with the lock of its file, if it took that.
     pub(super) locked: Option<Held>,
@@ -83,6 +99,15 @@ impl Call {
     pub(super) fn spend_empty_call(&mut self, seconds: f64) {
         self.pass(seconds);
         self.spent[Cause::Call] += seconds;
+    }
+
+    /// It releases the lock of its file.
+    #[inline]
+    pub(super) fn unlock(&mut self) {
+        if let Some(held) = &mut self.locked {
+            held.length += self.at - held.taken;
+            held.end = self.at;
+        }
     }
 
     pub(super) fn state(&self) -> CallState {

@@ -18,13 +18,13 @@
 
 use cawl_wire::{Event, MOST_BYTES, Op, flag};
 
+use super::super::Prediction;
 use super::super::lru::LruMap;
 use super::super::work::Work;
-use super::super::{CallState, Prediction};
-use super::sync::known;
 use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
 use crate::cause::Cause;
+use crate::constants::Timing;
 
 /// Pages that a copy moves at a time (`PIPE_DEF_BUFFERS`).
 const PIECE: u64 = 16;
@@ -55,26 +55,26 @@ impl Kernel {
         let offset = self.offset(event, call.file);
         let bytes = kernel_bytes(event);
         if bytes == 0 {
-            return call.spend_empty_call(self.constants.empty_call);
+            return call.spend_empty_call(call.constants.empty_call);
         }
         // A copy moves no more at a time (`splice_copy_file_range`).
         let shares = bytes > MOST_COPIED || self.copies.sharing.contains(&event.dev);
         if is_clone(event) || event.op == Op::CopyRange && shares {
-            call.spend_call(self.constants.call);
+            call.spend_call(call.constants.call);
             return self.share(call.file, offset, bytes);
         }
         let (piece, calls) = match event.op {
             Op::Splice => (bytes, 1.0),
-            _ => (PIECE * self.constants.page, 1.0 + FILL),
+            _ => (PIECE * call.constants.page, 1.0 + FILL),
         };
-        call.folio = call.folio.min(piece.div_ceil(self.constants.page));
+        call.folio = call.folio.min(piece.div_ceil(call.constants.page));
         let pieces = bytes.div_ceil(piece) as f64;
-        call.pass(pieces * calls * self.constants.call);
-        call.spent[Cause::Call] += pieces * calls * self.constants.call;
+        call.pass(pieces * calls * call.constants.call);
+        call.spent[Cause::Call] += pieces * calls * call.constants.call;
         call.work.calls += pieces * calls;
         let never_waits = self.never_waits(call, event);
-        if let Some(network) = self.network(call.device) {
-            self.far_write(call, event, &network, (offset, bytes), piece);
+        if let Some(remote) = self.remote(call) {
+            self.remote_write(call, event, &remote, (offset, bytes), piece);
         } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_write(call, event, offset, bytes);
         } else if is_synchronous(event) && !never_waits {
@@ -83,7 +83,7 @@ impl Kernel {
             while done < bytes {
                 let (at, some) = (offset.saturating_add(done), piece.min(bytes - done));
                 self.buffered_write(call, at, some, false);
-                self.write_through(call, event, at, some);
+                self.machine.write_through(call, event, at, some);
                 done += some;
             }
         } else {
@@ -101,18 +101,18 @@ impl Kernel {
         let began = call.at;
         let spent = call.spent;
         let bytes = event.requested.min(MOST_BYTES as u64);
-        if self.machine.devices[call.device].filesystem.clones() {
-            call.spend_call(self.constants.call);
+        if self.machine.devices[call.device].traits.clones {
+            call.spend_call(call.constants.call);
             self.share(call.file, 0, bytes);
         } else {
-            let pieces = bytes.div_ceil(PIECE * self.constants.page) as f64;
-            call.spend_call(pieces * (1.0 + FILL) * self.constants.call);
+            let pieces = bytes.div_ceil(PIECE * call.constants.page) as f64;
+            call.spend_call(pieces * (1.0 + FILL) * call.constants.call);
             call.folio = call.folio.min(PIECE);
             self.buffered_write(call, 0, bytes, false);
             self.read_source(call, event, bytes);
         }
         if !self.filesystems.is_volatile(event.dev) {
-            self.make_durable(call);
+            self.machine.make_durable(call);
         }
         // None of it is an example of what other calls cost.
         (call.spent, call.work) = (spent, Work::default());
@@ -121,10 +121,9 @@ impl Kernel {
 
     /// The source may not be cached. Behind the first window it is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let rate = of.sequential_read.unwrap_or(of.read).value.get();
-        let reading = known(&of.read_latency) + bytes as f64 / rate;
-        let ahead = bytes.saturating_sub(of.readahead.0) as f64 / bytes.max(1) as f64;
+        let &Timing { read_latency, read_rate, readahead, .. } = &self.machine.device(call).timing;
+        let reading = read_latency + bytes as f64 / read_rate;
+        let ahead = bytes.saturating_sub(readahead) as f64 / bytes.max(1) as f64;
         let spent = &call.spent;
         let copied = spent[Cause::Copy] + spent[Cause::NewPages] + spent[Cause::FlusherBeside];
         let reading = (reading - copied * ahead).max(0.0);
@@ -132,10 +131,10 @@ impl Kernel {
         if self.copies.read.peek(&event.pid).is_some() {
             call.pass(reading);
             call.spent[Cause::PartialPage] += reading;
-            call.uncopied.0 -= reading;
+            call.spread.copied.0 -= reading;
             self.machine.advance(call.at);
         } else {
-            call.uncopied.1 += reading;
+            call.spread.copied.1 += reading;
         }
     }
 
@@ -175,23 +174,9 @@ impl Kernel {
             let was_read = self.copies.read.take(&event.pid).is_some();
             let cost = prediction.cost.as_seconds() - if was_read { source } else { 0.0 };
             // Cold memory takes as long as reading does.
-            if took > cost + source / 2.0 && self.supply != Some(true) {
+            if took > cost + source / 2.0 && self.memory.supply != Some(true) {
                 self.copies.read.put(event.pid, ());
             }
         }
-    }
-
-    /// Stores through a mapping.
-    pub(super) fn stores(&mut self, event: &Event) -> Option<Prediction> {
-        let bytes = kernel_bytes(event);
-        let mut call = self.begin(event);
-        if bytes > 0 {
-            let offset = self.offset(event, call.file);
-            let found = self.dirty_quietly(call.file, offset, bytes);
-            call.spent[Cause::Call] =
-                found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
-            call.spent[Cause::NewPages] = found.fresh as f64 * self.constants.fresh_page;
-        }
-        Some(self.predict(&call, CallState::Free))
     }
 }

@@ -18,11 +18,11 @@
 
 use cawl_wire::{Event, Op, flag};
 
-use super::super::writeback::Thresholds;
 use super::super::{Disturbance, LONGEST_PAUSE, Prediction};
+use super::pending_reads::LatestWait;
 use super::sync::waits;
 use super::write::EXCEEDED_CHECK;
-use super::{Call, CostModel, Kernel};
+use super::{Call, Kernel};
 use crate::call::{Class, changes_name_or_length, classify, cuts_off, is_file_read, kernel_bytes};
 use crate::cause::Cause;
 use crate::units::{Nanos, Time};
@@ -39,7 +39,7 @@ impl Kernel {
     /// Predicts a call, then lives through it until `end`.
     pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
         if classify(event).told(|| changes_name_or_length(event)) != Class::Cost {
-            return self.step(event);
+            return self.step_call(event);
         }
         self.machine.reclaim();
         let start = self.seconds(event.start);
@@ -54,18 +54,18 @@ impl Kernel {
     /// Predicts a call that nothing holds back, and lives through it up to `until` (seconds).
     fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let before = self.machine.now.max(start);
-        let wait = self.latest_wait();
+        let wait = self.reads.latest_wait();
         let mut call = self.begin(event);
         self.run(&mut call, event, f64::INFINITY);
-        self.over(&call, until);
-        let prediction = self.told(&call, event);
+        self.writers.over(&call, until);
+        let prediction = self.prediction_of(&call, event);
         self.machine.rewind(until.max(before));
         if !call.work.stays_in_stream() {
-            self.tasks.current.left = until;
+            self.writers.tasks.current.left = until;
         }
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
-            self.judge_read(event, prediction, until - start, wait);
+            self.judge_read(event, prediction, (start, until), wait);
             self.judge_late_read(&call, prediction, until - start);
             if prediction.parts[Cause::Lock] == Nanos::ZERO {
                 self.judge_rest(event, until - start - prediction.cost.as_seconds());
@@ -76,23 +76,23 @@ impl Kernel {
 
     /// Predicts a call that the device or the throttling may hold back, and lives through it up to `until`.
     fn follow_waiting(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
-        let prediction = self.copy().step(event);
+        let prediction = self.copy().step_call(event);
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
         }
-        let wait = self.latest_wait();
+        let wait = self.reads.latest_wait();
         let mut call = self.begin(event);
         self.run(&mut call, event, until);
-        self.over(&call, until);
+        self.writers.over(&call, until);
         self.machine.advance(call.at);
         // How long it waits for another thread says nothing of pauses.
         let alone = |prediction: &&Prediction| prediction.parts[Cause::Lock] == Nanos::ZERO;
         if let Some(prediction) = prediction.as_ref().filter(alone) {
             let cost = prediction.cost.as_seconds();
-            self.judge_read(event, prediction, until - start, wait);
+            self.judge_read(event, prediction, (start, until), wait);
             self.judge_late_read(&call, prediction, until - start);
             if prediction.parts[Cause::Read] > Nanos::ZERO {
-                self.shift_reads(call.device, until - start - cost);
+                self.reads.shift(&mut self.machine, call.device, until - start - cost);
                 return Some(*prediction);
             }
             let waits = waits(event) || !is_moving(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
@@ -106,14 +106,32 @@ impl Kernel {
         prediction
     }
 
+    /// What a read from `start` until `end` (seconds) says of those to come.
+    fn judge_read(
+        &mut self,
+        event: &Event,
+        prediction: &Prediction,
+        (start, end): (f64, f64),
+        wait: LatestWait,
+    ) {
+        let took = end - start;
+        let reader = (event.pid, self.filesystems.below(event.dev));
+        let is_cold = self.memory.supply == Some(true);
+        self.reads.judge(&mut self.machine, reader, prediction, (took, start + took), (wait, is_cold));
+    }
+
     /// What a read needs is thought to be there; if it `took` as long as a wait does, that comes only now, and what
     /// the device was asked for later, after it.
     fn judge_late_read(&mut self, call: &Call, prediction: &Prediction, took: f64) {
         let read = &prediction.work.read;
         if prediction.parts[Cause::Read] == Nanos::ZERO && prediction.has_waited(took) {
             // Nobody's delay makes the device slower by more than that.
-            let most = MOST_LATE * self.speed(call, self.is_fast(call), true).apart(read.ahead);
-            self.shift_reads(call.device, (took - prediction.cost.as_seconds()).min(most) + read.there);
+            let most = MOST_LATE * self.reads.speed(self.machine.device(call)).apart(read.ahead);
+            self.reads.shift(
+                &mut self.machine,
+                call.device,
+                (took - prediction.cost.as_seconds()).min(most) + read.there,
+            );
         }
     }
 
@@ -138,15 +156,9 @@ impl Kernel {
             *unslept = 0.0;
             let foreign = self.machine.foreign_at(call.at);
             let others = self.machine.level() - self.machine.devices[call.device].level();
-            let most = (self.freerun() - foreign).max(0.0) as u64;
+            let most = (self.machine.freerun() - foreign).max(0.0) as u64;
             self.machine.relieve(call.device, most.saturating_sub(others));
         }
-    }
-
-    /// The least freerun of all domains, in pages.
-    pub(super) fn freerun(&self) -> f64 {
-        let of = |thresholds: &Thresholds| (thresholds.background + thresholds.hard) / 2.0;
-        self.machine.group.as_ref().map_or(f64::INFINITY, of).min(of(&self.machine.global))
     }
 
     /// The device or the throttling may hold this call back. True where that is not known.
@@ -170,30 +182,29 @@ impl Kernel {
         let bytes = buffered + kernel_bytes(event).max(event.returned.max(0) as u64);
         let folio = self.constants.folio;
         let pages = self.constants.page_of(bytes) + 2 * folio;
-        let task = self.tasks.peek((event.pid, event.tid));
+        let task = self.writers.tasks.peek((event.pid, event.tid));
         let dev = self.filesystems.below(event.dev);
         let devices = &self.machine.devices;
-        let at = devices.iter().position(|device| device.id == dev);
-        if at.is_some_and(|at| self.is_far(at)) {
+        let of_device = devices.iter().find(|device| device.id == dev);
+        if of_device.is_some_and(|device| device.remote.is_some()) {
             return true;
         }
-        let of_device = at.map(|at| &devices[at]);
         if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.as_seconds())) {
             return true;
         }
         let exceeded = of_device.is_some_and(|device| device.exceeded);
         let quota = if exceeded { EXCEEDED_CHECK } else { task.nr_dirtied_pause };
-        if task.nr_dirtied + pages < quota && task.unchecked + pages < self.check_interval {
+        if task.nr_dirtied + pages < quota && task.unchecked + pages < self.writers.check_interval {
             return false;
         }
         let strict = of_device.is_none_or(|device| device.bounds.strict);
         let mut level = devices.iter().map(|device| device.level()).sum::<u64>() as f64;
-        if self.tasks.several && self.machine.now > start {
+        if self.writers.tasks.several && self.machine.now > start {
             // It begins before another one is over, and finds the level of its own time.
-            level = level.max(self.history.highest(start));
+            level = level.max(self.writers.history.highest(start));
         }
         let drift = self.machine.foreign.drift.max(0.0) * Disturbance::LASTS.as_seconds();
         let highest = level + pages as f64 + self.machine.foreign_at(start) + drift;
-        strict || highest > self.freerun()
+        strict || highest > self.machine.freerun()
     }
 }

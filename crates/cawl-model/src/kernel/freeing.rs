@@ -16,10 +16,10 @@
 
 use cawl_wire::{Event, FileId, Op, flag};
 
-use super::constants::{FOLIO, MOST_RESIDENT};
-use super::sync::known;
+use super::super::cache::Source;
 use super::{Call, Kernel};
 use crate::cause::Cause;
+use crate::constants::{FOLIO, MOST_RESIDENT, Timing};
 use crate::units::Bytes;
 
 /// Part of what the first page of a folio takes that each further one does, to free it or to hand it over.
@@ -52,10 +52,10 @@ impl Kernel {
     /// unlink, rename over another file, truncate and ftruncate.
     pub(super) fn change(&mut self, call: &mut Call, event: &Event) {
         if event.op == Op::Truncate {
-            call.spend_empty_call(LENGTH * self.constants.open);
+            call.spend_empty_call(LENGTH * call.constants.open);
             return self.cut(call, event, event.offset);
         }
-        call.spend_empty_call(NAME * self.constants.open);
+        call.spend_empty_call(NAME * call.constants.open);
         if event.op == Op::Rename {
             self.begin_renamed(call, event);
         }
@@ -76,13 +76,13 @@ impl Kernel {
     /// A descriptor of the call's file is closed. Those of one open file are closed together, mostly: a file is
     /// released with its last one.
     pub(super) fn closed(&mut self, call: &mut Call, event: &Event) {
-        if self.is_far(call.device) {
+        if self.is_remote(call) {
             return;
         }
         if event.has(flag::WRITABLE) {
             self.closed.put(event.pid, call.file);
         }
-        let writes = self.machine.devices[call.device].filesystem.writes_cut_files();
+        let writes = self.machine.devices[call.device].traits.writes_cut_files;
         if event.has(flag::LAST) && std::mem::take(&mut self.machine.cache.file_mut(call.file).cut) && writes
         {
             self.begin_new_blocks(call);
@@ -96,7 +96,7 @@ impl Kernel {
     pub(super) fn may_wait_to_free(&self, event: &Event) -> bool {
         let has_work = |at| {
             let device = &self.machine.devices[self.machine.cache.device(at)];
-            device.in_flight > 0 || self.profile.device_of(device.profiled).discard.is_some()
+            device.in_flight > 0 || device.timing.discard.is_some()
         };
         event.op == Op::Rename && self.closed.peek(&event.pid).is_some()
             || self.machine.cache.find(event.file()).is_some_and(has_work)
@@ -113,7 +113,7 @@ impl Kernel {
     fn begin_renamed(&mut self, call: &mut Call, event: &Event) {
         let Some(renamed) = self.closed.take(&event.pid) else { return };
         let at = self.machine.cache.device(renamed);
-        if at == call.device && self.machine.devices[at].filesystem.writes_renamed_files() {
+        if at == call.device && self.machine.devices[at].traits.writes_renamed_files {
             let replaced = std::mem::replace(&mut call.file, renamed);
             self.begin_new_blocks(call);
             call.file = replaced;
@@ -128,31 +128,31 @@ impl Kernel {
             return;
         }
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let time = known(&of.delayed_allocation) + self.further(call, pages, folios) * self.constants.free;
+        let time = self.machine.device(call).timing.delayed_allocation
+            + self.further(call, pages, folios) * call.constants.free;
         call.pass(time);
         call.spent[Cause::Transfer] += time;
-        self.begin_range(call, (0, u64::MAX));
+        self.machine.begin_range(call, (0, u64::MAX));
     }
 
     /// What pages take beyond the first of each of their folios, in pages.
     fn further(&self, call: &Call, pages: u64, folios: u64) -> f64 {
-        let walks = self.machine.devices[call.device].filesystem.walks_blocks();
+        let walks = self.machine.devices[call.device].traits.walks_blocks;
         if walks { FURTHER * pages.saturating_sub(folios) as f64 } else { 0.0 }
     }
 
     /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device.
     pub(super) fn cut(&mut self, call: &mut Call, event: &Event, size: u64) {
-        let first = self.constants.pages_up_to(size);
+        let first = call.constants.pages_up_to(size);
         let inode = self.machine.cache.file_mut(call.file);
         let unknown = !inode.told;
         if unknown && inode.size == 0 {
             inode.size = self.lengths.of(event.file());
         }
-        let end = self.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
+        let end = call.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
         call.work.frees_unknown = f64::from(u8::from(unknown));
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
-            self.wait_for_file(call, 0);
+            self.machine.wait_for_file(call, 0);
         }
         let (mut pages, mut folios) = self.machine.cache.folios_from(call.file, first);
         if unknown {
@@ -162,21 +162,20 @@ impl Kernel {
         }
         if pages > 0 {
             let freed = folios as f64 + self.further(call, pages, folios);
-            call.pass(freed * self.constants.free);
-            call.spent[Cause::FreedPages] += freed * self.constants.free;
+            call.pass(freed * call.constants.free);
+            call.spent[Cause::FreedPages] += freed * call.constants.free;
             call.work.freed += freed;
         }
         self.discard(call, first);
         self.truncate(call.file, size);
         self.machine.cache.file_mut(call.file).cut |= size == 0;
-        self.pass_to(call.at);
+        self.writers.pass_to(&mut self.machine, call.at);
     }
 
     /// The device discards what the call's file has on it from the page `first` on, where calls wait for that.
     fn discard(&mut self, call: &mut Call, first: u64) {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let (Some(rate), write) = (of.discard, of.write.value) else { return };
-        let end = self.constants.pages_up_to(self.machine.cache.size(call.file));
+        let &Timing { discard: Some(rate), write, .. } = &self.machine.device(call).timing else { return };
+        let end = call.constants.pages_up_to(self.machine.cache.size(call.file));
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
         let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MOST_RESIDENT);
@@ -185,12 +184,12 @@ impl Kernel {
         }
         self.machine.advance(call.at);
         self.machine.drain(call.device);
-        let page = self.constants.page;
-        let before = self.machine.devices[call.device].left() * page as f64 / write.get();
+        let page = call.constants.page;
+        let before = self.machine.devices[call.device].left() * page as f64 / write;
         call.spent.add_to(Cause::Queue, before);
-        self.wait_until(call, call.at + before);
-        let latency = self.latency(call);
-        self.occupy(call, (Bytes(blocks * page) / rate.value).as_seconds(), latency);
+        self.machine.wait_until(call, call.at + before);
+        let latency = self.machine.device(call).latency(call);
+        self.machine.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), latency);
     }
 
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).
@@ -199,10 +198,7 @@ impl Kernel {
         let cached = self.machine.cache.cached(file);
         let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
         let freed = cached - self.machine.cache.cached(file);
-        self.age_memory(self.machine.now);
-        for memory in self.memory.iter_mut().flat_map(|memory| memory.iter_mut()) {
-            memory.free(freed as f64, self.machine.now);
-        }
+        self.memory.give(freed, self.machine.now);
         self.machine.cancel(file, gone);
         let inode = self.machine.cache.file_mut(file);
         inode.told |= size == 0;
@@ -212,6 +208,34 @@ impl Kernel {
             self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
             self.machine.cache.set_aside(file, before.div_ceil(page), size.div_ceil(page));
             self.machine.change(file, self.machine.now, true);
+        }
+    }
+
+    /// A file is open.
+    pub(super) fn opened(&mut self, call: &Call, event: &Event) {
+        let file = call.file;
+        let is_new = self.machine.cache.size(file) == 0;
+        if event.has(flag::TRUNC | flag::CREATED) {
+            if is_new {
+                // Most often.
+                self.machine.change(file, self.machine.now, true);
+            }
+            self.truncate(file, 0);
+        }
+        let size = event.requested;
+        self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
+        if is_new && self.in_memory(call) {
+            // All that it has is cached.
+            let pages = call.constants.pages_up_to(size).min(MOST_RESIDENT);
+            self.machine.cache.read(file, 0, pages, Source::Cache);
+        }
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(size);
+        inode.told |= inode.size == 0;
+        inode.cut &= !event.has(flag::CREATED);
+        self.reads.opened(event);
+        if event.op == Op::StreamOpen {
+            self.streams.open(event);
         }
     }
 }

@@ -13,42 +13,40 @@
 //! that is not done, and never beyond their observed ends; not for what delays or overtakes them.
 
 use super::tasks::Key;
-use super::{Call, Kernel};
-use crate::cause::Cause;
 
 /// Calls that are remembered at a time, of all files: the latest ones.
-const MOST: usize = 64;
+const MAX_HOLDS: usize = 64;
 
 /// A call that has the lock of a file, or will have it.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
-    file: u32,
-    thread: Key,
-    shared: bool,
+pub(super) struct Hold {
+    pub(super) file: u32,
+    pub(super) thread: Key,
+    pub(super) shared: bool,
     /// When the call began, in seconds.
-    began: f64,
+    pub(super) began: f64,
     /// When it came to the lock, or could have it since another call was over, in seconds.
-    came: f64,
+    pub(super) came: f64,
     /// How long it has the lock by the model, in seconds.
-    length: f64,
+    pub(super) length: f64,
     /// When it is known to have released it, in seconds.
-    until: f64,
+    pub(super) until: f64,
 }
 
 /// The time that a call has the lock of its file, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    shared: bool,
-    came: f64,
-    taken: f64,
-    end: f64,
-    length: f64,
+    pub(super) shared: bool,
+    pub(super) came: f64,
+    pub(super) taken: f64,
+    pub(super) end: f64,
+    pub(super) length: f64,
 }
 
 /// Calls that may still hold the lock of their file, in the order in which they are shown to the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InodeLocks {
-    holds: Vec<Hold>,
+    pub(super) holds: Vec<Hold>,
 }
 
 impl InodeLocks {
@@ -81,7 +79,7 @@ impl InodeLocks {
     }
 
     /// When a call gets the lock of a file that began at `began` and comes to the lock at `at`, in seconds.
-    fn free_at(&self, file: u32, shared: bool, began: f64, at: f64) -> f64 {
+    pub(super) fn free_at(&self, file: u32, shared: bool, began: f64, at: f64) -> f64 {
         let before = |hold: &&Hold| hold.file == file && hold.began <= began && hold.until > at;
         // When those are done that have it for themselves, and those that share it.
         let (mut alone, mut together) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
@@ -96,58 +94,11 @@ impl InodeLocks {
         at.max(alone).max(if shared { at } else { together })
     }
 
-    fn add(&mut self, hold: Hold) {
-        if self.holds.len() == MOST {
+    pub(super) fn add(&mut self, hold: Hold) {
+        if self.holds.len() == MAX_HOLDS {
             self.holds.remove(0);
         }
         self.holds.push(hold);
-    }
-}
-
-impl Kernel {
-    /// The call takes the lock of its file, for which it may have to wait. Not noted as long as one thread is
-    /// the only one: that would take 7 ns of each call, and only the second thread's first call can miss it.
-    #[inline]
-    pub(super) fn lock(&mut self, call: &mut Call, shared: bool) {
-        if !self.tasks.several {
-            return;
-        }
-        let came = call.at;
-        if !self.locks.holds.is_empty() {
-            self.wait_for_lock(call, shared);
-        }
-        let (taken, end) = (call.at, call.at);
-        let held = call.locked.get_or_insert(Held { shared, came, taken, end, length: 0.0 });
-        held.shared &= shared;
-        held.taken = taken;
-    }
-
-    fn wait_for_lock(&mut self, call: &mut Call, shared: bool) {
-        let wait = self.locks.free_at(call.file, shared, call.began, call.at) - call.at;
-        if wait > 0.0 {
-            call.pass(wait);
-            call.spent[Cause::Lock] += wait;
-            self.pass_to(call.at);
-        }
-    }
-
-    /// The call releases the lock of its file.
-    #[inline]
-    pub(super) fn unlock(&self, call: &mut Call) {
-        if let Some(held) = &mut call.locked {
-            held.length += call.at - held.taken;
-            held.end = call.at;
-        }
-    }
-
-    /// The call is over at `until`, in seconds. One that goes on after it released the lock has released it
-    /// when the model says so.
-    #[inline]
-    pub(super) fn over(&mut self, call: &Call, until: f64) {
-        let Some(Held { shared, came, end, length, .. }) = call.locked else { return };
-        let until = if call.at > end { until.min(end) } else { until };
-        let (file, thread, began) = (call.file, call.thread, call.began);
-        self.locks.add(Hold { file, thread, shared, began, came, length, until });
     }
 }
 
@@ -214,9 +165,9 @@ mod tests {
     #[test]
     fn as_many_are_remembered_as_overlap_and_no_more() {
         let mut locks = InodeLocks::default();
-        for tid in 0..10 * MOST as u32 {
+        for tid in 0..10 * MAX_HOLDS as u32 {
             locks.add(hold(tid, 0.0, f64::INFINITY));
-            assert!(locks.holds.len() <= MOST);
+            assert!(locks.holds.len() <= MAX_HOLDS);
         }
         locks.begin((1, 0), f64::INFINITY);
         assert!(locks.holds.is_empty());

@@ -133,17 +133,17 @@ impl Spreads {
             return None;
         }
         let (spent, work) = (&call.spent, &call.work);
-        let slept = spent[Cause::Throttle] + call.held;
+        let slept = spent[Cause::Throttle] + call.spread.held;
         let counts = [work.syncs, work.fsyncs, work.flushes, work.latencies];
         let waits = || self.fixed.iter().zip(counts);
         let fixed: f64 = waits().map(|(fixed, count)| fixed.0 * count).sum();
-        let transfer = (spent.waits() - call.held - fixed).max(0.0);
+        let transfer = (spent.waits() - call.spread.held - fixed).max(0.0);
         let off = |pick: fn(Factors) -> f64, pause: f64, doubt: f64| {
             let of = |part: f64, factors: Factors| part * (pick(factors) - 1.0);
             [
                 of(spent[Cause::Call], self.call)
                     + of(spent[Cause::Stream], self.stream)
-                    + pick(call.uncopied),
+                    + pick(call.spread.copied),
                 doubt,
                 of(slept, self.throttle),
                 pause,
@@ -156,8 +156,8 @@ impl Spreads {
             .sum::<f64>()
             .sqrt()
         };
-        let low = off(|f| f.0, pause.min(slept), if self.hot { 0.0 } else { call.doubt.0 });
-        let high = off(|f| f.1, pause, call.doubt.1);
+        let low = off(|f| f.0, pause.min(slept), if self.hot { 0.0 } else { call.spread.doubt.0 });
+        let high = off(|f| f.1, pause, call.spread.doubt.1);
         Some((Nanos::seconds((cost.as_seconds() - low).max(0.0)), cost + Nanos::seconds(high)))
     }
 }
@@ -165,8 +165,8 @@ impl Spreads {
 /// The pause, in seconds, by which a call may differ: the longest that it has; if it has none, the one before
 /// it, if it dirtied enough of the quota to be checked.
 pub(super) fn one_pause(call: &Call, last: f64, dirtied: f64, quota: f64) -> f64 {
-    if call.pause > 0.0 {
-        call.pause
+    if call.spread.pause > 0.0 {
+        call.spread.pause
     } else if dirtied >= LIKELY * quota {
         last
     } else {

@@ -2,7 +2,8 @@
 
 use super::super::cache::Room;
 use super::super::memory::FreeMemory;
-use super::Kernel;
+use super::super::writeback::Machine;
+use super::Call;
 use super::intervals::Cold;
 use crate::record::MemoryFacts;
 
@@ -12,10 +13,31 @@ const LOOKS: usize = 16;
 /// Warm memory is taken as these multiples of what was found: at most, most likely, at least.
 const DOUBTS: [f64; 3] = [1.25, 1.0, 0.75];
 
-impl Kernel {
-    /// Memory was found so.
-    pub(super) fn look_at_memory(&mut self, facts: &MemoryFacts) {
-        let now = self.seconds(facts.time.0);
+/// What is known of memory.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// Whether new pages come cold; None: the model decides by its own pool.
+    pub(super) supply: Option<bool>,
+    /// Free memory, if it was looked at: with more warm of it than was found, with what was found, and with
+    /// less.
+    pub(super) free: Option<Box<[FreeMemory; 3]>>,
+    /// What was known before each later look at it, and when that was, until a call begins after that.
+    before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
+    /// Looks at memory that no call has begun after yet: when, and what was found.
+    rooms: Vec<(f64, Room)>,
+    /// Most pages that a call writes.
+    pub(super) most: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { supply: None, free: None, before: Vec::new(), rooms: Vec::new(), most: u64::MAX }
+    }
+}
+
+impl Memory {
+    /// It was found so at this moment, in seconds.
+    pub(super) fn found(&mut self, facts: &MemoryFacts, now: f64) {
         if let Some(room) = Room::of(facts) {
             if self.rooms.len() >= LOOKS {
                 self.rooms.remove(0);
@@ -24,64 +46,72 @@ impl Kernel {
         }
         let is_taken_back = facts.order < MemoryFacts::NOT_TAKEN_BACK;
         let found = is_taken_back.then(|| Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
-        let before = std::mem::replace(&mut self.memory, found);
-        if self.memory_before.len() < LOOKS {
-            self.memory_before.push((now, before));
+        let before = std::mem::replace(&mut self.free, found);
+        if self.before.len() < LOOKS {
+            self.before.push((now, before));
         }
     }
 
     /// A call begins at this moment, in seconds.
     #[inline]
-    pub(super) fn take_looks(&mut self, at: f64) {
-        if !self.memory_before.is_empty() {
+    pub(super) fn begin(&mut self, machine: &mut Machine, at: f64) {
+        if !self.before.is_empty() {
             self.forget_later_looks(at);
         }
         if !self.rooms.is_empty() {
-            self.take_room(at);
+            self.take_room(machine, at);
         }
     }
 
     /// A long call is told when it is over. A look at free memory during it saw what it had taken by then,
     /// which the model has yet to take: it does not count.
     fn forget_later_looks(&mut self, at: f64) {
-        let later = self.memory_before.iter().position(|(look, _)| *look > at);
-        if let Some((_, before)) = later.map(|first| self.memory_before.swap_remove(first)) {
-            self.memory = before;
+        let later = self.before.iter().position(|(look, _)| *look > at);
+        if let Some((_, before)) = later.map(|first| self.before.swap_remove(first)) {
+            self.free = before;
         }
-        self.memory_before.clear();
+        self.before.clear();
     }
 
     /// Takes over how much memory there is by the latest look up to `at` (seconds); later looks do not count.
-    fn take_room(&mut self, at: f64) {
+    fn take_room(&mut self, machine: &mut Machine, at: f64) {
         if let Some((_, room)) = self.rooms.iter().rev().find(|(look, _)| *look <= at) {
-            let in_memory = self.machine.devices.iter().map(|device| device.filesystem.is_in_memory());
-            self.machine.cache.found_memory(*room, in_memory);
+            let in_memory = machine.devices.iter().map(|device| device.traits.is_in_memory);
+            machine.cache.found_memory(*room, in_memory);
         }
         self.rooms.clear();
     }
 
     /// What the host takes to supply new pages, in folios of `folio` pages.
-    pub(super) fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
-        let taken = self.allocate_pages(fresh, folio, now);
+    pub(super) fn supplied(&mut self, call: &Call, fresh: u64, folio: u64) -> Cold {
+        let taken = self.allocate_pages(fresh, folio, call.at);
         let [least, likely, most] = match (self.supply, taken) {
             (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
             (None, Some(taken)) => taken,
             (None, None) => [0.0; 3],
         }
-        .map(|pages| pages * self.constants.cold_page);
+        .map(|pages| pages * call.constants.cold_page);
         Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
     }
 
     /// What has lain free turns cold.
-    pub(super) fn age_memory(&mut self, now: f64) {
-        self.memory.iter_mut().flat_map(|memory| memory.iter_mut()).for_each(|memory| memory.advance(now));
+    pub(super) fn age(&mut self, now: f64) {
+        self.free.iter_mut().flat_map(|memory| memory.iter_mut()).for_each(|memory| memory.advance(now));
+    }
+
+    /// So many pages are free again.
+    pub(super) fn give(&mut self, pages: u64, now: f64) {
+        self.age(now);
+        for memory in self.free.iter_mut().flat_map(|memory| memory.iter_mut()) {
+            memory.free(pages as f64, now);
+        }
     }
 
     /// Takes free memory for `pages`, and says how many of them are cold: at least, most likely, and at most.
     fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
         let order = folio.min(self.most).max(1).ilog2();
-        self.age_memory(now);
-        let memory = self.memory.as_mut()?;
+        self.age(now);
+        let memory = self.free.as_mut()?;
         let mut found = [0.0; 3];
         for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
             *found = memory.take(pages as f64, order);

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
+use crate::constants::LAST_CACHE;
+
 /// Bytes of files that have room.
 const ROOM: u64 = 16 << 20;
-/// What a copy from the last cache takes of the difference between memory and a nearer cache, and the size of
-/// files that such a one holds. At 16 MiB, writes and reads of 4 to 64 KiB took 10 to 43 % of it.
-pub(super) const LAST: f64 = 0.25;
+/// The size of files that a cache near the core holds.
 const NEAREST: u64 = 1 << 20;
 /// Pages of a set.
 const WAYS: usize = 8;
@@ -32,7 +32,7 @@ impl Nearby {
     /// How near the pages of a file of this size are, of which a part was found: 1 for those in a cache near
     /// the core, 0 for those in memory.
     pub(super) fn nearness(&self, found: f64, size: u64) -> f64 {
-        if size <= NEAREST { found } else { found * (1.0 - LAST) }
+        if size <= NEAREST { found } else { found * (1.0 - LAST_CACHE) }
     }
 
     /// The pages of a file from `first` up to `end` are copied; what part of them was there before.

@@ -5,7 +5,7 @@
 //! reader's time. The device then reads them one request after another, and each is copied when it has come.
 //! A later window is opened when the reader meets the mark in the one before, and does not wait for it.
 //!
-//! When what a device was asked for comes, and what it does meanwhile, is told in [`coming`](super::coming).
+//! When what a device was asked for comes, and what it does meanwhile, is told in [`pending_reads`](super::pending_reads).
 //!
 //! What was cached before the first call is told by [`Op::Resident`]. Of a file of which it was not, all is
 //! taken to be cached until a read of the process takes as long as a device does; the next ones are read
@@ -14,12 +14,11 @@
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::super::cache::{REQUEST, Source};
-use super::coming::{Coming, Reader};
-use super::constants::{FOLIO, MOST_RESIDENT};
-use super::freeing::LENGTH;
+use super::pending_reads::{PendingRead, Reader};
 use super::{Call, Kernel};
-use crate::call::{cuts_off, is_copied_up, is_file_read};
+use crate::call::is_file_read;
 use crate::cause::Cause;
+use crate::constants::{FOLIO, MOST_RESIDENT};
 use crate::readahead::{Advice, Window};
 use crate::work::ReadWork;
 
@@ -47,20 +46,20 @@ impl Kernel {
             return self.stream_read(call, event, bytes);
         }
         if bytes == 0 {
-            return call.spend_empty_call(self.constants.empty_read);
+            return call.spend_empty_call(call.constants.empty_read);
         }
         self.kernel_read(call, event, event.offset, bytes);
     }
 
     /// A read from a stream's buffer, which is filled when it is empty.
     fn stream_read(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let buffer = if self.streams.read(event) { self.constants.buffer } else { 0.0 };
-        let streaming = self.constants.stream_call + bytes as f64 * self.constants.stream_byte + buffer;
+        let buffer = if self.streams.read(event) { call.constants.buffer } else { 0.0 };
+        let streaming = call.constants.stream_call + bytes as f64 * call.constants.stream_byte + buffer;
         call.pass(streaming);
         call.spent[Cause::Stream] += streaming;
         match event.refilled().unwrap_or(bytes).min(MOST_READ) {
             // At the end of the file the kernel is asked in vain.
-            0 => call.spend_empty_call(self.constants.empty_read),
+            0 => call.spend_empty_call(call.constants.empty_read),
             filled => self.kernel_read(call, event, event.offset, filled),
         }
     }
@@ -68,13 +67,13 @@ impl Kernel {
     /// Reads `bytes` at `offset`, through the cache or past it.
     fn kernel_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         self.touch_memory(call, event, bytes);
-        let away = std::mem::take(&mut call.away);
-        call.spend_empty_call(self.constants.read_call + away * self.constants.read_away);
+        let away = std::mem::take(&mut call.surcharge.away);
+        call.spend_empty_call(call.constants.read_call + away * call.constants.read_away);
         call.work.read.calls += 1.0;
         call.work.read.away += away;
         if offset == UNKNOWN_OFFSET {
             call.work.read.bytes += bytes as f64;
-            self.copy_out(call, bytes as f64 * self.constants.read_byte);
+            self.copy_out(call, bytes as f64 * call.constants.read_byte);
         } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_read(call, offset, bytes);
         } else {
@@ -90,50 +89,50 @@ impl Kernel {
             return;
         }
         let pages = u64::from(event.aux).min(bytes.div_ceil(TOUCHED) + 1);
-        let time = pages as f64 * self.constants.fault;
+        let time = pages as f64 * call.constants.fault;
         call.pass(time);
         call.spent[Cause::NewPages] += time;
         call.work.read.faults += pages as f64;
-        let cold = self.supplied((pages * TOUCHED).div_ceil(self.constants.page), 1, call.at);
+        let cold = self.memory.supplied(call, (pages * TOUCHED).div_ceil(call.constants.page), 1);
         self.supply_cold(call, cold.likely);
     }
 
     /// O_DIRECT: what is dirty of the range is written out first (`kiocb_write_and_wait`).
     fn direct_read(&mut self, call: &mut Call, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
-        let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
-        self.write_out(call, first, end);
+        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        self.machine.write_out(call, first, end);
         let free = self.machine.devices[call.device].occupied <= call.at;
-        let coming = self.ask_device(call, first, end, false);
+        let coming = self.reads.ask(&mut self.machine, call, (first, end), false);
         call.work.read.told = free;
         call.work.read.latencies += 1.0;
         call.work.read.transferred += bytes as f64;
-        let ready = coming.begins + bytes as f64 * coming.page / self.constants.page as f64;
-        self.wait_for_read(call, ready);
+        let ready = coming.begins + bytes as f64 * coming.page / call.constants.page as f64;
+        self.machine.wait_for_read(call, ready);
     }
 
     /// Through the page cache.
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
-        let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
+        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
         let near = self.nearby.touch(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
         // What another process has written since, or a file of no length such as those of /proc, is cached.
-        let known_end = self.constants.pages_up_to(inode.size);
+        let known_end = call.constants.pages_up_to(inode.size);
         let strange = last > inode.size;
         inode.size = inode.size.max(last);
         let far = near < 0.5;
         let size = inode.size;
         let near = self.nearby.nearness(near, size);
-        let byte = near * self.constants.read_hot_byte + (1.0 - near) * self.constants.read_byte;
+        let byte = near * call.constants.read_hot_byte + (1.0 - near) * call.constants.read_byte;
         if strange {
             self.machine.cache.read(call.file, known_end.max(first), end, Source::Cache);
         }
-        call.work.read.bytes += bytes as f64 * byte / self.constants.read_byte;
+        call.work.read.bytes += bytes as f64 * byte / call.constants.read_byte;
         let copying = bytes as f64 * byte / (end - first) as f64;
         let (file, now) = (call.file, call.at);
-        let is_read_now = |of: &Coming| of.file == file && of.end > first;
-        self.reads.coming.retain(|of| {
+        let is_read_now = |of: &PendingRead| of.file == file && of.end > first;
+        self.reads.pending.retain(|of| {
             let ready = of.ready(of.end - 1);
             ready > now || is_read_now(of) && ready + PASSED > now
         });
@@ -153,8 +152,8 @@ impl Kernel {
             } else if until == at && self.is_taken_to_be_cached(call, event) {
                 until = self.machine.cache.missing_until(call.file, at, end);
                 self.machine.cache.read_ahead(call.file, at, until, FOLIO, Source::Cache);
-                let missing = ((until - at) * self.constants.page) as f64;
-                call.work.source += self.speed(call, self.is_fast(call), true).apart(missing);
+                let missing = ((until - at) * call.constants.page) as f64;
+                call.work.source += self.reads.speed(self.machine.device(call)).apart(missing);
             } else if until == at {
                 let cache = &mut self.machine.cache;
                 let before = |most| {
@@ -183,7 +182,8 @@ impl Kernel {
         let touched = u64::from(reader.window.is_at(first));
         if first + touched < end {
             self.pass_folios(call, first + touched, end, (far, begins));
-            self.read_again(call, first + touched, end);
+            let each = self.machine.device(call).remote.as_ref().map_or(0.0, |remote| remote.activate);
+            self.read_pages.activate(call, (first + touched, end), each);
         }
         if !in_memory {
             self.machine.cache.access(call.file, first, end, reader.window.latest());
@@ -202,7 +202,7 @@ impl Kernel {
     fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
         let (begin, next) = self.machine.cache.file(call.file).folios.around(first);
         let more = end.saturating_sub(next).div_ceil(next - begin) as f64;
-        let constants = &self.constants;
+        let constants = &call.constants;
         let (folios, each) = match far {
             // What it costs to begin in the middle is learned as a part of a folio.
             true if first > begin && begins && next - begin > 1 && constants.read_folio_far > 0.0 => {
@@ -225,7 +225,7 @@ impl Kernel {
     /// `awaited`.
     fn open_window(&mut self, call: &mut Call, window: Window, awaited: bool) {
         let size = self.machine.cache.size(call.file);
-        let end = window.end.min(self.constants.pages_up_to(size));
+        let end = window.end.min(call.constants.pages_up_to(size));
         let folio = window.folio.min(call.folio);
         let mut at = window.first;
         let mut asked = 0;
@@ -236,16 +236,16 @@ impl Kernel {
                 break;
             }
             let pages = at - first;
-            let cold = self.supplied(pages, folio, call.at);
+            let cold = self.memory.supplied(call, pages, folio);
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             // A hole's pages are cleared (`folio_zero_segment`), those that the device fills only allocated.
             let new = if is_hole { pages } else { pages.div_ceil(folio.max(1)) } as f64;
-            call.pass(new * self.constants.read_fresh_page);
-            call.spent[Cause::NewPages] += new * self.constants.read_fresh_page;
-            call.work.read.fresh += new * self.constants.page as f64;
+            call.pass(new * call.constants.read_fresh_page);
+            call.spent[Cause::NewPages] += new * call.constants.read_fresh_page;
+            call.work.read.fresh += new * call.constants.page as f64;
             if !awaited {
                 // Handing it over takes the reader time that is none of its wait.
-                let submitting = pages.div_ceil(REQUEST) as f64 * self.request(call);
+                let submitting = pages.div_ceil(REQUEST) as f64 * self.machine.device(call).timing.request;
                 call.pass(submitting);
                 call.spent[Cause::Read] += submitting;
             }
@@ -258,18 +258,20 @@ impl Kernel {
                 self.supply_cold(call, cold.likely);
             } else {
                 asked += pages;
-                let mut coming = self.ask_device(call, first, at, true);
+                let mut coming = self.reads.ask(&mut self.machine, call, (first, at), true);
                 coming.cold = cold.likely / pages as f64;
-                if self.reads.coming.len() < WINDOWS {
-                    self.reads.coming.push(coming);
+                if self.reads.pending.len() < WINDOWS {
+                    self.reads.pending.push(coming);
                 }
             }
         }
         if asked > 0 && awaited {
-            let bytes = (asked * self.constants.page) as f64;
-            let fast = self.is_fast(call);
-            if self.has_two_speeds(call) {
-                let [now, other] = [fast, !fast].map(|fast| self.speed(call, fast, true).apart(bytes));
+            let bytes = (asked * call.constants.page) as f64;
+            let device = self.machine.device(call);
+            if device.timing.cached_read.is_some() {
+                let fast = self.reads.is_from_cache(device);
+                let [now, other] =
+                    [fast, !fast].map(|fast| device.timing.read_speed(fast, true).apart(bytes));
                 call.work.other_speed += other - now;
             }
         }
@@ -277,8 +279,7 @@ impl Kernel {
 
     /// Largest window of the call's device, in pages.
     fn readahead(&self, call: &Call) -> u64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        self.constants.page_of(of.readahead.0)
+        call.constants.page_of(self.machine.device(call).timing.readahead)
     }
 
     /// Copies these cached pages out, `copying` seconds each, as they come.
@@ -286,7 +287,7 @@ impl Kernel {
         let mut at = first;
         while at < end {
             let (mut until, mut here) = (end, None);
-            for coming in self.reads.coming.iter().filter(|coming| coming.file == call.file) {
+            for coming in self.reads.pending.iter().filter(|coming| coming.file == call.file) {
                 if (coming.first..coming.end).contains(&at) {
                     here = Some(*coming);
                 } else if coming.first > at {
@@ -294,14 +295,14 @@ impl Kernel {
                 }
             }
             if let Some(coming) = here {
-                until = until.min(self.wait_for_page(call, coming, at));
+                until = until.min(self.reads.wait_for_page(&mut self.machine, call, coming, at));
             }
             let pages = (until - at) as f64;
             if let Some(coming) = here {
                 // What the device has written, the processor touches first here.
-                call.work.read.arrived += pages * self.constants.page as f64;
-                let by_regime = |cold| if cold { self.constants.cold_page } else { 0.0 };
-                self.supply_cold(call, pages * self.supply.map_or(coming.cold, by_regime));
+                call.work.read.arrived += pages * call.constants.page as f64;
+                let by_regime = |cold| if cold { call.constants.cold_page } else { 0.0 };
+                self.supply_cold(call, pages * self.memory.supply.map_or(coming.cold, by_regime));
             }
             self.copy_out(call, pages * copying);
             at = until;
@@ -318,7 +319,7 @@ impl Kernel {
     fn copy_out(&mut self, call: &mut Call, seconds: f64) {
         call.pass(seconds);
         call.spent[Cause::Copy] += seconds;
-        self.pass_to(call.at);
+        self.writers.pass_to(&mut self.machine, call.at);
     }
 
     /// The call may have to wait for the device to read.
@@ -327,14 +328,15 @@ impl Kernel {
             return false;
         }
         let Some(file) = self.machine.cache.find(event.file()) else { return true };
-        if self.machine.devices[self.machine.cache.device(file)].filesystem.is_in_memory() {
+        if self.machine.devices[self.machine.cache.device(file)].traits.is_in_memory {
             return false;
         }
         let last = event.offset.saturating_add(event.returned.max(0) as u64);
         let (first, end) = (self.constants.page_of(event.offset), self.constants.pages_up_to(last));
-        let coming =
-            |of: &Coming| of.file == file && of.first < end && first < of.end && of.ready(of.end - 1) > start;
-        self.machine.cache.count(file, first, end) < end - first || self.reads.coming.iter().any(coming)
+        let coming = |of: &PendingRead| {
+            of.file == file && of.first < end && first < of.end && of.ready(of.end - 1) > start
+        };
+        self.machine.cache.count(file, first, end) < end - first || self.reads.pending.iter().any(coming)
     }
 
     /// What was cached of a file before it was first read.
@@ -359,72 +361,18 @@ impl Kernel {
             POSIX_FADV_SEQUENTIAL => reader.window.advice = Advice::Sequential,
             // Files in memory have none of it (`generic_fadvise`).
             POSIX_FADV_WILLNEED if !self.in_memory(call) => {
-                let first = self.constants.page_of(event.offset);
+                let first = call.constants.page_of(event.offset);
                 let end = match event.requested {
                     0 => u64::MAX,
-                    length => self.constants.pages_up_to(event.offset.saturating_add(length)),
+                    length => call.constants.pages_up_to(event.offset.saturating_add(length)),
                 };
                 // No more at a time (`force_page_cache_ra`).
                 let end = end.min(first + self.readahead(call).max(REQUEST));
-                let mut call = *call;
+                let mut call = call.clone();
                 self.open_window(&mut call, Window { first, end, folio: 1, mark: None }, false);
             }
             _ => {}
         }
         self.reads.readers.put((event.pid, event.fd), reader);
-    }
-
-    /// A file is open.
-    pub(super) fn opened(&mut self, call: &Call, event: &Event) {
-        let file = call.file;
-        let is_new = self.machine.cache.size(file) == 0;
-        if event.has(flag::TRUNC | flag::CREATED) {
-            if is_new {
-                // Most often.
-                self.machine.change(file, self.machine.now, true);
-            }
-            self.truncate(file, 0);
-        }
-        let size = event.requested;
-        self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
-        if is_new && self.in_memory(call) {
-            // All that it has is cached.
-            let pages = self.constants.pages_up_to(size).min(MOST_RESIDENT);
-            self.machine.cache.read(file, 0, pages, Source::Cache);
-        }
-        let inode = self.machine.cache.file_mut(file);
-        inode.size = inode.size.max(size);
-        inode.told |= inode.size == 0;
-        inode.cut &= !event.has(flag::CREATED);
-        self.reads.opened(event);
-        if event.op == Op::StreamOpen {
-            self.streams.open(event);
-        }
-    }
-
-    /// open, fopen and close.
-    pub(super) fn open_or_close(&mut self, call: &mut Call, event: &Event) {
-        let created = event.has(flag::CREATED);
-        let opens = if cuts_off(event) { 1.0 + LENGTH } else { 1.0 };
-        let cost = match event.op {
-            Op::Close => self.constants.close,
-            _ if created => self.constants.open + self.constants.create,
-            _ => opens * self.constants.open,
-        };
-        call.spend_empty_call(cost);
-        let work = &mut call.work.read;
-        if event.op == Op::Close {
-            work.closes += 1.0;
-            return self.closed(call, event);
-        }
-        work.opens += opens;
-        work.creates += f64::from(u8::from(created));
-        if is_copied_up(event) {
-            self.copy_up(call, event);
-        }
-        if cuts_off(event) {
-            self.cut(call, event, 0);
-        }
-        self.opened(call, event);
     }
 }

@@ -21,14 +21,14 @@ pub fn settled(profile: &HostProfile, from: Rate) -> Rate {
     profile.device.base_rate = Some(Measured::assumed(from));
     let mut kernel = Kernel::new(&profile);
     let at = kernel.device(0);
-    let Kernel { machine, constants, check_interval, .. } = &mut kernel;
+    let Kernel { machine, constants, writers, .. } = &mut kernel;
     let (hz, rate, folio) = (machine.hz, machine.devices[at].rate, constants.folio);
     let allocated = constants.fresh_page + constants.fresh_folio / folio as f64;
     let copy = (constants.page as f64 * constants.copy_byte + allocated) * constants.flush_slowdown;
     let mut task = Task::default();
     let (mut level, mut now, mut moved, mut dirtied, mut written) = (0.0, 0.0, 0.0, 0.0, 0.0);
     while now < MOST && now < moved + STILL {
-        let pages = task.nr_dirtied_pause.clamp(1, *check_interval).next_multiple_of(folio);
+        let pages = task.nr_dirtied_pause.clamp(1, writers.check_interval).next_multiple_of(folio);
         task.nr_dirtied += pages;
         dirtied += pages as f64;
         let mut took = pages as f64 * copy;

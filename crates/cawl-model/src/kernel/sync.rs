@@ -1,30 +1,23 @@
 //! Calls that wait for the device: direct and synchronous writes, fsync and relatives.
 //!
-//! The law: what must be on the device is submitted behind what is in flight already and waited for at the
-//! device's rate: that of synchronous calls, or for what its queue does not hold at once, that of writeback
-//! if it is higher. A wait for what was just submitted has the latency of a request, and after it
-//! (`ext4_sync_file` after `file_write_and_wait_range`) a fixed cost: a commit of the journal if the running
-//! transaction has a change of the file's inode, or of its size or blocks where only these count (fdatasync,
-//! O_DSYNC); else a flush of the device's cache alone, even if nothing was written. Transfers of several
-//! tasks follow each other.
+//! The law: after the wait for the data ([`waiting`](super::waiting)) comes a fixed cost (`ext4_sync_file` after
+//! `file_write_and_wait_range`): a commit of the journal if the running transaction has a change of the file's
+//! inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of the device's
+//! cache alone, even if nothing was written. A filesystem may end it otherwise
+//! ([`ends_sync`](crate::filesystem::Filesystem::ends_sync)).
 //!
 //! A function here that returns seconds has booked them under their causes.
 
-use super::super::writeback::{BATCH, COPIES, LEAF, Machine};
+use super::super::writeback::{Device, Machine};
 use super::{Call, Kernel};
 use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
-use crate::profile::Measured;
-use crate::units::Nanos;
+use crate::constants::{FLUSH, Timing};
+use crate::filesystem::{COPIES, Changes, LEAF, SyncEnd};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
-/// Most folios of a request (`BIO_MAX_VECS`).
-const FULL_REQUEST: u64 = 256;
-/// Part of what a commit costs that its one flush costs where it was not measured:
-/// `jbd2_journal_commit_transaction` flushes before its last block and after it.
-const FLUSH: f64 = 0.5;
 
 /// Calls that are made to wait for the device.
 pub(super) fn waits(event: &Event) -> bool {
@@ -35,98 +28,60 @@ pub(super) fn waits(event: &Event) -> bool {
     }
 }
 
-/// A constant in seconds; 0 if it was not measured.
-pub(super) fn known(time: &Option<Measured<Nanos>>) -> f64 {
-    time.as_ref().map_or(0.0, |time| time.value.as_seconds())
+/// The pages of a call's range.
+fn range(event: &Event, page: u64) -> (u64, u64) {
+    let end = match event.requested {
+        0 => u64::MAX,
+        length => event.offset.saturating_add(length).div_ceil(page),
+    };
+    (event.offset / page, end)
 }
 
-/// What a call that wants data on the device does to the journal.
-#[derive(Clone, Copy, PartialEq)]
-enum Last {
-    /// It commits, as part of an fsync.
-    Commit,
-    /// It commits, as part of a synchronous write.
-    WriteCommit,
-    /// There is no journal: the inode is written and waited for, then the device's cache is flushed.
-    Inode,
-    /// Nothing there to commit: the device's cache is flushed.
-    Flush,
-    /// Nothing there to commit, and nothing done.
-    Nothing,
+impl Device {
+    /// What getting from the latest synchronous write to this one takes, in seconds. Before the first one the
+    /// device was elsewhere.
+    fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> f64 {
+        let head = std::mem::replace(&mut self.head, (call.file, last));
+        if head == (call.file, offset) {
+            return 0.0;
+        }
+        call.work.seeks += 1.0;
+        let seek = self.timing.seek;
+        call.spent[Cause::Seek] += seek;
+        seek
+    }
+
+    /// What the leaves of a log of synced files take that a sync writes beyond the first, in seconds; nothing
+    /// where there is no such log.
+    fn write_log(&mut self, call: &mut Call) -> f64 {
+        let device = self;
+        if !device.traits.logs_files {
+            return 0.0;
+        }
+        let leaves = device.tree_log.add(call.runs, call.at) - 1.0;
+        let all = leaves * COPIES * (LEAF / device.timing.write + device.timing.request);
+        call.spent[Cause::Journal] += all;
+        all
+    }
 }
 
-impl Kernel {
-    /// O_DIRECT: past the cache, whose pages in the range are written out and dropped.
-    pub(super) fn direct_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
-        let page = self.constants.page;
-        let last = offset.saturating_add(bytes);
-        let (first, end) = (offset / page, last.div_ceil(page));
-        let filled = self.machine.cache.fill(call.file, first, end);
-        let grows = filled || last > self.machine.cache.size(call.file);
-        self.lock(call, !grows);
-        let inode = self.machine.cache.file(call.file);
-        // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
-        let (first, end) = inode.folios.spread(first, end);
-        self.write_out(call, first, end);
-        self.machine.cache.drop_range(call.file, first, end);
-        let inode = self.machine.cache.file_mut(call.file);
-        let block = self.constants.block;
-        let allocates = filled || last.div_ceil(block) > inode.size.div_ceil(block);
-        inode.size = inode.size.max(last);
-        if grows {
-            self.machine.change(call.file, call.at, true);
-        }
-        self.stamp(call);
-        let is_synchronous = event.has(flag::SYNC | flag::DSYNC);
-        let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
-        let seek = self.write_seek(call, offset, last);
-        call.work.transferred += bytes as f64;
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let transfer = bytes as f64 / of.write.value.get();
-        let latency = match of.direct.filter(|_| !is_synchronous) {
-            Some(direct) => {
-                call.spent[Cause::Transfer] += direct.value.as_seconds();
-                direct.value.as_seconds() + self.wake(call, Cause::Transfer)
-            }
-            None => self.latency(call),
-        };
-        let in_blocks = offset.is_multiple_of(block) && bytes.is_multiple_of(block);
-        let partial = of.partial.filter(|_| !in_blocks && grows);
-        // The rest of a block that the call before has begun is there already.
-        let allocates = if partial.is_some() { allocates } else { grows };
-        let allocation = known(&of.allocation.filter(|_| allocates)) + known(&partial);
-        call.spent[Cause::Transfer] += allocation;
-        self.occupy(call, transfer, latency + allocation + fixed + seek);
-        self.unlock(call);
-    }
-
-    /// Writes out the dirty pages of the call's file from `first` up to `end`, and waits for that.
-    pub(super) fn write_out(&mut self, call: &mut Call, first: u64, end: u64) {
-        let dirty = &self.machine.cache.file(call.file).dirty;
-        if dirty.pages() > 0 && dirty.count(first, end) > 0 {
-            self.hand_over(call, first, end, true);
-            let submitted = self.submit_range(call.file, first, end);
-            self.wait_for_file(call, submitted);
-        }
-    }
-
+impl Machine {
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
     pub(super) fn write_through(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
-        let page = self.constants.page;
+        let page = call.constants.page;
         let last = offset.saturating_add(bytes);
-        let inode = self.machine.cache.file_mut(call.file);
+        let inode = self.cache.file_mut(call.file);
         let (first, _) = inode.folios.around(offset / page);
         let (_, end) = inode.folios.around(last.div_ceil(page) - 1);
         inode.cursor = first;
-        self.hand_over(call, first, end, true);
-        let submitted = self.machine.submit(call.file, end - first);
-        let seek = self.write_seek(call, offset, last);
+        self.prepare(call, first, end, true);
+        let submitted = self.submit(call.file, end - first);
+        let seek = self.device_mut(call).write_seek(call, offset, last);
         self.wait_for_file(call, submitted);
-        let grown = self.machine.cache.file(call.file).grown;
-        let device = &self.machine.devices[call.device];
+        let grown = self.cache.file(call.file).grown;
+        let device = self.device(call);
         let allocates = grown == device.transaction;
-        let of = self.profile.device_of(device.profiled);
-        let allocation = known(&of.delayed_allocation.filter(|_| allocates));
+        let allocation = if allocates { device.timing.delayed_allocation } else { 0.0 };
         call.work.allocated += f64::from(u8::from(allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
@@ -135,149 +90,93 @@ impl Kernel {
 
     /// What a synchronous write ends with, in seconds.
     fn write_last(&mut self, call: &mut Call, event: &Event) -> f64 {
-        let last = self.rest(call, event.has(flag::SYNC), Last::WriteCommit);
-        self.last(call, last)
+        let end = self.end_of_sync(call, event.has(flag::SYNC));
+        self.end_sync(call, end, true)
     }
 
-    /// What getting from the latest synchronous write to this one takes, in seconds. Before the first one the
-    /// device was elsewhere.
-    fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> f64 {
-        let head = std::mem::replace(&mut self.machine.devices[call.device].head, (call.file, last));
-        if head == (call.file, offset) {
+    /// What a synchronous call on the call's file ends with, for which `all` changes count or not.
+    fn end_of_sync(&mut self, call: &Call, all: bool) -> SyncEnd {
+        let inode = self.cache.file(call.file);
+        let device = &self.devices[call.device];
+        let now = device.transaction;
+        let changes = Changes { grown: inode.grown == now, stamped: inode.changed == now };
+        device.filesystem.ends_sync(changes, all, device.timing.syncs_stamps)
+    }
+
+    /// Ends a call that has waited for its data, `is_write` if that is not an fsync; how long it takes, in
+    /// seconds.
+    fn end_sync(&mut self, call: &mut Call, end: SyncEnd, is_write: bool) -> f64 {
+        let device = self.device(call);
+        let &Timing { fsync, sync_call, flush, is_flush_known, syncs_stamps, .. } = &device.timing;
+        if end == SyncEnd::Nothing {
             return 0.0;
         }
-        call.work.seeks += 1.0;
-        let seek = self.profile.device_of(self.machine.devices[call.device].profiled).seek.value.as_seconds();
-        call.spent[Cause::Seek] += seek;
-        seek
-    }
-
-    /// What is left to do for the call's file: `commit` if the running transaction has a change of its size
-    /// or blocks, or, if `all` counts, of anything. Without a journal these are the changes since its inode
-    /// was last written.
-    fn rest(&mut self, call: &Call, all: bool, commit: Last) -> Last {
-        let inode = self.machine.cache.file(call.file);
-        let device = &self.machine.devices[call.device];
-        let changed = inode.changed == device.transaction;
-        match inode.grown == device.transaction {
-            true => commit,
-            false if device.filesystem.logs_files() => match changed {
-                true => commit,
-                false => Last::Nothing,
-            },
-            false if changed && self.profile.device_of(device.profiled).syncs_stamps => Last::Inode,
-            false if changed && all => commit,
-            false => Last::Flush,
-        }
-    }
-
-    /// Nothing is written where the call's file is, or nothing is waited for (`noop_fsync`,
-    /// `ovl_should_sync`).
-    pub(super) fn never_waits(&self, call: &Call, event: &Event) -> bool {
-        self.in_memory(call) || self.filesystems.is_volatile(event.dev)
-    }
-
-    /// What a call ends with that has waited for its data, in seconds.
-    fn last(&mut self, call: &mut Call, last: Last) -> f64 {
-        let device = &self.machine.devices[call.device];
-        let of = self.profile.device_of(device.profiled);
-        let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
-        if last == Last::Nothing {
-            return 0.0;
-        }
-        if last != Last::Flush {
-            match of.syncs_stamps || device.filesystem.logs_files() {
-                true => self.machine.write_inode(call.file),
-                false => self.machine.commit(call.device),
+        if end != SyncEnd::Flush {
+            match syncs_stamps || device.traits.logs_files {
+                true => self.write_inode(call.file),
+                false => self.commit(call.device),
             }
         }
-        let inode = if last == Last::Inode { self.latency(call) } else { 0.0 };
-        let leaves = if last != Last::Flush { self.write_log(call) } else { 0.0 };
-        let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
-        let (sum, part, fixed) = match (last, flush) {
-            (Last::Commit, _) => (&mut call.work.fsyncs, 1.0, fsync.as_seconds()),
-            (Last::WriteCommit, _) => (&mut call.work.syncs, 1.0, write.as_seconds()),
-            (Last::Flush | Last::Inode | Last::Nothing, Some(_)) => (&mut call.work.flushes, 1.0, flushing),
-            (Last::Flush | Last::Inode | Last::Nothing, None) => (&mut call.work.fsyncs, FLUSH, flushing),
+        let inode = if end == SyncEnd::Inode { self.device(call).latency(call) } else { 0.0 };
+        let leaves = if end != SyncEnd::Flush { self.device_mut(call).write_log(call) } else { 0.0 };
+        let (sum, part, fixed) = match end {
+            SyncEnd::Commit if is_write => (&mut call.work.syncs, 1.0, sync_call),
+            SyncEnd::Commit => (&mut call.work.fsyncs, 1.0, fsync),
+            _ if is_flush_known => (&mut call.work.flushes, 1.0, flush),
+            _ => (&mut call.work.fsyncs, FLUSH, flush),
         };
         *sum += part;
         // A commit has the flush in it.
-        call.spent[Cause::DeviceFlush] += flushing.min(fixed);
-        call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
+        call.spent[Cause::DeviceFlush] += flush.min(fixed);
+        call.spent[Cause::Journal] += (fixed - flush).max(0.0);
         inode + leaves + fixed
     }
 
-    /// What the leaves of a log of synced files take that a sync writes beyond the first, in seconds; nothing
-    /// where there is no such log.
-    fn write_log(&mut self, call: &mut Call) -> f64 {
-        let device = &mut self.machine.devices[call.device];
-        if !device.filesystem.logs_files() {
-            return 0.0;
-        }
-        let leaves = device.tree_log.add(call.runs, call.at) - 1.0;
-        let of = self.profile.device_of(device.profiled);
-        let all = leaves * COPIES * (LEAF / of.write.value.get() + known(&of.request));
-        call.spent[Cause::Journal] += all;
-        all
-    }
-
-    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost. That of a directory is a commit
-    /// of the running transaction, if it has anything, and no flush (`ext4_force_commit`).
+    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost.
     pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
-        if self.never_waits(call, event) {
-            return call.spend_empty_call(self.constants.empty_call);
-        }
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         if !waits(event) {
             return;
         }
         self.write_all_out(call);
-        let device = &mut self.machine.devices[call.device];
-        let last = match event.kind {
-            FileKind::Directory if device.filesystem.logs_files() => {
-                if !std::mem::take(&mut device.renamed) {
-                    return;
-                }
-                // The log has the folder's own changes, behind nothing else.
-                let latency = self.latency(call);
-                let fixed = latency + self.last(call, Last::Commit);
-                return self.occupy(call, 0.0, fixed);
+        let device = self.device_mut(call);
+        let mut fixed = 0.0;
+        let end = if event.kind == FileKind::Directory {
+            let renamed = std::mem::take(&mut device.renamed);
+            let in_transaction = device.changed == device.transaction;
+            let end = device.filesystem.ends_folder_sync(renamed, in_transaction, device.timing.syncs_stamps);
+            if end == SyncEnd::Nothing {
+                return;
             }
-            // The fsync of a new file has written its name, too (`ext4_sync_parent`).
-            FileKind::Directory if self.profile.device_of(device.profiled).syncs_stamps => Last::Flush,
-            // A name in it has changed, if anything has.
-            FileKind::Directory if device.changed == device.transaction => Last::Commit,
-            FileKind::Directory => return,
-            _ => self.rest(call, event.op != Op::Fdatasync, Last::Commit),
+            if device.traits.logs_files {
+                fixed = self.device(call).latency(call);
+            }
+            end
+        } else {
+            self.end_of_sync(call, event.op != Op::Fdatasync)
         };
-        let fixed = self.last(call, last) + self.wake(call, Cause::Transfer);
+        fixed += self.end_sync(call, end, false);
+        fixed += self.device(call).wake(call, Cause::Transfer);
         self.occupy(call, 0.0, fixed);
-    }
-
-    /// The dirty pages of the call's file are written, and waited for.
-    fn write_all_out(&mut self, call: &mut Call) {
-        self.hand_over(call, 0, u64::MAX, true);
-        let submitted = self.machine.submit(call.file, u64::MAX);
-        self.wait_for_file(call, submitted);
     }
 
     /// The dirty pages of a file that was just made are written and waited for, and the journal is committed.
     pub(super) fn make_durable(&mut self, call: &mut Call) {
         self.write_all_out(call);
-        let fixed = self.last(call, Last::Commit);
+        let fixed = self.end_sync(call, SyncEnd::Commit, false);
         self.occupy(call, 0.0, fixed);
     }
 
     /// sync_file_range: no journal, no flush; waits if told to, and while the device's queue has no room for
     /// what it submits.
     pub(super) fn sync_range(&mut self, call: &mut Call, event: &Event) {
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         if event.aux & WAIT_BEFORE != 0 {
             self.wait_for_file(call, 0);
         }
         let mut submitted = 0;
         if event.aux & RANGE_WRITE != 0 {
-            submitted = self.begin_range(call, self.range(event));
+            submitted = self.begin_range(call, range(event, call.constants.page));
         }
         if event.aux & WAIT_AFTER != 0 {
             self.wait_for_file(call, submitted);
@@ -287,202 +186,113 @@ impl Kernel {
     /// posix_fadvise(POSIX_FADV_DONTNEED): begins to write what of the range is dirty, then drops the whole
     /// pages that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
     pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         // What is in memory alone is not dropped (`generic_fadvise`).
-        if event.returned < 0 || self.in_memory(call) {
+        if event.returned < 0 || self.device(call).traits.is_in_memory {
             return;
         }
-        self.begin_range(call, self.range(event));
-        let page = self.constants.page;
+        self.begin_range(call, range(event, call.constants.page));
+        let page = call.constants.page;
         let last = event.offset.saturating_add(event.requested);
         // The page at the end of the file is a whole one.
-        let all = event.requested == 0 || last >= self.machine.cache.size(call.file);
+        let all = event.requested == 0 || last >= self.cache.size(call.file);
         let end = if all { u64::MAX } else { last / page };
-        let in_flight = self.machine.in_flight_before(call.file);
-        self.machine.cache.evict(call.file, event.offset.div_ceil(page), end, in_flight);
-    }
-
-    /// The pages of a call's range.
-    fn range(&self, event: &Event) -> (u64, u64) {
-        let page = self.constants.page;
-        let end = match event.requested {
-            0 => u64::MAX,
-            length => event.offset.saturating_add(length).div_ceil(page),
-        };
-        (event.offset / page, end)
-    }
-
-    /// Begins to write back the dirty pages of the call's file from `first` up to `end`, and waits until the
-    /// device's queue has taken them; how many.
-    pub(super) fn begin_range(&mut self, call: &mut Call, (first, end): (u64, u64)) -> u64 {
-        self.hand_over(call, first, end, false);
-        let submitted = self.submit_range(call.file, first, end);
-        let device = &self.machine.devices[call.device];
-        if submitted > 0 && device.queued_pages() > device.queue {
-            let until = device.taken_at();
-            call.spent[Cause::Queue] += (until - call.at).max(0.0);
-            self.wait_until(call, until);
-        }
-        submitted
-    }
-
-    /// The call waits for the device until then, in seconds.
-    pub(super) fn wait_until(&mut self, call: &mut Call, until: f64) {
-        call.at = until.max(call.at).min(call.until);
-        self.machine.advance(call.at);
-    }
-
-    /// The dirty pages of a file from `first` up to `end` are written back, and those that share a folio with
-    /// them; how many.
-    pub(super) fn submit_range(&mut self, file: u32, first: u64, end: u64) -> u64 {
-        let inode = self.machine.cache.file_mut(file);
-        let (first, end) = inode.folios.spread(first, end);
-        let pages = inode.dirty.count(first, end);
-        if pages == 0 {
-            return 0;
-        }
-        inode.cursor = first;
-        self.machine.submit(file, pages)
-    }
-
-    /// Handing the dirty pages of the call's file from `first` up to `end` to the device takes the caller
-    /// time for each folio and for each request (`mpage_prepare_extent_to_map`,
-    /// `mpage_map_and_submit_extent`, 6.18); that for the first of each is part of the latency. If it waits
-    /// afterwards, the device begins with the first full request of a run of pages, and what is handed over
-    /// meanwhile takes no time of its own.
-    fn hand_over(&mut self, call: &mut Call, first: u64, end: u64, waits: bool) {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
-        let pieces = self.machine.cache.pieces(call.file, first, end);
-        call.runs += pieces.requests;
-        let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
-        let later = pieces.folios.saturating_sub(pieces.requests * FULL_REQUEST) as f64;
-        let later = if waits { later } else { 0.0 };
-        let folios = if later * folio > 0.0 {
-            let pages = self.machine.cache.file(call.file).dirty.count(first, end) as f64;
-            let transfer = pages * self.constants.page as f64 / of.write.value.get();
-            all - later.min(transfer * later / all / folio)
-        } else {
-            all
-        };
-        call.work.requests += requests;
-        call.work.handed += folios;
-        call.work.seeks += requests;
-        let spent = requests * request + folios * folio;
-        call.spent[Cause::Transfer] += spent;
-        call.spent[Cause::Seek] += requests * seek;
-        self.wait_until(call, call.at + spent + requests * seek);
+        let in_flight = self.in_flight_before(call.file);
+        self.cache.evict(call.file, event.offset.div_ceil(page), end, in_flight);
     }
 
     /// sync and syncfs: every dirty file, of one device or of all that were written to.
     pub(super) fn sync_all(&mut self, call: &mut Call, only: Option<usize>) {
-        call.spend_call(self.constants.call);
+        call.spend_call(call.constants.call);
         let mut until = call.at;
         let before = call.spent[Cause::Transfer];
         let mut last = Vec::new();
-        let all = 0..self.machine.devices.len();
+        let all = 0..self.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
-            Some(only) => only == at && !machine.devices[at].filesystem.is_in_memory(),
+            Some(only) => only == at && !machine.devices[at].traits.is_in_memory,
             None => machine.devices[at].changed > 0,
         };
-        for device in all.clone().filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
+        for device in all.clone().filter(|at| wanted(self, *at)).collect::<Vec<_>>() {
             let mut submitted = 0;
-            for file in self.machine.dirty_files(device) {
-                submitted += self.machine.submit(file, u64::MAX);
+            for file in self.dirty_files(device) {
+                submitted += self.submit(file, u64::MAX);
                 last.push(file);
             }
-            self.machine.drain(device);
-            let busy = &self.machine.devices[device];
+            self.drain(device);
+            let busy = &self.devices[device];
             if busy.in_flight > 0 {
                 let begin = self.transfer_begins(call, device, busy.left() as u64 > submitted);
                 until = until.max(begin + busy.left() / busy.speed());
             }
             if submitted > 0 {
-                until += self.latency(call);
+                until += self.device(call).latency(call);
             }
         }
         let early = until > call.until;
         call.spent[Cause::Transfer] = before + (until - call.at);
         self.wait_until(call, until);
         let own = call.device;
-        for device in all.filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
+        for device in all.filter(|at| wanted(self, *at)).collect::<Vec<_>>() {
             call.device = device;
-            let commits = self.machine.devices[device].changed == self.machine.devices[device].transaction;
-            let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush });
+            let commits = self.devices[device].changed == self.devices[device].transaction;
+            let end = if commits { SyncEnd::Commit } else { SyncEnd::Flush };
+            let fixed = self.end_sync(call, end, false);
             if commits {
                 // Every file's changes are on the device.
-                self.machine.commit(device);
+                self.commit(device);
             }
             self.occupy(call, 0.0, fixed);
         }
         call.device = own;
         if early {
             // When sync returns, all is written.
-            last.into_iter().for_each(|file| self.machine.complete(file));
+            last.into_iter().for_each(|file| self.complete(file));
         }
     }
+}
 
-    /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of
-    /// the call: of one that takes long is told only when it is over, and time goes on until then.
-    pub(super) fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
-        let free = if behind_others { self.machine.now } else { self.machine.devices[device].occupied };
-        free.max(call.at)
-    }
-
-    /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
-    pub(super) fn latency(&self, call: &mut Call) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        call.work.latencies += 1.0;
-        let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
-        call.spent[Cause::Transfer] += latency;
-        latency + self.wake(call, Cause::Transfer)
-    }
-
-    /// What the call's first wait takes longer since the device was idle before, in seconds, booked under the
-    /// cause of the wait.
-    pub(super) fn wake(&self, call: &mut Call, cause: Cause) -> f64 {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        let idle = std::mem::take(&mut call.idle);
-        call.work.idle += idle;
-        let wake = idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds());
-        call.spent[cause] += wake;
-        wake
-    }
-
-    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers;
-    /// `submitted` pages of it were submitted just now.
-    pub(super) fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
-        let pages = self.machine.in_flight_before(call.file);
-        if pages > 0 {
-            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-            let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
-            // `ext4_writepages` hands over so much at a time; while the device writes it, the next is prepared.
-            // What follows, and what the queue does not hold at once, is written as fast as the flusher's.
-            let alone = bytes.min(of.queue.as_f64()).min((BATCH * self.constants.page) as f64);
-            let (write, queued) = (of.write.value.get(), of.write.value.max(of.writeback.value).get());
-            let transfer = alone / write + (bytes - alone) / queued;
-            call.work.transferred += if queued > write { alone } else { bytes };
-            let begins = self.transfer_begins(call, call.device, pages > submitted);
-            call.spent[Cause::Queue] += begins - call.at;
-            call.spent[Cause::Transfer] += transfer;
-            let done = begins + transfer;
-            let device = &mut self.machine.devices[call.device];
-            device.occupied = device.occupied.max(done.min(call.until));
-            // What was submitted before is on its way: its latency is over by now.
-            let until = done + if submitted > 0 { self.latency(call) } else { 0.0 };
-            self.wait_until(call, until);
-            self.machine.complete(call.file);
+impl Kernel {
+    /// O_DIRECT: past the cache, whose pages in the range are written out and dropped.
+    pub(super) fn direct_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
+        let page = call.constants.page;
+        let last = offset.saturating_add(bytes);
+        let (first, end) = (offset / page, last.div_ceil(page));
+        let filled = self.machine.cache.fill(call.file, first, end);
+        let grows = filled || last > self.machine.cache.size(call.file);
+        self.writers.lock(&mut self.machine, call, !grows);
+        let inode = self.machine.cache.file(call.file);
+        // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
+        let (first, end) = inode.folios.spread(first, end);
+        self.machine.write_out(call, first, end);
+        self.machine.cache.drop_range(call.file, first, end);
+        let inode = self.machine.cache.file_mut(call.file);
+        let block = call.constants.block;
+        let allocates = filled || last.div_ceil(block) > inode.size.div_ceil(block);
+        inode.size = inode.size.max(last);
+        if grows {
+            self.machine.change(call.file, call.at, true);
         }
-    }
-
-    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more,
-    /// which are booked.
-    pub(super) fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
-        let device = &mut self.machine.devices[call.device];
-        let free = device.occupied.max(call.at);
-        device.occupied = (free + transfer).min(call.until.max(free));
-        call.spent[Cause::Queue] += free - call.at;
-        call.spent[Cause::Transfer] += transfer;
-        self.wait_until(call, free + transfer + fixed);
+        self.stamp(call);
+        let is_synchronous = event.has(flag::SYNC | flag::DSYNC);
+        let fixed = if is_synchronous { self.machine.write_last(call, event) } else { 0.0 };
+        let seek = self.machine.device_mut(call).write_seek(call, offset, last);
+        call.work.transferred += bytes as f64;
+        let &Timing { write, direct, allocation, partial, .. } = &self.machine.device(call).timing;
+        let transfer = bytes as f64 / write;
+        let latency = match direct.filter(|_| !is_synchronous) {
+            Some(direct) => {
+                call.spent[Cause::Transfer] += direct;
+                direct + self.machine.device(call).wake(call, Cause::Transfer)
+            }
+            None => self.machine.device(call).latency(call),
+        };
+        let in_blocks = offset.is_multiple_of(block) && bytes.is_multiple_of(block);
+        let partial = partial.filter(|_| !in_blocks && grows);
+        // The rest of a block that the call before has begun is there already.
+        let allocates = if partial.is_some() { allocates } else { grows };
+        let allocation = if allocates { allocation } else { 0.0 } + partial.unwrap_or(0.0);
+        call.spent[Cause::Transfer] += allocation;
+        self.machine.occupy(call, transfer, latency + allocation + fixed + seek);
+        call.unlock();
     }
 }

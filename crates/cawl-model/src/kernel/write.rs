@@ -10,15 +10,14 @@ use std::mem;
 
 use super::super::cache::{Found, Source};
 use super::super::folios::Folios;
-use super::constants::MOST_RESIDENT;
 use super::intervals::Cold;
-use super::sync::known;
 use super::tasks::Task;
-use super::{Call, Kernel, Op};
+use super::{Call, Kernel};
 use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::cause::Cause;
+use crate::constants::MOST_RESIDENT;
 use crate::profile::blocks_out;
-use cawl_wire::Event;
+use cawl_wire::{Event, Op};
 
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
 const HOT_FIRST: u64 = 64 << 10;
@@ -43,17 +42,12 @@ struct Copying {
 }
 
 impl Kernel {
-    /// The call's file is in memory alone.
-    pub(super) fn in_memory(&self, call: &Call) -> bool {
-        self.machine.devices[call.device].filesystem.is_in_memory()
-    }
-
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
     /// from the processor's cache.
     pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
-        self.lock(call, false);
+        self.writers.lock(&mut self.machine, call, false);
         let last = offset.saturating_add(bytes);
-        let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
+        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
         let grows = last > self.machine.cache.size(call.file);
         if grows || self.stamp_is_due(call) {
@@ -65,15 +59,15 @@ impl Kernel {
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
         let near = self.nearby.touch(call.file, first, end);
         let near = self.nearby.nearness(near, self.machine.cache.size(call.file));
-        let passed = self.blocks_passed(call.file, first, end, latest.0);
+        let passed = self.blocks_passed(call, first, end, latest.0);
         let apart = first != latest.1 && end != latest.0;
         // What has blocks takes no place among the delayed extents (`ext4_da_map_blocks`).
         let reserved = self.machine.cache.file(call.file).reserved;
-        call.jump = if apart && last > reserved { self.constants.jump } else { 0.0 };
-        let constants = &self.constants;
+        call.surcharge.jump = if apart && last > reserved { call.constants.jump } else { 0.0 };
+        let constants = &call.constants;
         call.hot = hot;
         // Where each page is a folio of its own, a part of one takes as long as all of it.
-        let single = self.machine.devices[call.device].filesystem.has_single_pages();
+        let single = self.machine.devices[call.device].traits.has_single_pages;
         let copied = if single { (end - first) * constants.page } else { bytes };
         let all = copied as f64;
         let from_memory = all * constants.copy_byte;
@@ -87,21 +81,21 @@ impl Kernel {
         let [fresh, cached, from_memory] = [fresh, cached, from_memory].map(|all| all / pages);
         let copying = Copying { fresh, cached, from_memory };
         let largest =
-            self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
+            call.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let in_memory = self.in_memory(call);
         let least = ((end - first) / MOST_PIECES).max(1);
         let mut at = first;
         let mut fresh_pages = 0;
         while at < end {
-            let often = self.check_interval;
-            let task = &mut self.tasks.current;
+            let often = self.writers.check_interval;
+            let task = &mut self.writers.tasks.current;
             if in_memory {
                 // Nothing is throttled (`noop_backing_dev_info`).
             } else if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
                 || task.unchecked >= often
             {
                 task.unchecked = 0;
-                self.balance(call);
+                self.writers.balance(&mut self.machine, call);
             }
             if grows {
                 self.wait_for_log(call);
@@ -109,7 +103,7 @@ impl Kernel {
             let until = if in_memory || self.quiet(call, end - at) {
                 end - at
             } else {
-                let task = &self.tasks.current;
+                let task = &self.writers.tasks.current;
                 let quota = quota(task, self.machine.devices[call.device].exceeded);
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
                 (left.max(least).div_ceil(largest) * largest).min(end - at)
@@ -118,18 +112,18 @@ impl Kernel {
             let folios = if found.fresh > 0 {
                 // What is cached of it lies before what is not, as where a file grows.
                 let new = (at + until - found.fresh).max(first);
-                let left = last.saturating_sub(new.saturating_mul(self.constants.page)).min(bytes);
-                Folios::taken((new, at + until), left, self.constants.page, call.folio)
+                let left = last.saturating_sub(new.saturating_mul(call.constants.page)).min(bytes);
+                Folios::taken((new, at + until), left, call.constants.page, call.folio)
             } else {
                 0
             };
             if single {
-                call.over = self.first_over(call.file, until, found.fresh);
+                call.surcharge.over = self.first_over(call, until, found.fresh);
             }
             self.spend_copy(call, until, found, copying, folios);
             fresh_pages += found.fresh;
             at += until;
-            let task = &mut self.tasks.current;
+            let task = &mut self.writers.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
         }
@@ -137,22 +131,21 @@ impl Kernel {
             call.pass(passed);
             call.spent[Cause::LargeFolio] += passed;
             call.work.believed[usize::from(call.flushing)] += passed;
-            self.pass_to(call.at);
+            self.writers.pass_to(&mut self.machine, call.at);
         }
-        self.unlock(call);
+        call.unlock();
     }
 
     /// What a write of the pages from `first` up to `end` takes for the other blocks of the folios that it
     /// covers in part, if they are cached, in seconds: `ext4_block_write_begin` and `block_commit_write` go
     /// through the list of a folio's blocks. It is in the processor's cache if the write before, at page
     /// `latest`, was to the same folio, else as likely as the file's blocks are.
-    fn blocks_passed(&mut self, file: u32, first: u64, end: u64, latest: u64) -> f64 {
-        let (near, far) = (self.constants.block_near, self.constants.block_far);
-        let of = self.machine.cache.device(file);
-        if !self.machine.devices[of].filesystem.walks_blocks() {
+    fn blocks_passed(&mut self, call: &Call, first: u64, end: u64, latest: u64) -> f64 {
+        let (near, far) = (call.constants.block_near, call.constants.block_far);
+        if !self.machine.devices[call.device].traits.walks_blocks {
             return 0.0;
         }
-        let inode = self.machine.cache.file(file);
+        let inode = self.machine.cache.file(call.file);
         if far <= 0.0 || inode.folios.are_single() {
             return 0.0;
         }
@@ -161,15 +154,15 @@ impl Kernel {
         let blocks = ((first - folio.0) + last.saturating_sub(end)) as f64;
         let cached = (inode.clean.pages() + inode.dirty.pages()) as f64;
         let is_latest = (folio.0..last).contains(&latest) && last == folio.1;
-        let away = if is_latest { 0.0 } else { blocks_out(cached, self.constants.block_cache) };
+        let away = if is_latest { 0.0 } else { blocks_out(cached, call.constants.block_cache) };
         blocks * (near + away * (far - near))
     }
 
     /// What `pages` of a file, of which some are fresh, take that are written over for the first time since
     /// they were allocated, in seconds. Which these are is not remembered, only how many: a page was as likely
     /// written over as any other.
-    fn first_over(&mut self, file: u32, pages: u64, fresh: u64) -> f64 {
-        let inode = self.machine.cache.file_mut(file);
+    fn first_over(&mut self, call: &Call, pages: u64, fresh: u64) -> f64 {
+        let inode = self.machine.cache.file_mut(call.file);
         let over = pages.saturating_sub(fresh) as f64;
         let before = (inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh) as f64;
         inode.over = inode.over.min(before);
@@ -178,7 +171,7 @@ impl Kernel {
         }
         let first = over.min(before) * (1.0 - inode.over / before);
         inode.over += first;
-        first * self.constants.over
+        first * call.constants.over
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.
@@ -188,8 +181,8 @@ impl Kernel {
             let wait = until - call.at;
             call.pass(wait);
             call.spent[Cause::Journal] += wait;
-            call.held += wait;
-            self.pass_to(call.at);
+            call.spread.held += wait;
+            self.writers.pass_to(&mut self.machine, call.at);
             if call.at < until {
                 self.machine.end_log(call.device);
             }
@@ -211,19 +204,19 @@ impl Kernel {
     }
 
     fn tick_of(&self, call: &Call) -> u64 {
-        (call.at * self.constants.hz) as u64 + 1
+        (call.at * self.machine.hz) as u64 + 1
     }
 
     /// What a write costs in addition after something else, and into a clean inode.
     fn spend_first(&mut self, call: &mut Call) {
-        let away = call.away;
+        let away = call.surcharge.away;
         let mut cost = 0.0;
         if !self.machine.cache.file(call.file).listed && !self.in_memory(call) {
             call.work.inodes += 1.0;
-            cost = self.constants.clean_inode;
+            cost = call.constants.clean_inode;
         }
         call.work.away += away;
-        cost += away * self.constants.away;
+        cost += away * call.constants.away;
         if cost > 0.0 {
             call.pass(cost);
             call.spent[Cause::Call] += cost;
@@ -244,52 +237,52 @@ impl Kernel {
 
     /// The cost of `pages`, of which some are fresh and come in `folios` folios.
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folios: u64) {
-        let device = &self.machine.devices[call.device];
-        let away = if found.fresh > 0 { mem::take(&mut call.away) } else { 0.0 };
+        let device = self.machine.device(call);
+        let away = if found.fresh > 0 { mem::take(&mut call.surcharge.away) } else { 0.0 };
         let folio = found.fresh.checked_div(folios).unwrap_or(1).max(1);
         let folios = folios as f64;
         let (fresh, over) = (found.fresh as f64, pages.saturating_sub(found.fresh) as f64);
         let copied = fresh * copying.fresh;
-        let jump = if found.fresh > 0 { mem::take(&mut call.jump) } else { 0.0 };
-        let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio + jump;
+        let jump = if found.fresh > 0 { mem::take(&mut call.surcharge.jump) } else { 0.0 };
+        let new_pages = fresh * call.constants.fresh_page + folios * call.constants.fresh_folio + jump;
         let clean = found.clean as f64;
-        let first_over = mem::take(&mut call.over);
+        let first_over = mem::take(&mut call.surcharge.over);
         let over_cached = over * copying.cached
             + first_over
-            + found.padding as f64 * self.constants.padding_page
-            + clean * self.constants.clean_folio;
+            + found.padding as f64 * call.constants.padding_page
+            + clean * call.constants.clean_folio;
         let (mut allocated, mut cached) = (copied + new_pages, over_cached);
         let writes_back = device.writes_back(call.at);
         let flushing = usize::from(writes_back);
         call.work.copied[flushing] +=
-            (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
+            (fresh * copying.fresh + over * copying.cached) / call.constants.copy_byte;
         call.work.met.add(pages, found.fresh, found.cached);
         if first_over > 0.0 {
             call.work.believed[flushing] += first_over;
         }
         // Most calls of a program that writes little at a time meet dirty pages only.
         if found.dirtied > 0 || found.fresh > 0 {
-            call.work.dirtied += (found.dirtied * self.constants.page) as f64;
+            call.work.dirtied += (found.dirtied * call.constants.page) as f64;
             call.work.away += away;
             call.work.clean[flushing] += clean;
             call.work.folios[flushing] += if found.fresh > 0 { folios } else { 0.0 };
             call.work.believed[flushing] += jump;
-            call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
-            call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
+            call.work.fresh[flushing] += (found.fresh * call.constants.page) as f64;
+            call.work.padded[flushing] += (found.padding * call.constants.page) as f64;
         }
         if writes_back {
-            allocated *= self.constants.flush_slowdown;
-            cached *= self.constants.cached_slowdown;
+            allocated *= call.constants.flush_slowdown;
+            cached *= call.constants.cached_slowdown;
             call.flushing = true;
         }
         let cold = if found.fresh > 0 {
-            self.supplied(found.fresh, folio, call.at)
+            self.memory.supplied(call, found.fresh, folio)
         } else {
-            self.age_memory(call.at);
+            self.memory.age(call.at);
             Cold::default()
         };
         let from = call.at;
-        let anew = away * self.constants.away;
+        let anew = away * call.constants.away;
         call.pass(anew + allocated + cached + cold.likely);
         call.spent[Cause::Copy] += copied + over_cached;
         if found.fresh > 0 {
@@ -303,29 +296,20 @@ impl Kernel {
             call.spent[Cause::ColdMemory] += cold.likely;
         }
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
-        call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
+        call.spread.copied = (call.spread.copied.0 + down, call.spread.copied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
-        call.doubt.0 += doubtful(call.hot, fresh * copying.fresh + over * copying.cached);
-        call.doubt.1 +=
+        call.spread.doubt.0 += doubtful(call.hot, fresh * copying.fresh + over * copying.cached);
+        call.spread.doubt.1 +=
             fresh * (copying.from_memory - copying.fresh) + over * (copying.from_memory - copying.cached);
-        if self.tasks.several {
-            self.history.raise(from, found.dirtied as f64);
+        if self.writers.tasks.several {
+            self.writers.history.raise(from, found.dirtied as f64);
         }
-        self.pass_to(call.at);
-    }
-
-    /// Lets time pass, and notes the level for calls that overlap this one.
-    pub(super) fn pass_to(&mut self, at: f64) {
-        self.machine.advance(at);
-        if self.tasks.several {
-            let level = self.machine.level_now() as f64;
-            self.history.note(self.machine.now, level);
-        }
+        self.writers.pass_to(&mut self.machine, call.at);
     }
 
     /// Pages at the edges that are written in part and not cached are read first.
     fn read_edges(&mut self, call: &mut Call, offset: u64, last: u64) {
-        let constants = &self.constants;
+        let constants = &call.constants;
         let (page, size) = (constants.page, self.machine.cache.size(call.file));
         let (first, behind) = (constants.page_of(offset), constants.page_of(last));
         let begins_within = !constants.begins_page(offset) && first * page < size;
@@ -340,16 +324,14 @@ impl Kernel {
 
     /// A page that is written in part is read first, if it is not cached.
     fn read_edge(&mut self, call: &mut Call, edge: u64) {
-        if !self.in_memory(call) && self.machine.cache.is_elsewhere(call.file, edge) {
-            if let Some(network) = self.network(call.device) {
-                return self.far_edge(call, &network);
-            }
-            let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-            let request = known(&of.direct) + of.seek.value.as_seconds();
-            let cost = request + self.constants.page as f64 / of.read.value.get();
+        let device = self.machine.device(call);
+        if let Some(cost) = device.timing.partial_page
+            && !device.traits.is_in_memory
+            && self.machine.cache.is_elsewhere(call.file, edge)
+        {
             call.pass(cost);
             call.spent[Cause::PartialPage] += cost;
-            call.work.seeks += 1.0;
+            call.work.seeks += if device.remote.is_some() { 0.0 } else { 1.0 };
             self.machine.advance(call.at);
         }
     }
@@ -399,7 +381,7 @@ impl Kernel {
         let end = offset.saturating_add(bytes);
         let (first, last) = (offset.div_ceil(page), end / page);
         if event.aux & (COLLAPSE | INSERT) != 0 {
-            self.submit_range(file, offset / page, u64::MAX);
+            self.machine.submit_range(file, offset / page, u64::MAX);
             self.machine.cache.drop_range(file, offset / page, u64::MAX);
             self.machine.cache.fill(file, offset / page, u64::MAX);
             let collapsed = event.aux & COLLAPSE != 0;
@@ -420,7 +402,7 @@ impl Kernel {
             let inode = self.machine.cache.file_mut(file);
             inode.reserved = inode.reserved.max(end);
         }
-        if plain && self.machine.devices[device].filesystem.is_in_memory() {
+        if plain && self.machine.devices[device].traits.is_in_memory {
             // Its space are the pages themselves (`shmem_fallocate`): the first write to one is its first
             // access.
             let first = offset / page;

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use super::Machine;
 use crate::cache::REQUEST;
+use crate::constants::QueueFacts;
 
 /// Requests to begin with (`RWB_DEF_DEPTH`).
 const DEPTH: u64 = 16;
@@ -29,19 +30,6 @@ const LAST_STEP: i32 = -16;
 
 /// Reads under way that are told apart.
 const MOST: usize = 256;
-
-/// What is known of a device's queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct QueueFacts {
-    /// Latency of a read above which the flusher gets fewer requests, in seconds; 0: it gets all.
-    pub target: f64,
-    /// Requests that the queue holds.
-    pub requests: u64,
-    /// The device has a volatile cache.
-    pub write_cache: bool,
-    /// The part of the flusher's requests in the device that a read waits for, between 0 and 1.
-    pub behind: f64,
-}
 
 /// A read that the device was asked for: when, and when it has come, in seconds.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,16 @@
 //! A device and the flusher that serves it (`struct bdi_writeback`): its counters, its lists of inodes, and
 //! when it must be looked at next. What it does then is decided by [`Machine`](super::Machine).
 
+use std::sync::Arc;
+
 use super::INTERVAL;
 use super::beside::Share;
 use super::queue::Queue;
-use super::tree_log::TreeLog;
 use crate::cache::{Cleaned, REQUEST};
-use crate::filesystem::FilesystemKind;
+use crate::constants::{Constants, Remote, Timing};
+use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
 use crate::pages::BLOCK;
+use crate::profile::HostProfile;
 use crate::share::{Bounds, Completions};
 use crate::throttle::{Bandwidth, RateLimit};
 
@@ -52,6 +55,12 @@ pub struct Device {
     pub id: u64,
     /// Under which number the profile has its constants.
     pub profiled: u64,
+    /// What calls on its files cost. Copies share it.
+    pub constants: Arc<Constants>,
+    /// Its own constants.
+    pub timing: Timing,
+    /// The way to its files, if they are elsewhere.
+    pub remote: Option<Arc<Remote>>,
     /// Pages per second it completes.
     pub rate: f64,
     /// Time that a run of pages away from the one before takes in addition, in seconds.
@@ -109,14 +118,15 @@ pub struct Device {
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
-    /// Its filesystem.
-    pub filesystem: FilesystemKind,
+    /// The law of its filesystem, and what of that each call asks for.
+    pub(crate) filesystem: &'static dyn Filesystem,
+    pub(crate) traits: Traits,
     /// Interval of the journal's commits, in seconds; 0 if nothing waits for any.
     pub commit: f64,
     /// A name has changed since a folder was last synced.
     pub renamed: bool,
     /// The log of synced files, where it has one of its own.
-    pub tree_log: TreeLog,
+    pub(crate) tree_log: TreeLog,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
@@ -127,8 +137,6 @@ pub struct Device {
     pub(super) overdue: bool,
     /// When the commit of an earlier one begins, at the latest.
     pub(super) commits_by: f64,
-    /// What writing a transaction to its log takes once nothing is in flight before it, in seconds.
-    pub log: f64,
     /// Until when a commit withholds completions: its log is being written.
     pub(super) held_until: Option<f64>,
     /// The latest transaction whose log was written, from when, and until when.
@@ -175,6 +183,29 @@ impl Device {
             head: (u32::MAX, 0),
             ..Device::default()
         }
+    }
+
+    /// It has this filesystem, whose journal is committed every so many seconds.
+    pub fn mount(&mut self, kind: FilesystemKind, commit: f64) {
+        (self.filesystem, self.traits) = (kind.law(), kind.law().traits());
+        // A server keeps the journal to itself.
+        if self.remote.is_none() && self.traits.waits_for_log {
+            self.commit = commit;
+        }
+    }
+
+    /// Its constants are those of this profile from now on, in which `own` are those of the machine's devices.
+    pub fn describe(&mut self, profile: &HostProfile, own: &Arc<Constants>) {
+        let of = profile.device_of(self.profiled);
+        let remote = Remote::of(of, own.page);
+        self.timing = Timing::of(of, own.page, remote.as_ref());
+        self.seek = remote.as_ref().map_or(self.timing.seek, Remote::seek);
+        self.share.facts = self.timing.shared_queue;
+        self.constants = match &of.network {
+            Some(network) => Arc::new(Constants::over(network, profile)),
+            None => Arc::clone(own),
+        };
+        self.remote = remote.map(Arc::new);
     }
 
     /// True while the flusher works on this device.
@@ -239,7 +270,7 @@ impl Device {
         if due >= self.in_flight as f64 {
             return self.in_flight;
         }
-        if !self.filesystem.completes_extents() {
+        if !self.traits.completes_extents {
             return due.max(0.0) as u64;
         }
         let extent = self.in_flight as f64 / self.extents.max(1.0);

@@ -1,10 +1,42 @@
-//! The log of files that were synced, as btrfs keeps it (fs/btrfs/tree-log.c, 6.18).
+//! btrfs (fs/btrfs, 6.18): every write goes to new blocks (`btrfs_dirty_folio`), in single pages without
+//! CONFIG_BTRFS_EXPERIMENTAL, and nobody waits for a transaction, which copies the blocks. A synced file is put
+//! into a log of its own (fs/btrfs/tree-log.c).
 //!
-//! The law: a sync puts an item into a tree for each run of blocks that its file got
+//! The law of the log: a sync puts an item into a tree for each run of blocks that its file got
 //! (`btrfs_log_changed_extents`), and writes the leaves of that tree that changed. A leaf that was written
 //! before is copied (`should_cow_block`), so that all of it is written anew. The keys are places in files: the
 //! more items there are, the more leaves has a sync of scattered pages to write. The log ends with its
 //! transaction, after `commit=`, 30 s.
+
+use super::{Changes, Filesystem, SyncEnd, Traits};
+
+#[derive(Debug)]
+pub(super) struct Btrfs;
+
+impl Filesystem for Btrfs {
+    fn traits(&self) -> Traits {
+        Traits {
+            // `btrfs_release_file`, `btrfs_rename`.
+            writes_cut_files: true,
+            writes_renamed_files: true,
+            clones: true,
+            has_single_pages: true,
+            logs_files: true,
+            ..Traits::default()
+        }
+    }
+
+    /// The log has only files that were synced (`btrfs_log_inode_parent`). One that has not changed is not
+    /// written, nor is the device's cache flushed (`skip_inode_logging`).
+    fn ends_sync(&self, inode: Changes, _all: bool, _syncs_stamps: bool) -> SyncEnd {
+        if inode.grown || inode.stamped { SyncEnd::Commit } else { SyncEnd::Nothing }
+    }
+
+    /// The log has the folder's own changes, behind nothing else.
+    fn ends_folder_sync(&self, renamed: bool, _in_transaction: bool, _syncs_stamps: bool) -> SyncEnd {
+        if renamed { SyncEnd::Commit } else { SyncEnd::Nothing }
+    }
+}
 
 /// Seconds from one transaction to the next (`BTRFS_DEFAULT_COMMIT_INTERVAL`).
 const COMMIT: f64 = 30.0;
@@ -12,14 +44,14 @@ const COMMIT: f64 = 30.0;
 const ITEM: f64 = 25.0 + 53.0;
 /// Bytes of a leaf (mkfs.btrfs's default), and the part of it that is full: a leaf that gets no more room is
 /// split in halves.
-pub const LEAF: f64 = 16384.0;
+pub(crate) const LEAF: f64 = 16384.0;
 const FULL: f64 = std::f64::consts::LN_2;
 /// Copies of each leaf: mkfs.btrfs's default for metadata on one device (DUP).
-pub const COPIES: f64 = 2.0;
+pub(crate) const COPIES: f64 = 2.0;
 
 /// A device's log.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TreeLog {
+pub(crate) struct TreeLog {
     items: f64,
     /// When its transaction began, in seconds.
     began: f64,
@@ -27,7 +59,7 @@ pub struct TreeLog {
 
 impl TreeLog {
     /// A sync at `now` adds so many runs of blocks; how many leaves it writes, one at least.
-    pub fn add(&mut self, runs: u64, now: f64) -> f64 {
+    pub(crate) fn add(&mut self, runs: u64, now: f64) -> f64 {
         if now - self.began >= COMMIT || self.items == 0.0 {
             *self = TreeLog { items: 0.0, began: now };
         }

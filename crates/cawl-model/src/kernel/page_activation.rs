@@ -4,7 +4,7 @@
 //! ones, which takes longer, and further ones do nothing. Files that are elsewhere come in folios of a page,
 //! so that it is most of what reading them for the second time takes.
 
-use super::{Call, Kernel};
+use super::Call;
 use crate::cause::Cause;
 use crate::lru::LruMap;
 use crate::pages::PageSet;
@@ -53,12 +53,12 @@ impl ReadPages {
     }
 }
 
-impl Kernel {
+impl ReadPages {
     /// The call has read the pages from `first` up to `end`, without the one in which the latest read ended.
-    pub(super) fn read_again(&mut self, call: &mut Call, first: u64, end: u64) {
-        let Some(each) = self.network(call.device).map(|network| network.activate()) else { return };
+    /// To activate one takes `each` seconds.
+    pub(super) fn activate(&mut self, call: &mut Call, (first, end): (u64, u64), each: f64) {
         if each > 0.0 && first < end {
-            let moving = self.read_pages.read(call.file, first, end) as f64 * each;
+            let moving = self.read(call.file, first, end) as f64 * each;
             call.pass(moving);
             call.spent[Cause::Copy] += moving;
         }

@@ -9,13 +9,13 @@
 use cawl_wire::Event;
 
 use super::super::cache::REQUEST;
-use super::super::writeback::{Device, QueueFacts};
-use super::sync::known;
-use super::{Call, Kernel};
+use super::super::writeback::{Device, Machine};
+use super::Call;
 use crate::Prediction;
 use crate::cause::Cause;
+use crate::constants::Speed;
 use crate::lru::LruMap;
-use crate::profile::{DeviceConstants, HostProfile};
+use crate::profile::HostProfile;
 use crate::readahead::Readahead;
 use crate::work::ReadWork;
 
@@ -26,9 +26,12 @@ const WINDOWS_AGAINST: u32 = 2;
 /// How much closer the other speed of a device must be to what was observed before it is believed.
 const CLEARLY: f64 = 2.0;
 
+/// The latest wait of the row of reads under way: which row, the pages of it that had come, and when, in seconds.
+pub(super) type LatestWait = (u64, Option<(u64, f64)>);
+
 /// Pages of a file that the device is reading.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
+pub(super) struct PendingRead {
     pub(super) device: usize,
     pub(super) file: u32,
     pub(super) first: u64,
@@ -46,18 +49,6 @@ pub(super) struct Coming {
     pub(super) came: bool,
     /// A reader has waited for other pages since it was asked for.
     pub(super) waited: bool,
-}
-
-/// A device is as a profile says, its queue and its arm.
-pub(super) fn describe(device: &mut Device, of: &DeviceConstants) {
-    device.seek = of.seek.value.as_seconds();
-    device.log = known(&of.latency);
-    device.share.facts = of.shared_queue.as_ref().map_or_else(QueueFacts::default, |queue| QueueFacts {
-        target: queue.wbt_latency.as_seconds(),
-        requests: queue.requests,
-        write_cache: queue.write_cache,
-        behind: queue.reads_wait.value,
-    });
 }
 
 /// How a device completes requests.
@@ -117,7 +108,7 @@ impl Completion {
     }
 }
 
-impl Coming {
+impl PendingRead {
     /// When this page is there: requests are complete as a whole.
     pub(super) fn ready(&self, page: u64) -> f64 {
         let last = self.first + (page - self.first + 1).next_multiple_of(REQUEST);
@@ -137,7 +128,7 @@ pub(super) struct Reader {
 pub(super) struct Reads {
     /// By process and descriptor.
     pub(super) readers: LruMap<(u32, i32), Reader>,
-    pub(super) coming: Vec<Coming>,
+    pub(super) pending: Vec<PendingRead>,
     /// Processes whose latest read of a file of unknown state came from the device.
     pub(super) uncached: LruMap<u32, ()>,
     /// Devices (`st_dev`) whose latest read came from their own cache.
@@ -152,26 +143,6 @@ pub(super) struct Reads {
     pub(super) rows: u64,
     /// Pages of the row that the call under way needs.
     pub(super) reached: u64,
-}
-
-/// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Speed {
-    pub(super) byte: f64,
-    pub(super) latency: f64,
-    pub(super) seek: f64,
-}
-
-/// The rate at which it reads ahead, in bytes per second.
-fn ahead(of: &DeviceConstants) -> f64 {
-    of.sequential_read.unwrap_or(of.read).value.get()
-}
-
-impl Speed {
-    /// What reading pages of so many bytes takes away from the read before.
-    pub(super) fn apart(&self, bytes: f64) -> f64 {
-        self.latency + self.seek + bytes * self.byte
-    }
 }
 
 impl Reads {
@@ -189,23 +160,29 @@ impl Reads {
     pub(super) fn opened(&mut self, event: &Event) {
         self.readers.take(&(event.pid, event.fd));
     }
-}
 
-impl Kernel {
     /// The device begins to read these pages of the call's file, ahead of the reader or for it alone, after
     /// what it does for others.
-    pub(super) fn ask_device(&mut self, call: &mut Call, first: u64, end: u64, ahead: bool) -> Coming {
-        let page = self.constants.page;
-        let speed = self.speed(call, self.is_fast(call), ahead);
-        let writes = self.machine.writes_ahead(call.device);
-        let queue = &self.profile.device_of(self.machine.devices[call.device].profiled).shared_queue;
-        let behind =
-            queue.as_ref().and_then(|queue| queue.reads_wait_for_reads).map_or(1.0, |part| part.value);
-        let device = &mut self.machine.devices[call.device];
+    pub(super) fn ask(
+        &mut self,
+        machine: &mut Machine,
+        call: &mut Call,
+        (first, end): (u64, u64),
+        ahead: bool,
+    ) -> PendingRead {
+        let page = call.constants.page;
+        let device = machine.device(call);
+        let speed = device.timing.read_speed(self.is_from_cache(device), ahead);
+        let writes = machine.writes_ahead(call.device);
+        let device = machine.device_mut(call);
+        let behind = device.timing.reads_wait;
         let head = std::mem::replace(&mut device.head, (call.file, end.saturating_mul(page)));
         let goes_on = head == (call.file, first.saturating_mul(page)) && writes == 0.0;
-        let (latency, seek) =
-            if goes_on { (speed.latency.min(device.log), 0.0) } else { (speed.latency, speed.seek) };
+        let (latency, seek) = if goes_on {
+            (speed.latency.min(device.timing.latency), 0.0)
+        } else {
+            (speed.latency, speed.seek)
+        };
         let page_time = page as f64 * speed.byte;
         let rested = device.occupied < call.at + latency;
         // The arm comes back to what is written, too.
@@ -219,15 +196,15 @@ impl Kernel {
         let begins = begins - (apart - transfer).max(0.0);
         let done = begins + transfer;
         let at = call.device;
-        self.machine.begin_read(at, begins - seek, done, (end - first).div_ceil(REQUEST));
+        machine.begin_read(at, begins - seek, done, (end - first).div_ceil(REQUEST));
         let is_own = others > 0.0 && behind < 1.0 && !goes_on;
-        if rested || self.reads.row.0 != at || !ahead || is_own {
-            (self.reads.row, self.reads.latest) = ((at, 0), None);
-            self.reads.rows += 1;
+        if rested || self.row.0 != at || !ahead || is_own {
+            (self.row, self.latest) = ((at, 0), None);
+            self.rows += 1;
         }
-        let before = self.reads.row.1;
-        self.reads.row.1 += end - first;
-        Coming {
+        let before = self.row.1;
+        self.row.1 += end - first;
+        PendingRead {
             device: at,
             file: call.file,
             first,
@@ -242,47 +219,31 @@ impl Kernel {
         }
     }
 
+    /// How a device reads ahead, as its latest read did.
+    pub(super) fn speed(&self, device: &Device) -> Speed {
+        device.timing.read_speed(self.is_from_cache(device), true)
+    }
+
     /// The device's latest read came from its own cache.
-    pub(super) fn is_fast(&self, call: &Call) -> bool {
-        self.reads.from_cache.contains(&self.machine.devices[call.device].id)
-    }
-
-    pub(super) fn has_two_speeds(&self, call: &Call) -> bool {
-        self.profile.device_of(self.machine.devices[call.device].profiled).cached_read.is_some()
-    }
-
-    /// How the call's device reads, from its own cache or not.
-    pub(super) fn speed(&self, call: &Call, from_cache: bool, ahead: bool) -> Speed {
-        let of = self.profile.device_of(self.machine.devices[call.device].profiled);
-        match of.cached_read.filter(|_| from_cache) {
-            Some(rate) => {
-                Speed { byte: 1.0 / rate.value.get(), latency: known(&of.cached_read_latency), seek: 0.0 }
-            }
-            None => {
-                let seek = of.seek.value.as_seconds();
-                let latency = of
-                    .read_latency
-                    .map_or(known(&of.latency), |all| (all.value.as_seconds() - seek).max(0.0));
-                let rate = if ahead { self::ahead(of) } else { of.read.value.get() };
-                Speed { byte: 1.0 / rate, latency, seek }
-            }
-        }
-    }
-
-    /// What handing a request to the call's device takes, in seconds.
-    pub(super) fn request(&self, call: &Call) -> f64 {
-        known(&self.profile.device_of(self.machine.devices[call.device].profiled).request)
+    pub(super) fn is_from_cache(&self, device: &Device) -> bool {
+        self.from_cache.contains(&device.id)
     }
 
     /// Waits until this page has come; the page behind those that have come with it.
-    pub(super) fn wait_for_page(&mut self, call: &mut Call, coming: Coming, page: u64) -> u64 {
+    pub(super) fn wait_for_page(
+        &mut self,
+        machine: &mut Machine,
+        call: &mut Call,
+        coming: PendingRead,
+        page: u64,
+    ) -> u64 {
         let request = (coming.first + (page - coming.first + 1).next_multiple_of(REQUEST)).min(coming.end);
-        let way = self.reads.way(self.machine.devices[call.device].id);
+        let way = self.way(machine.device(call).id);
         let all = coming.before + coming.end - coming.first;
         let (until, ready, pages) = match way {
             Way::InTurn => (request, coming.ready(page), all - (coming.end - request)),
             Way::ByWindow => (coming.end, coming.ready(coming.end - 1), all),
-            Way::Together => (coming.end, self.machine.devices[call.device].occupied, self.reads.row.1),
+            Way::Together => (coming.end, machine.device(call).occupied, self.row.1),
         };
         let ready = if coming.came && way != Way::InTurn { 0.0 } else { ready };
         self.tell_wait(call, &coming, pages);
@@ -295,14 +256,14 @@ impl Kernel {
         call.work.read.there = (call.at - ready).max(0.0);
         // A wait that did not come says that this was there before, and nothing of later windows.
         let together = way == Way::Together && waits && call.until - call.at >= (ready - call.at) / 2.0;
-        for of in self.reads.coming.iter_mut().filter(|of| of.device == call.device) {
+        for of in self.pending.iter_mut().filter(|of| of.device == call.device) {
             let is_this = of.first == coming.first && of.file == coming.file;
             of.came |= together || is_this && way != Way::InTurn;
             of.waited |= waits;
         }
         if waits {
-            self.wait_for_read(call, ready);
-            self.reads.latest = Some((pages, call.at));
+            machine.wait_for_read(call, ready);
+            self.latest = Some((pages, call.at));
         }
         until
     }
@@ -310,72 +271,62 @@ impl Kernel {
     /// Notes in the call's work what a wait for `coming` tells of the device, until `pages` of the row have
     /// come: the bytes since the previous wait, or since a first window was asked for, and the seconds that
     /// have passed. Nothing, if no further pages come, or if an earlier wait of the call told nothing.
-    fn tell_wait(&mut self, call: &mut Call, coming: &Coming, pages: u64) {
-        self.reads.reached = pages;
+    fn tell_wait(&mut self, call: &mut Call, coming: &PendingRead, pages: u64) {
+        self.reached = pages;
         let read = &mut call.work.read;
         let is_first = !read.told && read.ahead == 0.0;
-        match self.reads.latest {
+        match self.latest {
             Some((latest, when)) if latest < pages => {
                 read.told |= is_first;
                 read.since += (call.at - when).max(0.0);
-                read.ahead += ((pages - latest) * self.constants.page) as f64;
+                read.ahead += ((pages - latest) * call.constants.page) as f64;
             }
             None if coming.before == 0 && is_first => {
                 read.told = true;
                 read.since += (call.at - coming.asked).max(0.0);
                 read.latencies += 1.0;
-                read.ahead += (pages * self.constants.page) as f64;
+                read.ahead += (pages * call.constants.page) as f64;
             }
             _ => read.told = false,
         }
     }
 
-    pub(super) fn wait_for_read(&mut self, call: &mut Call, ready: f64) {
-        if ready > call.at {
-            let wake = self.wake(call, Cause::Read);
-            call.spent[Cause::Read] += ready - call.at;
-            self.wait_until(call, ready + wake);
-        }
-    }
-
     /// The latest wait of the row under way.
-    pub(super) fn latest_wait(&self) -> (u64, Option<(u64, f64)>) {
-        (self.reads.rows, self.reads.latest)
+    pub(super) fn latest_wait(&self) -> LatestWait {
+        (self.rows, self.latest)
     }
 
     /// What a read that `took` these seconds says of those to come, where `before` was the latest wait.
-    pub(super) fn judge_read(
+    pub(super) fn judge(
         &mut self,
-        event: &Event,
+        machine: &mut Machine,
+        (pid, dev): (u32, u64),
         prediction: &Prediction,
-        took: f64,
-        before: (u64, Option<(u64, f64)>),
+        (took, end): (f64, f64),
+        (before, is_cold): (LatestWait, bool),
     ) {
         let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
-        let dev = self.filesystems.below(event.dev);
-        if !prediction.has_met(took) && before.0 == self.reads.rows {
-            self.reads.latest = before.1;
+        if !prediction.has_met(took) && before.0 == self.rows {
+            self.latest = before.1;
         } else if prediction.has_waited(took) {
-            let end = self.seconds(event.start) + took;
-            self.reads.latest = Some((self.reads.reached, end));
+            self.latest = Some((self.reached, end));
         }
         let waited = prediction.parts[Cause::Read].as_seconds();
-        if work.source > 0.0 && took > cost + work.source / 2.0 && self.supply != Some(true) {
-            self.reads.uncached.put(event.pid, ());
+        if work.source > 0.0 && took > cost + work.source / 2.0 && !is_cold {
+            self.uncached.put(pid, ());
         } else if waited > 0.0 && took < cost - waited / 2.0 && work.other_speed >= 0.0 {
-            self.reads.uncached.take(&event.pid);
+            self.uncached.take(&pid);
         }
-        let completion = self.reads.completions.iter_mut().find(|of| of.device == dev);
+        let completion = self.completions.iter_mut().find(|of| of.device == dev);
         if completion.is_some_and(|of| of.judge(&work.read, waited, took - (cost - waited))) {
             // What was asked for has come.
-            let device = self.device(dev);
-            let of_device = |of: &&mut Coming| of.device == device;
-            self.reads.coming.iter_mut().filter(of_device).for_each(|of| of.came = true);
-            self.machine.devices[device].occupied = self.machine.now;
+            let device = machine.devices.iter().position(|device| device.id == dev);
+            self.pending.iter_mut().filter(|of| Some(of.device) == device).for_each(|of| of.came = true);
+            device.into_iter().for_each(|at| machine.devices[at].occupied = machine.now);
         }
         let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
         if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
-            let devices = &mut self.reads.from_cache;
+            let devices = &mut self.from_cache;
             if devices.contains(&dev) {
                 devices.retain(|of| *of != dev);
             } else {
@@ -385,18 +336,18 @@ impl Kernel {
     }
 
     /// What devices are reading comes at the rates of this profile from now on.
-    pub(super) fn hasten_reads(&mut self, profile: &HostProfile) {
-        let now = self.machine.now;
-        for (at, device) in self.machine.devices.iter_mut().enumerate() {
-            let [before, after] = [&*self.profile, profile].map(|of| ahead(of.device_of(device.profiled)));
-            let part = before / after;
-            if part == 1.0 || self.reads.from_cache.contains(&device.id) {
+    pub(super) fn hasten(&mut self, machine: &mut Machine, profile: &HostProfile) {
+        let now = machine.now;
+        for (at, device) in machine.devices.iter_mut().enumerate() {
+            let after = profile.device_of(device.profiled);
+            let part = device.timing.read_rate / after.sequential_read.unwrap_or(after.read).value.get();
+            if part == 1.0 || self.from_cache.contains(&device.id) {
                 continue;
             }
             if device.occupied > now {
                 device.occupied = now + (device.occupied - now) * part;
             }
-            for coming in self.reads.coming.iter_mut().filter(|of| of.device == at) {
+            for coming in self.pending.iter_mut().filter(|of| of.device == at) {
                 // What of it has come, has come.
                 let left = coming.ready(coming.end - 1) - now;
                 if left > 0.0 {
@@ -408,15 +359,25 @@ impl Kernel {
     }
 
     /// The device came `late` seconds after its time, or before if negative: so will what it is reading now.
-    pub(super) fn shift_reads(&mut self, device: usize, late: f64) {
-        let of = &mut self.machine.devices[device];
-        if self.reads.way(of.id) == Way::Together {
-            let time = |coming: &Coming| (coming.end - coming.first) as f64 * coming.page;
-            let left = self.reads.coming.iter().filter(|of| of.device == device && !of.came).map(time);
-            of.occupied = self.machine.now + left.sum::<f64>();
+    pub(super) fn shift(&mut self, machine: &mut Machine, device: usize, late: f64) {
+        let of = &mut machine.devices[device];
+        if self.way(of.id) == Way::Together {
+            let time = |coming: &PendingRead| (coming.end - coming.first) as f64 * coming.page;
+            let left = self.pending.iter().filter(|of| of.device == device && !of.came).map(time);
+            of.occupied = machine.now + left.sum::<f64>();
         } else {
             of.occupied += late;
-            self.reads.coming.iter_mut().for_each(|coming| coming.begins += late);
+            self.pending.iter_mut().for_each(|coming| coming.begins += late);
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn wait_for_read(&mut self, call: &mut Call, ready: f64) {
+        if ready > call.at {
+            let wake = self.device(call).wake(call, Cause::Read);
+            call.spent[Cause::Read] += ready - call.at;
+            self.wait_until(call, ready + wake);
         }
     }
 }

@@ -1,0 +1,316 @@
+//! The profile's constants in the models' own units: seconds, pages and bytes.
+//!
+//! A device owns what its files cost: [`Constants`] of memory and calls, [`Timing`] of its own, and where its
+//! files are elsewhere the way to them, [`Remote`].
+
+mod remote;
+
+use crate::profile::{DeviceConstants, HostProfile, Measured};
+use crate::units::{Nanos, Rate};
+pub use remote::Remote;
+
+/// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
+pub const MOST_RESIDENT: u64 = 1 << 27;
+/// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
+/// in ordinary pieces, comes in folios of 16 KiB to 256.
+pub const FOLIO: u64 = 16;
+/// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
+pub const MOST_LIMIT: u64 = 1 << 28;
+
+/// What a copy from the last cache takes of the difference between memory and a nearer cache. At 16 MiB, writes
+/// and reads of 4 to 64 KiB took 10 to 43 % of it.
+pub const LAST_CACHE: f64 = 0.25;
+/// Part of what a commit costs that its one flush costs where it was not measured:
+/// `jbd2_journal_commit_transaction` flushes before its last block and after it.
+pub const FLUSH: f64 = 0.5;
+
+/// A constant in seconds; 0 if it was not measured.
+pub fn known(time: &Option<Measured<Nanos>>) -> f64 {
+    time.as_ref().map_or(0.0, |time| time.value.as_seconds())
+}
+
+/// What calls on files cost, and the page cache: times in seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Constants {
+    pub page: u64,
+    /// Binary logarithm of the page.
+    pub page_bits: u32,
+    pub folio: u64,
+    /// The filesystem's block, in bytes, so far as is known: `st_blksize`, a page at most.
+    pub block: u64,
+    pub call: f64,
+    pub stream_call: f64,
+    pub stream_byte: f64,
+    pub copy_byte: f64,
+    pub hot_byte: f64,
+    pub hot_large_byte: f64,
+    pub near_byte: f64,
+    pub hot_most: u64,
+    pub fresh_page: f64,
+    /// Of a call that writes nothing.
+    pub empty_call: f64,
+    /// Of a read from the page cache, and of one at the end of the file.
+    pub read_call: f64,
+    pub empty_read: f64,
+    /// Of a byte read from the page cache: from memory and from the processor's cache; and of a new page to
+    /// read into.
+    pub read_byte: f64,
+    pub read_hot_byte: f64,
+    pub read_fresh_page: f64,
+    /// Of each folio of a read beyond its first, in the processor's cache and in memory.
+    pub read_folio: f64,
+    pub read_folio_far: f64,
+    /// Of a read that begins in the middle of a folio in memory, away from the latest read.
+    pub read_apart: f64,
+    /// Of a page of the program's memory that is touched first.
+    pub fault: f64,
+    /// Of a stream's buffer.
+    pub buffer: f64,
+    pub open: f64,
+    pub create: f64,
+    pub close: f64,
+    /// Of a folio of a page that leaves the cache.
+    pub free: f64,
+    pub fresh_folio: f64,
+    /// Beyond a warm one.
+    pub cold_page: f64,
+    pub clean_inode: f64,
+    pub clean_folio: f64,
+    /// Of each way through the kernel that a call takes after a millisecond elsewhere.
+    pub away: f64,
+    /// The part of it after ten microseconds.
+    pub soon: f64,
+    /// Of a read.
+    pub read_away: f64,
+    pub jump: f64,
+    /// Of a page that is written over for the first time.
+    pub over: f64,
+    /// Of a block that a write passes in a folio, with its description in the processor's cache or not, and
+    /// the pages of a file for whose blocks that cache has room.
+    pub block_near: f64,
+    pub block_far: f64,
+    pub block_cache: f64,
+    pub padding_page: f64,
+    /// Of pages that are allocated, and of those that are cached, while the flusher works.
+    pub flush_slowdown: f64,
+    pub cached_slowdown: f64,
+}
+
+impl Constants {
+    /// Those of a machine's own devices.
+    pub fn of(profile: &HostProfile) -> Constants {
+        let (kernel, memory) = (&profile.kernel, &profile.memory);
+        let page = kernel.page.0.next_power_of_two();
+        let copy_byte = 1.0 / memory.cached.value.get();
+        let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
+        let calls = &profile.calls;
+        let read = memory.read.unwrap_or(memory.cached).value;
+        let read_hot = memory.read_hot.map_or(read, |hot| hot.value);
+        let read_fresh = memory.read_fresh.map_or(memory.fresh.value, |fresh| fresh.value);
+        let read_call = calls.read.unwrap_or(calls.write);
+        Constants {
+            read_call: read_call.value.as_seconds(),
+            empty_read: calls.empty_read.unwrap_or(read_call).value.as_seconds(),
+            read_byte: 1.0 / read.get(),
+            read_hot_byte: 1.0 / read_hot.get(),
+            read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
+            read_folio: known(&calls.read_folio),
+            read_folio_far: known(&calls.read_folio_far.or(calls.read_folio)),
+            read_apart: known(&calls.read_apart.or(calls.read_folio_far).or(calls.read_folio)),
+            fault: known(&calls.fault),
+            buffer: known(&calls.buffer),
+            open: calls.open.unwrap_or(calls.write).value.as_seconds(),
+            create: known(&calls.create),
+            close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
+            free: calls.free.value.as_seconds(),
+            page,
+            page_bits: page.ilog2(),
+            folio: (kernel.folio.0 / page).max(1),
+            block: kernel.stream_buffer.0.clamp(1, page),
+            call: calls.write.value.as_seconds(),
+            stream_call: calls.stream.value.as_seconds(),
+            stream_byte: 1.0 / memory.stream.value.get(),
+            copy_byte,
+            hot_byte: copy_byte * memory.hot_part(),
+            hot_large_byte: copy_byte * memory.hot_large_part(),
+            near_byte: copy_byte * memory.near_part(),
+            hot_most: memory.hot_size.0,
+            fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
+            empty_call: calls.empty.unwrap_or(calls.write).value.as_seconds(),
+            fresh_folio: known(&calls.folio),
+            clean_inode: known(&calls.inode),
+            clean_folio: known(&calls.clean),
+            away: known(&calls.away),
+            soon: calls.soon(),
+            read_away: known(&calls.read_away.or(calls.away)),
+            jump: known(&calls.jump),
+            over: known(&calls.over),
+            block_near: known(&calls.block),
+            block_far: known(&calls.block_far.or(calls.block)),
+            block_cache: memory.block_cache.map_or(f64::INFINITY, |bytes| bytes.as_f64() / page as f64),
+            cold_page: page as f64 * memory.cold_byte(),
+            padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
+            flush_slowdown: slowdown(&memory.flush_factor),
+            cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
+        }
+    }
+
+    /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler
+    /// does not know takes as long as ten additions.
+    pub fn page_of(&self, byte: u64) -> u64 {
+        byte >> self.page_bits
+    }
+
+    /// Pages up to a byte, the last one in part.
+    pub fn pages_up_to(&self, byte: u64) -> u64 {
+        self.page_of(byte) + u64::from(!self.begins_page(byte))
+    }
+
+    pub fn begins_page(&self, byte: u64) -> bool {
+        byte & (self.page - 1) == 0
+    }
+}
+
+/// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Speed {
+    pub byte: f64,
+    pub latency: f64,
+    pub seek: f64,
+}
+
+impl Speed {
+    /// What reading pages of so many bytes takes away from the read before.
+    pub fn apart(&self, bytes: f64) -> f64 {
+        self.latency + self.seek + bytes * self.byte
+    }
+}
+
+/// What is known of a device's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QueueFacts {
+    /// Latency of a read above which the flusher gets fewer requests, in seconds; 0: it gets all.
+    pub target: f64,
+    /// Requests that the queue holds.
+    pub requests: u64,
+    /// The device has a volatile cache.
+    pub write_cache: bool,
+    /// The part of the flusher's requests in the device that a read waits for, between 0 and 1.
+    pub behind: f64,
+}
+
+/// A device's own constants: times in seconds, rates in bytes per second. What was not measured takes no time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// Rate of what one call writes and waits for, and of what the flusher hands over.
+    pub write: f64,
+    pub writeback: f64,
+    /// Bytes that its queue holds.
+    pub queue: f64,
+    /// Of a wait for what was just submitted, without the transfer.
+    pub latency: f64,
+    /// In its place, of a direct write that is not synchronous.
+    pub direct: Option<f64>,
+    /// Of new blocks, of a part of one, and of those whose allocation was delayed.
+    pub allocation: f64,
+    pub partial: Option<f64>,
+    pub delayed_allocation: f64,
+    pub sync_call: f64,
+    pub fsync: f64,
+    /// Of a flush of its cache; a part of a commit where that is not known.
+    pub flush: f64,
+    pub is_flush_known: bool,
+    /// Of its first wait after a millisecond of rest.
+    pub idle: f64,
+    /// Of a request and of a folio beyond the first that are handed over.
+    pub request: f64,
+    pub folio: f64,
+    /// Of an access away from the one before.
+    pub seek: f64,
+    /// Of reading a page that is written in part; None: that is not read.
+    pub partial_page: Option<f64>,
+    /// Rate at which it discards blocks, where a call waits for that.
+    pub discard: Option<Rate>,
+    /// How it reads for one reader, and ahead of one.
+    pub read: Speed,
+    pub read_ahead: Speed,
+    /// How it reads from a cache of its own.
+    pub cached_read: Option<Speed>,
+    /// Its largest window of readahead, in bytes.
+    pub readahead: u64,
+    /// From asking for a block until it comes, the seek in it; 0 where that was not measured.
+    pub read_latency: f64,
+    /// Rate at which it reads ahead.
+    pub read_rate: f64,
+    /// The part of what it reads for others that a read waits for.
+    pub reads_wait: f64,
+    /// A synchronous call writes the inode for new time stamps alone: there is no journal.
+    pub syncs_stamps: bool,
+    pub shared_queue: QueueFacts,
+}
+
+impl Timing {
+    /// How it reads, from a cache of its own or not, for one reader or ahead of one.
+    pub fn read_speed(&self, from_cache: bool, ahead: bool) -> Speed {
+        self.cached_read.filter(|_| from_cache).unwrap_or(if ahead { self.read_ahead } else { self.read })
+    }
+
+    /// That of a device, whose files may be elsewhere.
+    pub fn of(device: &DeviceConstants, page: u64, remote: Option<&Remote>) -> Timing {
+        let (latency, seek) = (known(&device.latency), device.seek.value.as_seconds());
+        let fsync = device.fsync.value.as_seconds();
+        let read = device.read.value.get();
+        let read_latency =
+            device.read_latency.map_or(latency, |all| (all.value.as_seconds() - seek).max(0.0));
+        let read_rate = device.sequential_read.unwrap_or(device.read).value.get();
+        let speed = |rate: f64| Speed { byte: 1.0 / rate, latency: read_latency, seek };
+        let partial_page = match remote {
+            None => Some(known(&device.direct) + seek + page as f64 / read),
+            Some(remote) => {
+                remote.reads_partial.then(|| remote.read_latency + page as f64 * remote.read_byte)
+            }
+        };
+        Timing {
+            write: device.write.value.get(),
+            writeback: device.writeback.value.get(),
+            queue: device.queue.as_f64(),
+            latency,
+            direct: device.direct.map(|direct| direct.value.as_seconds()),
+            allocation: known(&device.allocation),
+            partial: device.partial.map(|partial| partial.value.as_seconds()),
+            delayed_allocation: known(&device.delayed_allocation),
+            sync_call: device.sync_call.value.as_seconds(),
+            fsync,
+            flush: device.flush.map_or(FLUSH * fsync, |flush| flush.value.as_seconds()),
+            is_flush_known: device.flush.is_some(),
+            idle: known(&device.idle),
+            request: known(&device.request),
+            folio: known(&device.folio),
+            seek,
+            partial_page,
+            discard: device.discard.map(|rate| rate.value),
+            read: speed(read),
+            read_ahead: speed(read_rate),
+            cached_read: device.cached_read.map(|rate| Speed {
+                byte: 1.0 / rate.value.get(),
+                latency: known(&device.cached_read_latency),
+                seek: 0.0,
+            }),
+            readahead: device.readahead.0,
+            read_latency: known(&device.read_latency),
+            read_rate,
+            reads_wait: device
+                .shared_queue
+                .as_ref()
+                .and_then(|queue| queue.reads_wait_for_reads)
+                .map_or(1.0, |part| part.value),
+            syncs_stamps: device.syncs_stamps,
+            shared_queue: device.shared_queue.as_ref().map_or_else(QueueFacts::default, |queue| QueueFacts {
+                target: queue.wbt_latency.as_seconds(),
+                requests: queue.requests,
+                write_cache: queue.write_cache,
+                behind: queue.reads_wait.value,
+            }),
+        }
+    }
+}
