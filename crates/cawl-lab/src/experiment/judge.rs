@@ -2,8 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use cawl_core::{
-    Analysis, Bytes, CallState, Class, ComparedRun, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Record,
-    RecordedRun, Sample, Time, classify, median,
+    Analysis, Bytes, CallState, Class, ComparedRun, DirtyLimits, HostProfile, MODELS, Mode, Nanos,
+    Prediction, Record, RecordedRun, Sample, Time, classify, median,
 };
 use cawl_host::place::Place;
 use cawl_import::run_args;
@@ -126,17 +126,7 @@ pub struct Call {
     /// Highest sampled dirty level up to its end.
     pub peak: Bytes,
     /// Predictions, in the order of reports.
-    pub predicted: Vec<Predicted>,
-}
-
-/// A model's prediction of a call.
-#[derive(Clone, Copy, Debug)]
-pub struct Predicted {
-    pub cost: Nanos,
-    /// Dirty level afterwards.
-    pub dirty: Bytes,
-    /// What determined the cost.
-    pub state: CallState,
+    pub predicted: Vec<Prediction>,
 }
 
 /// Replays a figure's runs through all models, in open loop.
@@ -254,10 +244,7 @@ fn series(profile: &HostProfile, runs: &[RecordedRun]) -> anyhow::Result<Series>
         if classify(&event) != Class::Cost {
             continue;
         }
-        let predicted: Option<Vec<Predicted>> = predicted
-            .iter()
-            .map(|p| p.map(|p| Predicted { cost: p.cost, dirty: p.dirty, state: p.state }))
-            .collect();
+        let predicted: Option<Vec<Prediction>> = predicted.iter().copied().collect();
         let end = Time(event.end());
         while let Some(sample) = samples.next_if(|sample| sample.time <= end) {
             peak = peak.max(sample.dirty_bytes(page));

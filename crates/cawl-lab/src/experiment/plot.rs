@@ -203,9 +203,9 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
 mod tests {
     use std::collections::HashSet;
 
-    use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, MODELS, Nanos};
+    use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, MODELS, Nanos, Prediction};
 
-    use super::super::judge::{Call, Errors, JudgedRun, ModelErrors, Predicted, Series};
+    use super::super::judge::{Call, Errors, JudgedRun, ModelErrors, Series};
     use super::super::plan::Sizes;
     use super::*;
     use crate::args::Experiment;
@@ -216,8 +216,12 @@ mod tests {
             let cost = Nanos::millis(if index < 20 { 2.0 } else { 50.0 });
             let state = if index < 20 { CallState::Free } else { CallState::Throttle };
             let dirty = Bytes::mib(index.min(20));
-            let predicted =
-                (1..=3).map(|model| Predicted { cost: cost * (1.0 + 0.3 * f64::from(model)), dirty, state });
+            let predicted = (1..=3).map(|model| Prediction {
+                cost: cost * (1.0 + 0.3 * f64::from(model)),
+                dirty,
+                state,
+                ..Prediction::default()
+            });
             Call {
                 size: Bytes::mib(index + 1),
                 observed: cost,
