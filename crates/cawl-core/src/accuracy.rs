@@ -144,16 +144,6 @@ impl Accuracy {
     }
 }
 
-/// The error of a perfect model: the same metrics with `other`, the costs observed in another recording of
-/// the run, in the place of predictions. Calls are matched by position, over the length of the shorter run.
-pub(crate) fn noise_floor(run: &[Nanos], other: &[Nanos]) -> AccuracySummary {
-    let mut accuracy = Accuracy::default();
-    for (&observed, &again) in run.iter().zip(other) {
-        accuracy.call(observed, again);
-    }
-    accuracy.summary()
-}
-
 impl Costs {
     fn add(&mut self, cost: Nanos) {
         self.sum.add(cost.get());
@@ -450,15 +440,6 @@ mod tests {
             sum.add(0.3);
         }
         assert!((sum.value() - 1e17 - 3e5).abs() <= 16.0);
-    }
-
-    #[test]
-    fn the_noise_floor_compares_the_common_prefix() {
-        let run = [Nanos::new(100.0), Nanos::new(100.0), Nanos::new(7.0)];
-        let floor = noise_floor(&run, &[Nanos::new(110.0), Nanos::new(110.0)]);
-        assert_eq!(floor.calls, 2);
-        assert!((floor.total_error.unwrap() - 0.1).abs() < 1e-12);
-        assert!((floor.windowed_error.unwrap() - 0.1).abs() < 1e-9);
     }
 
     /// The definition, with all calls at hand.

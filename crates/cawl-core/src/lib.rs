@@ -17,7 +17,6 @@ mod by_name;
 mod cgroup;
 mod classes;
 mod collect;
-mod compare;
 mod condition;
 mod density;
 mod descriptors;
@@ -25,7 +24,6 @@ mod device_pace;
 mod divide;
 mod explain;
 mod file_table;
-mod fit;
 mod forecast;
 mod glob;
 pub mod host_text;
@@ -35,7 +33,6 @@ mod names;
 mod neighbours;
 mod patterns;
 mod processes;
-mod recorded;
 mod report;
 mod rolling_error;
 mod run_delay;
@@ -74,16 +71,15 @@ pub use cawl_model::collections::LruMap;
 pub use cawl_model::{
     Bytes, CallState, Cause, Conservation, CostModel, CostParts, DirtyLimits, Disturbance, HostProfile,
     Kernel, MODELS, ModelState, Nanos, OpenLoop, Prediction, Rate, Regime, Time, build, named, quantity,
+    settled_base_rate,
 };
 pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
 pub use classes::CallClass;
-pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
 pub use explain::{BestTimes, CauseReport, EXPLAIN_SCHEMA, Explain, Explaining};
 pub use file_table::{FileRow, FileTable};
 pub use filesystem::FilesystemKind;
-pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
 
@@ -105,7 +101,6 @@ pub use record::{
     MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, USES_IO_URING, Usage, Wchar,
     ZoneFacts,
 };
-pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
     AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
     REPORT_SCHEMA, Report, SessionReport, SessionTotals,

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod csv;
-mod recorded;
 mod strace;
 
 use std::collections::BTreeMap;
@@ -16,7 +15,6 @@ use cawl_core::Record;
 use cawl_wire::flag;
 
 pub use csv::{CsvImporter, CsvOptions};
-pub use recorded::{Suite, flags_of, recorded_run, run_args, with_tracepoints};
 pub use strace::{LineTime, StraceImporter, line_time};
 
 /// Turns lines of text into records, one line at a time.

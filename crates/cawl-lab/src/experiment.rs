@@ -22,8 +22,9 @@ mod tables;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use crate::recorded::RecordedRun;
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
+use cawl_core::{Bytes, HostProfile, Nanos};
 use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place, Queue};
 use cawl_host::profiles;

@@ -3,7 +3,7 @@
 //!
 //! - `experiment`: the documents' figures and studies, recorded, predicted and drawn
 //!   (docs/science/EXPERIMENTS.md)
-//! - `fit`, `compare`: a profile, and every model's errors, from recorded runs
+//! - `fit`, `compare`: a profile, and every model's errors, from recorded runs ([`recorded`])
 //! - `regress`: linear models of tables of measurements
 //! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
@@ -41,6 +41,7 @@ mod overhead;
 mod program;
 mod reader;
 mod real;
+pub mod recorded;
 mod regress;
 mod seeds;
 mod spec;

@@ -4,6 +4,7 @@
 //! - `studies`: the documents' studies leave a page, all runs and nothing else; `direct`: that of direct and
 //!   buffered writes
 //! - `experiment`: the paper's figures on emulated disks
+//! - `golden`, `densities`, `recorded_runs`: every model in front of recorded runs that are not in the repository
 //! - `tune`: which setting suits which pattern of writing
 //!
 //! Most need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
@@ -11,14 +12,18 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
+mod densities;
 mod direct;
 mod disk;
 mod experiment;
 mod filesystems;
+mod golden;
 mod mounts;
 mod net;
 mod real;
 mod recorded;
+mod recorded_runs;
 mod studies;
+mod support;
 mod tune;
 mod util;

@@ -59,7 +59,7 @@ use memory::Memory;
 use nearby::Nearby;
 use page_activation::ReadPages;
 use pending_reads::Reads;
-pub use settled::settled;
+pub use settled::settled_base_rate;
 use writers::Writers;
 
 /// Devices told apart; further ones count as the last of them.

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use crate::recorded::Comparison;
 use cawl_console::inputs::read_profile;
 use cawl_console::{answer, shown};
-use cawl_core::{Comparison, Mode};
+use cawl_core::Mode;
 use comfy_table::{CellAlignment, Table};
 
 use super::recordings;
@@ -18,7 +19,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         None => Vec::new(),
     };
     let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
-    let comparison = cawl_core::compare(&profile, &args.models, mode, &runs, &again)?;
+    let comparison = crate::recorded::compare(&profile, &args.models, mode, &runs, &again)?;
     answer(args.json, &comparison, |_| {
         let (mode, profile) = (mode.name(), shown(&profile.name));
         Ok(format!("{mode} with profile {profile}\n{}\n", table(&comparison)))

@@ -12,8 +12,8 @@ use crate::args::FitArgs;
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     outputs::check(&args.output, &outputs::PROFILE)?;
     let runs = recordings::traced(&args.dir, recordings::read(&args.dir, &args.runs, &[])?)?;
-    let mut profile =
-        cawl_core::fit(&runs).with_context(|| format!("cannot fit a profile to {}", args.dir.display()))?;
+    let mut profile = crate::recorded::fit(&runs)
+        .with_context(|| format!("cannot fit a profile to {}", args.dir.display()))?;
     if let Some(name) = args.dir.canonicalize().ok().as_deref().and_then(|dir| dir.file_name()) {
         profile.name = name.to_string_lossy().into_owned();
     }

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use crate::recorded::{RecordedRun, Suite, recorded_run, with_tracepoints};
 use anyhow::Context;
 use cawl_console::exit;
 use cawl_console::inputs::unpacked;
-use cawl_core::RecordedRun;
-use cawl_import::{Suite, recorded_run, with_tracepoints};
 
 /// Reads the named runs of a folder (all if none are named) except those to leave out.
 pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result<Vec<RecordedRun>> {

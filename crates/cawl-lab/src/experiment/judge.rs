@@ -1,12 +1,12 @@
 //! Judges recorded runs: predictions of each call for the figures, errors of the sums for the table.
 
+use crate::recorded::{ComparedRun, RecordedRun, run_args};
 use anyhow::{Context, anyhow};
 use cawl_core::{
-    Analysis, Bytes, CallState, Class, ComparedRun, DirtyLimits, HostProfile, MODELS, Mode, Nanos,
-    Prediction, Record, RecordedRun, Sample, Time, classify, median,
+    Analysis, Bytes, CallState, Class, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Prediction, Record,
+    Sample, Time, classify, median,
 };
 use cawl_host::place::Place;
-use cawl_import::run_args;
 use serde::Serialize;
 
 use super::Repeated;
@@ -147,7 +147,9 @@ fn judge_run(profile: &HostProfile, place: &Place, repeated: &Repeated) -> anyho
     for (index, run) in runs.iter().enumerate() {
         let other = &runs[(index + 1) % runs.len()];
         let again = if runs.len() > 1 { std::slice::from_ref(other) } else { &[] };
-        rows.extend(cawl_core::compare(profile, &[], Mode::OpenLoop, std::slice::from_ref(run), again)?.rows);
+        rows.extend(
+            crate::recorded::compare(profile, &[], Mode::OpenLoop, std::slice::from_ref(run), again)?.rows,
+        );
     }
     let errors = |model: &str| Errors::medians(rows.iter().filter(|row| row.model == model).map(Errors::of));
     let sums = |model: &str, pick: fn(&ComparedRun) -> f64| {

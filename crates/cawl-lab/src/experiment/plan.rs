@@ -403,8 +403,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::recorded::run_args;
     use cawl_core::{Measured, Rate};
-    use cawl_import::run_args;
 
     fn sizes(hard: u64, scale: f64) -> Sizes {
         let mut profile = HostProfile::uncalibrated();

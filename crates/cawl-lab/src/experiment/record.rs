@@ -11,12 +11,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use crate::recorded::{RecordedRun, RunArgs, flags_of, recorded_run, run_args};
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
+use cawl_core::{Bytes, HostProfile, Record, Sample, Time};
 use cawl_host::place::Place;
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
-use cawl_import::{CsvImporter, CsvOptions, Importer, flags_of, recorded_run, run_args};
+use cawl_import::{CsvImporter, CsvOptions, Importer};
 use cawl_measure::embedded::embedded;
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::scratch::Scratch;

@@ -6,9 +6,9 @@
 
 use std::io::Read;
 
+use crate::recorded::{RunArgs, recorded_run};
 use anyhow::{Context, bail};
-use cawl_core::{HostProfile, Nanos, OpenLoop, Rate, RunArgs, median};
-use cawl_import::recorded_run;
+use cawl_core::{HostProfile, Nanos, OpenLoop, Rate, median};
 use cawl_wire::Event;
 use flate2::read::GzDecoder;
 use serde::Serialize;

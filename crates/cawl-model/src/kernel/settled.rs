@@ -16,7 +16,7 @@ const MOST: f64 = 600.0;
 const STILL: f64 = 600.0;
 
 /// `dirty_ratelimit` of the profile's device when it stands still, from a first value on.
-pub fn settled(profile: &HostProfile, from: Rate) -> Rate {
+fn settled(profile: &HostProfile, from: Rate) -> Rate {
     let mut profile = profile.clone();
     profile.device.base_rate = Some(Measured::assumed(from));
     let mut kernel = Kernel::new(&profile);
@@ -59,4 +59,21 @@ pub fn settled(profile: &HostProfile, from: Rate) -> Rate {
         level += pages as f64 - done;
     }
     Rate::per_second(machine.devices[at].limit.base * constants.page as f64)
+}
+
+/// `device.base_rate` where the kernel does not tell it: where the model's own control settles when a device
+/// that writes back at the profile's rate is kept busy. Pauses are whole ticks, so a whole band of base rates
+/// lets writers go at the device's rate, and the control has no reason to move within it. The lower end
+/// counts: what disturbs a device slows it down, raises the level over the setpoint and lowers the estimate
+/// of its bandwidth, so that the base rate is stepped down; nothing steps it up within the band, since it is
+/// never above that estimate.
+pub fn settled_base_rate(profile: &HostProfile) -> Measured<Rate> {
+    let rate = profile.device.writeback.value;
+    let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
+    Measured {
+        value: below,
+        p10: Some(below * 0.9),
+        p90: Some(below.max(above)),
+        samples: profile.device.writeback.samples,
+    }
 }

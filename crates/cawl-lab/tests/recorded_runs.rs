@@ -1,17 +1,14 @@
 //! The kernel model against recorded runs and the kernel's own tracepoints: against those in
 //! tests/data/recorded, and against a larger collection in the folder named by CAWL_GOLDEN.
-#![expect(clippy::disallowed_methods, reason = "a test reads recordings")]
-#![allow(clippy::disallowed_macros, reason = "a test says why it skips")]
 
 use std::path::Path;
-
-use cawl_import::{Suite, recorded_run};
 
 use crate::support::{
     CALIBRATION, base_rate, correlation, golden, lately_lowered, modelled, predictions, profile, runs,
     traced, unpacked,
 };
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, compare, median};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, median};
+use cawl_lab::recorded::{RecordedRun, Suite, compare, recorded_run};
 
 /// Pauses of all runs of a recording: seconds that the kernel's tracepoints tell, and the model of a profile.
 fn pauses(profile: &HostProfile, dir: &Path) -> (Vec<f64>, Vec<f64>) {

@@ -1,20 +1,18 @@
 //! Replays recorded runs through the models and tabulates how far they are off.
 //!
-//! One row for each run and model, by the metrics of [`accuracy`](crate::accuracy); the noise
+//! One row for each run and model, by the metrics of [`Accuracy`]; the noise
 //! floor is what a second recording of the same run would score in the place of a model.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::accuracy::{AccuracySummary, CallError, noise_floor};
-use crate::analysis::{Analysis, ModelsError};
-use crate::call::{Class, classify};
-use crate::mode::Mode;
-use crate::profile::HostProfile;
-use crate::recorded::RecordedRun;
-use crate::statistics::median;
-use crate::units::Nanos;
+use cawl_core::{
+    Accuracy, AccuracySummary, Analysis, CallError, Class, HostProfile, Mode, ModelsError, Nanos, classify,
+    median,
+};
+
+use super::run::RecordedRun;
 
 /// How one model did on one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -122,4 +120,28 @@ impl ComparedRun {
 fn costs(run: &RecordedRun) -> Vec<Nanos> {
     let counted = run.events.iter().filter(|event| classify(event) == Class::Cost);
     counted.map(|event| Nanos::new(event.duration as f64)).collect()
+}
+
+/// The error of a perfect model: the same metrics with `other`, the costs observed in another recording of
+/// the run, in the place of predictions. Calls are matched by position, over the length of the shorter run.
+fn noise_floor(run: &[Nanos], other: &[Nanos]) -> AccuracySummary {
+    let mut accuracy = Accuracy::default();
+    for (&observed, &again) in run.iter().zip(other) {
+        accuracy.call(observed, again);
+    }
+    accuracy.summary()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_noise_floor_compares_the_common_prefix() {
+        let run = [Nanos::new(100.0), Nanos::new(100.0), Nanos::new(7.0)];
+        let floor = noise_floor(&run, &[Nanos::new(110.0), Nanos::new(110.0)]);
+        assert_eq!(floor.calls, 2);
+        assert!((floor.total_error.unwrap() - 0.1).abs() < 1e-12);
+        assert!((floor.windowed_error.unwrap() - 0.1).abs() < 1e-9);
+    }
 }

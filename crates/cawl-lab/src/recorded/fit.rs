@@ -17,12 +17,10 @@
 
 use cawl_wire::{Event, Op};
 
-use crate::limits::DirtyLimits;
-use crate::model::settled;
-use crate::profile::{HostProfile, Measured, Origin};
-use crate::recorded::RecordedRun;
-use crate::statistics;
-use crate::units::{Bytes, Nanos, Rate};
+use cawl_core::{Bytes, DirtyLimits, HostProfile, Measured, Nanos, Origin, Rate};
+use cawl_core::{quantile as quantile_of, settled_base_rate};
+
+use super::run::RecordedRun;
 
 /// Why no profile could be derived.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -256,23 +254,6 @@ fn base_rate(runs: &[RecordedRun], profile: &mut HostProfile) {
     profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(profile)));
 }
 
-/// `device.base_rate` where the kernel does not tell it: where the model's own control settles when a device
-/// that writes back at the profile's rate is kept busy. Pauses are whole ticks, so a whole band of base rates
-/// lets writers go at the device's rate, and the control has no reason to move within it. The lower end
-/// counts: what disturbs a device slows it down, raises the level over the setpoint and lowers the estimate
-/// of its bandwidth, so that the base rate is stepped down; nothing steps it up within the band, since it is
-/// never above that estimate.
-pub fn settled_base_rate(profile: &HostProfile) -> Measured<Rate> {
-    let rate = profile.device.writeback.value;
-    let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
-    Measured {
-        value: below,
-        p10: Some(below * 0.9),
-        p90: Some(below.max(above)),
-        samples: profile.device.writeback.samples,
-    }
-}
-
 /// `device.write`: the slope between the fastest tenths of direct writes of different sizes, because
 /// what disturbs a device adds time and never takes any.
 fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
@@ -429,7 +410,7 @@ fn warm_rate(rates: &[f64]) -> Measured<Rate> {
 
 /// The value that this part of the values stays within; 0 of nothing.
 fn quantile(values: &[f64], part: f64) -> f64 {
-    statistics::quantile(values, part).unwrap_or(0.0)
+    quantile_of(values, part).unwrap_or(0.0)
 }
 
 /// The mean without this part of the largest values.
@@ -443,9 +424,8 @@ fn trimmed_mean(values: &mut [f64], part: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Sample;
     use crate::recorded::RunArgs;
-    use crate::units::Time;
+    use cawl_core::{Sample, Time};
     use cawl_wire::FileKind;
 
     const PAGES: u64 = 25_600;

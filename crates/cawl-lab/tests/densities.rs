@@ -1,8 +1,6 @@
 //! Densities and patterns of recorded runs: against what their scenario did, and against the modes that
 //! recordings are known to have.
 
-#![allow(clippy::disallowed_macros, reason = "a test says what it found")]
-
 use std::path::Path;
 
 use crate::support::{golden, profile, runs};

@@ -1,12 +1,6 @@
 //! Every recorded run goes through every model, in both modes, and comes out finite.
 //!
 //! The recorded runs are not part of the repository: CAWL_GOLDEN names their folder.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::disallowed_macros,
-    reason = "tests read recordings; the core itself does no I/O"
-)]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -1,9 +1,7 @@
 //! Recorded runs: a program's calls with what they cost, and the kernel's counters sampled beside them.
 
+use cawl_core::{Rate, Record, Sample};
 use cawl_wire::Event;
-
-use crate::record::{Record, Sample};
-use crate::units::Rate;
 
 /// How a run was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

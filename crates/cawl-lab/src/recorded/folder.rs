@@ -10,11 +10,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow, bail};
-use cawl_core::{Rate, Record, RecordedRun, RunArgs, Sample, Time};
+use cawl_core::{Rate, Record, Sample, Time};
+use cawl_import::{CsvImporter, CsvOptions, Importer};
 use cawl_wire::{Event, FileKind, Op, flag};
 use serde::Deserialize;
 
-use crate::{CsvImporter, CsvOptions, Importer};
+use super::run::{RecordedRun, RunArgs};
 
 /// Checks by which a run was throttled rather than touched by the throttling of others.
 const THROTTLED: u32 = 16;

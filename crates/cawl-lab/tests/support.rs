@@ -1,14 +1,12 @@
 //! What tests on recorded runs share: reading a folder of recordings, and the kernel's tracepoints in it.
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests read recordings")]
-#![expect(clippy::disallowed_macros, reason = "a test says why it skips")]
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use cawl_core::{Bytes, Cause, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Time, fit, median};
-use cawl_import::{Suite, recorded_run, with_tracepoints};
+use cawl_core::{Bytes, Cause, CostModel, HostProfile, Kernel, Prediction, Time, median};
+use cawl_lab::recorded::{RecordedRun, Suite, fit, recorded_run, with_tracepoints};
 use cawl_wire::Event;
 
 /// Runs from which a suite's profile is derived; errors count on the others.
