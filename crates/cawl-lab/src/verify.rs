@@ -20,14 +20,14 @@ pub mod writers;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::{fmt, fs};
 
 use anyhow::{Context, ensure};
 use cawl_core::{CachePolicy, quantile};
 use serde::Serialize;
 
-use crate::command::Lacking;
+use crate::command::{Lacking, run};
 use crate::emulated::Lab;
 use crate::{DiskSpec, Filesystem, NetSpec, emulated_disk};
 
@@ -75,31 +75,28 @@ impl Bench {
             .map_err(Into::into)
     }
 
-    /// Runs a program of ours in a folder, with its data in `home`.
-    fn output(
+    /// A program of ours in a folder, with its data in `home`.
+    fn command(
         &self,
         program: &Path,
         home: &Path,
         folder: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    ) -> anyhow::Result<Output> {
+    ) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(folder).env("XDG_DATA_HOME", home).env("HOME", home);
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {}", name_of(program)))
+        command.stdin(Stdio::null());
+        command
     }
 
-    /// The same, which must succeed.
-    fn run(
+    /// What `cawl-cli` prints, run like that.
+    fn cawl(
         &self,
-        program: &Path,
         home: &Path,
         folder: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    ) -> anyhow::Result<Output> {
-        let output = self.output(program, home, folder, arguments)?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{} failed: {}", name_of(program), said.trim());
-        Ok(output)
+    ) -> anyhow::Result<String> {
+        run(&mut self.command(&self.cli, home, folder, arguments))
     }
 }
 

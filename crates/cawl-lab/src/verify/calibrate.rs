@@ -1,7 +1,6 @@
 //! `cawl-cli calibrate` on emulated disks: it finds what they were told to be, and the profile holds.
 
 use std::path::Path;
-use std::process::Output;
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -15,9 +14,9 @@ pub(super) fn calibrate(
     folder: &Path,
     home: &Path,
     options: &[&str],
-) -> anyhow::Result<Output> {
+) -> anyhow::Result<String> {
     let place = folder.to_string_lossy();
-    bench.run(&bench.cli, home, folder, ["calibrate", &place].iter().chain(options))
+    bench.cawl(home, folder, ["calibrate", &place].iter().chain(options))
 }
 
 /// The constants of a disk as `calibrate` finds them.
@@ -27,7 +26,7 @@ pub(super) fn constants(bench: &Bench, spec: DiskSpec) -> anyhow::Result<Vec<Fig
     let slack = 2.0 * disk.ready.floor.get() / 1e3;
     let options = ["--quick", "--max-seconds=14", "--max-bytes=1G", "--lower-limits", "--json"];
     let found = calibrate(bench, &disk.ready.mount, home.path(), &options)?;
-    let found: Value = serde_json::from_slice(&found.stdout)?;
+    let found: Value = serde_json::from_str(&found)?;
     let (device, extra) = (&found["profile"]["device"], &found["extra"]);
     let rate = |what: &str, figure: &Value, target: f64, part: f64| {
         let found = figure["value"].as_f64().unwrap_or(f64::NAN);
@@ -66,7 +65,7 @@ pub(super) fn profile_holds(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     calibrate(bench, &disk.ready.mount, home.path(), &[&limits[..], &["--quick"]].concat())?;
     let place = disk.ready.mount.to_string_lossy();
     let again = ["calibrate", &place, limits[0], limits[1], "--check"];
-    let check = bench.output(&bench.cli, home.path(), &disk.ready.mount, again)?;
+    let check = bench.command(&bench.cli, home.path(), &disk.ready.mount, again).output()?;
     let has_changed = String::from_utf8_lossy(&check.stdout).contains("changed");
     ensure!(check.status.success() || has_changed, "{}", String::from_utf8_lossy(&check.stderr).trim());
     let found = if check.status.success() { 1.0 } else { 2.0 };

@@ -165,7 +165,7 @@ pub(super) fn measure(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     let folder = &disk.ready.mount;
     // Meets the device before the limits are lowered, as it does before any first run.
     let one = ["run", "--", "dd", "if=/dev/zero", "bs=4k", "count=1", "status=none"];
-    bench.run(&bench.cli, home.path(), folder, one)?;
+    bench.cawl(home.path(), folder, one)?;
     let _limits = match run.kind {
         Kind::Throttle => Some(lowered_limits(&bench.lab, LIMITS.0, LIMITS.1)?),
         _ => None,
@@ -181,14 +181,14 @@ pub(super) fn measure(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     let arguments = ["run", &written[0], &written[1], "--"].into_iter().chain(program.split_whitespace());
     let busy = (run.kind == Kind::Preempted).then(Busy::begin);
     let began = cawl_host::now();
-    let said = bench.run(&bench.cli, home.path(), folder, arguments)?;
+    let said = bench.cawl(home.path(), folder, arguments)?;
     let ended = cawl_host::now();
     drop(busy);
     let heard = listening.end()?;
     let replayed = Replayed::of(&trace)?;
     let threads: BTreeSet<u32> = replayed.calls.iter().map(|(event, _)| event.tid).collect();
     let mut account = account(&heard, &threads);
-    if let Ok(written) = serde_json::from_slice::<Vec<Written>>(&said.stdout) {
+    if let Ok(written) = serde_json::from_str::<Vec<Written>>(&said) {
         account.run_delay = written.iter().map(|thread| thread.run_delay.as_seconds()).sum();
     }
     let mut moment = began;

@@ -119,7 +119,7 @@ fn run_cold(bench: &Bench, home: &Path, folder: &Path, command: &str) -> anyhow:
     let files = [("--profile", "profile.toml"), ("--trace", "trace"), ("--report", "report.json")];
     let files = files.map(|(option, name)| format!("{option}={}", home.join(name).display()));
     let arguments = ["run", "--no-save"].into_iter().chain(files.iter().map(String::as_str));
-    bench.run(&bench.cli, home, folder, arguments.chain(["--", "sh", "-c", &command])).map(drop)
+    bench.cawl(home, folder, arguments.chain(["--", "sh", "-c", &command])).map(drop)
 }
 
 /// Programs that read, one after the other.

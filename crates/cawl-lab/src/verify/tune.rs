@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::calibrate::calibrate;
 use super::{Bench, Figure};
+use crate::command::run;
 use crate::{DiskSpec, Filesystem};
 
 /// What a tree may lose, or else the noise floor.
@@ -16,8 +17,8 @@ pub(super) fn choices(bench: &Bench, spec: DiskSpec) -> anyhow::Result<Vec<Figur
     calibrate(bench, &disk.ready.mount, home.path(), &["--quick", "--max-seconds=14", "--max-bytes=1G"])?;
     let place = disk.ready.mount.to_string_lossy();
     let arguments = ["tune", "--verify", "20", "--json", "--dir", &place];
-    let output = bench.run(&bench.lab, home.path(), &disk.ready.mount, arguments)?;
-    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let told = run(&mut bench.command(&bench.lab, home.path(), &disk.ready.mount, arguments))?;
+    let found: Value = serde_json::from_str(&told)?;
     let number = |name: &str| found["verified"][name].as_f64().unwrap_or(f64::NAN);
     let (what, reached) = ("the tree's choices reach of the fastest", 1.0 - number("regret"));
     Ok(vec![Figure::new(what, 1.0, reached, 0.0, MAY_LOSE.max(number("floor")))])
