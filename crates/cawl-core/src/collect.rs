@@ -219,7 +219,7 @@ impl Collector {
             return;
         }
         self.taken += 1;
-        self.begins(Time(event.start));
+        self.began = self.began.min(Time(event.start));
         self.sessions.call(event, false);
         if event.kind == FileKind::Regular
             && let Some(row) = self.files.index(event.file())
@@ -260,13 +260,9 @@ impl Collector {
         totals.sums.time.add_calls(Cause::Discard, ns);
     }
 
-    fn begins(&mut self, at: Time) {
-        self.began = self.began.min(at);
-    }
-
     /// Something went on from `start` to `end`.
     fn span(&mut self, start: u64, end: u64) {
-        self.begins(Time(start));
+        self.began = self.began.min(Time(start));
         let first = self.first.get_or_insert(Time(start));
         *first = (*first).min(Time(start));
         self.last = self.last.max(Time(end));
@@ -333,7 +329,8 @@ impl Collector {
         let totals = op_totals(&mut self.files.rows[index].counts, event.op, predictions.len());
         let (bytes, observed) = (moved_bytes(event).max(bytes), Nanos::new(event.duration as f64));
         let first = predictions.first().and_then(Option::as_ref);
-        totals.sums.add(event, bytes, observed, first, causes);
+        totals.sums.add(bytes, observed, first.map_or(Nanos::ZERO, |first| first.cost));
+        causes.into_iter().for_each(|causes| totals.sums.time.add(causes));
         for (sum, prediction) in totals.further.iter_mut().zip(predictions.iter().skip(1)) {
             *sum += prediction.map_or(Nanos::ZERO, |prediction| prediction.cost);
         }

@@ -50,14 +50,11 @@ impl<T: Default, const MOST: usize> FileTable<T, MOST> {
         let index = match self.by_identity.get(&identity) {
             Some(index) => *index,
             None => {
-                let index = match self.spare.pop() {
-                    Some(index) => index,
-                    None if self.rows.len() >= MOST => return None,
-                    None => {
-                        self.rows.push(FileRow::default());
-                        self.rows.len() - 1
-                    }
-                };
+                if self.spare.is_empty() && self.rows.len() < MOST {
+                    self.spare.push(self.rows.len());
+                    self.rows.push(FileRow::default());
+                }
+                let index = self.spare.pop()?;
                 self.rows[index].identity = identity;
                 self.by_identity.insert(identity, index);
                 index

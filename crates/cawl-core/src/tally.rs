@@ -1,10 +1,8 @@
 //! Sums over calls: the one type of the reports' tables, and of the daemon's tables and history.
 
-use cawl_wire::{Event, flag};
 use serde::{Deserialize, Serialize};
 
-use crate::cause::{Causes, TimeSums};
-use crate::model::{CallState, Prediction};
+use crate::cause::TimeSums;
 use crate::units::Nanos;
 
 /// Calls and their bytes.
@@ -34,13 +32,14 @@ impl Tally {
 pub struct CallSums {
     /// The calls and their bytes.
     pub count: Tally,
-    /// Inferred bytes among them: stores to mappings, shared extents.
+    /// Inferred bytes among them: stores to mappings, shared extents. This, `throttled` and `sync` are counted by
+    /// the daemon only.
     pub estimated: u64,
     /// Time of the calls; in the daemon, of those that a model predicts.
     pub observed: Nanos,
     /// Predicted time of the calls.
     pub predicted: Nanos,
-    /// Observed time that a model attributes to throttling, at most the kernel's pauses if known; the daemon's.
+    /// Observed time that a model attributes to throttling, at most the kernel's pauses if known.
     pub throttled: Nanos,
     /// Observed time of calls that waited for the device.
     pub sync: Nanos,
@@ -49,31 +48,12 @@ pub struct CallSums {
 }
 
 impl CallSums {
-    /// Adds a call that wrote these bytes and took this time, with its prediction and its time by cause, if
-    /// it has these.
+    /// Adds a call that wrote these bytes, with its observed and its predicted time.
     #[inline]
-    pub fn add(
-        &mut self,
-        event: &Event,
-        bytes: u64,
-        observed: Nanos,
-        prediction: Option<&Prediction>,
-        causes: Option<Causes<'_>>,
-    ) {
+    pub fn add(&mut self, bytes: u64, observed: Nanos, predicted: Nanos) {
         self.count.add(bytes);
-        if event.has(flag::ESTIMATED) {
-            self.estimated = self.estimated.saturating_add(bytes);
-        }
         self.observed += observed;
-        if let Some(prediction) = prediction {
-            self.predicted += prediction.cost;
-            if prediction.state == CallState::Sync {
-                self.sync += observed;
-            }
-        }
-        if let Some(causes) = causes {
-            self.time.add(causes);
-        }
+        self.predicted += predicted;
     }
 
     /// Adds the sums of other calls.

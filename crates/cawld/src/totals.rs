@@ -14,7 +14,7 @@ use cawl_core::{
     Time, coalesced_bytes, host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Event, FileId, FileKind};
+use cawl_wire::{Event, FileId, FileKind, flag};
 
 use crate::foreign::is_foreign;
 pub use account::Account;
@@ -187,17 +187,26 @@ impl Totals {
             self.settle();
             self.place = place;
         }
-        let mut observed = Nanos::ZERO;
+        let sums = &mut self.latest;
+        if event.has(flag::ESTIMATED) {
+            sums.estimated += bytes;
+        }
         if let Some(prediction) = prediction {
-            observed = Nanos::new(event.duration as f64);
+            let observed = Nanos::new(event.duration as f64);
+            sums.add(bytes, observed, prediction.cost);
+            if prediction.state == CallState::Sync {
+                sums.sync += observed;
+            }
             let held = held_back(observed, prediction);
             if held > Nanos::ZERO {
                 // The confirmed share of it.
-                self.latest.throttled += held * self.confirmed.part();
+                sums.throttled += held * self.confirmed.part();
                 self.confirmed.latest += held;
             }
+        } else {
+            sums.count.add(bytes);
         }
-        self.latest.add(event, bytes, observed, prediction, causes);
+        causes.into_iter().for_each(|causes| sums.time.add(causes));
         if event.takes_last_link() {
             self.files.unlink(event.file());
         }

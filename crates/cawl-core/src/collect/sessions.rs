@@ -21,7 +21,7 @@ pub(super) const SESSIONS: usize = 4096;
 /// All sessions of an analysis.
 #[derive(Default)]
 pub(super) struct Sessions {
-    list: Vec<ListedSession>,
+    pub(super) list: Vec<ListedSession>,
     /// How many of them have ended.
     ended: usize,
     /// The sums of the sessions that are not listed.
@@ -38,7 +38,7 @@ pub(super) struct Sessions {
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
 #[derive(Default)]
-struct ListedSession {
+pub(super) struct ListedSession {
     /// Without arguments.
     image: Session,
     /// Bytes written by children that are not listed any more.
@@ -105,6 +105,7 @@ impl Sessions {
     }
 
     /// A call. One that is not `selected` counts for the coverage only.
+    #[inline]
     pub(super) fn call(&mut self, event: &Event, selected: bool) {
         let calls = Tally { calls: 1, bytes: wchar_bytes(event) };
         self.calls(event, Time(event.start), calls, event.duration, selected);
@@ -139,12 +140,6 @@ impl Sessions {
         let ranked = ranked.filter_map(|(listed, process)| Some((listed.image.rank?, process)));
         let (variable, ranks) = ranks(ranked);
         (processes, variable, ranks)
-    }
-
-    /// How many sessions are listed.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.list.len()
     }
 
     /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls

@@ -229,7 +229,7 @@ fn sessions_of_long_ago_become_sums_and_none_of_their_bytes_is_lost() {
         begin(&mut collector, id, 100 + id, 1, at);
         write(&mut collector, 100 + id, 100 + id, at + 1, 3);
         end(&mut collector, id, at + 2, EndKind::Exit, 4, 4);
-        assert!(collector.sessions.len() <= 2 * SESSIONS + 1);
+        assert!(collector.sessions.list.len() <= 2 * SESSIONS + 1);
     }
     let bytes = u64::from(children);
     end(&mut collector, 0, u64::MAX - 1, EndKind::Exit, 0, 7 + 4 * bytes);

@@ -49,7 +49,7 @@ impl ModelTotals {
             self.ops.resize(at + 1, None);
         }
         let sums = self.ops[at].get_or_insert_default();
-        sums.add(event, bytes, Nanos::new(event.duration as f64), Some(prediction), None);
+        sums.add(bytes, Nanos::new(event.duration as f64), prediction.cost);
         self.states[prediction.state as usize] += 1;
         let cost = prediction.cost.get().to_bits();
         self.fingerprint = (self.fingerprint ^ cost).wrapping_mul(FNV_PRIME);
