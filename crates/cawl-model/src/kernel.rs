@@ -23,9 +23,9 @@ mod history;
 mod inode_lock;
 mod intervals;
 mod memory;
-mod nearby;
 mod page_activation;
 mod pending_reads;
+mod processor_cache;
 mod read;
 mod remote;
 mod settled;
@@ -45,7 +45,7 @@ use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Machine, Thresholds};
 use super::{CallState, Disturbance, Prediction};
-use crate::constants::{Constants, MOST_LIMIT, Remote};
+use crate::constants::{Constants, MAX_LIMIT, Remote};
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
@@ -56,9 +56,9 @@ use copy::Copies;
 use freeing::Lengths;
 use intervals::Spreads;
 use memory::Memory;
-use nearby::Nearby;
 use page_activation::ReadPages;
 use pending_reads::Reads;
+use processor_cache::ProcessorCache;
 pub use settled::settled;
 use writers::Writers;
 
@@ -88,14 +88,14 @@ pub struct Kernel {
     /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
     untimed: LruMap<u32, ()>,
     /// What the processor's cache has of files.
-    nearby: Nearby,
+    processor_cache: ProcessorCache,
     intervals: Spreads,
     memory: Memory,
 }
 
 /// Limits in pages.
 fn thresholds(limits: DirtyLimits, page: u64) -> Thresholds {
-    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MOST_LIMIT) as f64);
+    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MAX_LIMIT) as f64);
     Thresholds { background, hard, limit: hard }
 }
 
@@ -131,7 +131,7 @@ impl Kernel {
             lengths: Lengths::default(),
             closed: LruMap::default(),
             untimed: LruMap::default(),
-            nearby: Nearby::new(page),
+            processor_cache: ProcessorCache::new(page),
             intervals: Spreads::of(profile),
             memory: Memory::default(),
             profile: Arc::new(profile.clone()),

@@ -14,11 +14,11 @@
 //! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
 //! drops. What is written until then belongs to the next transaction.
 
-mod beside;
 mod device;
 mod flusher;
 mod foreign;
 mod queue;
+mod wbt;
 
 pub use device::{BATCH, Device};
 pub use foreign::Foreign;

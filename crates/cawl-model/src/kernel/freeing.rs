@@ -19,7 +19,7 @@ use cawl_wire::{Event, FileId, Op, flag};
 use super::super::cache::Source;
 use super::{Call, Kernel};
 use crate::cause::Cause;
-use crate::constants::{FOLIO, MOST_RESIDENT, Timing};
+use crate::constants::{FOLIO, MAX_RESIDENT, Timing};
 use crate::units::Bytes;
 
 /// Part of what the first page of a folio takes that each further one does, to free it or to hand it over.
@@ -149,7 +149,7 @@ impl Kernel {
         if unknown && inode.size == 0 {
             inode.size = self.lengths.of(event.file());
         }
-        let end = call.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
+        let end = call.constants.pages_up_to(inode.size).min(MAX_RESIDENT);
         call.work.frees_unknown = f64::from(u8::from(unknown));
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.machine.wait_for_file(call, 0);
@@ -178,7 +178,7 @@ impl Kernel {
         let end = call.constants.pages_up_to(self.machine.cache.size(call.file));
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
-        let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MOST_RESIDENT);
+        let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MAX_RESIDENT);
         if blocks == 0 {
             return;
         }
@@ -226,7 +226,7 @@ impl Kernel {
         self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
         if is_new && self.in_memory(call) {
             // All that it has is cached.
-            let pages = call.constants.pages_up_to(size).min(MOST_RESIDENT);
+            let pages = call.constants.pages_up_to(size).min(MAX_RESIDENT);
             self.machine.cache.read(file, 0, pages, Source::Cache);
         }
         let inode = self.machine.cache.file_mut(file);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::INTERVAL;
-use super::beside::Share;
 use super::queue::Queue;
+use super::wbt::Wbt;
 use crate::cache::{Cleaned, REQUEST};
 use crate::constants::{Constants, Remote, Timing};
 use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
@@ -152,7 +152,7 @@ pub struct Device {
     /// When a writer to it was last paused, in seconds.
     pub paused: f64,
     /// What of its queue the flusher has.
-    pub share: Share,
+    pub wbt: Wbt,
     /// Where the last synchronous access to it ended: file and byte.
     pub head: (u32, u64),
 }
@@ -200,7 +200,7 @@ impl Device {
         let remote = Remote::of(of, own.page);
         self.timing = Timing::of(of, own.page, remote.as_ref());
         self.seek = remote.as_ref().map_or(self.timing.seek, Remote::seek);
-        self.share.facts = self.timing.shared_queue;
+        self.wbt.facts = self.timing.shared_queue;
         self.constants = match &of.network {
             Some(network) => Arc::new(Constants::over(network, profile)),
             None => Arc::clone(own),
