@@ -39,7 +39,6 @@ use std::sync::Arc;
 
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 
-use super::lru::LruMap;
 use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
@@ -53,7 +52,7 @@ use crate::units::{Bytes, Rate};
 pub use account::Conservation;
 use call::Call;
 use copy::Copies;
-use freeing::Lengths;
+use freeing::RecentFiles;
 use intervals::Spreads;
 use memory::Memory;
 use page_activation::ReadPages;
@@ -82,11 +81,7 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
-    lengths: Lengths,
-    /// The file that each process closed last of those it could write to.
-    closed: LruMap<u32, u32>,
-    /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
-    untimed: LruMap<u32, ()>,
+    recent_files: RecentFiles,
     /// What the processor's cache has of files.
     processor_cache: ProcessorCache,
     intervals: Spreads,
@@ -128,9 +123,7 @@ impl Kernel {
             copies: Copies::default(),
             reads: Reads::default(),
             read_pages: ReadPages::default(),
-            lengths: Lengths::default(),
-            closed: LruMap::default(),
-            untimed: LruMap::default(),
+            recent_files: RecentFiles::default(),
             processor_cache: ProcessorCache::new(page),
             intervals: Spreads::of(profile),
             memory: Memory::default(),

@@ -20,6 +20,9 @@ pub const BATCH: u64 = 2048;
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
 
+/// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
+pub(super) const IDLE: f64 = 1.0;
+
 /// Seconds by which a commit may be late that no change starts: jbd2's timer fires on whole seconds of
 /// jiffies (`round_jiffies_up`, 6.18).
 pub(super) const TIMER: f64 = 1.0;
@@ -418,5 +421,12 @@ impl Device {
 
     pub(super) fn restamp(&mut self, now: f64) {
         (self.dirtied_stamp, self.written_stamp, self.stamp) = (self.dirtied, self.written, now);
+    }
+
+    /// `wb_bandwidth_estimate_start`.
+    pub(super) fn begin_estimate(&mut self, now: f64) {
+        if self.in_flight == 0 && now - self.stamp > IDLE {
+            self.restamp(now);
+        }
     }
 }
