@@ -86,6 +86,8 @@ pub struct File {
     pub cut: bool,
     /// What of it was cached before the first call is known.
     pub told: bool,
+    /// It was written past the cache, and its server does not know the new time yet.
+    pub untimed: bool,
     /// Pages before its end of which nothing is on the device.
     holes: Holes,
     /// Cached pages at which more is read ahead (`PG_readahead`).

@@ -10,12 +10,12 @@ use crate::units::{Nanos, Rate};
 pub use remote::Remote;
 
 /// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
-pub const MOST_RESIDENT: u64 = 1 << 27;
+pub const MAX_RESIDENT: u64 = 1 << 27;
 /// Pages of a folio that was cached before the first call: no call tells, and what is read ahead, or written
 /// in ordinary pieces, comes in folios of 16 KiB to 256.
 pub const FOLIO: u64 = 16;
 /// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
-pub const MOST_LIMIT: u64 = 1 << 28;
+pub const MAX_LIMIT: u64 = 1 << 28;
 
 /// What a copy from the last cache takes of the difference between memory and a nearer cache. At 16 MiB, writes
 /// and reads of 4 to 64 KiB took 10 to 43 % of it.

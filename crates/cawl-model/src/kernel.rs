@@ -23,9 +23,9 @@ mod history;
 mod inode_lock;
 mod intervals;
 mod memory;
-mod nearby;
 mod page_activation;
 mod pending_reads;
+mod processor_cache;
 mod read;
 mod remote;
 mod settled;
@@ -39,13 +39,12 @@ use std::sync::Arc;
 
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 
-use super::lru::LruMap;
 use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Machine, Thresholds};
 use super::{CallState, Disturbance, Prediction};
-use crate::constants::{Constants, MOST_LIMIT, Remote};
+use crate::constants::{Constants, MAX_LIMIT, Remote};
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
@@ -53,12 +52,12 @@ use crate::units::{Bytes, Rate};
 pub use account::Conservation;
 use call::Call;
 use copy::Copies;
-use freeing::Lengths;
+use freeing::RecentFiles;
 use intervals::Spreads;
 use memory::Memory;
-use nearby::Nearby;
 use page_activation::ReadPages;
 use pending_reads::Reads;
+use processor_cache::ProcessorCache;
 pub use settled::settled_base_rate;
 use writers::Writers;
 
@@ -82,20 +81,16 @@ pub struct Kernel {
     copies: Copies,
     reads: Reads,
     read_pages: ReadPages,
-    lengths: Lengths,
-    /// The file that each process closed last of those it could write to.
-    closed: LruMap<u32, u32>,
-    /// Files written past the cache, whose new time the server does not know yet (`fuse_flush_times`).
-    untimed: LruMap<u32, ()>,
+    recent_files: RecentFiles,
     /// What the processor's cache has of files.
-    nearby: Nearby,
+    processor_cache: ProcessorCache,
     intervals: Spreads,
     memory: Memory,
 }
 
 /// Limits in pages.
 fn thresholds(limits: DirtyLimits, page: u64) -> Thresholds {
-    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MOST_LIMIT) as f64);
+    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MAX_LIMIT) as f64);
     Thresholds { background, hard, limit: hard }
 }
 
@@ -128,10 +123,8 @@ impl Kernel {
             copies: Copies::default(),
             reads: Reads::default(),
             read_pages: ReadPages::default(),
-            lengths: Lengths::default(),
-            closed: LruMap::default(),
-            untimed: LruMap::default(),
-            nearby: Nearby::new(page),
+            recent_files: RecentFiles::default(),
+            processor_cache: ProcessorCache::new(page),
             intervals: Spreads::of(profile),
             memory: Memory::default(),
             profile: Arc::new(profile.clone()),

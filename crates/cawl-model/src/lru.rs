@@ -1,8 +1,8 @@
 //! A map that remembers what was lately used and forgets the rest: threads, processes and streams come and
 //! go for months, and few of them say goodbye.
 //!
-//! Entries live in two generations. What is put is young; when the young are [`MOST`], they become
-//! the old ones, and what was left of those is forgotten. So the latest [`MOST`] keys put are always
+//! Entries live in two generations. What is put is young; when the young are [`CAPACITY`], they become
+//! the old ones, and what was left of those is forgotten. So the latest [`CAPACITY`] keys put are always
 //! remembered, never more than twice as many, at constant cost and alike in every replay.
 
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use std::hash::Hash;
 use super::cache::Map;
 
 /// Keys that are surely remembered.
-pub const MOST: usize = 1 << 14;
+pub const CAPACITY: usize = 1 << 14;
 
 /// A map of the keys used last.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ impl<K: Hash + Eq, V> LruMap<K, V> {
     /// Puts a value in; what the key had before is gone.
     pub fn put(&mut self, key: K, value: V) {
         self.old.remove(&key);
-        if self.young.len() >= MOST && !self.young.contains_key(&key) {
+        if self.young.len() >= CAPACITY && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);
@@ -67,12 +67,12 @@ mod tests {
     #[test]
     fn the_latest_are_remembered_and_all_are_bounded() {
         let mut map = LruMap::default();
-        for key in 0..10 * MOST {
+        for key in 0..10 * CAPACITY {
             map.put(key, key + 1);
-            assert!(map.len() <= 2 * MOST);
+            assert!(map.len() <= 2 * CAPACITY);
         }
-        let last = 10 * MOST;
-        assert!((last - MOST..last).all(|key| map.peek(&key) == Some(&(key + 1))));
+        let last = 10 * CAPACITY;
+        assert!((last - CAPACITY..last).all(|key| map.peek(&key) == Some(&(key + 1))));
         assert_eq!(map.peek(&0), None);
     }
 
@@ -80,23 +80,23 @@ mod tests {
     fn what_is_used_stays() {
         let mut map = LruMap::default();
         map.put(usize::MAX, 0);
-        for key in 0..5 * MOST {
+        for key in 0..5 * CAPACITY {
             let uses = map.take(&usize::MAX).expect("used all the time");
             map.put(usize::MAX, uses + 1);
             map.put(key, 0);
         }
-        assert_eq!(map.take(&usize::MAX), Some(5 * MOST));
+        assert_eq!(map.take(&usize::MAX), Some(5 * CAPACITY));
         assert_eq!(map.take(&usize::MAX), None);
     }
 
     #[test]
     fn a_key_that_is_used_in_place_stays_too() {
         let mut map = LruMap::default();
-        for key in 0..5 * MOST {
+        for key in 0..5 * CAPACITY {
             *map.of(usize::MAX) += 1;
             map.put(key, 0);
         }
-        assert_eq!(map.take(&usize::MAX), Some(5 * MOST));
+        assert_eq!(map.take(&usize::MAX), Some(5 * CAPACITY));
         assert_eq!((map.take(&usize::MAX), *map.of(usize::MAX)), (None, 0));
     }
 
@@ -104,7 +104,7 @@ mod tests {
     fn a_key_has_one_value() {
         let mut map = LruMap::default();
         map.put(1, 'a');
-        (2..2 + MOST).for_each(|key| map.put(key, 'x'));
+        (2..2 + CAPACITY).for_each(|key| map.put(key, 'x'));
         map.put(1, 'b');
         assert_eq!((map.take(&1), map.take(&1)), (Some('b'), None));
     }

@@ -154,7 +154,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lru::MOST;
+    use super::super::lru::CAPACITY;
     use super::*;
 
     fn fwrite(offset: u64, bytes: i64) -> Event {
@@ -265,6 +265,6 @@ mod tests {
             event.pid = pid;
             streams.writes(&event, 0);
         }
-        assert!(streams.streams.len() <= 2 * MOST);
+        assert!(streams.streams.len() <= 2 * CAPACITY);
     }
 }

@@ -14,11 +14,12 @@
 //! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
 //! drops. What is written until then belongs to the next transaction.
 
-mod beside;
+mod clock;
 mod device;
 mod flusher;
 mod foreign;
 mod queue;
+mod wbt;
 
 pub use device::{BATCH, Device};
 pub use foreign::Foreign;
@@ -26,7 +27,6 @@ pub use foreign::Foreign;
 use super::cache::{Cache, Found};
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
-use device::TIMER;
 
 /// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
 pub const INTERVAL: f64 = 0.2;
@@ -79,33 +79,6 @@ impl Machine {
     /// A machine with nothing dirty.
     pub fn new(global: Thresholds, group: Option<Thresholds>, wakeup: f64, expire: f64, hz: f64) -> Machine {
         Machine { global, group, wakeup, expire, hz, next: f64::INFINITY, ..Machine::default() }
-    }
-
-    /// Lets time pass up to `to` (seconds); the past is left alone.
-    #[inline]
-    pub fn advance(&mut self, to: f64) {
-        // Seldom, and asked for several times a call.
-        if self.next <= to {
-            self.live_through(to);
-        }
-        if to > self.now {
-            self.now = to;
-        }
-    }
-
-    /// What is due up to `to` (seconds) happens.
-    #[cold]
-    #[inline(never)]
-    fn live_through(&mut self, to: f64) {
-        while self.next <= to {
-            self.now = self.now.max(self.next);
-            for at in 0..self.devices.len() {
-                if self.devices[at].next <= self.now {
-                    self.happen(at);
-                }
-            }
-            self.schedule();
-        }
     }
 
     fn schedule(&mut self) {
@@ -217,28 +190,6 @@ impl Machine {
         }
         self.cache.meet(device.traits.is_in_memory);
         self.devices.push(device);
-    }
-
-    /// Drops from the cache what calls have taken beyond the memory that there is. Where all that could be
-    /// dropped is dirty, the flusher writes it (`shrink_inactive_list`).
-    #[inline]
-    pub fn reclaim(&mut self) {
-        if self.cache.is_short() {
-            self.reclaim_now();
-        }
-    }
-
-    #[cold]
-    fn reclaim_now(&mut self) {
-        self.level();
-        let devices = &self.devices;
-        self.cache.reclaim(|file| {
-            let device = &devices[file.device];
-            file.submitted.saturating_sub(device.written).min(device.in_flight)
-        });
-        if self.cache.is_short() {
-            (0..self.devices.len()).for_each(|at| self.start_all(at));
-        }
     }
 
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
@@ -416,7 +367,7 @@ impl Machine {
     pub fn submit(&mut self, file: u32, most: u64) -> u64 {
         let at = self.cache.device(file);
         self.drain(at);
-        self.begin_estimate(at);
+        self.devices[at].begin_estimate(self.now);
         let pages = self.hand_over(at, file, most, u64::MAX);
         self.reschedule(at);
         self.cache.leave_lists(file);
@@ -505,42 +456,6 @@ impl Machine {
         };
         let all = (own as f64 + self.foreign_at(self.now)).max(0.0);
         over(&self.global, all) || self.group.as_ref().is_some_and(|group| over(group, own as f64))
-    }
-
-    /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
-    fn happen(&mut self, at: usize) {
-        let now = self.now;
-        if self.devices[at].held_until.is_some_and(|until| until <= now) {
-            self.devices[at].held_until = None;
-        }
-        self.drain(at);
-        if self.devices[at].commit_at.is_some_and(|due| due <= now) {
-            let device = &mut self.devices[at];
-            if device.held(now) {
-                // One transaction after the other.
-                device.overdue = true;
-                device.commit_at = device.held_until;
-                device.schedule();
-            } else if device.in_flight > 0 || device.overdue {
-                // Each extent that is written changes its inode.
-                self.begin_commit(at);
-            } else {
-                device.overdue = true;
-                device.commit_at = Some(now + TIMER / 2.0);
-                device.schedule();
-            }
-        }
-        let device = &self.devices[at];
-        if device.held(now) || device.next > now {
-            return;
-        }
-        if device.work.is_some() {
-            self.flush(at);
-        } else if device.wakeup_at.is_some_and(|due| due <= now) {
-            self.run(at);
-        } else {
-            self.devices[at].schedule();
-        }
     }
 
     /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`

@@ -29,7 +29,7 @@ const AGAIN: usize = 8;
 /// Times that nothing is reclaimed before all of them are looked at.
 const PATIENCE: u32 = 64;
 /// Entries of a list from which on those that are void are removed.
-const LEAST: usize = 64;
+const MIN_TIDIED: usize = 64;
 /// Pages in a gibibyte, to which the ratio of the lists is related.
 const GIB: u64 = 1 << 18;
 
@@ -161,14 +161,15 @@ impl Lists {
         }
     }
 
-    /// Corrects the lengths of both lists, in pages, by adding pages of unknown files or taking some away.
-    pub(super) fn correct(&mut self, told: [u64; 2]) {
-        for (at, told) in told.into_iter().enumerate() {
+    /// The kernel counts so many pages on the inactive list and on the active one: the difference to what is
+    /// known is of unknown files.
+    pub(super) fn correct(&mut self, counted: [u64; 2]) {
+        for (at, counted) in counted.into_iter().enumerate() {
             let pages = self.lists[at].pages();
-            if told > pages {
-                self.add_last(at, told - pages);
+            if counted > pages {
+                self.add_last(at, counted - pages);
             } else {
-                self.lose_strangers(at, pages - told);
+                self.lose_strangers(at, pages - counted);
             }
         }
         self.tidy();
@@ -273,10 +274,12 @@ impl Lists {
         self.tidy();
     }
 
-    /// Puts pages on the lists that were cached before the model knew of them; by how many the lists grow.
-    /// Those of a block of which others are known, or were reclaimed, are new on the inactive list. Others
-    /// were counted as pages of unknown files: they replace as many of these next to the tail, behind those
-    /// that are left. If there are fewer, the pages are on the lists of another group.
+    /// Puts pages on the lists that were cached before the first call; returns by how many the lists grow.
+    ///
+    /// A block of which other pages are known, or were reclaimed, gets them at the head of the inactive list. Of
+    /// any other block, the kernel has counted them among the pages of unknown files: they take the place of as
+    /// many of these, next to the tail. If there are not as many, they are on the lists of another group, and
+    /// nothing changes.
     pub(super) fn find_before(&mut self, file: u32, start: u64, end: u64) -> u64 {
         let mut taken = 0;
         for (key, from, to) in pieces(start, end) {
@@ -545,14 +548,14 @@ impl Lists {
     #[inline]
     fn tidy(&mut self) {
         for at in 0..2 {
-            if self.lists[at].entries.len() > self.lists[at].most.max(LEAST) {
+            if self.lists[at].entries.len() > self.lists[at].most.max(MIN_TIDIED) {
                 let entries = std::mem::take(&mut self.lists[at].entries);
                 let kept = self.without_void(entries, at);
                 self.lists[at].most = 2 * kept.len();
                 self.lists[at].entries = kept;
             }
         }
-        if self.passed.len() > self.most_passed.max(LEAST) {
+        if self.passed.len() > self.most_passed.max(MIN_TIDIED) {
             let entries = std::mem::take(&mut self.passed);
             self.passed = self.without_void(entries, INACTIVE);
             self.most_passed = 2 * self.passed.len();

@@ -4,7 +4,7 @@ use cawl_wire::FileKind;
 use proptest::prelude::*;
 
 use super::*;
-use crate::lru::MOST;
+use crate::lru::CAPACITY;
 use crate::profile::Measured;
 
 /// Round numbers: memory 1000 B/s, 500 beside the flusher, stream copies 10000 B/s, device 100 B/s written
@@ -233,7 +233,7 @@ fn processes_that_ended_are_forgotten() {
         (event.op, event.offset, event.returned) = (Op::Write, 0, 1);
         model.step(&event);
     }
-    assert!(model.streams.len() <= 2 * MOST && model.averages.len() <= 2 * MOST);
+    assert!(model.streams.len() <= 2 * CAPACITY && model.averages.len() <= 2 * CAPACITY);
 }
 
 #[test]

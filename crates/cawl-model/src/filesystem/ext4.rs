@@ -8,23 +8,16 @@ use super::{Filesystem, Traits};
 #[derive(Debug)]
 pub(super) struct Ext4;
 
-/// Its own, which are assumed of what is not known to differ.
-pub(super) const TRAITS: Traits = Traits {
-    is_in_memory: false,
-    waits_for_log: true,
-    completes_extents: true,
-    walks_blocks: true,
-    // `ext4_release_file` and `ext4_rename`.
-    writes_cut_files: true,
-    writes_renamed_files: true,
-    clones: false,
-    has_single_pages: false,
-    logs_files: false,
-    launders_pages: false,
-};
-
 impl Filesystem for Ext4 {
     fn traits(&self) -> Traits {
-        TRAITS
+        Traits {
+            waits_for_log: true,
+            completes_extents: true,
+            walks_blocks: true,
+            // `ext4_release_file`, `ext4_rename`.
+            writes_cut_files: true,
+            writes_renamed_files: true,
+            ..Traits::default()
+        }
     }
 }

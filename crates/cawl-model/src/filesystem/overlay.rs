@@ -1,6 +1,6 @@
 //! overlayfs, where it is not known on which filesystem its upper layer lies: that is taken to be ext4.
 
-use super::ext4::TRAITS;
+use super::ext4::Ext4;
 use super::{Filesystem, Traits};
 
 #[derive(Debug)]
@@ -8,6 +8,6 @@ pub(super) struct Overlay;
 
 impl Filesystem for Overlay {
     fn traits(&self) -> Traits {
-        TRAITS
+        Ext4.traits()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::inode_lock::Held;
+use super::inode_lock::LockTime;
 use super::tasks::Key;
 use crate::CallState;
 use crate::cause::{ByCause, Cause};
@@ -68,7 +68,7 @@ pub(super) struct Call {
     pub(super) runs: u64,
     pub(super) work: Work,
     /// Its time with the lock of its file, if it took that.
-    pub(super) locked: Option<Held>,
+    pub(super) locked: Option<LockTime>,
     /// The flusher was at work when it copied.
     pub(super) flushing: bool,
     /// The flusher was at work when it began.
@@ -78,8 +78,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Most pauses of a call after which there is still no room: then it is let through, lest a model without
-    /// hope of room never end.
+    /// Most pauses of a call. After these it goes on though there is no room: a limit of nothing would hold it
+    /// for ever.
     pub(super) const PATIENCE: u32 = 100_000;
 
     /// Time passes in the call, until it is over.

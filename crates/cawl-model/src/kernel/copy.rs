@@ -32,9 +32,9 @@ const PIECE: u64 = 16;
 /// to 3.
 const FILL: f64 = 0.5;
 /// Pieces of a synchronous copy that are waited for one by one, at most: no trace may take for ever.
-const MOST_WAITS: u64 = 1024;
+const MAX_WAITS: u64 = 1024;
 /// Most bytes that a call copies (`MAX_RW_COUNT`).
-const MOST_COPIED: u64 = 0x7fff_f000;
+const MAX_COPIED: u64 = 0x7fff_f000;
 /// A call this many times faster than memory is no copy.
 const TOO_FAST: f64 = 8.0;
 /// Pages from which on a copy says something.
@@ -58,7 +58,7 @@ impl Kernel {
             return call.spend_empty_call(call.constants.empty_call);
         }
         // A copy moves no more at a time (`splice_copy_file_range`).
-        let shares = bytes > MOST_COPIED || self.copies.sharing.contains(&event.dev);
+        let shares = bytes > MAX_COPIED || self.copies.sharing.contains(&event.dev);
         if is_clone(event) || event.op == Op::CopyRange && shares {
             call.spend_call(call.constants.call);
             return self.share(call.file, offset, bytes);
@@ -78,7 +78,7 @@ impl Kernel {
         } else if event.has(flag::DIRECT) && !self.in_memory(call) {
             self.direct_write(call, event, offset, bytes);
         } else if is_synchronous(event) && !never_waits {
-            let piece = piece.max(bytes.div_ceil(MOST_WAITS));
+            let piece = piece.max(bytes.div_ceil(MAX_WAITS));
             let mut done = 0;
             while done < bytes {
                 let (at, some) = (offset.saturating_add(done), piece.min(bytes - done));
@@ -108,7 +108,9 @@ impl Kernel {
             let pieces = bytes.div_ceil(PIECE * call.constants.page) as f64;
             call.spend_call(pieces * (1.0 + FILL) * call.constants.call);
             call.folio = call.folio.min(PIECE);
-            self.buffered_write(call, 0, bytes, false);
+            if bytes > 0 {
+                self.buffered_write(call, 0, bytes, false);
+            }
             self.read_source(call, event, bytes);
         }
         if !self.filesystems.is_volatile(event.dev) {
@@ -178,5 +180,28 @@ impl Kernel {
                 self.copies.read.put(event.pid, ());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cawl_wire::{FileKind, flag};
+
+    use super::*;
+    use crate::profile::{HostProfile, Measured};
+    use crate::units::Nanos;
+
+    #[test]
+    fn copying_an_empty_file_up_passes_no_blocks() {
+        let mut profile = HostProfile::uncalibrated();
+        profile.calls.block = Some(Measured::assumed(Nanos::new(10.0)));
+        let mut kernel = Kernel::new(&profile);
+        let mut event = Event::new(Op::Write);
+        (event.kind, event.dev, event.ino) = (FileKind::Regular, 1, 1);
+        (event.offset, event.requested, event.returned) = (0, 1 << 20, 1 << 20);
+        kernel.step_call(&event).expect("a cost");
+        (event.op, event.requested, event.flags) = (Op::Open, 0, flag::COPIED_UP);
+        let cost = kernel.step_call(&event).expect("a cost").cost;
+        assert!(cost < Nanos::seconds(1.0), "{cost}");
     }
 }

@@ -33,7 +33,7 @@ impl CostModel for Kernel {
     }
 
     fn meet_file(&mut self, file: FileId, length: Bytes) {
-        self.lengths.put(file, length.0);
+        self.recent_files.meet(file, length.0);
     }
 
     fn gone(&mut self, file: FileId) {

@@ -28,7 +28,7 @@ use crate::cause::Cause;
 use crate::units::{Nanos, Time};
 
 /// So many times as long as reading takes, a read may be late for what the device does.
-const MOST_LATE: f64 = 4.0;
+const MAX_LATE: f64 = 4.0;
 
 /// It moves data; others, which open, close or change a file, are never made to pause.
 fn is_moving(event: &Event) -> bool {
@@ -126,7 +126,7 @@ impl Kernel {
         let read = &prediction.work.read;
         if prediction.parts[Cause::Read] == Nanos::ZERO && prediction.has_waited(took) {
             // Nobody's delay makes the device slower by more than that.
-            let most = MOST_LATE * self.reads.speed(self.machine.device(call)).apart(read.ahead);
+            let most = MAX_LATE * self.reads.speed(self.machine.device(call)).apart(read.ahead);
             self.reads.shift(
                 &mut self.machine,
                 call.device,

@@ -19,7 +19,8 @@ use cawl_wire::{Event, FileId, Op, flag};
 use super::super::cache::Source;
 use super::{Call, Kernel};
 use crate::cause::Cause;
-use crate::constants::{FOLIO, MOST_RESIDENT, Timing};
+use crate::constants::{FOLIO, MAX_RESIDENT, Timing};
+use crate::lru::LruMap;
 use crate::units::Bytes;
 
 /// Part of what the first page of a folio takes that each further one does, to free it or to hand it over.
@@ -30,21 +31,25 @@ const FURTHER: f64 = 0.25;
 pub(super) const LENGTH: f64 = 2.0;
 const NAME: f64 = 4.0;
 
-/// Lengths of the files that were named last, for calls that follow on such as no call was seen of before.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lengths {
-    latest: [(FileId, u64); 8],
+/// Files that calls were about of late, for those that name none or the first ones on a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecentFiles {
+    /// The one that each process closed last of those it could write to.
+    closed: LruMap<u32, u32>,
+    /// Lengths of those that were named last.
+    lengths: [(FileId, u64); 8],
     next: usize,
 }
 
-impl Lengths {
-    pub(super) fn put(&mut self, file: FileId, length: u64) {
-        self.latest[self.next] = (file, length);
-        self.next = (self.next + 1) % self.latest.len();
+impl RecentFiles {
+    /// A file that a call is about to be made on has this length.
+    pub(super) fn meet(&mut self, file: FileId, length: u64) {
+        self.lengths[self.next] = (file, length);
+        self.next = (self.next + 1) % self.lengths.len();
     }
 
-    fn of(&self, file: FileId) -> u64 {
-        self.latest.iter().find(|named| named.0 == file).map_or(0, |named| named.1)
+    fn length(&self, file: FileId) -> u64 {
+        self.lengths.iter().find(|named| named.0 == file).map_or(0, |named| named.1)
     }
 }
 
@@ -80,7 +85,7 @@ impl Kernel {
             return;
         }
         if event.has(flag::WRITABLE) {
-            self.closed.put(event.pid, call.file);
+            self.recent_files.closed.put(event.pid, call.file);
         }
         let writes = self.machine.devices[call.device].traits.writes_cut_files;
         if event.has(flag::LAST) && std::mem::take(&mut self.machine.cache.file_mut(call.file).cut) && writes
@@ -98,7 +103,7 @@ impl Kernel {
             let device = &self.machine.devices[self.machine.cache.device(at)];
             device.in_flight > 0 || device.timing.discard.is_some()
         };
-        event.op == Op::Rename && self.closed.peek(&event.pid).is_some()
+        event.op == Op::Rename && self.recent_files.closed.peek(&event.pid).is_some()
             || self.machine.cache.find(event.file()).is_some_and(has_work)
     }
 
@@ -111,7 +116,7 @@ impl Kernel {
 
     /// The file that is renamed over the call's begins to be written.
     fn begin_renamed(&mut self, call: &mut Call, event: &Event) {
-        let Some(renamed) = self.closed.take(&event.pid) else { return };
+        let Some(renamed) = self.recent_files.closed.take(&event.pid) else { return };
         let at = self.machine.cache.device(renamed);
         if at == call.device && self.machine.devices[at].traits.writes_renamed_files {
             let replaced = std::mem::replace(&mut call.file, renamed);
@@ -147,9 +152,9 @@ impl Kernel {
         let inode = self.machine.cache.file_mut(call.file);
         let unknown = !inode.told;
         if unknown && inode.size == 0 {
-            inode.size = self.lengths.of(event.file());
+            inode.size = self.recent_files.length(event.file());
         }
-        let end = call.constants.pages_up_to(inode.size).min(MOST_RESIDENT);
+        let end = call.constants.pages_up_to(inode.size).min(MAX_RESIDENT);
         call.work.frees_unknown = f64::from(u8::from(unknown));
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.machine.wait_for_file(call, 0);
@@ -178,7 +183,7 @@ impl Kernel {
         let end = call.constants.pages_up_to(self.machine.cache.size(call.file));
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
-        let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MOST_RESIDENT);
+        let blocks = end.saturating_sub(first.saturating_add(unwritten)).min(MAX_RESIDENT);
         if blocks == 0 {
             return;
         }
@@ -226,7 +231,7 @@ impl Kernel {
         self.machine.devices[call.device].renamed |= event.has(flag::CREATED);
         if is_new && self.in_memory(call) {
             // All that it has is cached.
-            let pages = call.constants.pages_up_to(size).min(MOST_RESIDENT);
+            let pages = call.constants.pages_up_to(size).min(MAX_RESIDENT);
             self.machine.cache.read(file, 0, pages, Source::Cache);
         }
         let inode = self.machine.cache.file_mut(file);

@@ -19,7 +19,7 @@ const MAX_HOLDS: usize = 64;
 
 /// A call that has the lock of a file, or will have it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
+pub(super) struct LockHold {
     pub(super) file: u32,
     pub(super) thread: Key,
     pub(super) shared: bool,
@@ -35,7 +35,7 @@ pub(super) struct Hold {
 
 /// The time that a call has the lock of its file, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct LockTime {
     pub(super) shared: bool,
     pub(super) came: f64,
     pub(super) taken: f64,
@@ -46,14 +46,14 @@ pub(super) struct Held {
 /// Calls that may still hold the lock of their file, in the order in which they are shown to the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InodeLocks {
-    pub(super) holds: Vec<Hold>,
+    pub(super) holds: Vec<LockHold>,
 }
 
 impl InodeLocks {
     /// A thread's call begins `at` this moment: what is over is forgotten.
     #[inline]
     pub(super) fn begin(&mut self, thread: Key, at: f64) {
-        let is_over = |hold: &Hold| hold.until <= at || hold.thread == thread;
+        let is_over = |hold: &LockHold| hold.until <= at || hold.thread == thread;
         match &self.holds[..] {
             [] => {}
             // Most programs write in one thread at a time.
@@ -80,7 +80,7 @@ impl InodeLocks {
 
     /// When a call gets the lock of a file that began at `began` and comes to the lock at `at`, in seconds.
     pub(super) fn free_at(&self, file: u32, shared: bool, began: f64, at: f64) -> f64 {
-        let before = |hold: &&Hold| hold.file == file && hold.began <= began && hold.until > at;
+        let before = |hold: &&LockHold| hold.file == file && hold.began <= began && hold.until > at;
         // When those are done that have it for themselves, and those that share it.
         let (mut alone, mut together) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
         for hold in self.holds.iter().filter(before) {
@@ -94,7 +94,7 @@ impl InodeLocks {
         at.max(alone).max(if shared { at } else { together })
     }
 
-    pub(super) fn add(&mut self, hold: Hold) {
+    pub(super) fn add(&mut self, hold: LockHold) {
         if self.holds.len() == MAX_HOLDS {
             self.holds.remove(0);
         }
@@ -107,15 +107,15 @@ mod tests {
     use super::*;
 
     /// A call that has the lock for 2 s.
-    fn hold(tid: u32, began: f64, until: f64) -> Hold {
-        Hold { file: 1, thread: (1, tid), shared: false, began, came: began, length: 2.0, until }
+    fn hold(tid: u32, began: f64, until: f64) -> LockHold {
+        LockHold { file: 1, thread: (1, tid), shared: false, began, came: began, length: 2.0, until }
     }
 
-    fn shared(hold: Hold) -> Hold {
-        Hold { shared: true, ..hold }
+    fn shared(hold: LockHold) -> LockHold {
+        LockHold { shared: true, ..hold }
     }
 
-    fn locks(holds: &[Hold]) -> InodeLocks {
+    fn locks(holds: &[LockHold]) -> InodeLocks {
         InodeLocks { holds: holds.to_vec() }
     }
 

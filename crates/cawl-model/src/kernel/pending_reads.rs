@@ -246,7 +246,7 @@ impl Reads {
             Way::Together => (coming.end, machine.device(call).occupied, self.row.1),
         };
         let ready = if coming.came && way != Way::InTurn { 0.0 } else { ready };
-        self.tell_wait(call, &coming, pages);
+        self.note_speed(call, &coming, pages);
         if page >= coming.first + REQUEST {
             call.work.read.later = (request - page) as f64 * coming.page;
         } else if coming.waited && page == coming.first {
@@ -254,7 +254,7 @@ impl Reads {
         }
         let waits = ready > call.at;
         call.work.read.there = (call.at - ready).max(0.0);
-        // A wait that did not come says that this was there before, and nothing of later windows.
+        // If the call was observed not to wait, this window had come before; later ones may not have.
         let together = way == Way::Together && waits && call.until - call.at >= (ready - call.at) / 2.0;
         for of in self.pending.iter_mut().filter(|of| of.device == call.device) {
             let is_this = of.first == coming.first && of.file == coming.file;
@@ -268,10 +268,10 @@ impl Reads {
         until
     }
 
-    /// Notes in the call's work what a wait for `coming` tells of the device, until `pages` of the row have
-    /// come: the bytes since the previous wait, or since a first window was asked for, and the seconds that
-    /// have passed. Nothing, if no further pages come, or if an earlier wait of the call told nothing.
-    fn tell_wait(&mut self, call: &mut Call, coming: &PendingRead, pages: u64) {
+    /// Notes in the call's work how fast the device reads, by a wait for `coming` after which `pages` of the row
+    /// have come: the bytes since the previous wait, or since a first window was asked for, and the seconds
+    /// that have passed. Not if no further pages come, or if that was not known of an earlier wait of the call.
+    fn note_speed(&mut self, call: &mut Call, coming: &PendingRead, pages: u64) {
         self.reached = pages;
         let read = &mut call.work.read;
         let is_first = !read.told && read.ahead == 0.0;

@@ -18,14 +18,14 @@ use super::pending_reads::{PendingRead, Reader};
 use super::{Call, Kernel};
 use crate::call::is_file_read;
 use crate::cause::Cause;
-use crate::constants::{FOLIO, MOST_RESIDENT};
+use crate::constants::{FOLIO, MAX_RESIDENT};
 use crate::readahead::{Advice, Window};
 use crate::work::ReadWork;
 
 /// Ranges that [`Op::Resident`] tells of.
 const RANGES: u64 = 64;
 /// Most bytes of a read (`MAX_RW_COUNT`).
-const MOST_READ: u64 = 0x7fff_f000;
+const MAX_READ: u64 = 0x7fff_f000;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
@@ -41,7 +41,7 @@ const POSIX_FADV_WILLNEED: u32 = 3;
 impl Kernel {
     /// read, pread, fread and relatives.
     pub(super) fn read_call(&mut self, call: &mut Call, event: &Event) {
-        let bytes = (event.returned.max(0) as u64).min(MOST_READ);
+        let bytes = (event.returned.max(0) as u64).min(MAX_READ);
         if event.op == Op::StreamRead {
             return self.stream_read(call, event, bytes);
         }
@@ -57,7 +57,7 @@ impl Kernel {
         let streaming = call.constants.stream_call + bytes as f64 * call.constants.stream_byte + buffer;
         call.pass(streaming);
         call.spent[Cause::Stream] += streaming;
-        match event.refilled().unwrap_or(bytes).min(MOST_READ) {
+        match event.refilled().unwrap_or(bytes).min(MAX_READ) {
             // At the end of the file the kernel is asked in vain.
             0 => call.spend_empty_call(call.constants.empty_read),
             filled => self.kernel_read(call, event, event.offset, filled),
@@ -115,7 +115,7 @@ impl Kernel {
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
         let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
-        let near = self.nearby.touch(call.file, first, end);
+        let near = self.processor_cache.touch(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
         // What another process has written since, or a file of no length such as those of /proc, is cached.
         let known_end = call.constants.pages_up_to(inode.size);
@@ -123,7 +123,7 @@ impl Kernel {
         inode.size = inode.size.max(last);
         let far = near < 0.5;
         let size = inode.size;
-        let near = self.nearby.nearness(near, size);
+        let near = self.processor_cache.nearness(near, size);
         let byte = near * call.constants.read_hot_byte + (1.0 - near) * call.constants.read_byte;
         if strange {
             self.machine.cache.read(call.file, known_end.max(first), end, Source::Cache);
@@ -341,7 +341,7 @@ impl Kernel {
 
     /// What was cached of a file before it was first read.
     pub(super) fn resident(&mut self, file: u32, event: &Event) {
-        let pages = self.constants.page_of(event.offset).min(MOST_RESIDENT / RANGES);
+        let pages = self.constants.page_of(event.offset).min(MAX_RESIDENT / RANGES);
         for range in 0..RANGES {
             if event.requested >> range & 1 == 1 {
                 let (first, end) = (range * pages, (range + 1) * pages);

@@ -60,7 +60,7 @@ impl Kernel {
         let inode = self.machine.cache.file_mut(call.file);
         inode.size = inode.size.max(last);
         if remote.policy == CachePolicy::WriteBack && self.launders_pages(call) {
-            self.untimed.put(call.file, ());
+            self.machine.cache.file_mut(call.file).untimed = true;
         }
         call.work.transferred += bytes as f64;
         let trips = remote.trips(requests, event) as f64;
@@ -143,10 +143,15 @@ impl Kernel {
         true
     }
 
+    /// The call's file has a new time that the server does not know yet (`fuse_flush_times`); it is told now.
+    fn take_untimed(&mut self, call: &Call) -> bool {
+        std::mem::take(&mut self.machine.cache.file_mut(call.file).untimed)
+    }
+
     /// fsync, fdatasync and msync: what is dirty, then what makes it durable on the server.
     pub(super) fn remote_sync(&mut self, call: &mut Call, remote: &Remote) {
         call.spend_call(call.constants.call);
-        let is_changed = self.remote_flush(call, remote) | self.untimed.take(&call.file).is_some();
+        let is_changed = self.remote_flush(call, remote) | self.take_untimed(call);
         let (count, fixed) = match is_changed {
             true => (&mut call.work.fsyncs, remote.fsync),
             false => (&mut call.work.flushes, remote.flush),
@@ -238,7 +243,7 @@ impl Kernel {
     /// close, after what a stream still had was written.
     pub(super) fn remote_close(&mut self, call: &mut Call, remote: &Remote) {
         if remote.close_flushes && remote.policy == CachePolicy::WriteBack {
-            let is_changed = self.remote_flush(call, remote) | self.untimed.take(&call.file).is_some();
+            let is_changed = self.remote_flush(call, remote) | self.take_untimed(call);
             self.machine.travel(call, 0.0, if is_changed { remote.commit } else { 0.0 });
         }
         self.machine.travel(call, 0.0, remote.close);

@@ -12,7 +12,7 @@ use crate::profile::{HostProfile, Measured};
 use crate::units::Rate;
 
 /// Seconds of undisturbed writing at most, and without a step of the base rate.
-const MOST: f64 = 600.0;
+const MAX_TIME: f64 = 600.0;
 const STILL: f64 = 600.0;
 
 /// `dirty_ratelimit` of the profile's device when it stands still, from a first value on.
@@ -27,7 +27,7 @@ fn settled(profile: &HostProfile, from: Rate) -> Rate {
     let copy = (constants.page as f64 * constants.copy_byte + allocated) * constants.flush_slowdown;
     let mut task = Task::default();
     let (mut level, mut now, mut moved, mut dirtied, mut written) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    while now < MOST && now < moved + STILL {
+    while now < MAX_TIME && now < moved + STILL {
         let pages = task.nr_dirtied_pause.clamp(1, writers.check_interval).next_multiple_of(folio);
         task.nr_dirtied += pages;
         dirtied += pages as f64;

@@ -110,7 +110,7 @@ impl Tasks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::lru::MOST;
+    use super::super::super::lru::CAPACITY;
     use super::*;
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn threads_that_ended_are_forgotten() {
         let mut tasks = Tasks::default();
-        for tid in 0..10 * MOST as u32 {
+        for tid in 0..10 * CAPACITY as u32 {
             tasks.switch((1, tid));
-            assert!(tasks.others.len() <= 2 * MOST);
+            assert!(tasks.others.len() <= 2 * CAPACITY);
         }
     }
 }

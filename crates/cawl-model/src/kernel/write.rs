@@ -15,7 +15,7 @@ use super::tasks::Task;
 use super::{Call, Kernel};
 use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::cause::Cause;
-use crate::constants::MOST_RESIDENT;
+use crate::constants::MAX_RESIDENT;
 use crate::profile::blocks_out;
 use cawl_wire::{Event, Op};
 
@@ -23,7 +23,7 @@ use cawl_wire::{Event, Op};
 const HOT_FIRST: u64 = 64 << 10;
 /// Pieces that a call is taken in, at most: those of the longest write (`MAX_RW_COUNT`), checked every
 /// 128 KiB. A stream may write more at a time.
-const MOST_PIECES: u64 = 1 << 14;
+const MAX_PIECES: u64 = 1 << 14;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
 pub(super) const EXCEEDED_CHECK: u64 = 8;
 
@@ -57,8 +57,8 @@ impl Kernel {
         self.stamp(call);
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
-        let near = self.nearby.touch(call.file, first, end);
-        let near = self.nearby.nearness(near, self.machine.cache.size(call.file));
+        let near = self.processor_cache.touch(call.file, first, end);
+        let near = self.processor_cache.nearness(near, self.machine.cache.size(call.file));
         let passed = self.blocks_passed(call, first, end, latest.0);
         let apart = first != latest.1 && end != latest.0;
         // What has blocks takes no place among the delayed extents (`ext4_da_map_blocks`).
@@ -83,7 +83,7 @@ impl Kernel {
         let largest =
             call.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let in_memory = self.in_memory(call);
-        let least = ((end - first) / MOST_PIECES).max(1);
+        let least = ((end - first) / MAX_PIECES).max(1);
         let mut at = first;
         let mut fresh_pages = 0;
         while at < end {
@@ -355,7 +355,7 @@ impl Kernel {
         let page = self.constants.page;
         // The writer was held back at the limit: what is beyond that, by far, has been written out since.
         let most = 2 * self.machine.global.hard as u64;
-        let room = most.min(MOST_RESIDENT).saturating_sub(self.machine.level_now());
+        let room = most.min(MAX_RESIDENT).saturating_sub(self.machine.level_now());
         let bytes = bytes.min(room.saturating_mul(page));
         if bytes == 0 {
             return Found::default();
@@ -407,7 +407,7 @@ impl Kernel {
             // access.
             let first = offset / page;
             let before = self.machine.cache.cached(file);
-            let end = end.div_ceil(page).min(first.saturating_add(MOST_RESIDENT));
+            let end = end.div_ceil(page).min(first.saturating_add(MAX_RESIDENT));
             self.machine.cache.read(file, first, end, Source::Device);
             let inode = self.machine.cache.file_mut(file);
             inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;

@@ -3,7 +3,7 @@
 use super::super::writeback::Machine;
 use super::Call;
 use super::history::LevelHistory;
-use super::inode_lock::{Held, Hold, InodeLocks};
+use super::inode_lock::{InodeLocks, LockHold, LockTime};
 use super::tasks::Tasks;
 use crate::cause::Cause;
 
@@ -48,7 +48,7 @@ impl Writers {
             self.wait_for_lock(machine, call, shared);
         }
         let (taken, end) = (call.at, call.at);
-        let held = call.locked.get_or_insert(Held { shared, came, taken, end, length: 0.0 });
+        let held = call.locked.get_or_insert(LockTime { shared, came, taken, end, length: 0.0 });
         held.shared &= shared;
         held.taken = taken;
     }
@@ -66,9 +66,9 @@ impl Writers {
     /// when the model says so.
     #[inline]
     pub(super) fn over(&mut self, call: &Call, until: f64) {
-        let Some(Held { shared, came, end, length, .. }) = call.locked else { return };
+        let Some(LockTime { shared, came, end, length, .. }) = call.locked else { return };
         let until = if call.at > end { until.min(end) } else { until };
         let (file, thread, began) = (call.file, call.thread, call.began);
-        self.locks.add(Hold { file, thread, shared, began, came, length, until });
+        self.locks.add(LockHold { file, thread, shared, began, came, length, until });
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::INTERVAL;
-use super::beside::Share;
 use super::queue::Queue;
+use super::wbt::Wbt;
 use crate::cache::{Cleaned, REQUEST};
 use crate::constants::{Constants, Remote, Timing};
 use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
@@ -19,6 +19,9 @@ pub const BATCH: u64 = 2048;
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
+
+/// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
+pub(super) const IDLE: f64 = 1.0;
 
 /// Seconds by which a commit may be late that no change starts: jbd2's timer fires on whole seconds of
 /// jiffies (`round_jiffies_up`, 6.18).
@@ -152,7 +155,7 @@ pub struct Device {
     /// When a writer to it was last paused, in seconds.
     pub paused: f64,
     /// What of its queue the flusher has.
-    pub share: Share,
+    pub wbt: Wbt,
     /// Where the last synchronous access to it ended: file and byte.
     pub head: (u32, u64),
 }
@@ -200,7 +203,7 @@ impl Device {
         let remote = Remote::of(of, own.page);
         self.timing = Timing::of(of, own.page, remote.as_ref());
         self.seek = remote.as_ref().map_or(self.timing.seek, Remote::seek);
-        self.share.facts = self.timing.shared_queue;
+        self.wbt.facts = self.timing.shared_queue;
         self.constants = match &of.network {
             Some(network) => Arc::new(Constants::over(network, profile)),
             None => Arc::clone(own),
@@ -418,5 +421,12 @@ impl Device {
 
     pub(super) fn restamp(&mut self, now: f64) {
         (self.dirtied_stamp, self.written_stamp, self.stamp) = (self.dirtied, self.written, now);
+    }
+
+    /// `wb_bandwidth_estimate_start`.
+    pub(super) fn begin_estimate(&mut self, now: f64) {
+        if self.in_flight == 0 && now - self.stamp > IDLE {
+            self.restamp(now);
+        }
     }
 }

@@ -4,9 +4,6 @@
 use super::Machine;
 use super::device::{BATCH, Why, Work};
 
-/// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
-pub(super) const IDLE: f64 = 1.0;
-
 impl Machine {
     /// `wb_start_background_writeback`, unless the flusher is at work.
     pub fn start_background(&mut self, at: usize) {
@@ -27,7 +24,7 @@ impl Machine {
             device.work = Some(Work { why: Why::Reclaim, dirtied_before: now, ..work });
             device.wakeup_at = None;
             device.pass_began = now;
-            self.begin_estimate(at);
+            self.devices[at].begin_estimate(now);
             self.flush(at);
             self.schedule();
         }
@@ -36,9 +33,9 @@ impl Machine {
     /// `wb_do_writeback`: old data if it is time, then the background.
     pub(super) fn run(&mut self, at: usize) {
         self.drain(at);
-        self.begin_estimate(at);
         let (now, wakeup, expire) = (self.now, self.wakeup, self.expire);
         let device = &mut self.devices[at];
+        device.begin_estimate(now);
         device.wakeup_at = None;
         device.pass_began = now;
         let periodic = wakeup > 0.0 && now - device.last_periodic >= wakeup;
@@ -51,15 +48,6 @@ impl Machine {
         }
         device.work = Some(Work { why, file: None, chunk: 0, dirtied_before });
         self.flush(at);
-    }
-
-    /// `wb_bandwidth_estimate_start`.
-    pub(super) fn begin_estimate(&mut self, at: usize) {
-        let now = self.now;
-        let device = &mut self.devices[at];
-        if device.in_flight == 0 && now - device.stamp > IDLE {
-            device.restamp(now);
-        }
     }
 
     /// `wb_writeback` and `writeback_sb_inodes`: submits until the queue is full or the work is done.

@@ -10,8 +10,7 @@
 //! have come as far: that one waits for a processor, or its turn was over and the level low enough.
 
 use super::Machine;
-use super::device::BATCH;
-use super::flusher::IDLE;
+use super::device::{BATCH, IDLE};
 use crate::Disturbance;
 use crate::cache::Cleaned;
 

@@ -223,7 +223,7 @@ fn lists_are_bounded() {
     }
     let entries = |list: &List| list.entries.len();
     assert!(
-        lists.lists.iter().all(|list| entries(list) < 2 * LEAST),
+        lists.lists.iter().all(|list| entries(list) < 2 * MIN_TIDIED),
         "{:?}",
         lists.lists.each_ref().map(entries)
     );

@@ -18,15 +18,15 @@ const WAYS: usize = 8;
 
 /// The pages that lie there. A copy shares them until one changes.
 #[derive(Clone, Debug)]
-pub(super) struct Nearby {
+pub(super) struct ProcessorCache {
     /// Of each set, what tells its pages apart, the latest first; 0 for none.
     sets: Arc<Vec<[u32; WAYS]>>,
 }
 
-impl Nearby {
-    pub(super) fn new(page: u64) -> Nearby {
+impl ProcessorCache {
+    pub(super) fn new(page: u64) -> ProcessorCache {
         let sets = (ROOM / page) as usize / WAYS;
-        Nearby { sets: Arc::new(vec![[0; WAYS]; sets.next_power_of_two()]) }
+        ProcessorCache { sets: Arc::new(vec![[0; WAYS]; sets.next_power_of_two()]) }
     }
 
     /// How near the pages of a file of this size are, of which a part was found: 1 for those in a cache near
@@ -68,31 +68,31 @@ mod tests {
 
     #[test]
     fn what_was_copied_lately_is_there() {
-        let mut nearby = Nearby::new(PAGE);
-        assert_eq!(nearby.touch(1, 0, MIB), 0.0);
-        assert_eq!(nearby.touch(1, 0, MIB), 1.0);
-        assert_eq!(nearby.touch(1, MIB / 2, MIB + MIB / 2), 0.5);
-        assert_eq!(nearby.touch(2, 0, MIB), 0.0, "of another file");
+        let mut cache = ProcessorCache::new(PAGE);
+        assert_eq!(cache.touch(1, 0, MIB), 0.0);
+        assert_eq!(cache.touch(1, 0, MIB), 1.0);
+        assert_eq!(cache.touch(1, MIB / 2, MIB + MIB / 2), 0.5);
+        assert_eq!(cache.touch(2, 0, MIB), 0.0, "of another file");
         // A copy has its own from then on.
-        let mut copy = nearby.clone();
+        let mut copy = cache.clone();
         copy.touch(3, 0, 100 * MIB);
-        assert_eq!((copy.touch(2, 0, 1), nearby.touch(2, 0, 1)), (0.0, 1.0));
+        assert_eq!((copy.touch(2, 0, 1), cache.touch(2, 0, 1)), (0.0, 1.0));
     }
 
     #[test]
     fn the_rest_is_not() {
-        let mut nearby = Nearby::new(PAGE);
-        nearby.touch(1, 0, MIB);
-        nearby.touch(2, 0, 64 * MIB);
-        assert!(nearby.touch(1, 0, MIB) < 0.01);
-        assert_eq!(nearby.touch(2, 0, 64 * MIB), 0.0);
+        let mut cache = ProcessorCache::new(PAGE);
+        cache.touch(1, 0, MIB);
+        cache.touch(2, 0, 64 * MIB);
+        assert!(cache.touch(1, 0, MIB) < 0.01);
+        assert_eq!(cache.touch(2, 0, 64 * MIB), 0.0);
         // Half of a file that is read at random, twice as large as the room.
         let mut random = 1_u64;
         let mut share = |calls: u32| {
             let read = |_| {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let page = (random >> 33) % (32 * MIB);
-                nearby.touch(3, page, page + 1)
+                cache.touch(3, page, page + 1)
             };
             (0..calls).map(read).sum::<f64>() / f64::from(calls)
         };

@@ -2,7 +2,7 @@
 //! (block/blk-wbt.c, block/blk-rq-qos.c, 6.18) lets it.
 //!
 //! The law: a device that serves requests in the order in which they come lets a read wait for those of the
-//! flusher that it has. They are at most [`Share::depth`]: 16 to begin with, twice as many after each window
+//! flusher that it has. They are at most [`Wbt::depth`]: 16 to begin with, twice as many after each window
 //! of 100 ms in which there are only writes, half as many after one in which even the fastest read took
 //! longer than the target. A writer that was paused within the last second gets all of them, else the flusher
 //! gets a quarter. With a write cache it gets further ones when the device has none left.
@@ -29,7 +29,7 @@ const WINDOWS: f64 = 64.0;
 const LAST_STEP: i32 = -16;
 
 /// Reads under way that are told apart.
-const MOST: usize = 256;
+const MAX_READS: usize = 256;
 
 /// A read that the device was asked for: when, and when it has come, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +47,9 @@ struct Window {
     written: f64,
 }
 
-/// The flusher's share of a device's queue (`struct rq_wb`).
+/// The flusher's wbt of a device's queue (`struct rq_wb`).
 #[derive(Clone, Debug, Default)]
-pub struct Share {
+pub struct Wbt {
     pub facts: QueueFacts,
     /// Steps of halving from the depth to begin with; of doubling, if negative.
     step: i32,
@@ -72,7 +72,7 @@ enum Seen {
     Nothing,
 }
 
-impl Share {
+impl Wbt {
     /// Requests that the flusher may have at most, by the steps so far (`rq_depth_calc_max_depth`).
     fn depth(&self) -> u64 {
         let all = self.facts.requests.max(1);
@@ -109,8 +109,8 @@ impl Share {
         (most * REQUEST) as f64 - since
     }
 
-    /// Takes over how many pages are `written` now. If they are fewer than before, since the device was found
-    /// to be behind, what was foreseen is behind by as much.
+    /// The device has written so many pages by now. If these are fewer than were told before (a device may turn
+    /// out to be late), the windows and the read ahead of it move back by the difference.
     fn follow(&mut self, written: f64) {
         let back = (self.written - written).max(0.0);
         self.ahead -= back;
@@ -202,8 +202,8 @@ impl Machine {
         self.drain(at);
         let now = self.now;
         let device = &mut self.devices[at];
-        device.share.reading.retain(|(_, until)| *until > now);
-        let later = device.share.reading.iter().map(|(from, until)| until - from.max(now)).sum::<f64>();
+        device.wbt.reading.retain(|(_, until)| *until > now);
+        let later = device.wbt.reading.iter().map(|(from, until)| until - from.max(now)).sum::<f64>();
         device.written as f64 + device.carry + later * device.speed()
     }
 
@@ -212,37 +212,37 @@ impl Machine {
         let written = self.written_by_now(at);
         let (now, device) = (self.now, &mut self.devices[at]);
         let in_flight = device.in_flight > 0;
-        device.share.follow(written);
-        device.share.pass(now, written, device.paused, in_flight);
-        if !in_flight || device.share.facts.behind <= 0.0 {
+        device.wbt.follow(written);
+        device.wbt.pass(now, written, device.paused, in_flight);
+        if !in_flight || device.wbt.facts.behind <= 0.0 {
             return 0.0;
         }
         let left = (device.written + device.in_flight) as f64;
-        let given = (written + device.share.given(written, now - device.paused < RECENT)).min(left);
-        let before = device.share.ahead.max(written);
-        device.share.ahead = device.share.ahead.max(given);
-        (given - before).max(0.0) * device.share.facts.behind / device.speed()
+        let given = (written + device.wbt.given(written, now - device.paused < RECENT)).min(left);
+        let before = device.wbt.ahead.max(written);
+        device.wbt.ahead = device.wbt.ahead.max(given);
+        (given - before).max(0.0) * device.wbt.facts.behind / device.speed()
     }
 
     /// The device reads from `from` until `until`, in seconds, what it was asked for now; so many `requests`.
     pub fn begin_read(&mut self, at: usize, from: f64, until: f64, requests: u64) {
         self.stand_still(at, until - from);
         let (now, device) = (self.now, &mut self.devices[at]);
-        let share = &mut device.share;
-        if device.in_flight == 0 || share.facts.behind <= 0.0 {
+        let wbt = &mut device.wbt;
+        if device.in_flight == 0 || wbt.facts.behind <= 0.0 {
             return;
         }
-        let is_full = share.reading.len() >= MOST;
-        match share.reading.back_mut().filter(|_| is_full) {
+        let is_full = wbt.reading.len() >= MAX_READS;
+        match wbt.reading.back_mut().filter(|_| is_full) {
             Some(last) => last.1 += until - from,
-            None => share.reading.push_back((from, until)),
+            None => wbt.reading.push_back((from, until)),
         }
-        if share.facts.target <= 0.0 || share.samples.len() >= MOST {
+        if wbt.facts.target <= 0.0 || wbt.samples.len() >= MAX_READS {
             return;
         }
         for number in 1..=requests.min(UNKNOWN.into()) {
             let done = from + (until - from) * number as f64 / requests as f64;
-            share.samples.push_back(Sample { asked: now, done });
+            wbt.samples.push_back(Sample { asked: now, done });
         }
     }
 }
@@ -251,79 +251,79 @@ impl Machine {
 mod tests {
     use super::*;
 
-    fn share(write_cache: bool) -> Share {
+    fn wbt(write_cache: bool) -> Wbt {
         let facts = QueueFacts { target: 2e-3, requests: 128, write_cache, behind: 1.0 };
-        Share { facts, ..Share::default() }
+        Wbt { facts, ..Wbt::default() }
     }
 
     /// The depth after each of so many windows, all of which say the same.
-    fn depths(share: &mut Share, seen: Seen, windows: usize) -> Vec<u64> {
+    fn depths(wbt: &mut Wbt, seen: Seen, windows: usize) -> Vec<u64> {
         let depth = |_| {
-            share.scale(seen);
-            share.depth()
+            wbt.scale(seen);
+            wbt.depth()
         };
         (0..windows).map(depth).collect()
     }
 
     #[test]
     fn writes_alone_get_three_quarters_of_the_queue_and_slow_reads_all_but_one_request() {
-        let mut share = share(true);
-        assert_eq!(depths(&mut share, Seen::OnlyWrites, 5), [31, 61, 96, 96, 96]);
-        assert_eq!(depths(&mut share, Seen::Slow, 6), [16, 8, 4, 2, 1, 1]);
-        assert_eq!(depths(&mut share, Seen::Fast, 5), [2, 4, 8, 16, 31]);
+        let mut wbt = wbt(true);
+        assert_eq!(depths(&mut wbt, Seen::OnlyWrites, 5), [31, 61, 96, 96, 96]);
+        assert_eq!(depths(&mut wbt, Seen::Slow, 6), [16, 8, 4, 2, 1, 1]);
+        assert_eq!(depths(&mut wbt, Seen::Fast, 5), [2, 4, 8, 16, 31]);
         // Idle windows lead back, one of five.
-        assert_eq!(depths(&mut share, Seen::Nothing, 6), [31, 31, 31, 31, 16, 16]);
+        assert_eq!(depths(&mut wbt, Seen::Nothing, 6), [31, 31, 31, 31, 16, 16]);
     }
 
     #[test]
     fn the_flusher_has_a_quarter_unless_a_writer_is_held_back() {
-        let (cached, plain) = (share(true), share(false));
+        let (cached, plain) = (wbt(true), wbt(false));
         assert_eq!((cached.range(false), cached.range(true)), ((4, 0), (16, 6)));
         assert_eq!((plain.range(false), plain.range(true)), ((4, 3), (16, 6)));
-        let narrow = Share { step: 4, ..share(true) };
+        let narrow = Wbt { step: 4, ..wbt(true) };
         assert_eq!((narrow.range(false), narrow.range(true)), ((1, 0), (1, 0)));
-        let off = QueueFacts { target: 0.0, ..share(true).facts };
-        assert_eq!(Share { facts: off, ..Share::default() }.range(false), (128, 127));
+        let off = QueueFacts { target: 0.0, ..wbt(true).facts };
+        assert_eq!(Wbt { facts: off, ..Wbt::default() }.range(false), (128, 127));
     }
 
     #[test]
     fn a_device_is_given_further_requests_when_it_has_none() {
-        let share = share(true);
-        let of = |requests: f64| share.given(requests * REQUEST as f64, false) / REQUEST as f64;
+        let wbt = wbt(true);
+        let of = |requests: f64| wbt.given(requests * REQUEST as f64, false) / REQUEST as f64;
         assert_eq!([0.0, 0.5, 3.0, 3.5, 4.0, 6.0].map(of), [4.0, 3.5, 1.0, 0.5, 4.0, 2.0]);
     }
 
     #[test]
     fn windows_are_judged_by_their_fastest_read() {
         let many = 10.0 * REQUEST as f64;
-        let mut share = share(true);
-        share.pass(0.0, 0.0, 0.0, true);
-        let samples = |share: &mut Share, from: f64, latency: f64| {
+        let mut wbt = wbt(true);
+        wbt.pass(0.0, 0.0, 0.0, true);
+        let samples = |wbt: &mut Wbt, from: f64, latency: f64| {
             let all = (0..8).map(|at| from + 0.01 * f64::from(at));
-            share.samples.extend(all.map(|asked| Sample { asked, done: asked + latency }));
+            wbt.samples.extend(all.map(|asked| Sample { asked, done: asked + latency }));
         };
-        samples(&mut share, 0.0, 3e-3);
-        share.pass(0.1, many, 0.0, true);
-        assert_eq!((share.step, share.depth()), (1, 8));
+        samples(&mut wbt, 0.0, 3e-3);
+        wbt.pass(0.1, many, 0.0, true);
+        assert_eq!((wbt.step, wbt.depth()), (1, 8));
         // One fast read is enough, and the window is shorter by the square root of the step.
-        samples(&mut share, 0.1, 3e-3);
-        samples(&mut share, 0.1, 1e-3);
-        share.pass(0.1 + 0.07, 2.0 * many, 0.0, true);
-        assert_eq!(share.step, 1);
-        share.pass(0.1 + 0.071, 2.0 * many, 0.0, true);
-        assert_eq!(share.step, 0);
+        samples(&mut wbt, 0.1, 3e-3);
+        samples(&mut wbt, 0.1, 1e-3);
+        wbt.pass(0.1 + 0.07, 2.0 * many, 0.0, true);
+        assert_eq!(wbt.step, 1);
+        wbt.pass(0.1 + 0.071, 2.0 * many, 0.0, true);
+        assert_eq!(wbt.step, 0);
         // One that does not come at all.
-        share.samples.clear();
-        share.samples.push_back(Sample { asked: 0.18, done: 9.0 });
-        share.pass(0.28, 3.0 * many, 0.0, true);
-        assert_eq!(share.step, 1);
+        wbt.samples.clear();
+        wbt.samples.push_back(Sample { asked: 0.18, done: 9.0 });
+        wbt.pass(0.28, 3.0 * many, 0.0, true);
+        assert_eq!(wbt.step, 1);
         // Too few writes say nothing of reads.
-        share.samples.clear();
-        samples(&mut share, 0.28, 3e-3);
-        share.pass(0.35, 3.0 * many + 1.0, 0.0, true);
-        assert_eq!(share.step, 0);
+        wbt.samples.clear();
+        samples(&mut wbt, 0.28, 3e-3);
+        wbt.pass(0.35, 3.0 * many + 1.0, 0.0, true);
+        assert_eq!(wbt.step, 0);
         // After a long time of nothing, nothing is known.
-        share.pass(100.0, 3.0 * many + 1.0, 0.0, false);
-        assert_eq!((share.step, share.window.is_some()), (0, false));
+        wbt.pass(100.0, 3.0 * many + 1.0, 0.0, false);
+        assert_eq!((wbt.step, wbt.window.is_some()), (0, false));
     }
 }
