@@ -33,6 +33,9 @@ pub struct Difference {
     p90: Option<f64>,
     /// Samples behind the second value; 0 for a default or a setting.
     samples: u64,
+    /// The second value is a measured one, or stands for one.
+    #[serde(skip)]
+    is_measured: bool,
 }
 
 impl From<&ConstantStatus> for Difference {
@@ -45,6 +48,7 @@ impl From<&ConstantStatus> for Difference {
             p10: constant.p10,
             p90: constant.p90,
             samples: constant.samples,
+            is_measured: true,
         }
     }
 }
@@ -112,8 +116,25 @@ fn those_of(kind: &str, table: &str, fields: &Value) -> impl Iterator<Item = Dif
             p10: spread.and_then(|measured| measured.p10),
             p90: spread.and_then(|measured| measured.p90),
             samples: spread.map_or(0, |measured| measured.samples.into()),
+            is_measured: spread.is_some(),
         })
     })
+}
+
+/// The constants that were measured, or should have been, as a table.
+pub fn measured(profile: &HostProfile) -> String {
+    let rows = constants(profile).into_iter().filter(|row| row.is_measured);
+    let rows = rows.map(|row| {
+        let samples = if row.samples == 0 { "assumed".to_owned() } else { row.samples.to_string() };
+        vec![
+            shown(&row.name).into_owned(),
+            row.shows(&row.after),
+            row.spread(row.p10),
+            row.spread(row.p90),
+            samples,
+        ]
+    });
+    fitted(vec!["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], rows.collect())
 }
 
 /// The differences as a table; `names` are the headings of the two values.
@@ -122,39 +143,52 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
         return "no constant differs\n".to_owned();
     }
     let cells = |row: &Difference| {
-        let number = |value: f64| with_unit(value, &row.unit);
-        let show = |value: &Option<Figure>| match value {
-            None => "-".to_owned(),
-            Some(Figure::Name(name)) => shown(name).into_owned(),
-            Some(Figure::Number(value)) => number(*value),
-        };
-        let spread = |value: Option<f64>| value.map_or("-".to_owned(), number);
         let change = match (&row.before, &row.after) {
             (Some(Figure::Number(before)), Some(Figure::Number(after))) if *before != 0.0 => {
                 signed((after - before) / before)
             }
             _ => "-".to_owned(),
         };
-        [
+        vec![
             shown(&row.name).into_owned(),
-            show(&row.before),
-            show(&row.after),
+            row.shows(&row.before),
+            row.shows(&row.after),
             change,
-            spread(row.p10),
-            spread(row.p90),
+            row.spread(row.p10),
+            row.spread(row.p90),
             if row.samples == 0 { "-".to_owned() } else { compact::count(row.samples) },
         ]
     };
-    let header = ["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"];
-    let text = table(&header, [0], rows.iter().map(cells));
+    let header = vec!["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"];
+    fitted(header, rows.iter().map(cells).collect())
+}
+
+impl Difference {
+    fn shows(&self, value: &Option<Figure>) -> String {
+        match value {
+            None => "-".to_owned(),
+            Some(Figure::Name(name)) => shown(name).into_owned(),
+            Some(Figure::Number(value)) => with_unit(*value, &self.unit),
+        }
+    }
+
+    fn spread(&self, value: Option<f64>) -> String {
+        value.map_or("-".to_owned(), |value| with_unit(value, &self.unit))
+    }
+}
+
+/// A table, without percentiles where long names leave no room for them.
+fn fitted(mut header: Vec<&str>, mut rows: Vec<Vec<String>>) -> String {
+    let text = table(&header, [0], &rows);
     if text.lines().all(|line| columns(line) <= WIDTH) {
         return text;
     }
-    // Long names leave no room for the percentiles.
-    let left =
-        |[name, before, after, change, _, _, samples]: [String; 7]| [name, before, after, change, samples];
-    let header = ["CONSTANT", names[0], names[1], "CHANGE", "SAMPLES"];
-    table(&header, [0], rows.iter().map(cells).map(left))
+    let at = header.iter().position(|name| *name == "P10").unwrap_or(header.len());
+    for row in &mut rows {
+        row.splice(at..at + 2, []);
+    }
+    header.drain(at..at + 2);
+    table(&header, [0], &rows)
 }
 
 fn signed(change: f64) -> String {
