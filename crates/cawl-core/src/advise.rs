@@ -118,7 +118,7 @@ pub struct Tried {
 impl Candidate {
     /// As arguments of `whatif`, for a shell.
     fn arguments(&self) -> String {
-        self.requests.iter().map(Request::arguments).collect::<Vec<_>>().join(" ")
+        self.requests.iter().map(|request| request.arguments.as_str()).collect::<Vec<_>>().join(" ")
     }
 
     fn changes_limits(&self) -> bool {

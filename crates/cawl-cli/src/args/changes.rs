@@ -42,8 +42,9 @@ impl<const ON_PAPER: bool> FromArgMatches for Changes<ON_PAPER> {
         let of_machine = given.iter().find(|(_, keyword, _)| !ON_PAPER && !keyword.is_of_program());
         if let Some((.., request)) = of_machine {
             return Err(wrong(format!(
-                "{request} changes the machine, which is what it is here; `cawl-cli whatif` tells what another \
-                 one does"
+                "{} changes the machine, which is what it is here; `cawl-cli whatif` tells what another \
+                 one does",
+                request.text
             )));
         }
         given.sort_by_key(|(place, ..)| *place);

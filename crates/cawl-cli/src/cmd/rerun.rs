@@ -92,8 +92,8 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     if args.keep {
         folder.keep();
     }
-    let left_out = left_out.into_iter().map(|((op, why), calls)| (op, why.text(), calls));
-    let changes = given.iter().map(|one| one.to_string()).zip(steps.changed()).collect();
+    let left_out = left_out.into_iter().map(|((op, why), calls)| (op, why.name(), calls));
+    let changes = given.iter().map(|one| one.text.clone()).zip(steps.changed()).collect();
     let answer = Answer::new(&recorded, &made, elapsed, &late, left_out, changes, steps.safety());
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }

@@ -95,15 +95,15 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let compared = |text: String, after: &Ledger| {
         Compared::new(text, after, Ratio::of(before, after, &base.machine.profile))
     };
-    let text = |given: &[Request]| given.iter().map(Request::to_string).collect::<Vec<_>>().join(" ");
+    let text = |given: &[Request]| given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
     let mut answer = Answer::new(before, observed);
     if args.each {
-        answer.each = given.iter().zip(after).map(|(one, after)| compared(one.to_string(), after)).collect();
+        answer.each = given.iter().zip(after).map(|(one, after)| compared(one.text.clone(), after)).collect();
     } else if let Some((changed, others)) = after.split_first() {
         answer.after = Some(compared(text(given), changed));
         let mut calls = changed.changed.iter().copied();
         for one in given {
-            answer.changed(&one.to_string(), one.changes_calls().then(|| calls.next()).flatten());
+            answer.changed(&one.text, one.changes_calls().then(|| calls.next()).flatten());
         }
         let effect = |((name, factor), other): ((String, f64), &Ledger)| {
             Sensitivity::new(name, factor, changed, other)
@@ -143,7 +143,10 @@ fn pieces(given: &[Request], open: impl Fn() -> anyhow::Result<SavedTrace>) -> a
         let time = A_PIECE * pieces as f64;
         if pieces >= MANY {
             let count = render::compact::count(pieces);
-            render::tell(format_args!("cawl-cli: {one} makes {count} calls, which takes about {time}"));
+            render::tell(format_args!(
+                "cawl-cli: {} makes {count} calls, which takes about {time}",
+                one.text
+            ));
         }
         most = most.max(time);
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
-use cawl_core::{Bytes, Cause, Sample, Session};
+use cawl_core::{Bytes, Cause, Sample, Session, named};
 use cawl_wire::Op;
 use rustc_hash::FxHashMap;
 
@@ -13,42 +13,23 @@ use super::{Call, Exporter};
 /// What has the counters.
 pub const PAGE_CACHE: &str = "page cache";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter {
-    /// The kernel's dirty level.
-    Dirty,
-    /// The dirty level of the first model.
-    Modelled,
-    Background,
-    Hard,
-    /// Bytes made dirty per second.
-    Dirtied,
-    /// Bytes written back per second.
-    Written,
+named! {
+    /// A counter of pages, in the order of timelines.
+    Counter {
+        /// The kernel's dirty level.
+        Dirty = "dirty, sampled",
+        /// The dirty level of the first model.
+        Modelled = "dirty, modelled",
+        Background = "background limit",
+        Hard = "hard limit",
+        /// Bytes made dirty per second.
+        Dirtied = "dirtied",
+        /// Bytes written back per second.
+        Written = "written back",
+    }
 }
 
 impl Counter {
-    /// All of them, in the order of timelines.
-    pub const ALL: [Counter; 6] = [
-        Counter::Dirty,
-        Counter::Modelled,
-        Counter::Background,
-        Counter::Hard,
-        Counter::Dirtied,
-        Counter::Written,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Counter::Dirty => "dirty, sampled",
-            Counter::Modelled => "dirty, modelled",
-            Counter::Background => "background limit",
-            Counter::Hard => "hard limit",
-            Counter::Dirtied => "dirtied",
-            Counter::Written => "written back",
-        }
-    }
-
     /// True for a level, in bytes; else it is a rate, in bytes per second.
     pub const fn is_level(self) -> bool {
         !matches!(self, Counter::Dirtied | Counter::Written)

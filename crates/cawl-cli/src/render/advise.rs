@@ -5,7 +5,7 @@ use cawl_core::{BestTimes, Bytes, Cause, Explain, Ledger, Nanos};
 use serde::Serialize;
 
 use super::beside::on_paper;
-use super::{WIDTH, bold, counted, difference, line, time};
+use super::{bold, counted, difference, line, time};
 
 const SCHEMA: u32 = 1;
 /// Columns of the names of lines.
@@ -184,24 +184,11 @@ impl Answer {
     }
 }
 
-/// The command that shows a change on paper, to be pasted into a shell: on further lines, which begin with an
-/// option, where it is long.
+/// The command that shows a change on paper, to be pasted into a shell: a line for each change.
 fn command(trace: &str, change: &str) -> String {
-    let mut out = format!("cawl-cli whatif {trace}");
-    let mut used = NAME + out.len();
-    for option in change.split(" --").map(|option| option.trim_start_matches("--")) {
-        // With the blank and the dashes, and room for those that end a line.
-        let width = option.chars().count() + 3;
-        if used + width + 2 > WIDTH {
-            out.push_str(&format!(" \\\n{:NAME$}", ""));
-            used = NAME;
-        } else {
-            out.push(' ');
-        }
-        out.push_str(&format!("--{option}"));
-        used += width;
-    }
-    out
+    let lines =
+        format!("cawl-cli whatif {trace}\n{}", change.replace(" --", "\n--").replace("\n--on ", " --on "));
+    lines.replace('\n', &format!(" \\\n{:NAME$}", ""))
 }
 
 #[cfg(test)]
@@ -209,11 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_command_can_be_pasted() {
-        let change = "--fsync every=16 --on /var/log/app.log --merge 64K --on '/var/my log'";
+    fn a_command_can_be_pasted() {
+        let told = command("/a.cawl", "--fsync every=16 --on '/my log' --merge 64K");
+        let lines: Vec<&str> = told.lines().map(str::trim).collect();
         assert_eq!(
-            command("/tmp/app.cawl", change),
-            "cawl-cli whatif /tmp/app.cawl --fsync every=16 --on /var/log/app.log \\\n           --merge 64K --on '/var/my log'"
+            lines,
+            ["cawl-cli whatif /a.cawl \\", "--fsync every=16 --on '/my log' \\", "--merge 64K"]
         );
     }
 

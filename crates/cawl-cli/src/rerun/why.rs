@@ -1,30 +1,19 @@
 //! What a rerun leaves out, and why.
 
+use cawl_core::named;
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
-/// Why calls are left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    Failed,
-    NotOnFile,
-    OnlyReads,
-    NotRepeatable,
-    UnknownFile,
-    NotOpen,
-    OtherLinks,
-}
-
-impl Why {
-    pub const fn text(self) -> &'static str {
-        match self {
-            Why::Failed => "failed in the trace",
-            Why::NotOnFile => "not on a file",
-            Why::OnlyReads => "only reads",
-            Why::NotRepeatable => "no call that a rerun makes",
-            Why::UnknownFile => "of a file or place that the trace does not tell",
-            Why::NotOpen => "of a descriptor without other calls",
-            Why::OtherLinks => "of a file with other links",
-        }
+named! {
+    /// Why calls are left out.
+    #[derive(PartialOrd, Ord)]
+    Why {
+        Failed = "failed in the trace",
+        NotOnFile = "not on a file",
+        OnlyReads = "only reads",
+        NotRepeatable = "no call that a rerun makes",
+        UnknownFile = "of a file or place that the trace does not tell",
+        NotOpen = "of a descriptor without other calls",
+        OtherLinks = "of a file with other links",
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Candidate, Kind, Tried, WORTH};
 use crate::cause::Cause;
+use crate::named::named;
 use crate::profile::{HostProfile, Origin};
 use crate::units::Nanos;
 use crate::whatif::{Ledger, Ratio, Request, Rewrite};
@@ -67,17 +68,19 @@ pub struct Alternative {
     pub safety: Vec<String>,
 }
 
-/// How sure a gain is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sure {
-    /// The calls as they were took on paper what they took, but for 15 %, and half of the gain remains at the
-    /// end of the interval. The constants are of this machine.
-    Sure,
-    /// But for half, and a quarter remains.
-    Likely,
-    /// Neither.
-    Unsure,
+named! {
+    /// How sure a gain is.
+    #[derive(PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    Sure {
+        /// The calls as they were took on paper what they took, but for 15 %, and half of the gain remains at
+        /// the end of the interval. The constants are of this machine.
+        Sure = "sure",
+        /// But for half, and a quarter remains.
+        Likely = "likely",
+        /// Neither.
+        Unsure = "unsure",
+    }
 }
 
 impl Sure {
@@ -89,15 +92,6 @@ impl Sure {
             ..=0.15 if remains >= 0.5 && profile.origin != Origin::Uncalibrated => Sure::Sure,
             ..=0.5 if remains >= 0.25 => Sure::Likely,
             _ => Sure::Unsure,
-        }
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Sure::Sure => "sure",
-            Sure::Likely => "likely",
-            Sure::Unsure => "unsure",
         }
     }
 }

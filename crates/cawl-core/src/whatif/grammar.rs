@@ -4,7 +4,6 @@
 //! list**, as `run --try` and `tune` take it. A further change is a row of [`KEYWORDS`] and its law in
 //! [`Rewrite`].
 
-use std::fmt;
 use std::path::PathBuf;
 
 use cawl_wire::flag;
@@ -192,8 +191,10 @@ impl Keyword {
 
     /// The change with this value. The error is a sentence for the person who gave it.
     pub fn request(&'static self, value: &str) -> Result<Request, String> {
-        let effect = (self.read)(value)?;
-        Ok(Request { options: vec![(self.name, value.to_owned())], effect })
+        let option =
+            |value: &str| format!("--{}{}{value}", self.name, if value.is_empty() { "" } else { " " });
+        let arguments = if value.is_empty() { option("") } else { option(&quoted(value)) };
+        Ok(Request { text: option(value), arguments, effect: (self.read)(value)? })
     }
 
     /// The change as it stands in a list, where a flag alone is on.
@@ -210,8 +211,10 @@ impl Keyword {
 /// A change as it was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Names and values of its options: its own, and that of its files.
-    options: Vec<(&'static str, String)>,
+    /// Its options of `whatif` and `rerun`, as they were given.
+    pub text: String,
+    /// The same for a shell.
+    pub arguments: String,
     /// What it changes.
     pub effect: Effect,
 }
@@ -256,14 +259,19 @@ impl Request {
             match &mut request.effect {
                 Effect::On(glob) => {
                     let last = all.last_mut().filter(|last| last.is_of_files());
-                    let Some(Request { options, effect: Effect::Calls(Change { on: on @ None, .. }) }) = last
+                    let Some(Request {
+                        text,
+                        arguments,
+                        effect: Effect::Calls(Change { on: on @ None, .. }),
+                    }) = last
                     else {
                         return Err("--on limits the change of files' calls before it: --fsync none --on \
                                     '*.log'; --think and --writers are of whole programs"
                             .to_owned());
                     };
                     *on = Some(glob.clone());
-                    options.append(&mut request.options);
+                    text.extend([" ", &request.text]);
+                    arguments.extend([" ", &request.arguments]);
                     continue;
                 }
                 Effect::Calls(Change { rewrite: Rewrite::Pace(bytes), .. }) => part = *bytes,
@@ -314,28 +322,8 @@ impl Request {
             Some(Rewrite::Dontneed(_)) => Ok("dontneed".to_owned()),
             Some(Rewrite::Syncs(SyncsKept::None)) => Ok("fsync=none".to_owned()),
             Some(Rewrite::Preallocate) => Ok("preallocate".to_owned()),
-            _ => Err(format!("`{self}` is no change of a running program")),
+            _ => Err(format!("`{}` is no change of a running program", self.text)),
         }
-    }
-
-    /// As arguments of `whatif` and `rerun`, for a shell.
-    pub fn arguments(&self) -> String {
-        self.written(quoted)
-    }
-
-    fn written(&self, value: fn(&str) -> String) -> String {
-        let one = |(name, text): &(&str, String)| match text.as_str() {
-            "" => format!("--{name}"),
-            text => format!("--{name} {}", value(text)),
-        };
-        self.options.iter().map(one).collect::<Vec<_>>().join(" ")
-    }
-}
-
-/// As arguments of `whatif` and `rerun`.
-impl fmt::Display for Request {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written(str::to_owned))
     }
 }
 
@@ -421,7 +409,7 @@ mod tests {
     #[test]
     fn lists_are_read_and_told() {
         let told = |text: &str| -> Result<Vec<String>, String> {
-            Ok(Request::list(text)?.iter().map(Request::to_string).collect())
+            Ok(Request::list(text)?.into_iter().map(|request| request.text).collect())
         };
         for (given, expected) in [
             ("buffer=1M,dontneed", &["--buffer 1M", "--dontneed"][..]),
@@ -441,7 +429,7 @@ mod tests {
             assert!(told(wrong).is_err(), "{wrong}");
         }
         let on = Request::list("fsync=none,on=my *.db").map(Request::joined).unwrap().unwrap();
-        assert_eq!((on.len(), on[0].arguments()), (1, "--fsync none --on 'my *.db'".to_owned()));
+        assert_eq!((on.len(), on[0].arguments.as_str()), (1, "--fsync none --on 'my *.db'"));
         for wrong in ["on=a", "think=2,on=a", "fsync=none,on=a,on=b", "warm,on=a"] {
             assert!(Request::joined(Request::list(wrong).unwrap()).is_err(), "{wrong}");
         }

@@ -11,9 +11,6 @@ use crate::tune::{Access, Choices, Way};
 /// Dirty limits of the grid beside those of the machine: the flusher begins early.
 const LOW: DirtyLimits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(1024) };
 
-/// When fsync is called, unless something else is asked for.
-const SYNCS: [SyncsKept; 4] = [SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)];
-
 /// Find out which setting suits which pattern of writing
 ///
 /// A model computes what each setting costs in each pattern: in order into a new file, over old data, at
@@ -77,34 +74,29 @@ enum Part {
 impl TuneArgs {
     /// What the grid is made of.
     pub fn choices(&self) -> Choices {
+        let (mut ways, mut syncs, mut accesses, mut limits) = (vec![], vec![], vec![], vec![]);
+        for part in self.tries.iter().flat_map(|parts| &parts.0) {
+            match *part {
+                Part::Way(way) => ways.push(way),
+                Part::Syncs(kept) => syncs.push(kept),
+                Part::Access(access) => accesses.push(access),
+                Part::Limits(given) => limits.push(given),
+            }
+        }
         let sizes = || [4 << 10, 64 << 10, 1 << 20].into_iter();
-        let limits = if self.verify.is_some() { vec![None] } else { vec![None, Some(LOW)] };
         Choices {
             bytes: Bytes(self.bytes),
-            ways: self.given(sizes().map(Way::Write).chain(sizes().map(Way::Stream)), |part| match part {
-                Part::Way(way) => Some(*way),
-                _ => None,
-            }),
-            syncs: self.given(SYNCS, |part| match part {
-                Part::Syncs(syncs) => Some(*syncs),
-                _ => None,
-            }),
-            accesses: self.given(Access::ALL, |part| match part {
-                Part::Access(access) => Some(*access),
-                _ => None,
-            }),
-            limits: self.given(limits, |part| match part {
-                Part::Limits(limits) => Some(*limits),
-                _ => None,
-            }),
+            ways: or(ways, sizes().map(Way::Write).chain(sizes().map(Way::Stream))),
+            syncs: or(syncs, [SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)]),
+            accesses: or(accesses, Access::ALL),
+            limits: or(limits, std::iter::once(None).chain(self.verify.is_none().then_some(Some(LOW)))),
         }
     }
+}
 
-    /// Values of one part, or its default ones.
-    fn given<T>(&self, default: impl IntoIterator<Item = T>, of: impl Fn(&Part) -> Option<T>) -> Vec<T> {
-        let given: Vec<T> = self.tries.iter().flat_map(|parts| &parts.0).filter_map(of).collect();
-        if given.is_empty() { default.into_iter().collect() } else { given }
-    }
+/// What was given, else the default.
+fn or<T>(given: Vec<T>, default: impl IntoIterator<Item = T>) -> Vec<T> {
+    if given.is_empty() { default.into_iter().collect() } else { given }
 }
 
 fn parts(text: &str) -> Result<Parts, String> {
@@ -132,7 +124,12 @@ fn parts(text: &str) -> Result<Parts, String> {
             }
             (_, Some(Rewrite::Flags(_, false))) => Part::Access(Access::Cached),
             (Effect::Limits(limits), _) => Part::Limits(Some(*limits)),
-            _ => return Err(format!("{request} makes no setting; docs/science/TUNE.md has those that do")),
+            _ => {
+                return Err(format!(
+                    "{} makes no setting; docs/science/TUNE.md has those that do",
+                    request.text
+                ));
+            }
         });
     }
     Ok(Parts(parts))
