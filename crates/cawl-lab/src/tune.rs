@@ -39,7 +39,7 @@ const RECORD_SIZES: [(Order, [u64; 2]); 4] = [
 ];
 
 /// What the grid is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Choices {
     /// Most bytes of a workload.
     pub bytes: Bytes,

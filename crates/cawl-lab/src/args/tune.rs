@@ -29,8 +29,8 @@ pub struct TuneArgs {
     /// What settings are made of, in the words of docs/reference/WHATIF.md: split=SIZE and buffer=SIZE; fsync=none, end or
     /// N; sync, dsync, direct, direct+dsync or direct=off; limits=BACKGROUND,HARD or limits=own. May be
     /// repeated; what is not named has its default values (docs/science/TUNE.md)
-    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = parts)]
-    pub tries: Vec<Parts>,
+    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = tried)]
+    pub tries: Vec<Choices>,
     /// Bytes of a pattern at most
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_above_zero)]
     pub bytes: u64,
@@ -58,38 +58,25 @@ pub struct TuneArgs {
     pub json: bool,
 }
 
-/// Parts of settings that are tried.
-#[derive(Clone, Debug)]
-pub struct Parts(Vec<Part>);
-
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    Way(Way),
-    Syncs(SyncsKept),
-    Access(Access),
-    /// None for the limits of the machine.
-    Limits(Option<DirtyLimits>),
-}
-
 impl TuneArgs {
     /// What the grid is made of.
     pub fn choices(&self) -> Choices {
-        let (mut ways, mut syncs, mut accesses, mut limits) = (vec![], vec![], vec![], vec![]);
-        for part in self.tries.iter().flat_map(|parts| &parts.0) {
-            match *part {
-                Part::Way(way) => ways.push(way),
-                Part::Syncs(kept) => syncs.push(kept),
-                Part::Access(access) => accesses.push(access),
-                Part::Limits(given) => limits.push(given),
-            }
+        let mut given = Choices::default();
+        for tried in &self.tries {
+            given.ways.extend(&tried.ways);
+            given.syncs.extend(&tried.syncs);
+            given.accesses.extend(&tried.accesses);
+            given.limits.extend(&tried.limits);
         }
         let sizes = || [4 << 10, 64 << 10, 1 << 20].into_iter();
+        let syncs = [SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)];
+        let low = self.verify.is_none().then_some(Some(LOW));
         Choices {
             bytes: Bytes(self.bytes),
-            ways: or(ways, sizes().map(Way::Write).chain(sizes().map(Way::Stream))),
-            syncs: or(syncs, [SyncsKept::None, SyncsKept::Last, SyncsKept::OneIn(16), SyncsKept::OneIn(1)]),
-            accesses: or(accesses, Access::ALL),
-            limits: or(limits, std::iter::once(None).chain(self.verify.is_none().then_some(Some(LOW)))),
+            ways: or(given.ways, sizes().map(Way::Write).chain(sizes().map(Way::Stream))),
+            syncs: or(given.syncs, syncs),
+            accesses: or(given.accesses, Access::ALL),
+            limits: or(given.limits, std::iter::once(None).chain(low)),
         }
     }
 }
@@ -99,38 +86,34 @@ fn or<T>(given: Vec<T>, default: impl IntoIterator<Item = T>) -> Vec<T> {
     if given.is_empty() { default.into_iter().collect() } else { given }
 }
 
-fn parts(text: &str) -> Result<Parts, String> {
+fn tried(text: &str) -> Result<Choices, String> {
+    let mut found = Choices::default();
     // How settings without a size, and all flags of a file, were asked for before.
     if ["split=none", "buffer=none"].contains(&text) {
-        return Ok(Parts(Vec::new()));
+        return Ok(found);
     }
     if text == "limits=own" {
-        return Ok(Parts(vec![Part::Limits(None)]));
+        found.limits.push(None);
+        return Ok(found);
     }
     let (flags, text) = text.strip_prefix("flags=").map_or((false, text), |flags| (true, flags));
     let access = |name: &str| Access::ALL.into_iter().find(|access| access.name() == name);
     let is_access = |piece: &&str| *piece == Access::DirectDsync.name() || flags && access(piece).is_some();
     let (files, words): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_access);
-    let mut parts: Vec<Part> = files.into_iter().filter_map(access).map(Part::Access).collect();
+    found.accesses.extend(files.into_iter().filter_map(access));
     let requests = if words.is_empty() { Vec::new() } else { Request::list(&words.join(","))? };
     for request in requests {
-        parts.push(match (&request.effect, request.rewrite()) {
-            (_, Some(Rewrite::Split(size))) => Part::Way(Way::Write(*size)),
-            (_, Some(Rewrite::Buffer(size))) => Part::Way(Way::Stream(u64::from(*size))),
-            (_, Some(Rewrite::Syncs(kept))) => Part::Syncs(*kept),
+        match (&request.effect, request.rewrite()) {
+            (_, Some(Rewrite::Split(size))) => found.ways.push(Way::Write(*size)),
+            (_, Some(Rewrite::Buffer(size))) => found.ways.push(Way::Stream(u64::from(*size))),
+            (_, Some(Rewrite::Syncs(kept))) => found.syncs.push(*kept),
+            (_, Some(Rewrite::Flags(_, false))) => found.accesses.push(Access::Cached),
             (_, Some(Rewrite::Flags(flags, true))) => {
-                let access = Access::ALL.into_iter().find(|access| access.flags() == *flags);
-                Part::Access(access.unwrap_or(Access::Cached))
+                found.accesses.extend(Access::ALL.into_iter().find(|access| access.flags() == *flags));
             }
-            (_, Some(Rewrite::Flags(_, false))) => Part::Access(Access::Cached),
-            (Effect::Limits(limits), _) => Part::Limits(Some(*limits)),
-            _ => {
-                return Err(format!(
-                    "{} makes no setting; docs/science/TUNE.md has those that do",
-                    request.text
-                ));
-            }
-        });
+            (Effect::Limits(limits), _) => found.limits.push(Some(*limits)),
+            _ => return Err(format!("{} makes no setting; docs/science/TUNE.md has those that do", request.text)),
+        }
     }
-    Ok(Parts(parts))
+    Ok(found)
 }
