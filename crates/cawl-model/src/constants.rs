@@ -166,6 +166,11 @@ impl Constants {
         self.page_of(byte) + u64::from(!self.begins_page(byte))
     }
 
+    /// The page that a byte is in, and the one behind the byte before `last`.
+    pub fn pages_of(&self, byte: u64, last: u64) -> (u64, u64) {
+        (self.page_of(byte), self.pages_up_to(last))
+    }
+
     pub fn begins_page(&self, byte: u64) -> bool {
         byte & (self.page - 1) == 0
     }
@@ -184,19 +189,6 @@ impl Speed {
     pub fn apart(&self, bytes: f64) -> f64 {
         self.latency + self.seek + bytes * self.byte
     }
-}
-
-/// What is known of a device's queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct QueueFacts {
-    /// Latency of a read above which the flusher gets fewer requests, in seconds; 0: it gets all.
-    pub target: f64,
-    /// Requests that the queue holds.
-    pub requests: u64,
-    /// The device has a volatile cache.
-    pub write_cache: bool,
-    /// The part of the flusher's requests in the device that a read waits for, between 0 and 1.
-    pub behind: f64,
 }
 
 /// A device's own constants: times in seconds, rates in bytes per second. What was not measured takes no time.
@@ -246,7 +238,6 @@ pub struct Timing {
     pub reads_wait: f64,
     /// A synchronous call writes the inode for new time stamps alone: there is no journal.
     pub syncs_stamps: bool,
-    pub shared_queue: QueueFacts,
 }
 
 impl Timing {
@@ -267,7 +258,7 @@ impl Timing {
         let partial_page = match remote {
             None => Some(known(&device.direct) + seek + page as f64 / read),
             Some(remote) => {
-                remote.reads_partial.then(|| remote.read_latency + page as f64 * remote.read_byte)
+                remote.reads_partial.then_some(remote.read_latency + page as f64 * remote.read_byte)
             }
         };
         Timing {
@@ -305,12 +296,6 @@ impl Timing {
                 .and_then(|queue| queue.reads_wait_for_reads)
                 .map_or(1.0, |part| part.value),
             syncs_stamps: device.syncs_stamps,
-            shared_queue: device.shared_queue.as_ref().map_or_else(QueueFacts::default, |queue| QueueFacts {
-                target: queue.wbt_latency.as_seconds(),
-                requests: queue.requests,
-                write_cache: queue.write_cache,
-                behind: queue.reads_wait.value,
-            }),
         }
     }
 }

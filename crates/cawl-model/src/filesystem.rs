@@ -1,6 +1,6 @@
 //! Filesystems, so far as their laws of writing differ (Linux 6.18; docs/science/MODEL.md, "Filesystems").
 //!
-//! Each has a file below, which says how it differs from the others behind the trait [`Filesystem`]; no other
+//! Each has a file below, which says how it differs from the others behind the trait `Filesystem`; no other
 //! law names one. A further filesystem is such a file, and a line in [`FilesystemKind`], its `of` and its `law`.
 
 mod btrfs;

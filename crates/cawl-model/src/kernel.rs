@@ -2,9 +2,12 @@
 //!
 //! A write copies into the page cache ([`write`]), a few pages at a time; each time the task has
 //! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)). In
-//! the background the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
-//! ([`sync`]). Copies inside the kernel are rows of writes ([`copy`]). Streams buffer in user space first
-//! ([`stdio`](super::stdio)).
+//! the background the flusher cleans ([`writeback`](super::writeback)). Synchronous calls ([`sync`]) wait for the
+//! device ([`waiting`]), or for a server ([`remote`]). Copies inside the kernel are rows of writes ([`copy`]).
+//! Streams buffer in user space first ([`stdio`](super::stdio)).
+//!
+//! Which law takes a call is said in [`calls`]; no law calls it back. A law asks its device for constants and for
+//! what the filesystem does in its own way ([`filesystem`](crate::filesystem)).
 //!
 //! Calls of several tasks may overlap. The machine's clock stands at the latest predicted end; a call
 //! that starts earlier finds the level of its own time, kept in a short [`history`], adds to it, and is

@@ -89,16 +89,16 @@ impl Call {
         self.at = if at < self.until { at } else { self.until };
     }
 
-    pub(super) fn spend_call(&mut self, seconds: f64) {
+    /// Time passes in the call for this cause.
+    pub(super) fn spend(&mut self, cause: Cause, seconds: f64) {
         self.pass(seconds);
-        self.spent[Cause::Call] += seconds;
-        self.work.calls += 1.0;
+        self.spent[cause] += seconds;
     }
 
-    /// A call that writes nothing: no example of what others cost.
-    pub(super) fn spend_empty_call(&mut self, seconds: f64) {
-        self.pass(seconds);
-        self.spent[Cause::Call] += seconds;
+    /// Time passes for a call of the kernel, which is an example of what others cost.
+    pub(super) fn spend_call(&mut self, seconds: f64) {
+        self.spend(Cause::Call, seconds);
+        self.work.calls += 1.0;
     }
 
     /// It releases the lock of its file.

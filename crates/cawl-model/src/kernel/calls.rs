@@ -64,7 +64,7 @@ impl Kernel {
         let offset = self.offset(event, call.file);
         let bytes = event.returned.max(0) as u64;
         if bytes == 0 {
-            return call.spend_empty_call(call.constants.empty_call);
+            return call.spend(Cause::Call, call.constants.empty_call);
         }
         call.spend_call(call.constants.call);
         if event.has(flag::DIRECT) && !self.is_remote(call) && !self.in_memory(call) {
@@ -91,8 +91,7 @@ impl Kernel {
         let buffer = if writes.allocates { call.constants.buffer } else { 0.0 };
         let streaming =
             call.constants.stream_call + writes.buffered as f64 * call.constants.stream_byte + buffer;
-        call.pass(streaming);
-        call.spent[Cause::Stream] += streaming;
+        call.spend(Cause::Stream, streaming);
         call.work.stream_calls += 1.0;
         call.work.stream_bytes += writes.buffered as f64;
         let second = (writes.offset.saturating_add(writes.first), writes.second);
@@ -103,7 +102,7 @@ impl Kernel {
             }
         }
         if event.op == Op::StreamClose {
-            call.spend_empty_call(call.constants.close);
+            call.spend(Cause::Call, call.constants.close);
             self.closed(call, event);
         }
     }
@@ -137,7 +136,7 @@ impl Kernel {
             }
             Op::CopyRange | Op::Sendfile | Op::Splice => self.copy_call(call, event),
             Op::Fsync | Op::Fdatasync | Op::Msync if self.never_waits(call, event) => {
-                call.spend_empty_call(call.constants.empty_call);
+                call.spend(Cause::Call, call.constants.empty_call);
             }
             Op::Fsync | Op::Fdatasync | Op::Msync => self.machine.fsync(call, event),
             Op::SyncRange => self.machine.sync_range(call, event),
@@ -159,7 +158,7 @@ impl Kernel {
             Op::Unlink | Op::Rename => self.remote_name(call, event, remote),
             Op::Truncate => self.remote_truncate(call, event, remote),
             Op::Close => {
-                call.spend_empty_call(call.constants.close);
+                call.spend(Cause::Call, call.constants.close);
                 self.remote_close(call, remote);
             }
             Op::StreamClose => {
@@ -185,7 +184,7 @@ impl Kernel {
             _ if created => call.constants.open + call.constants.create,
             _ => opens * call.constants.open,
         };
-        call.spend_empty_call(cost);
+        call.spend(Cause::Call, cost);
         let work = &mut call.work.read;
         if event.op == Op::Close {
             work.closes += 1.0;

@@ -55,7 +55,7 @@ impl Kernel {
         let offset = self.offset(event, call.file);
         let bytes = kernel_bytes(event);
         if bytes == 0 {
-            return call.spend_empty_call(call.constants.empty_call);
+            return call.spend(Cause::Call, call.constants.empty_call);
         }
         // A copy moves no more at a time (`splice_copy_file_range`).
         let shares = bytes > MAX_COPIED || self.copies.sharing.contains(&event.dev);
@@ -69,8 +69,7 @@ impl Kernel {
         };
         call.folio = call.folio.min(piece.div_ceil(call.constants.page));
         let pieces = bytes.div_ceil(piece) as f64;
-        call.pass(pieces * calls * call.constants.call);
-        call.spent[Cause::Call] += pieces * calls * call.constants.call;
+        call.spend(Cause::Call, pieces * calls * call.constants.call);
         call.work.calls += pieces * calls;
         let never_waits = self.never_waits(call, event);
         if let Some(remote) = self.remote(call) {
@@ -131,8 +130,7 @@ impl Kernel {
         let reading = (reading - copied * ahead).max(0.0);
         call.work.source = reading;
         if self.copies.read.peek(&event.pid).is_some() {
-            call.pass(reading);
-            call.spent[Cause::PartialPage] += reading;
+            call.spend(Cause::PartialPage, reading);
             call.spread.copied.0 -= reading;
             self.machine.advance(call.at);
         } else {

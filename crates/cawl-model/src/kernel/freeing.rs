@@ -57,10 +57,10 @@ impl Kernel {
     /// unlink, rename over another file, truncate and ftruncate.
     pub(super) fn change(&mut self, call: &mut Call, event: &Event) {
         if event.op == Op::Truncate {
-            call.spend_empty_call(LENGTH * call.constants.open);
+            call.spend(Cause::Call, LENGTH * call.constants.open);
             return self.cut(call, event, event.offset);
         }
-        call.spend_empty_call(NAME * call.constants.open);
+        call.spend(Cause::Call, NAME * call.constants.open);
         if event.op == Op::Rename {
             self.begin_renamed(call, event);
         }
@@ -135,8 +135,7 @@ impl Kernel {
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
         let time = self.machine.device(call).timing.delayed_allocation
             + self.further(call, pages, folios) * call.constants.free;
-        call.pass(time);
-        call.spent[Cause::Transfer] += time;
+        call.spend(Cause::Transfer, time);
         self.machine.begin_range(call, (0, u64::MAX));
     }
 
@@ -167,8 +166,7 @@ impl Kernel {
         }
         if pages > 0 {
             let freed = folios as f64 + self.further(call, pages, folios);
-            call.pass(freed * call.constants.free);
-            call.spent[Cause::FreedPages] += freed * call.constants.free;
+            call.spend(Cause::FreedPages, freed * call.constants.free);
             call.work.freed += freed;
         }
         self.discard(call, first);

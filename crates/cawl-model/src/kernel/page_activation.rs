@@ -59,8 +59,7 @@ impl ReadPages {
     pub(super) fn activate(&mut self, call: &mut Call, (first, end): (u64, u64), each: f64) {
         if each > 0.0 && first < end {
             let moving = self.read(call.file, first, end) as f64 * each;
-            call.pass(moving);
-            call.spent[Cause::Copy] += moving;
+            call.spend(Cause::Copy, moving);
         }
     }
 }

@@ -46,7 +46,7 @@ impl Kernel {
             return self.stream_read(call, event, bytes);
         }
         if bytes == 0 {
-            return call.spend_empty_call(call.constants.empty_read);
+            return call.spend(Cause::Call, call.constants.empty_read);
         }
         self.kernel_read(call, event, event.offset, bytes);
     }
@@ -55,11 +55,10 @@ impl Kernel {
     fn stream_read(&mut self, call: &mut Call, event: &Event, bytes: u64) {
         let buffer = if self.streams.read(event) { call.constants.buffer } else { 0.0 };
         let streaming = call.constants.stream_call + bytes as f64 * call.constants.stream_byte + buffer;
-        call.pass(streaming);
-        call.spent[Cause::Stream] += streaming;
+        call.spend(Cause::Stream, streaming);
         match event.refilled().unwrap_or(bytes).min(MAX_READ) {
             // At the end of the file the kernel is asked in vain.
-            0 => call.spend_empty_call(call.constants.empty_read),
+            0 => call.spend(Cause::Call, call.constants.empty_read),
             filled => self.kernel_read(call, event, event.offset, filled),
         }
     }
@@ -68,7 +67,7 @@ impl Kernel {
     fn kernel_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         self.touch_memory(call, event, bytes);
         let away = std::mem::take(&mut call.surcharge.away);
-        call.spend_empty_call(call.constants.read_call + away * call.constants.read_away);
+        call.spend(Cause::Call, call.constants.read_call + away * call.constants.read_away);
         call.work.read.calls += 1.0;
         call.work.read.away += away;
         if offset == UNKNOWN_OFFSET {
@@ -90,8 +89,7 @@ impl Kernel {
         }
         let pages = u64::from(event.aux).min(bytes.div_ceil(TOUCHED) + 1);
         let time = pages as f64 * call.constants.fault;
-        call.pass(time);
-        call.spent[Cause::NewPages] += time;
+        call.spend(Cause::NewPages, time);
         call.work.read.faults += pages as f64;
         let cold = self.memory.supplied(call, (pages * TOUCHED).div_ceil(call.constants.page), 1);
         self.supply_cold(call, cold.likely);
@@ -100,7 +98,7 @@ impl Kernel {
     /// O_DIRECT: what is dirty of the range is written out first (`kiocb_write_and_wait`).
     fn direct_read(&mut self, call: &mut Call, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
-        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        let (first, end) = call.constants.pages_of(offset, last);
         self.machine.write_out(call, first, end);
         let free = self.machine.devices[call.device].occupied <= call.at;
         let coming = self.reads.ask(&mut self.machine, call, (first, end), false);
@@ -114,7 +112,7 @@ impl Kernel {
     /// Through the page cache.
     fn cached_read(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let last = offset.saturating_add(bytes);
-        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        let (first, end) = call.constants.pages_of(offset, last);
         let near = self.processor_cache.touch(call.file, first, end);
         let inode = self.machine.cache.file_mut(call.file);
         // What another process has written since, or a file of no length such as those of /proc, is cached.
@@ -240,14 +238,12 @@ impl Kernel {
             let is_hole = self.machine.cache.is_hole(call.file, first, at);
             // A hole's pages are cleared (`folio_zero_segment`), those that the device fills only allocated.
             let new = if is_hole { pages } else { pages.div_ceil(folio.max(1)) } as f64;
-            call.pass(new * call.constants.read_fresh_page);
-            call.spent[Cause::NewPages] += new * call.constants.read_fresh_page;
+            call.spend(Cause::NewPages, new * call.constants.read_fresh_page);
             call.work.read.fresh += new * call.constants.page as f64;
             if !awaited {
                 // Handing it over takes the reader time that is none of its wait.
                 let submitting = pages.div_ceil(REQUEST) as f64 * self.machine.device(call).timing.request;
-                call.pass(submitting);
-                call.spent[Cause::Read] += submitting;
+                call.spend(Cause::Read, submitting);
             }
             self.read_pages.forget(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, folio, Source::Device);
@@ -311,14 +307,12 @@ impl Kernel {
 
     fn supply_cold(&mut self, call: &mut Call, seconds: f64) {
         if seconds > 0.0 {
-            call.pass(seconds);
-            call.spent[Cause::ColdMemory] += seconds;
+            call.spend(Cause::ColdMemory, seconds);
         }
     }
 
     fn copy_out(&mut self, call: &mut Call, seconds: f64) {
-        call.pass(seconds);
-        call.spent[Cause::Copy] += seconds;
+        call.spend(Cause::Copy, seconds);
         self.writers.pass_to(&mut self.machine, call.at);
     }
 
@@ -332,7 +326,7 @@ impl Kernel {
             return false;
         }
         let last = event.offset.saturating_add(event.returned.max(0) as u64);
-        let (first, end) = (self.constants.page_of(event.offset), self.constants.pages_up_to(last));
+        let (first, end) = self.constants.pages_of(event.offset, last);
         let coming = |of: &PendingRead| {
             of.file == file && of.first < end && first < of.end && of.ready(of.end - 1) > start
         };

@@ -45,7 +45,7 @@ impl Kernel {
         self.writers.lock(&mut self.machine, call, false);
         let page = call.constants.page;
         let last = offset.saturating_add(bytes);
-        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        let (first, end) = call.constants.pages_of(offset, last);
         if self.machine.cache.file(call.file).dirty.count(first, end) > 0 {
             self.remote_flush(call, remote);
         }
@@ -76,7 +76,7 @@ impl Kernel {
     /// Copies into the cache what goes to the server at once. A page of which only a part is known is not
     /// cached (`fuse_fill_write_pages`, 6.18).
     fn copy_through(&mut self, call: &mut Call, (offset, last): (u64, u64), hot: bool) {
-        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        let (first, end) = call.constants.pages_of(offset, last);
         let constants = &call.constants;
         let byte = if hot { constants.hot_byte } else { constants.copy_byte };
         let copying = (last - offset) as f64 * byte;
@@ -97,7 +97,7 @@ impl Kernel {
     fn push(&mut self, call: &mut Call, remote: &Remote, offset: u64, bytes: u64) {
         let Some(least) = remote.push else { return };
         let last = offset.saturating_add(bytes);
-        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        let (first, end) = call.constants.pages_of(offset, last);
         // A row that ended before was sent when it was this long.
         let dirty = &self.machine.cache.file(call.file).dirty;
         let mut row = (first, first);
@@ -163,7 +163,7 @@ impl Kernel {
     /// open, fopen: the server is asked, and what is clean is dropped if it may have changed there.
     pub(super) fn remote_open(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
         let is_new = event.has(flag::CREATED);
-        call.spend_empty_call(call.constants.open);
+        call.spend(Cause::Call, call.constants.open);
         // A file that is cut off is asked for twice, too (`handle_truncate`, 6.18); where a filesystem tells no
         // birth of a file, a new one looks the same.
         let trips = match (is_new, cuts_off(event)) {
@@ -186,8 +186,7 @@ impl Kernel {
         does(self, call);
         let gone = before.saturating_sub(self.machine.cache.cached(call.file)) as f64;
         if gone > 0.0 {
-            call.pass(gone * remote.drop_page);
-            call.spent[Cause::FreedPages] += gone * remote.drop_page;
+            call.spend(Cause::FreedPages, gone * remote.drop_page);
         }
     }
 
@@ -251,7 +250,7 @@ impl Kernel {
 
     /// read and relatives where nothing is cached.
     pub(super) fn remote_read(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
-        call.spend_empty_call(call.constants.read_call);
+        call.spend(Cause::Call, call.constants.read_call);
         let bytes = event.returned.max(0) as u64;
         let requests = bytes.div_ceil(remote.read_request).max(1);
         let trips = remote.trips(requests, event) as f64;

@@ -47,7 +47,7 @@ impl Kernel {
     pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
         self.writers.lock(&mut self.machine, call, false);
         let last = offset.saturating_add(bytes);
-        let (first, end) = (call.constants.page_of(offset), call.constants.pages_up_to(last));
+        let (first, end) = call.constants.pages_of(offset, last);
         self.read_edges(call, offset, last);
         let grows = last > self.machine.cache.size(call.file);
         if grows || self.stamp_is_due(call) {
@@ -128,8 +128,7 @@ impl Kernel {
             task.unchecked += found.dirtied;
         }
         if fresh_pages == 0 && passed > 0.0 {
-            call.pass(passed);
-            call.spent[Cause::LargeFolio] += passed;
+            call.spend(Cause::LargeFolio, passed);
             call.work.believed[usize::from(call.flushing)] += passed;
             self.writers.pass_to(&mut self.machine, call.at);
         }
@@ -179,8 +178,7 @@ impl Kernel {
         let changed = self.machine.cache.file(call.file).changed;
         if let Some(until) = self.machine.devices[call.device].logged_at(changed, call.at) {
             let wait = until - call.at;
-            call.pass(wait);
-            call.spent[Cause::Journal] += wait;
+            call.spend(Cause::Journal, wait);
             call.spread.held += wait;
             self.writers.pass_to(&mut self.machine, call.at);
             if call.at < until {
@@ -218,8 +216,7 @@ impl Kernel {
         call.work.away += away;
         cost += away * call.constants.away;
         if cost > 0.0 {
-            call.pass(cost);
-            call.spent[Cause::Call] += cost;
+            call.spend(Cause::Call, cost);
             self.machine.advance(call.at);
         }
     }
@@ -329,8 +326,7 @@ impl Kernel {
             && !device.traits.is_in_memory
             && self.machine.cache.is_elsewhere(call.file, edge)
         {
-            call.pass(cost);
-            call.spent[Cause::PartialPage] += cost;
+            call.spend(Cause::PartialPage, cost);
             call.work.seeks += if device.remote.is_some() { 0.0 } else { 1.0 };
             self.machine.advance(call.at);
         }

@@ -56,8 +56,7 @@ impl Writers {
     fn wait_for_lock(&mut self, machine: &mut Machine, call: &mut Call, shared: bool) {
         let wait = self.locks.free_at(call.file, shared, call.began, call.at) - call.at;
         if wait > 0.0 {
-            call.pass(wait);
-            call.spent[Cause::Lock] += wait;
+            call.spend(Cause::Lock, wait);
             self.pass_to(machine, call.at);
         }
     }

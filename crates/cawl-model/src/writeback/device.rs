@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::INTERVAL;
 use super::queue::Queue;
-use super::wbt::Wbt;
+use super::wbt::{QueueFacts, Wbt};
 use crate::cache::{Cleaned, REQUEST};
 use crate::constants::{Constants, Remote, Timing};
 use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
@@ -203,7 +203,7 @@ impl Device {
         let remote = Remote::of(of, own.page);
         self.timing = Timing::of(of, own.page, remote.as_ref());
         self.seek = remote.as_ref().map_or(self.timing.seek, Remote::seek);
-        self.wbt.facts = self.timing.shared_queue;
+        self.wbt.facts = of.shared_queue.as_ref().map_or_else(QueueFacts::default, QueueFacts::of);
         self.constants = match &of.network {
             Some(network) => Arc::new(Constants::over(network, profile)),
             None => Arc::clone(own),

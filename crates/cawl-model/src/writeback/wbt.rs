@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::Machine;
 use crate::cache::REQUEST;
-use crate::constants::QueueFacts;
+use crate::profile::QueueConstants;
 
 /// Requests to begin with (`RWB_DEF_DEPTH`).
 const DEPTH: u64 = 16;
@@ -30,6 +30,30 @@ const LAST_STEP: i32 = -16;
 
 /// Reads under way that are told apart.
 const MAX_READS: usize = 256;
+
+/// What is known of a device's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QueueFacts {
+    /// Latency of a read above which the flusher gets fewer requests, in seconds; 0: it gets all.
+    pub target: f64,
+    /// Requests that the queue holds.
+    pub requests: u64,
+    /// The device has a volatile cache.
+    pub write_cache: bool,
+    /// The part of the flusher's requests in the device that a read waits for, between 0 and 1.
+    pub behind: f64,
+}
+
+impl QueueFacts {
+    pub fn of(queue: &QueueConstants) -> QueueFacts {
+        QueueFacts {
+            target: queue.wbt_latency.as_seconds(),
+            requests: queue.requests,
+            write_cache: queue.write_cache,
+            behind: queue.reads_wait.value,
+        }
+    }
+}
 
 /// A read that the device was asked for: when, and when it has come, in seconds.
 #[derive(Clone, Copy, Debug)]
