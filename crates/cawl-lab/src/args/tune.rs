@@ -112,7 +112,12 @@ fn tried(text: &str) -> Result<Choices, String> {
                 found.accesses.extend(Access::ALL.into_iter().find(|access| access.flags() == *flags));
             }
             (Effect::Limits(limits), _) => found.limits.push(Some(*limits)),
-            _ => return Err(format!("{} makes no setting; docs/science/TUNE.md has those that do", request.text)),
+            _ => {
+                return Err(format!(
+                    "{} makes no setting; docs/science/TUNE.md has those that do",
+                    request.text
+                ));
+            }
         }
     }
     Ok(found)

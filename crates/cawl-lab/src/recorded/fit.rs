@@ -27,13 +27,13 @@ use super::run::RecordedRun;
 pub enum FitError {
     /// Nothing to derive a profile from.
     #[error("no recorded runs were given; name them with --runs")]
-    NoRuns,
+    Empty,
     /// The dirty limits are unknown.
     #[error("the runs have no samples of the kernel's counters, so the dirty limits are unknown")]
-    NoSamples,
+    WithoutSamples,
     /// The constant that matters most cannot be derived.
     #[error("no run writes sequentially through the page cache; record one that exceeds the dirty limit")]
-    NoSequential,
+    WithoutSequential,
 }
 
 /// Calls of more than this many bytes show bandwidths.
@@ -53,12 +53,12 @@ const FEW: usize = 3;
 /// The profile of the machine on which these runs were recorded.
 pub fn fit(runs: &[RecordedRun]) -> Result<HostProfile, FitError> {
     if runs.is_empty() {
-        return Err(FitError::NoRuns);
+        return Err(FitError::Empty);
     }
     let mut profile = HostProfile::uncalibrated();
     profile.name = "fitted".to_owned();
     profile.origin = Origin::Fitted;
-    profile.kernel.limits = limits(runs, profile.kernel.page).ok_or(FitError::NoSamples)?;
+    profile.kernel.limits = limits(runs, profile.kernel.page).ok_or(FitError::WithoutSamples)?;
     memory(runs, &mut profile)?;
     writeback(runs, &mut profile);
     direct(runs, &mut profile);
@@ -129,7 +129,7 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
         fresh.extend(between);
     }
     if fresh.is_empty() {
-        return Err(FitError::NoSequential);
+        return Err(FitError::WithoutSequential);
     }
     profile.memory.fresh = if fastest { rate(&fresh, UNDISTURBED) } else { warm_rate(&fresh) };
     spread(&mut profile.memory.fresh, flushed(runs).map(large_rates).chain([fresh]));
@@ -464,7 +464,7 @@ mod tests {
     fn small_limits_need_neither_long_throttling_nor_large_calls_below_them() {
         let stream = run(RunArgs::default(), 64 << 20, 2, 200e6);
         let short = RecordedRun { samples: samples(0.6), ..stream };
-        assert_eq!(fit(std::slice::from_ref(&short)).unwrap_err(), FitError::NoSequential);
+        assert_eq!(fit(std::slice::from_ref(&short)).unwrap_err(), FitError::WithoutSequential);
         let fsync = run(RunArgs { fsync: true, ..RunArgs::default() }, 4 << 20, 20, 2e9);
         let profile = fit(&[short, fsync]).unwrap();
         assert!((profile.memory.fresh.value.get() / 2e9 - 1.0).abs() < 0.01, "{:?}", profile.memory.fresh);
