@@ -3,6 +3,7 @@
 mod advise;
 mod changes;
 mod check;
+mod diff;
 mod explain;
 mod headings;
 mod live;
@@ -23,9 +24,11 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use advise::AdviseArgs;
 pub use check::CheckArgs;
+pub use diff::DiffArgs;
 pub use explain::ExplainArgs;
 pub use live::{
-    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ShowArgs, StatusArgs, TopArgs,
+    DaemonArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ProfileDiffArgs, ShowArgs, StatusArgs,
+    TopArgs,
 };
 use quantity::size;
 pub use rerun::RerunArgs;
@@ -105,6 +108,7 @@ pub enum Command {
     Run(RunArgs),
     Replay(ReplayArgs),
     Explain(ExplainArgs),
+    Diff(DiffArgs),
     Export(TraceExportArgs),
     #[command(name = "whatif")]
     WhatIf(WhatIfArgs),
@@ -366,7 +370,7 @@ pub struct ClassesArgs {
 }
 
 /// How models follow a saved trace.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct ModeArgs {
     /// The models see only calls and think times, and advance by their own predictions
     #[arg(long, help_heading = EXPERT, conflicts_with_all = ["live", "lockstep", "mode"])]

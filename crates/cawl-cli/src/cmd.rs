@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod calibrate;
 pub mod check;
+pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod export;

@@ -21,6 +21,7 @@ mod condition;
 mod density;
 mod descriptors;
 mod device_pace;
+pub mod diff;
 mod divide;
 mod explain;
 mod file_table;

@@ -4,9 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cawl_core::{
-    Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, is_durationless, moved_bytes,
-};
+use cawl_core::{Analysis, Cause, Explain, Nanos, Record, Selection, Shown, is_durationless, moved_bytes};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -24,8 +22,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.trace), args.report.as_deref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
-    let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
-    let mut options = trace.options(&args.model, &args.mode, default)?;
+    let mut options = trace.options(&args.model, &args.mode, Unspecified::as_run())?;
     options.as_calibrated = true;
     options.selection = selection(args)?;
     // The calls beside the worst ones.

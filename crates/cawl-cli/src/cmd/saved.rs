@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use cawl_core::{AnalysisOptions, HostFacts, HostProfile, LiveOptions, Mode, Record};
+use cawl_core::{AnalysisOptions, HostFacts, HostProfile, LiveOptions, MODELS, Mode, Record};
 use cawl_host::profiles;
 use cawl_host::trace::TraceReader;
 
@@ -129,6 +129,13 @@ pub struct Unspecified {
     pub mode: Mode,
     /// And these models; all, if empty.
     pub models: Vec<String>,
+}
+
+impl Unspecified {
+    /// As in the live run, else the first model on the observed clock.
+    pub fn as_run() -> Unspecified {
+        Unspecified { live: true, mode: Mode::Lockstep, models: vec![MODELS[0].to_owned()] }
+    }
 }
 
 /// What packed a file, and how to unpack it.
