@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod accuracy;
+mod advice;
 pub mod advise;
 mod analysis;
 mod births;
@@ -114,7 +115,7 @@ pub use tally::{CallSums, Tally};
 pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use whatif::{
-    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, OpCost, Owner, Ratio, Request, Rewrite,
-    Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, quoted,
+    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, NoScenario, OpCost, Owner, Ratio,
+    Request, Rewrite, Scenario, Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, observed_ns, quoted,
 };
 pub use worst_call::{NearCall, WorstCall};

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{RunEnd, RunProcess};
+use cawl_core::advise::Kept;
 use cawl_core::{
     Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
     Record, Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
@@ -44,6 +45,8 @@ pub struct Lane {
     /// The latest state looked ahead to.
     ahead: Option<ModelState>,
     keeper: Option<Keeper>,
+    /// The records, for advice beside the report.
+    kept: Option<Box<Kept>>,
 }
 
 /// The history uses a model's state unless it is older than this.
@@ -104,6 +107,7 @@ impl Lane {
             tables: None,
             ahead: None,
             keeper: None,
+            kept: Some(Box::new(Kept::new(profile))),
         };
         lane.analyse(Record::Host(Box::new(facts)));
         lane.analyse(Record::Profile(Box::new(profile.clone())));
@@ -115,8 +119,9 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Adds tables for questions.
+    /// Adds tables for questions, in the place of advice at its end.
     pub fn with_tables(mut self, profile: &HostProfile) -> Lane {
+        self.kept = None;
         self.tables = Some(Box::new(QueryTables::new(profile.kernel.page.0)));
         self
     }
@@ -207,6 +212,9 @@ impl Lane {
 
     fn analyse_complete(&mut self, record: &Record) {
         self.trace.iter_mut().for_each(|trace| trace.push(record));
+        if let Some(kept) = &mut self.kept {
+            kept.take(record);
+        }
         if let Record::File(file) = record {
             self.silent.file(file);
         }
@@ -334,6 +342,10 @@ impl Lane {
         if let Some(failure) = self.trace.take().and_then(TraceFile::finish) {
             self.analyse(Record::Note(failure));
         }
-        self.analysis.report()
+        let mut report = self.analysis.report();
+        if !hurry.load(Ordering::Relaxed) {
+            report.advice = self.kept.and_then(|kept| kept.advised());
+        }
+        report
     }
 }

@@ -4,11 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cawl_core::{Analysis, Cause, Explain, Nanos, Record, Selection, Shown, is_durationless, moved_bytes};
+use cawl_core::advise::Advised;
+use cawl_core::{
+    Analysis, Cause, Explain, Nanos, Record, Report, Selection, Shown, is_durationless, moved_bytes,
+};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
 
 use super::apart;
+use super::on_paper::advised;
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ExplainArgs;
@@ -51,7 +55,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     if let Some(damage) = &damage {
         analysis.take(&Record::Note(damage.clone()));
     }
-    let report = analysis.report();
+    let mut report = analysis.report();
+    // Advice is of all calls.
+    report.advice = report.selection.is_none().then(|| advised(&args.trace)).flatten();
     let explain = report.explain.as_ref().context("the report has no causes")?;
     if report.calls == 0 && options.selection.is_some() {
         anyhow::ensure!(any, "the trace has no calls");
@@ -63,7 +69,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         })?;
         return Ok(exit::of_whole(damage.is_none()));
     }
-    let answer = Answer { explain, selection: report.selection.as_ref(), damage: damage.as_deref() };
+    let Report { selection, advice, .. } = &report;
+    let (selection, advice, damage_told) = (selection.as_ref(), advice.as_ref(), damage.as_deref());
+    let answer = Answer { explain, selection, advice, damage: damage_told };
     let printed = render::answer(args.json, &answer, |terminal| {
         Ok(render::explain::explained(&report, args.long, terminal))
     })?;
@@ -78,6 +86,9 @@ struct Answer<'a> {
     /// Which calls it is about; all, if None.
     #[serde(skip_serializing_if = "Option::is_none")]
     selection: Option<&'a Selection>,
+    /// The changes that are worth it; only of all calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'a Advised>,
     /// What of the trace could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<&'a str>,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use cawl_core::{Analysis, Mode, Record};
 
 use super::apart;
+use super::on_paper::advised;
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ReplayArgs;
@@ -49,7 +50,10 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(damage) = damage {
         analysis.take(&Record::Note(damage));
     }
-    let report = analysis.report();
+    let mut report = analysis.report();
+    if !(args.calls && args.json) {
+        report.advice = advised(&args.file);
+    }
     if let Some(path) = &args.report {
         render::file::write(&report, path, |terminal| render::explain::report(&report, args.long, terminal))?;
         render::printed(result.and_then(|()| out.flush()))?;

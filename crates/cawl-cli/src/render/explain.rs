@@ -30,12 +30,23 @@ const NOTEWORTHY: f64 = 1e-3;
 
 /// The report in its long or short form.
 pub fn report(report: &Report, long: bool, terminal: bool) -> String {
-    if long { super::report::text(report, terminal) } else { text(report, false, terminal) }
+    whole(report, long, false, terminal)
 }
 
 /// What is explained of a trace.
 pub fn explained(report: &Report, long: bool, terminal: bool) -> String {
-    if long { super::report::text(report, terminal) } else { text(report, true, terminal) }
+    whole(report, long, true, terminal)
+}
+
+/// The long or the short form, and what is worth a change.
+fn whole(report: &Report, long: bool, of_trace: bool, terminal: bool) -> String {
+    let mut out = if long { super::report::text(report, terminal) } else { text(report, of_trace, terminal) };
+    let advice = super::advise::of_report(report, terminal);
+    if !advice.is_empty() {
+        out.push('\n');
+    }
+    advice.iter().for_each(|(name, text)| line(&mut out, name, text, terminal));
+    out
 }
 
 /// The short form; with processes, modes and patterns if it is a trace that is explained.

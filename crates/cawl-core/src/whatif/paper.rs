@@ -254,3 +254,11 @@ impl Paper {
 fn moved(at: Time, by: f64) -> Time {
     if by >= 0.0 { at + Nanos::new(by) } else { Time(at.0.saturating_sub(-by as u64)) }
 }
+
+/// What a call took in the trace, in ns, if it has a cost; 0 for what is no call.
+pub fn observed_ns(record: &Record) -> u64 {
+    match record {
+        Record::Event(event) if classify(event) == Class::Cost => event.duration,
+        _ => 0,
+    }
+}
