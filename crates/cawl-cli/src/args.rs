@@ -8,6 +8,7 @@ mod explain;
 mod headings;
 mod live;
 mod rerun;
+mod select;
 mod service;
 mod tries;
 mod whatif;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
-use cawl_core::{MODELS, Mode, Nanos, quantity};
+use cawl_core::{Glob, MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -32,6 +33,7 @@ pub use live::{
 };
 use quantity::size;
 pub use rerun::RerunArgs;
+pub use select::SelectArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
 pub use whatif::WhatIfArgs;
@@ -166,6 +168,12 @@ pub struct RunArgs {
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
+    /// Record calls on files only whose path or name fits; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub only: Vec<Glob>,
+    /// Do not trace programs that are started by this name; may be repeated
+    #[arg(long, value_name = "PROGRAM", value_parser = program_name)]
+    pub exclude: Vec<String>,
     /// Wait for all processes that the program started, then report; Ctrl-C ends the wait
     #[arg(long, conflicts_with = "no_children")]
     pub wait: bool,
@@ -206,6 +214,8 @@ pub struct ReplayArgs {
     /// Print every call
     #[arg(long)]
     pub calls: bool,
+    #[command(flatten)]
+    pub select: SelectArgs,
     /// The report with all processes, files, quantiles and errors
     #[arg(long)]
     pub long: bool,
@@ -420,6 +430,15 @@ fn model_name(name: &str) -> Result<String, String> {
     }
 }
 
+/// A name as the tracer compares it, without a folder.
+fn program_name(name: &str) -> Result<String, String> {
+    match name {
+        "" => Err("give the name of a program".to_owned()),
+        name if name.contains('/') => Err("give the name without its folder".to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}
+
 fn report_file(path: PathBuf) -> Result<PathBuf, String> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("txt" | "json" | "html") => Ok(path),
@@ -446,6 +465,16 @@ mod tests {
                 assert!(told.to_string().contains(&place) && told.exit_code() == 2, "{told}");
             }
             assert!(moved(&error(&["cawl-cli", "experimental"])).is_none());
+        }
+    }
+
+    /// Short help is for a screen; what only experts need is in the long one.
+    #[test]
+    fn short_help_fits_on_a_screen() {
+        for mut command in super::command().get_subcommands().cloned() {
+            let help = command.render_help().to_string();
+            let lines = help.lines().count();
+            assert!(lines <= 38, "{} has {lines} lines: {help}", command.get_name());
         }
     }
 

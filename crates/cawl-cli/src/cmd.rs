@@ -16,6 +16,7 @@ pub mod replay;
 pub mod rerun;
 pub mod run;
 mod saved;
+mod select;
 pub mod service;
 mod side_by_side;
 pub mod status;

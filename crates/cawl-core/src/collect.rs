@@ -151,8 +151,8 @@ impl Collector {
             | Record::Sample(_)
             | Record::Device(_)
             | Record::Memory(_)
-            | Record::Profile(_)
-            | Record::Live(_) => {}
+            | Record::Profile(_) => {}
+            Record::Live(options) => self.command = options.command.clone().or(self.command.take()),
         }
     }
 

@@ -109,7 +109,7 @@ pub use report::{
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};
-pub use selection::{ProcessName, Selection};
+pub use selection::{OpName, ProcessName, Selection, Selector, UnknownOp};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use tally::{CallSums, Tally};
 pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};

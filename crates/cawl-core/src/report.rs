@@ -58,7 +58,7 @@ pub struct Report {
     pub untraced_bytes: u64,
     /// The profile the models used.
     pub profile: ProfileUsed,
-    /// What was run, as it was typed; of a saved trace, the first program with its arguments.
+    /// What was run, as it was typed; where that is not known, the first program with its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// How the program ended, if this was a run of one.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use cawl_client::protocol::{RunEnd, RunProcess};
 use cawl_core::advise::Kept;
 use cawl_core::{
-    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
-    Record, Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
+    Analysis, AnalysisOptions, Births, EndKind, Glob, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
+    Record, Report, Selection, Selector, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -45,6 +45,8 @@ pub struct Lane {
     /// The latest state looked ahead to.
     ahead: Option<ModelState>,
     keeper: Option<Keeper>,
+    /// Which calls are recorded, where that is not all.
+    only: Option<Selector>,
     /// The records, for advice beside the report.
     kept: Option<Box<Kept>>,
 }
@@ -107,12 +109,14 @@ impl Lane {
             tables: None,
             ahead: None,
             keeper: None,
+            only: None,
             kept: Some(Box::new(Kept::new(profile))),
         };
         lane.analyse(Record::Host(Box::new(facts)));
         lane.analyse(Record::Profile(Box::new(profile.clone())));
+        let AnalysisOptions { mode, learn, command, .. } = options.clone();
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
-        lane.analyse(Record::Live(LiveOptions { models, mode: options.mode, learn: options.learn }));
+        lane.analyse(Record::Live(LiveOptions { models, mode, learn, command }));
         if let Some(sample) = cawl_host::sample() {
             lane.analyse(Record::Sample(sample));
         }
@@ -164,6 +168,13 @@ impl Lane {
         self
     }
 
+    /// Records calls on files only that fit one of these; on all, if there are none.
+    pub fn with_only(mut self, files: &[Glob]) -> Lane {
+        let only = Selection { files: files.to_vec(), ..Selection::default() };
+        self.only = (!files.is_empty()).then(|| Selector::new(only));
+        self
+    }
+
     /// A process image begins.
     pub fn begin(&mut self, session: Session) {
         self.silent.begin(session.pid, session.started);
@@ -211,6 +222,9 @@ impl Lane {
     }
 
     fn analyse_complete(&mut self, record: &Record) {
+        if self.only.as_mut().is_some_and(|only| !only.take(record)) {
+            return;
+        }
         self.trace.iter_mut().for_each(|trace| trace.push(record));
         if let Some(kept) = &mut self.kept {
             kept.take(record);
@@ -255,6 +269,9 @@ impl Lane {
     /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they
     /// wait for no turn.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
+        if self.only.is_some() {
+            return;
+        }
         let discarded = self.analysis.coalesced(calls);
         self.tables.iter_mut().for_each(|tables| tables.totals.coalesced(session, calls, discarded));
     }

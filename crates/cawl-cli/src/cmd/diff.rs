@@ -64,9 +64,9 @@ fn read(path: &Path) -> anyhow::Result<(Report, bool)> {
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     take_all(&mut analysis, |records, most| trace.read(records, most), |_, _| true)?;
-    let damage = trace.reader.damage().describe();
+    let (report, damage) = trace.report(&mut analysis);
     damage.iter().for_each(render::tell);
-    Ok((analysis.report(), damage.is_none()))
+    Ok((report, damage.is_none()))
 }
 
 fn kept(path: &Path) -> anyhow::Result<Report> {

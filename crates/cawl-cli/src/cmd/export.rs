@@ -144,7 +144,7 @@ impl Names {
             path.as_str()
         });
         let program = self.programs.get(&event.pid).map(String::as_str);
-        let Shown { number, predictions, causes } = shown;
+        let Shown { number, predictions, causes, .. } = shown;
         Call { number, event, path, program, predictions, causes }
     }
 }

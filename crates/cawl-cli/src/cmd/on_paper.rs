@@ -130,7 +130,7 @@ pub fn run_all(
                 Err(error) => break Err(error),
                 Ok(batch) if batch.is_empty() => break Ok(()),
                 Ok(batch) => {
-                    observed += batch.iter().map(observed_ns).sum::<u64>();
+                    observed = observed_ns(observed, &batch);
                     let batch = Arc::new(batch);
                     // One that is gone has panicked; the join passes that on.
                     workers.iter().for_each(|(send, _)| drop(send.send(Arc::clone(&batch))));

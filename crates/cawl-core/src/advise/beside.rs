@@ -60,7 +60,7 @@ impl Kept {
                 whatif.finish()
             };
             let ledgers = scenarios.iter().map(ledger).collect();
-            Ok((ledgers, self.records.iter().map(observed_ns).sum::<u64>() as f64 / 1e9))
+            Ok((ledgers, observed_ns(0, &self.records) as f64 / 1e9))
         };
         let Found { before, advice, tried, best, bound, .. } = search(&looked, run).ok()?;
         Some(Advised::new(tried, before.total.as_seconds(), best, bound, advice))

@@ -59,7 +59,12 @@ fn the_operation_that_changed_explains_the_difference() {
 #[test]
 fn the_same_number_of_calls_is_told_with_the_time_of_each() {
     let said = said(&report("/a", 10, 512, 50, 1000), &report("/a", 10, 512, 50, 9000));
-    assert!(said.contains(", 50 fdatasyncs, ") && said.contains(" each where it was "), "{said}");
+    assert!(said.contains(", 50 fdatasyncs, ") && said.contains(" each and none before"), "{said}");
+    // Where it is the same cause as before, with what that took.
+    let reason = |observed_s| {
+        Reason { difference_s: 0.4, cause: "journal", op: "fsync", calls: [50, 51], observed_s }.told()
+    };
+    assert_eq!(reason([0.05, 0.51]), "journal, 51 fsyncs, 10 ms each where it was 1 ms");
     let same = report("/a", 10, 512, 50, 1000);
     let none = Difference::new([&same, &same]);
     assert!(none.is_ok_and(|none| none.said.starts_with("hardly a difference: ") && none.reasons.is_empty()));
