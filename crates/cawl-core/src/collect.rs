@@ -25,6 +25,7 @@ use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
+use crate::release::Release;
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
 use crate::tally::CallSums;
@@ -81,6 +82,8 @@ pub struct Collector {
     doubts: Doubts,
     notes: Vec<String>,
     notes_omitted: u64,
+    /// That of the machine.
+    release: Option<Release>,
     /// A process was noted to use io_uring.
     io_uring: bool,
     pub(crate) timeline: Option<Timeline>,
@@ -116,6 +119,7 @@ impl Collector {
     pub fn note(&mut self, record: &Record) {
         match record {
             Record::Host(host) => {
+                self.release = host.kernel.parse().ok();
                 self.profile.age_s = self.created.map(|created| host.wall_clock.saturating_sub(created));
                 self.host = Some((**host).clone());
             }
@@ -389,6 +393,7 @@ impl Collector {
         let uncertain = self.doubts.report(|file| self.path(file).0);
         let mut notes: Vec<String> =
             uncertain.iter().map(|uncertain| uncertain.text(all.dropped > 0)).collect();
+        notes.extend(self.release.and_then(Release::remark));
         notes.extend_from_slice(&self.notes);
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));

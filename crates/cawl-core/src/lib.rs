@@ -47,7 +47,7 @@ mod uncertain;
 mod whatif;
 mod worst_call;
 
-use cawl_model::{call, cause, filesystem, limits, mode, mounts, profile, record, units};
+use cawl_model::{call, cause, filesystem, limits, mode, mounts, profile, record, release, units};
 
 /// The model's names as the analysis knows them.
 mod model {
@@ -103,6 +103,7 @@ pub use record::{
     MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, USES_IO_URING, Usage, Wchar,
     ZoneFacts,
 };
+pub use release::{LAWS, Laws, Release};
 pub use report::{
     AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
     REPORT_SCHEMA, Report, SessionReport, SessionTotals,

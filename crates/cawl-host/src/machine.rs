@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Usage, Wchar, host_text};
+use cawl_core::{
+    Bytes, Filesystem, HostFacts, HostProfile, Laws, Nanos, Release, Sample, Time, Usage, Wchar, host_text,
+};
 use nix::fcntl::OFlag;
 use nix::time::ClockId;
 
@@ -167,8 +169,16 @@ pub fn uncalibrated_profile() -> HostProfile {
     profile
 }
 
-/// The first version of Linux with fine time stamps.
-const FINE_STAMPS: (u32, u32) = (6, 13);
+/// The release of Linux that runs.
+pub fn release() -> Option<Release> {
+    nix::sys::utsname::uname().ok()?.release().to_string_lossy().parse().ok()
+}
+
+/// What of its laws differs by release; `large_folios` are there with CONFIG_TRANSPARENT_HUGEPAGE.
+pub fn laws() -> Laws {
+    let large_folios = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    Laws::of(release().unwrap_or(Release::LATEST), large_folios)
+}
 
 /// Sets the kernel's present settings in a profile; unreadable ones stay.
 pub fn apply_settings(profile: &mut HostProfile) {
@@ -178,8 +188,12 @@ pub fn apply_settings(profile: &mut HostProfile) {
     if let Some(hz) = hz() {
         kernel.hz = hz;
     }
-    kernel.fine_stamps = nix::sys::utsname::uname()
-        .is_ok_and(|name| host_text::version(&name.release().to_string_lossy()) >= FINE_STAMPS);
+    kernel.release = release();
+    let laws = laws();
+    kernel.fine_stamps = laws.fine_stamps;
+    if !laws.large_folios {
+        kernel.folio = kernel.page;
+    }
     if let Some(limits) = sample().map(|sample| sample.limits(kernel.page))
         && limits.background < limits.hard
     {

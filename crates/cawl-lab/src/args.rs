@@ -17,6 +17,7 @@ pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
 
+use crate::kernel::KernelArgs;
 use crate::reader::ReaderArgs;
 use crate::real::{Link, Place};
 use crate::writer::WriterArgs;
@@ -87,6 +88,11 @@ pub enum Task {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+    /// Runs a command under another release of Linux: user-mode-linux, whose root is this machine's
+    ///
+    /// The exit code is the command's, whose output comes when it has ended. Needs root, /dev/fuse, loop devices,
+    /// and a kernel: Debian's user-mode-linux (6.1), or linux-source with what builds it.
+    Kernel(KernelArgs),
     /// Copies a trace, with what the analysis needs and without names of this machine, to be kept
     Keep {
         trace: PathBuf,

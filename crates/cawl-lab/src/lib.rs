@@ -7,6 +7,7 @@
 //! - `regress`: linear models of tables of measurements
 //! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
+//! - `kernel`: a command under another release of Linux (kernel.rs)
 //! - emulated disks and network mounts, and real network filesystems (real.rs)
 //!
 //! An emulated disk is a block device of given speed under a real kernel's page cache. The law: **a program
@@ -34,6 +35,7 @@ pub mod emulated;
 mod experiment;
 mod guard;
 mod image;
+mod kernel;
 mod law;
 mod leftovers;
 mod net;

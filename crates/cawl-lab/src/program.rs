@@ -19,7 +19,7 @@ use crate::net::{self, NetMount, Requests};
 use crate::real;
 use crate::stand::Stand;
 use crate::verify::{self, Bench, Verdict};
-use crate::{cmd, reader, writer};
+use crate::{cmd, kernel, reader, writer};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
@@ -32,6 +32,7 @@ pub fn main() -> ExitCode {
         Some(Task::Regress(args)) => cmd::regress::regress(args),
         Some(Task::Tune(args)) => cmd::tune::tune(args),
         Some(Task::Run { place, command }) => real::run(*place, command).map(ExitCode::from),
+        Some(Task::Kernel(args)) => kernel::run(args).map(ExitCode::from),
         Some(Task::Relay { link, command }) => succeeded(real::relay(*link, command)),
         Some(Task::Verify(args)) => verify(args).map(exit::of_whole),
         Some(Task::Keep { trace, copy, names: true }) => succeeded(verify::traces::keep_names(trace, copy)),

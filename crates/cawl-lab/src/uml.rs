@@ -2,7 +2,8 @@
 //! seconds, and nothing is changed here.
 
 use std::fs;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use anyhow::Context;
 
 use crate::command::{self, Lacking};
 
-const KERNEL: &str = "linux.uml";
+/// The kernel of Debian's package user-mode-linux.
+pub(crate) const PACKAGED: &str = "linux.uml";
 
 /// What a machine is to do.
 #[derive(Debug)]
@@ -19,47 +21,86 @@ pub(crate) struct Machine<'a> {
     pub out: &'a Path,
     /// Process 1, for sh; it ends with `halt -f -p`.
     pub script: &'a str,
-    /// Bytes of the disk /dev/ubda, if there is one.
-    pub disk: Option<u64>,
+    /// The file that is /dev/ubda, if there is a disk.
+    pub disk: Option<&'a Path>,
     /// Most time for all of it.
     pub patience: Duration,
+    /// A program: Linux built with ARCH=um.
+    pub kernel: PathBuf,
+    /// Bytes of memory, which lie in a file in `memory_in`.
+    pub memory: u64,
+    /// A folder here; best one in memory, else what the machine writes is written to a disk here.
+    pub memory_in: &'a Path,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    /// A machine of 2 GiB without a disk, of the packaged kernel.
+    pub fn new(out: &'a Path, script: &'a str, patience: Duration) -> Self {
+        Machine {
+            out,
+            script,
+            disk: None,
+            patience,
+            kernel: PACKAGED.into(),
+            memory: 2 << 30,
+            memory_in: out,
+        }
+    }
+
     /// Boots the machine, and waits until it has stopped. An error is [`Lacking`] if there is no such kernel.
     pub fn boot(&self) -> anyhow::Result<()> {
         let out = self.out;
         let init = out.join("init");
         fs::write(&init, format!("#!/bin/sh\nout={}\n{}", quoted(&out.to_string_lossy()), self.script))?;
         command::run(Command::new("chmod").arg("+x").arg(&init))?;
-        let mut machine = Command::new(KERNEL);
-        machine.args(["mem=2G", "rootfstype=hostfs", "rootflags=/", "rw", "con=null", "con0=fd:0,fd:1"]);
-        machine.arg(format!("init={}", init.display()));
-        if let Some(bytes) = self.disk {
-            let image = out.join("image");
-            fs::File::create(&image)?.set_len(bytes)?;
+        let kernel = self.kernel.display();
+        if cawl_host::inspect::find(self.kernel.as_os_str()).is_none() {
+            return Err(Lacking(format!("there is no {kernel}; apt-get install user-mode-linux")).into());
+        }
+        // Before other programs here, where that is allowed: what they take is no time of the machine's.
+        let mut machine = Command::new("nice");
+        machine.args(["-n", "-15"]).arg(&self.kernel);
+        machine.args(["rootfstype=hostfs", "rootflags=/", "rw", "con=null", "con0=fd:0,fd:1"]);
+        machine.arg(format!("mem={}", self.memory)).arg(format!("init={}", init.display()));
+        if let Some(image) = self.disk {
             machine.arg(format!("ubd0={}", image.display()));
         }
         // It keeps a socket in the home's .uml.
-        machine.arg(format!("uml_dir={}/", out.display())).env("HOME", out).env("TMPDIR", out);
+        machine.arg(format!("uml_dir={}/", out.display())).env("HOME", out).env("TMPDIR", self.memory_in);
         machine.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = machine.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                Lacking(format!("there is no {KERNEL}; apt-get install user-mode-linux")).into()
-            }
-            _ => anyhow::Error::from(error).context(KERNEL),
-        })?;
+        let mut child = machine.spawn().context("nice")?;
         let deadline = Instant::now() + self.patience;
-        while child.try_wait().context(KERNEL)?.is_none() {
+        while child.try_wait()?.is_none() {
             if Instant::now() > deadline {
                 child.kill()?;
                 child.wait()?;
-                anyhow::bail!("{KERNEL} did not stop within {} s", self.patience.as_secs());
+                anyhow::bail!("{kernel} did not stop within {} s", self.patience.as_secs());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(())
     }
+
+    /// Passes on what a command there left in `out`: `stdout`, `stderr`, `code`. An error has its `log`.
+    pub fn pass_on(&self) -> anyhow::Result<u8> {
+        let left = |name: &str| fs::read(self.out.join(name));
+        let log = left("log").unwrap_or_default();
+        let code = left("code").map_err(|_| anyhow::anyhow!("{}", String::from_utf8_lossy(&log)));
+        let code = code.context("user-mode-linux did not run the command; its log")?;
+        std::io::stdout().write_all(&left("stdout")?)?;
+        std::io::stderr().write_all(&left("stderr")?)?;
+        Ok(String::from_utf8_lossy(&code).trim().parse().unwrap_or(1))
+    }
+}
+
+/// Makes an image of a disk: a sparse file.
+pub(crate) fn image(at: &Path, bytes: u64) -> std::io::Result<()> {
+    fs::File::create(at)?.set_len(bytes)
+}
+
+/// Words for sh.
+pub(crate) fn command_line(words: &[std::ffi::OsString]) -> String {
+    words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 /// A word for sh.

@@ -50,6 +50,7 @@ use crate::constants::{Constants, MAX_LIMIT, Remote};
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
+use crate::release::Laws;
 use crate::units::{Bytes, Rate};
 pub use account::Conservation;
 use call::Call;
@@ -183,7 +184,7 @@ impl Kernel {
         device.profiled = profiled;
         device.describe(&self.profile, &self.constants);
         let kind = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
-        device.mount(kind, of.commit.as_seconds());
+        device.mount(kind, of.commit.as_seconds(), Laws::in_force(&self.profile.kernel));
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }

@@ -83,6 +83,7 @@ pub mod profile;
 pub mod quantity;
 mod readahead;
 pub mod record;
+pub mod release;
 mod share;
 mod sparse;
 pub mod stdio;

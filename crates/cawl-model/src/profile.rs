@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::filesystem::FilesystemKind;
 use crate::limits::{DirtyLimits, GroupCache};
+use crate::release::Release;
 use crate::table::constants;
 pub use crate::table::{Constants, Figure, Measured, Row, Unit, Value};
 use crate::units::{Bytes, Nanos, Rate, is_zero};
@@ -368,6 +369,8 @@ constants! {
         stream_buffer: Bytes => setting;
         /// Timer ticks per second (CONFIG_HZ).
         hz: u32 => setting;
+        /// The release of Linux whose laws hold. None: 6.18.
+        release: Option<Release> => setting;
         /// Time stamps that a program has read change with the next write, others with the next tick
         /// (`inode_set_ctime_current`, fs/inode.c, since 6.13).
         #[serde(default)]

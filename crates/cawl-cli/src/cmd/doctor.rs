@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cawl_client::address;
+use cawl_core::Release;
 use cawl_host::cgroup::{Group, Version};
 use cawl_host::{inspect, profiles};
 use serde::Serialize;
@@ -158,7 +159,10 @@ fn preload(path: &str) -> Check {
 }
 
 fn kernel() -> Check {
-    let release = cawl_host::facts().kernel;
+    let mut release = cawl_host::facts().kernel;
+    if let Some(remark) = cawl_host::release().and_then(Release::remark) {
+        release += &format!(" ({remark})");
+    }
     if cawl_core::host_text::version(&release) >= (6, 5) {
         return check("kernel", State::Fine, format_args!("{release}, stores to mappings by cachestat"));
     }

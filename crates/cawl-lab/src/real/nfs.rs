@@ -4,14 +4,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::time::Duration;
 
-use anyhow::Context;
-
-use super::{Link, exit_code};
+use super::Link;
 use crate::command;
-use crate::uml::{Machine, quoted};
+use crate::uml::{Machine, command_line, quoted};
 
 /// Most time for the machine, with the command.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -23,8 +20,7 @@ pub(super) fn run(link: Option<Link>, words: &[OsString]) -> anyhow::Result<u8> 
         [("rpc.nfsd", server), ("mount.nfs", "nfs-common"), ("modprobe", "kmod"), ("tc", "iproute2")];
     command::need(&programs)?;
     let out = tempfile::tempdir()?;
-    let words: Vec<_> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
-    fs::write(out.path().join("command"), words.join(" "))?;
+    fs::write(out.path().join("command"), command_line(words))?;
     // A delay in each direction. A bit more than a packet fits into a millisecond's worth of the link.
     let delay = link.map_or_else(String::new, |link| {
         let (micros, bits) = (link.latency.get() / 2e3, link.bandwidth.get() * 8.0);
@@ -32,12 +28,7 @@ pub(super) fn run(link: Option<Link>, words: &[OsString]) -> anyhow::Result<u8> 
     });
     let path = std::env::var("PATH").unwrap_or_default();
     let script = format!("delay={}\npath={}\n{}", quoted(&delay), quoted(&path), include_str!("nfs.sh"));
-    Machine { out: out.path(), script: &script, disk: None, patience: PATIENCE }.boot()?;
-    let left = |name: &str| fs::read(out.path().join(name));
-    let log = left("log").unwrap_or_default();
-    let code = left("code").map_err(|_| anyhow::anyhow!("{}", String::from_utf8_lossy(&log)));
-    let code = code.context("user-mode-linux did not run the command; its log")?;
-    std::io::stdout().write_all(&left("stdout")?)?;
-    std::io::stderr().write_all(&left("stderr")?)?;
-    Ok(exit_code(String::from_utf8_lossy(&code).trim().parse().ok()))
+    let machine = Machine::new(out.path(), &script, PATIENCE);
+    machine.boot()?;
+    machine.pass_on()
 }

@@ -58,8 +58,9 @@ fn measure(bench: &Bench, writers: &[Writer]) -> anyhow::Result<Vec<Figure>> {
     fs::write(out.path().join("work"), work)?;
     let cli = uml::quoted(&bench.cli.to_string_lossy());
     let script = format!("cli={cli}\n{}", include_str!("cgroup.sh"));
-    let disk = Some(DISK);
-    Machine { out: out.path(), script: &script, disk, patience: PATIENCE }.boot()?;
+    let image = out.path().join("image");
+    uml::image(&image, DISK)?;
+    Machine { disk: Some(&image), ..Machine::new(out.path(), &script, PATIENCE) }.boot()?;
     let log = fs::read_to_string(out.path().join("log")).unwrap_or_default();
     ensure!(log.lines().any(|line| line == "done"), "user-mode-linux did not end its work: {log}");
     if let Some(folder) = bench.recordings()? {

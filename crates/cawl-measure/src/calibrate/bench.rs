@@ -60,6 +60,11 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// Each page is a folio of its own: the filesystem has no other, or the running kernel has none of it.
+    pub fn has_single_pages(&self) -> bool {
+        cawl_host::laws().has_single_pages(self.place.kind)
+    }
+
     /// An error once a signal has asked to stop, or the time of a brief measurement is over.
     pub fn go_on(&self) -> anyhow::Result<()> {
         Interrupted::by(&self.signal)?;

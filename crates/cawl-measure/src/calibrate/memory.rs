@@ -125,7 +125,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
     let again: Vec<Line> = rounds.iter().filter_map(|round| large_hot(&round.again)).collect();
     let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
-    let single = bench.place.kind.has_single_pages();
+    let single = bench.has_single_pages();
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border, single)).collect();
     let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
@@ -235,7 +235,7 @@ fn folio(round: &Round, border: f64, single: bool) -> Option<f64> {
 /// Bytes that a call of this size counts as: where each page is a folio of its own, all of each page.
 fn copied(bench: &Bench, size: usize) -> f64 {
     let size = size as f64;
-    if bench.place.kind.has_single_pages() { size.max(PAGE) } else { size }
+    if bench.has_single_pages() { size.max(PAGE) } else { size }
 }
 
 fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
@@ -273,7 +273,7 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
     near(bench, &mut round)?;
     if let Some([jump, over, free]) = jump(bench, most)? {
         (round.jump, round.free) = (Some(jump), Some(free));
-        round.over = bench.place.kind.has_single_pages().then_some(over);
+        round.over = bench.has_single_pages().then_some(over);
     }
     Ok(round)
 }

@@ -98,6 +98,9 @@ impl Kernel {
             let waits = waits(event) || !is_moving(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
             if !waits && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, until - start - cost);
+                if prediction.parts[Cause::Throttle] == Nanos::ZERO {
+                    self.judge_sleep(call.device, until, until - start - cost);
+                }
             }
             if prediction.parts[Cause::Throttle].get() > 0.0 {
                 self.judge_pauses(&call, cost - (until - start));
@@ -145,6 +148,18 @@ impl Kernel {
             && let Some(at) = devices.iter().position(|device| device.id == dev && device.busy())
         {
             self.machine.stand_still(at, late);
+        }
+    }
+
+    /// A call for which the model had no pause took `late` seconds longer than predicted, until `until`: from a
+    /// tick on it was one, so that the task owes anew from its end. Otherwise that time would count as spent
+    /// elsewhere, and pay for all later pauses as well (`balance_dirty_pages`: `current->dirty_paused_when`).
+    fn judge_sleep(&mut self, at: usize, until: f64, late: f64) {
+        let (hz, task) = (self.machine.hz, &mut self.writers.tasks.current);
+        let device = &mut self.machine.devices[at];
+        if late * hz >= 1.0 && task.paused_when.is_some() && device.busy() {
+            task.paused_when = Some((until * hz).floor());
+            device.unslept = (device.unslept - late).max(0.0);
         }
     }
 

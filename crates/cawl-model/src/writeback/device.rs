@@ -11,6 +11,7 @@ use crate::constants::{Constants, Remote, Timing};
 use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
 use crate::pages::BLOCK;
 use crate::profile::HostProfile;
+use crate::release::Laws;
 use crate::share::{Bounds, Completions};
 use crate::throttle::{Bandwidth, RateLimit};
 
@@ -189,8 +190,9 @@ impl Device {
     }
 
     /// It has this filesystem, whose journal is committed every so many seconds.
-    pub fn mount(&mut self, kind: FilesystemKind, commit: f64) {
+    pub fn mount(&mut self, kind: FilesystemKind, commit: f64, laws: Laws) {
         (self.filesystem, self.traits) = (kind.law(), kind.law().traits());
+        self.traits.has_single_pages = laws.has_single_pages(kind);
         // A server keeps the journal to itself.
         if self.remote.is_none() && self.traits.waits_for_log {
             self.commit = commit;

@@ -276,9 +276,12 @@ pub fn has_other_clock() -> bool {
 
 /// Where an entry of a dynamic section leads.
 fn at<T>(link: &Link, place: usize) -> *const T {
-    // The dynamic linker has added the address, unless the section cannot be written.
-    let moved = if place != 0 && place < link.address { place + link.address } else { place };
-    core::ptr::with_exposed_provenance(moved)
+    // The dynamic linker has added the address, unless the section cannot be written. That is so in the kernel's
+    // library, which may be linked to the end of the address space (`VDSO_PRELINK` of user-mode-linux, 6.1): the
+    // sum wraps then.
+    let sum = place.wrapping_add(link.address);
+    let is_moved = place >= link.address && sum >= place;
+    core::ptr::with_exposed_provenance(if place == 0 || is_moved { place } else { sum })
 }
 
 /// The entries of a dynamic section.
@@ -414,9 +417,10 @@ impl Library {
             if !fits {
                 return None;
             }
+            let value = self.address.wrapping_add(symbol.value);
             match symbol.info & 0xF {
-                ..=PLAIN => Some(core::ptr::with_exposed_provenance_mut(self.address + symbol.value)),
-                INDIRECT => Some(resolved(self.address + symbol.value)),
+                ..=PLAIN => Some(core::ptr::with_exposed_provenance_mut(value)),
+                INDIRECT => Some(resolved(value)),
                 _ => None,
             }
         }
@@ -442,6 +446,29 @@ unsafe fn resolved(at: usize) -> *mut c_void {
             let choose: unsafe extern "C" fn(u64, *const [u64; 3]) -> *mut c_void = core::mem::transmute(at);
             let features = [libc::AT_HWCAP, libc::AT_HWCAP2].map(|which| libc::getauxval(which));
             choose(features[0] | 1 << 62, &[24, features[0], features[1]])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr::null;
+
+    #[test]
+    fn an_entry_leads_into_the_library_wherever_that_was_linked_to() {
+        let library = 0x7fbf_fa05_a000;
+        let cases = [
+            // Address, place, where it leads.
+            (library, library + 0x294, library + 0x294),
+            (library, 0x294, library + 0x294),
+            (0, 0x40_0294, 0x40_0294),
+            (library.wrapping_sub(0xffff_ffff_ff70_0000), 0xffff_ffff_ff70_0294, library + 0x294),
+            (library, 0, 0),
+        ];
+        for (address, place, leads) in cases {
+            let link = Link { address, path: null(), dynamic: null(), next: null() };
+            assert_eq!(at::<u8>(&link, place) as usize, leads, "{address:#x} {place:#x}");
         }
     }
 }
