@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn an_entry_leads_into_the_library_wherever_that_was_linked_to() {
-        let library = 0x7fbf_fa05_a000;
+        let library = 0x7fbf_fa05_a000_usize;
         let cases = [
             // Address, place, where it leads.
             (library, library + 0x294, library + 0x294),
