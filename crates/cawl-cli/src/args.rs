@@ -199,8 +199,8 @@ pub struct RunArgs {
 ///
 /// By default all models run with --open-loop.
 ///
-/// With --calls every call is printed: time, process, file, offset, size, state, dirty level, predicted,
-/// observed (a dash: not modelled); with --json as one JSON object a line, without the report.
+/// With --calls every call that is selected is printed: time, process, file, offset, size, state, dirty level,
+/// predicted, observed (a dash: not modelled); with --json as one JSON object a line, without the report.
 #[derive(clap::Args)]
 pub struct ReplayArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
@@ -211,7 +211,7 @@ pub struct ReplayArgs {
     pub classes: ClassesArgs,
     #[command(flatten)]
     pub mode: ModeArgs,
-    /// Print every call
+    /// Print every call that is selected
     #[arg(long)]
     pub calls: bool,
     #[command(flatten)]

@@ -58,7 +58,8 @@ fn read(path: &Path) -> anyhow::Result<(Report, bool)> {
     if head[..length].trim_ascii_start().starts_with(b"{") {
         return kept(path).map(|report| (report, true)).with_context(about);
     }
-    let mut trace = SavedTrace::open(path, &ModelArgs::default()).with_context(|| REMEDY)?;
+    let trace = SavedTrace::open(path, &ModelArgs::default());
+    let mut trace = trace.map_err(|error| anyhow!("{error:#}; {REMEDY}"))?;
     let mut options = trace.options(&ModelArgs::default(), &ModeArgs::default(), Unspecified::as_run())?;
     // As `run` and `explain` do.
     options.as_calibrated = true;

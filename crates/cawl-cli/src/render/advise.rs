@@ -160,7 +160,7 @@ fn nothing(bound: &Bound, tried: u64, [observed_s, span_s]: [f64; 2]) -> String 
 pub fn of_report(report: &Report, terminal: bool) -> Vec<(&'static str, String)> {
     let Some(advised) = &report.advice else { return Vec::new() };
     let Some(tried) = advised.tried else {
-        let trace = "the calls are too many to try changes beside a report: cawl-cli advise TRACE";
+        let trace = "cawl-cli advise TRACE tries changes; for that, the calls are too many beside a report";
         return vec![("advice", trace.to_owned())];
     };
     let observed_s = report.explain.as_ref().map_or(0.0, |explain| explain.observed_s);

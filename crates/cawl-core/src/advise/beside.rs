@@ -6,7 +6,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::whatif::{Ledger, Scenario, observed_ns};
 
-/// Calls that are run through on paper at most, all changes together: half a second. (A call takes some 0.4 µs
+/// Records that are run through on paper at most, all changes together: half a second. (A call takes some 0.4 µs
 /// on paper, and three times as much in the first look.)
 const ON_PAPER: u64 = 1_000_000;
 const A_LOOK: u64 = 3;
@@ -15,18 +15,19 @@ const A_LOOK: u64 = 3;
 pub struct Kept {
     profile: HostProfile,
     records: Vec<Record>,
-    calls: u64,
+    /// Records until now, also those that are no longer kept.
+    taken: u64,
 }
 
 impl Kept {
     /// Those of a trace with this profile.
     pub fn new(profile: &HostProfile) -> Kept {
-        Kept { profile: profile.clone(), records: Vec::new(), calls: 0 }
+        Kept { profile: profile.clone(), records: Vec::new(), taken: 0 }
     }
 
-    /// Takes the next record; false if there are too many calls by now, of which none is kept.
+    /// Takes the next record; false if there are too many by now, of which none is kept.
     pub fn take(&mut self, record: &Record) -> bool {
-        self.calls += u64::from(matches!(record, Record::Event(_)));
+        self.taken += 1;
         if self.fits(0) {
             self.records.push(record.clone());
         } else {
@@ -35,9 +36,10 @@ impl Kept {
         self.fits(0)
     }
 
-    /// True if the calls are few enough for a first look, the paper as it was, and so many changes.
+    /// True if the records are few enough for a first look, the paper as it was, so many changes, and as many
+    /// combinations.
     fn fits(&self, changes: u64) -> bool {
-        self.calls.saturating_mul(A_LOOK + 1 + changes) <= ON_PAPER
+        self.taken.saturating_mul(A_LOOK + 1 + 2 * changes) <= ON_PAPER
     }
 
     /// What a report tells of advice; None where there is nothing to advise on. It says the same as `advise` does of

@@ -1,6 +1,7 @@
+use cawl_core::advise::{Advised, Bound};
 use cawl_core::{
-    Analysis, AnalysisOptions, AsCalibrated, CallClass, CauseReport, ColdReport, EndKind, FileFacts,
-    HostProfile, Mode, Nanos, ProcessReport, Record, SessionReport, Tally,
+    Analysis, AnalysisOptions, AsCalibrated, BestTimes, CallClass, CauseReport, ColdReport, EndKind,
+    FileFacts, HostProfile, Mode, Nanos, ProcessReport, Record, SessionReport, Tally,
 };
 use cawl_wire::{Event, FileKind, Op};
 
@@ -196,4 +197,22 @@ fn one_thing_is_no_plural() {
     analysis.take(&Record::Event(Event { op: Op::Fsync, start: 100, ..event }));
     let text = explained(&analysis.report(), false, false);
     assert!(text.contains("  1 fsync, one for 1 write, 4 KiB"), "{text}");
+}
+
+#[test]
+fn advice_ends_a_report_or_the_command_that_gives_it() {
+    let end = |advice: Option<Advised>| {
+        let text = report(&Report { advice, ..wide() }, false, false);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        text.rsplit_once("\n\n").map_or_else(String::new, |(_, end)| end.to_owned())
+    };
+    assert!(end(Some(Advised::default())).starts_with("advice     cawl-cli advise TRACE tries changes"));
+    let bound = Bound { by: "the device".to_owned(), ..Bound::default() };
+    let none = Advised::new(3, 1.0, BestTimes::default(), bound, Vec::new());
+    let told = end(Some(none));
+    assert!(
+        told.starts_with("advice     nothing is worth it: the device is the bound; of 3 changes"),
+        "{told}"
+    );
+    assert!(!end(None).contains("advice"));
 }
