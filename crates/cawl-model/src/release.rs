@@ -174,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_the_table() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/science/MODEL.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for Law { name, function, since, before, .. } in LAWS {
+            let functions = function.replace(", ", "`, `");
+            let row = format!("| {name} | `{functions}` | {since} | {before} |");
+            assert!(page.lines().any(|line| line == row), "{row}");
+        }
+    }
+
+    #[test]
     fn what_nobody_measured_is_said() {
         let remark = |a, b| Release(a, b).remark();
         assert_eq!([remark(6, 1), remark(6, 12), remark(6, 18)], [None, None, None]);

@@ -1,0 +1,50 @@
+//! Recordings of programs under other releases (`bench/kernels.py`, copied by `cawl-lab keep`), and what the model
+//! makes of their calls with the constants that `calibrate --quick` found there, without learning.
+
+use std::path::Path;
+
+use cawl_core::{Analysis, AnalysisOptions, Mode, Record, Release};
+
+/// Seconds of all calls, observed and predicted, and the highest dirty level over the background limit, of a
+/// recording; as if it were of this release, if one is given.
+fn replayed(name: &str, release: Option<Release>) -> (f64, f64, f64) {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recordings/{name}.cawl"));
+    let (records, mut profile) = cawl_lab::verify::traces::recorded(&trace).unwrap();
+    profile.kernel.release = release.or(profile.kernel.release);
+    if release.is_some() {
+        profile.kernel.folio = cawl_core::Bytes::mib(2);
+    }
+    let models = vec!["kernel".to_owned()];
+    let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };
+    let mut analysis = Analysis::with(&profile, &options).unwrap();
+    let mut highest = 0.0f64;
+    for record in &records {
+        let answers = analysis.take(record);
+        if matches!(record, Record::Event(_)) {
+            let dirty = answers.predictions.iter().flatten().map(|prediction| prediction.dirty.as_f64());
+            highest = dirty.fold(highest, f64::max);
+        }
+    }
+    let model = &analysis.report().models[0];
+    (model.observed_s, model.predicted_s, highest / profile.kernel.limits.background.as_f64())
+}
+
+/// Ticks of 10 ms, which the model's are not in step with: a tick too short or long is a tenth of these pauses.
+#[test]
+fn throttled_writers_are_followed_where_ticks_are_long() {
+    for name in ["kernel-6.1-dd", "kernel-6.12-dd"] {
+        let (observed, predicted, _) = replayed(name, None);
+        let off = (predicted / observed - 1.0).abs();
+        eprintln!("{name}: {predicted:.3} s for {observed:.3}, off by {off:.3}");
+        assert!(off <= 0.25, "{name}: {predicted:.3} s for {observed:.3}, off by {off:.3}");
+    }
+}
+
+/// 6000 pages written over a file of 400 MiB are 23 MiB; with large folios each would make all of its folio dirty.
+#[test]
+fn a_page_written_over_is_one_dirty_page_before_large_folios() {
+    let (observed, predicted, highest) = replayed("kernel-6.12-over", None);
+    let (_, by_latest, over) = replayed("kernel-6.12-over", Some(Release::LATEST));
+    eprintln!("{predicted:.3} s for {observed:.3}, level {highest:.2}; by 6.18 {by_latest:.3} s, level {over:.2}");
+    assert!(by_latest > 1.5 * predicted, "{by_latest:.3} s, {predicted:.3} s");
+}
