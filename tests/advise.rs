@@ -30,11 +30,20 @@ fn import(dir: &Dir, calls: impl IntoIterator<Item = String>) {
     Running::start(import).finish().success();
 }
 
-/// Records a program with a profile that is the same on each machine.
+/// Records a program with a profile that is the same on each machine. The run's own report tells what `advise`
+/// does of its trace.
 fn record(dir: &Dir, program: &[&str]) {
     let profile = dir.path().join("profile.toml");
     fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();
     dir.run(&["--profile", profile.to_str().unwrap()], program).0.success();
+    let report = fs::read_to_string(dir.path().join("report.json")).expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let trace = dir.trace();
+    let answer = advise(dir, &[trace.to_str().expect("UTF-8"), "--json"]).success().stdout;
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    let most = answer["advice"].as_array().expect("advice").iter().take(3).cloned().collect::<Vec<_>>();
+    assert_eq!(report["advice"]["advice"].as_array(), Some(&most), "{answer:#}");
+    ends_with_advice(dir, &answer);
 }
 
 /// `fsync` takes 1 ms.
@@ -46,6 +55,46 @@ fn appends() -> impl Iterator<Item = String> {
             format!("{:.6},fsync,,,0.001,7,7,/var/log/app.log", start + 0.0005),
         ]
     })
+}
+
+/// Reports of the trace tell what `advise` does, in text, JSON and page.
+fn ends_with_advice(dir: &Dir, answer: &Value) {
+    let told = |options: &[&str]| {
+        let mut command = dir.cawl(options);
+        command.arg(dir.trace());
+        Running::start(command).finish().success().stdout
+    };
+    let most = answer["advice"].as_array().expect("advice").iter().take(3).cloned().collect::<Vec<_>>();
+    for command in ["replay", "explain"] {
+        let report: Value = serde_json::from_str(&told(&[command, "--json"])).expect("JSON");
+        let advised = &report["advice"];
+        assert_eq!(advised["advice"].as_array(), Some(&most), "{command}");
+        for field in ["tried", "paper_s", "best", "bound"] {
+            assert_eq!(advised[field], answer[field], "{field}");
+        }
+        for options in [&[command][..], &[command, "--long"]] {
+            let text = told(options);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            let (_, end) = text.rsplit_once("\n\n").expect("an empty line");
+            let end = end.split_whitespace().collect::<Vec<_>>().join(" ");
+            let first = match most.first() {
+                Some(first) => first["what"].as_str().expect("a text").to_owned(),
+                None => {
+                    format!("nothing is worth it: {} is the bound", answer["bound"]["by"].as_str().unwrap())
+                }
+            };
+            assert!(end.starts_with(&format!("advice {first}")), "{text}");
+            let said = |one: &Value| end.contains(one.as_str().expect("a text"));
+            assert!(most.iter().all(|one| said(&one["how"]) && said(&one["sure"])), "{end}");
+        }
+    }
+    let page = dir.path().join("page.html");
+    let report = page.to_str().expect("UTF-8");
+    told(&["explain", "--report", report]);
+    assert!(fs::read_to_string(&page).expect("a page").contains("<h2>What to do</h2>"));
+    // A part of the calls has no advice of its own.
+    let part: Value = serde_json::from_str(&told(&["explain", "--json", "--from", "0s"])).expect("JSON");
+    assert_eq!(part["advice"], Value::Null);
 }
 
 #[test]
@@ -77,7 +126,11 @@ fn fewer_syncs_come_first_where_each_byte_has_one() {
         whatif.arg(dir.trace()).args(first["change"].as_str().expect("a text").split(' ')).args(options);
         let same: Value = serde_json::from_str(&Running::start(whatif).finish().success().stdout).unwrap();
         assert_eq!((&same["ratio"], &same["before"]["total_s"]), (&first["ratio"], &answer["paper_s"]));
+        for field in ["interval", "sure", "safety"] {
+            assert_eq!(same[field], first[field], "{field}");
+        }
     }
+    ends_with_advice(&dir, &learned);
 
     let trace = dir.trace();
     let text = advise(&dir, &[trace.to_str().unwrap()]).success().stdout;

@@ -72,9 +72,10 @@ fn causes_add_up_and_a_trace_tells_the_same_as_the_run() {
     finished.success();
     adds_up(&live["explain"]);
     files_add_up(&live.0);
-    let again = explained(&dir, &[]);
+    let mut again = explained(&dir, &[]);
     adds_up(&again);
-    assert_eq!(live["explain"], again);
+    let advice = again.as_object_mut().and_then(|explain| explain.remove("advice"));
+    assert_eq!((&live["explain"], Some(&live["advice"])), (&again, advice.as_ref()));
     assert_eq!((&again["schema"], again["bytes"].as_u64()), (&1.into(), Some(6_737_920)));
     // Of each file, too.
     for file in live["files"].as_array().expect("files") {
@@ -176,6 +177,28 @@ fn a_call_of_a_long_trace_is_told_without_a_warning() {
     assert_eq!(found.stderr, "");
 }
 
+/// `replay --calls` prints the calls that `explain` selects, with their numbers in the trace.
+fn selected_calls_are_printed(dir: &Dir) {
+    let calls = |options: &[&str]| {
+        let mut command = dir.cawl(&["replay", "--calls", "--live"]);
+        command.arg(dir.trace()).args(options);
+        Running::start(command).finish().success().stdout
+    };
+    let rows = |text: &str| {
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>()
+    };
+    let all = rows(&calls(&["--json"]));
+    let of_log = |row: &&Value| row["path"].as_str().is_some_and(|path| path.ends_with("/two.log"));
+    let op = all.iter().find(of_log).and_then(|row| row["op"].as_str()).expect("an operation");
+    let some = rows(&calls(&["--json", "--file", "two.log", "--op", op]));
+    let wanted = all.iter().filter(of_log).filter(|row| row["op"] == op);
+    assert_eq!(wanted.collect::<Vec<_>>(), some.iter().collect::<Vec<_>>());
+    let text = calls(&["--file", "two.log"]);
+    let listed = text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>();
+    assert!(listed[0].trim_start().starts_with("CALL ") && listed[1].ends_with("/two.log"), "{text}");
+    assert!(text.contains("selected   calls of files two.log;"), "{text}");
+}
+
 #[test]
 fn calls_are_selected() {
     let dir = Dir::new();
@@ -189,6 +212,11 @@ fn calls_are_selected() {
     assert_eq!(bytes(&[]), 30 * 4096 + 8192);
     assert_eq!(bytes(&["--file", "*.db"]), 30 * 4096);
     assert_eq!(bytes(&["--file", "*/two.log"]), 8192);
+    assert_eq!(bytes(&["--file", "two.log"]), 8192);
+    assert_eq!(bytes(&["--file", "*.db", "--file", "two.?og"]), 30 * 4096 + 8192);
+    assert_eq!(bytes(&["--op", "write", "--file", "one.db"]), 30 * 4096);
+    assert_eq!(bytes(&["--op", "close,open"]), 0);
+    assert_eq!(bytes(&["--process", "h*d", "--process", "d?"]), 30 * 4096 + 8192);
     assert_eq!(bytes(&["--process", "dd"]), 30 * 4096);
     assert_eq!(bytes(&["--process", "head"]), 8192);
     assert_eq!(bytes(&["--from", "0", "--to", "3600s"]), 30 * 4096 + 8192);
@@ -202,6 +230,18 @@ fn calls_are_selected() {
     assert_eq!((&report["coverage"], &report["selection"]["process"]), (&1.0.into(), &"dd".into()));
     explain(&dir, &["--from", "3600"]).code(1).says("no call was selected");
     explain(&dir, &["--file", "*.wal"]).code(1).says("no call was selected");
+    explain(&dir, &["--file", "to.log"]).code(1).says("/work/two.log,");
+    explain(&dir, &["--op", "writ"]).code(2).says("there is no operation `writ`");
+    explain(&dir, &["--cause", "jurnal"]).code(2).says("there is no cause `jurnal`");
+    explain(&dir, &["--call", "1", "--op", "write"]).code(2);
+    // Each call is counted under one cause.
+    let all = explained(&dir, &[]);
+    for cause in all["causes"].as_array().expect("causes").iter().filter(|cause| cause["calls"] != 0) {
+        let name = cause["name"].as_str().expect("a name").replace(' ', "-");
+        let of_cause = explained(&dir, &["--cause", &name]);
+        assert_eq!((&of_cause["calls"], &of_cause["bytes"]), (&cause["calls"], &cause["bytes"]), "{name}");
+    }
+    selected_calls_are_printed(&dir);
     explain(&dir, &["--from", "2", "--to", "1"]).code(2).says("--from 2 is not before --to 1");
     explain(&dir, &["--learn", "--open-loop"]).code(2).says("cannot learn");
     explain(&dir, &["--classes", "1ms,7"]).code(2).says("a time with its unit is expected");
@@ -426,4 +466,77 @@ fn one_call_has_its_parts_and_its_neighbours() {
     assert!(text.contains("write of 4 KiB at 200704") && text.contains("/out\n"), "{text}");
     explain(&dir, &["--call", "99999"]).code(1).says("there is no call 99999: the trace has");
     explain(&dir, &["--call", "0"]).code(2);
+}
+
+#[test]
+fn less_is_recorded_where_that_is_asked_for() {
+    let dir = Dir::new();
+    let script = "dd if=/dev/zero of=one.db bs=4k count=30 status=none; head -c 8192 /dev/zero > two.log";
+    let files = |options: &[&str]| -> Vec<String> {
+        let (finished, report) = dir.run(options, &["sh", "-c", script]);
+        finished.success();
+        let files = report["files"].as_array().expect("files").iter();
+        let bytes = |op: &Value| op["bytes"].as_u64().unwrap_or(0);
+        let written =
+            files.filter(|file| file["ops"].as_array().expect("operations").iter().any(|op| bytes(op) > 0));
+        let name = |file: &Value| file["path"].as_str()?.rsplit('/').next().map(str::to_owned);
+        let mut names: Vec<String> = written.filter_map(name).collect();
+        names.sort();
+        // The trace has no more than the report.
+        let again = explained(&dir, &[]);
+        assert_eq!(again["bytes"], report["explain"]["bytes"], "{options:?}");
+        let told = report["notes"].to_string();
+        assert!(options.iter().step_by(2).all(|option| told.contains(&format!("({option})"))), "{told}");
+        names
+    };
+    assert_eq!(files(&[]), ["one.db", "two.log"]);
+    assert_eq!(files(&["--only", "*.db"]), ["one.db"]);
+    assert_eq!(files(&["--only", "one.db", "--only", "/*/two.log"]), ["one.db", "two.log"]);
+    assert_eq!(files(&["--exclude", "dd"]), ["two.log"]);
+    assert_eq!(files(&["--exclude", "dd", "--exclude", "head"]), [""; 0]);
+    // A part of a name is another program, and what an excluded program starts is traced.
+    assert_eq!(files(&["--exclude", "d"]), ["one.db", "two.log"]);
+    assert_eq!(files(&["--exclude", "sh"]), ["one.db", "two.log"]);
+    for (option, value, why) in
+        [("--exclude", "/bin/dd", "without its folder"), ("--exclude", &"x".repeat(600), "too long")]
+    {
+        let wrong = dir.cawl(&["run", option, value, "--", "true"]);
+        Running::start(wrong).finish().code(2).says(why);
+    }
+}
+
+#[test]
+fn a_report_is_titled_by_what_was_typed() {
+    let dir = Dir::new();
+    dir.run(&[], &["sh", "-c", "exec head -c 10 /dev/zero > out"]).0.success();
+    let typed = "sh -c exec head -c 10 /dev/zero > out";
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["command"], typed);
+    explain(&dir, &["--report", "page.html"]).success();
+    let page = fs::read_to_string(dir.work().join("page.html")).expect("a page");
+    assert!(
+        page.contains("<title>cawl: sh -c exec head -c 10 /dev/zero &gt; out</title>"),
+        "{}",
+        &page[..400]
+    );
+}
+
+#[test]
+fn a_report_in_a_file_is_named_on_a_terminal() {
+    let dir = Dir::new();
+    if cawl_kit::find("script").is_none() {
+        return cawl_kit::skipped("there is no script");
+    }
+    let cli = dir.cawl(&[""; 0]).get_program().to_string_lossy().into_owned();
+    let typed =
+        format!("{cli} run --no-calibrate --report a.json -- dd if=/dev/zero of=out count=100 status=none");
+    let mut command = dir.command("script");
+    command.args(["-qec", &typed, "/dev/null"]);
+    let told = Running::start(command).finish().success().stdout.replace(['\r'], "");
+    assert!(told.contains(" in write") && told.contains("a.json\n"), "{told:?}");
+    assert!(!told.contains("CAUSE"), "{told:?}");
+    // Elsewhere it is silent: stderr is the program's.
+    let silent = dir.cawl(&["run", "--report", "b.json", "--", "true"]);
+    assert_eq!(Running::start(silent).finish().success().stderr, "");
 }

@@ -20,6 +20,7 @@
 //! - `report_page`: the report as a page, in headless Chromium
 //! - `roots`: programs in another root directory or mount namespace, without the tracer's library
 //! - `explain`: causes of real programs' calls, and the questions about a trace
+//! - `diff`: what explains the difference between two runs, and what cannot be compared
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `filesystems`: files in memory are never dirty; an overlay copies a file up
 //! - `groups`: programs in small memory control groups; a stopped daemon
@@ -57,6 +58,7 @@ mod copies;
 mod cpython;
 mod crash;
 mod daemon;
+mod diff;
 mod doctor;
 mod ending;
 mod explain;

@@ -3,10 +3,12 @@
 mod advise;
 mod changes;
 mod check;
+mod diff;
 mod explain;
 mod headings;
 mod live;
 mod rerun;
+mod select;
 mod service;
 mod tries;
 mod whatif;
@@ -15,7 +17,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
-use cawl_core::{MODELS, Mode, Nanos, quantity};
+use cawl_core::{Glob, MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -23,12 +25,15 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use advise::AdviseArgs;
 pub use check::CheckArgs;
+pub use diff::DiffArgs;
 pub use explain::ExplainArgs;
 pub use live::{
-    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ShowArgs, StatusArgs, TopArgs,
+    DaemonArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ProfileDiffArgs, ShowArgs, StatusArgs,
+    TopArgs,
 };
 use quantity::size;
 pub use rerun::RerunArgs;
+pub use select::SelectArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 pub use tries::Try;
 pub use whatif::WhatIfArgs;
@@ -105,6 +110,7 @@ pub enum Command {
     Run(RunArgs),
     Replay(ReplayArgs),
     Explain(ExplainArgs),
+    Diff(DiffArgs),
     Export(TraceExportArgs),
     #[command(name = "whatif")]
     WhatIf(WhatIfArgs),
@@ -162,6 +168,12 @@ pub struct RunArgs {
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
+    /// Record calls on files only whose path or name fits; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub only: Vec<Glob>,
+    /// Do not trace programs that are started by this name; may be repeated
+    #[arg(long, value_name = "PROGRAM", value_parser = program_name)]
+    pub exclude: Vec<String>,
     /// Wait for all processes that the program started, then report; Ctrl-C ends the wait
     #[arg(long, conflicts_with = "no_children")]
     pub wait: bool,
@@ -202,6 +214,8 @@ pub struct ReplayArgs {
     /// Print every call
     #[arg(long)]
     pub calls: bool,
+    #[command(flatten)]
+    pub select: SelectArgs,
     /// The report with all processes, files, quantiles and errors
     #[arg(long)]
     pub long: bool,
@@ -366,7 +380,7 @@ pub struct ClassesArgs {
 }
 
 /// How models follow a saved trace.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct ModeArgs {
     /// The models see only calls and think times, and advance by their own predictions
     #[arg(long, help_heading = EXPERT, conflicts_with_all = ["live", "lockstep", "mode"])]
@@ -416,6 +430,15 @@ fn model_name(name: &str) -> Result<String, String> {
     }
 }
 
+/// A name as the tracer compares it, without a folder.
+fn program_name(name: &str) -> Result<String, String> {
+    match name {
+        "" => Err("give the name of a program".to_owned()),
+        name if name.contains('/') => Err("give the name without its folder".to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}
+
 fn report_file(path: PathBuf) -> Result<PathBuf, String> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("txt" | "json" | "html") => Ok(path),
@@ -442,6 +465,16 @@ mod tests {
                 assert!(told.to_string().contains(&place) && told.exit_code() == 2, "{told}");
             }
             assert!(moved(&error(&["cawl-cli", "experimental"])).is_none());
+        }
+    }
+
+    /// Short help is for a screen; what only experts need is in the long one.
+    #[test]
+    fn short_help_fits_on_a_screen() {
+        for mut command in super::command().get_subcommands().cloned() {
+            let help = command.render_help().to_string();
+            let lines = help.lines().count();
+            assert!(lines <= 38, "{} has {lines} lines: {help}", command.get_name());
         }
     }
 

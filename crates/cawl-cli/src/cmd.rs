@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod calibrate;
 pub mod check;
+pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod export;
@@ -15,6 +16,7 @@ pub mod replay;
 pub mod rerun;
 pub mod run;
 mod saved;
+mod select;
 pub mod service;
 mod side_by_side;
 pub mod status;

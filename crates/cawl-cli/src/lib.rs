@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
+        Command::Diff(args) => cmd::diff::diff(&args),
         Command::Export(args) => cmd::export::export(&args),
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Advise(args) => cmd::advise::advise(&args),

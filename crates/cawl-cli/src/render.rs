@@ -7,6 +7,7 @@ pub mod calls;
 pub mod causes;
 pub mod check;
 pub mod density;
+pub mod diff;
 pub mod explain;
 pub mod file;
 mod html;

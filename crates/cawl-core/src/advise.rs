@@ -5,52 +5,21 @@
 //! ([`WhatIf`](crate::WhatIf)), by more than the model may be wrong. So no threshold here says that something
 //! is bad, as those of Drishti do; docs/reference/ADVISE.md sets its checks beside what is tried.
 
+mod beside;
+mod look;
 mod rank;
+mod search;
 mod select;
 mod words;
 
-use serde::Serialize;
-
 use crate::whatif::{Effect, Ledger, Request};
 
-pub use rank::{Advice, Alternative, Sure, rank};
+pub use crate::advice::{Advice, Advised, Alternative, Bound, Kind, OUTSIDE, Sure};
+pub use beside::Kept;
+pub use look::{LEARNED_FROM, Look, Looked};
+pub use rank::rank;
+pub use search::{Found, NoAdvice, search};
 pub use select::Case;
-
-/// What kind of change it is; of those that are as safe and as simple, the earlier one is preferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A larger buffer of the C library's streams.
-    Buffer,
-    /// Larger writes.
-    Merge,
-    /// fdatasync.
-    Fdatasync,
-    /// O_DSYNC in the place of an fsync after each write.
-    Dsync,
-    /// Space is allocated before it is written.
-    Preallocate,
-    /// The device begins early.
-    Pace,
-    /// O_DIRECT.
-    Direct,
-    /// Another device.
-    Move,
-    /// Other dirty limits.
-    Limits,
-    /// Writes in the order of their offsets.
-    Sort,
-    /// Writes to the end only.
-    AppendOnly,
-    /// Fewer syncs.
-    SyncEvery,
-    /// A sync at the end only.
-    SyncEnd,
-    /// A sync at the close in the place of O_SYNC or O_DSYNC.
-    SyncOff,
-    /// Several changes.
-    Together,
-}
 
 impl Kind {
     /// How much less safe it is, from 0 (nothing changes) to 5 (the data of a whole run).

@@ -77,6 +77,8 @@ pub struct AnalysisOptions {
     pub as_calibrated: bool,
     /// Calls that the report is about; all, if None.
     pub selection: Option<Selection>,
+    /// What is run, as it was typed.
+    pub command: Option<String>,
     /// Report the run over time.
     pub timeline: bool,
     /// How much of the calls is explained.

@@ -155,8 +155,8 @@ impl Collector {
             | Record::Sample(_)
             | Record::Device(_)
             | Record::Memory(_)
-            | Record::Profile(_)
-            | Record::Live(_) => {}
+            | Record::Profile(_) => {}
+            Record::Live(options) => self.command = options.command.clone().or(self.command.take()),
         }
     }
 
@@ -442,6 +442,7 @@ impl Collector {
             files: files.into_iter().map(|(row, totals)| self.file_report(row, totals)).collect(),
             files_omitted: self.files_omitted,
             worst: self.worst.0.iter().map(|call| self.worst_call(call)).collect(),
+            advice: None,
             explain: Some(Explain {
                 processes,
                 rank_variable: variable.map(|variable| variable.name().to_owned()),

@@ -12,7 +12,7 @@
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
 //! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek`, `delayed_allocation` | calls that wait for the device |
-//! | `calls.read`, `read_folio`, `read_folio_far`, `fault`, `read_away`, `memory.read`, `read_fresh` | reads from the page cache |
+//! | `calls.read`, `read_folio_far`, `fault`, `read_away`, `memory.read`, `read_fresh` | reads from the page cache |
 //! | `device.read`, `sequential_read`, `read_latency` | reads that wait for what they asked the device for |
 //! | `calls.open`, `create`, `close` | opens and closes |
 //! | `calls.free` | calls that take pages out of the cache |
@@ -106,7 +106,7 @@ pub struct Learner {
     pub cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
-    reading: Bank<7>,
+    reading: Bank<6>,
     fetching: Bank<3>,
     opening: Bank<4>,
     waiting: Bank<10>,
@@ -217,7 +217,7 @@ impl Learner {
         let observed = event.duration as f64 * 1e-9;
         let is_small = moved_bytes(event) < LARGE;
         self.copying.silent[1..=2].fill(is_small);
-        (self.reading.silent[1], self.reading.silent[4]) = (is_small, is_small);
+        (self.reading.silent[1], self.reading.silent[3]) = (is_small, is_small);
         self.host.silent = [is_small];
         if work.freed > 0.0 {
             self.count(self.keeps == Some(event.dev));
@@ -297,8 +297,7 @@ impl Learner {
         {
             return false;
         }
-        let [near, far] = read.folios;
-        let h = [read.calls, read.bytes, near, far, read.fresh, read.faults, read.away];
+        let h = [read.calls, read.bytes, read.folios, read.fresh, read.faults, read.away];
         let others = parts[Cause::Stream].as_seconds();
         let observed = cut(observed, cost, &COPYING);
         self.reading.observe(&h, observed - others, observed)

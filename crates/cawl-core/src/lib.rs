@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod accuracy;
+mod advice;
 pub mod advise;
 mod analysis;
 mod births;
@@ -21,6 +22,7 @@ mod condition;
 mod density;
 mod descriptors;
 mod device_pace;
+pub mod diff;
 mod divide;
 mod explain;
 mod file_table;
@@ -108,13 +110,13 @@ pub use report::{
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};
-pub use selection::{ProcessName, Selection};
+pub use selection::{OpName, ProcessName, Selection, Selector, UnknownOp};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use tally::{CallSums, Tally};
 pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use whatif::{
-    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, OpCost, Owner, Ratio, Request, Rewrite,
-    Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, quoted,
+    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, NoScenario, OpCost, Owner, Ratio,
+    Request, Rewrite, Scenario, Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, observed_ns, quoted,
 };
 pub use worst_call::{NearCall, WorstCall};

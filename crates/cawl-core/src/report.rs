@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{AccuracySummary, CallError};
+use crate::advice::Advised;
 use crate::by_name::ByName;
 use crate::cause::Cause;
 use crate::explain::Explain;
@@ -57,7 +58,7 @@ pub struct Report {
     pub untraced_bytes: u64,
     /// The profile the models used.
     pub profile: ProfileUsed,
-    /// What was run, as it was typed; of a saved trace, the first program with its arguments.
+    /// What was run, as it was typed; where that is not known, the first program with its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// How the program ended, if this was a run of one.
@@ -99,6 +100,10 @@ pub struct Report {
     /// Where the time went; None in a report of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explain: Option<Explain>,
+    /// The changes that are worth it; None where none were looked for: of a part of the calls, without times,
+    /// and in a report of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advised>,
     /// The machine that was traced.
     pub host: Option<HostFacts>,
     /// The run over time, where it was asked for.

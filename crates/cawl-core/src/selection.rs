@@ -4,21 +4,31 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-use cawl_wire::{Event, FileId};
+use cawl_wire::{Event, FileId, Op};
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Cause;
 use crate::glob::Glob;
 use crate::model::Map;
 use crate::record::Record;
 use crate::units::Nanos;
 
-/// What calls must be to be selected; all are, by default.
+/// What calls must be to be selected; all are, by default. Of several files, processes, operations or causes one
+/// is enough.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
-    /// The path of their file fits.
-    pub file: Option<Glob>,
+    /// The path of their file, or the last part of it, fits.
+    #[serde(rename = "file", default, with = "some")]
+    pub files: Vec<Glob>,
     /// They are of this process or program.
-    pub process: Option<ProcessName>,
+    #[serde(rename = "process", default, with = "some")]
+    pub processes: Vec<ProcessName>,
+    /// They are of this operation.
+    #[serde(rename = "op", default, with = "some", skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<OpName>,
+    /// The largest part of their time is of this cause.
+    #[serde(rename = "cause", default, with = "some", skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// They begin no earlier than this after the first call.
     #[serde(rename = "from_ns")]
     pub from: Option<Nanos>,
@@ -29,31 +39,113 @@ pub struct Selection {
 
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Selection { files, processes, ops, causes, from, to } = self;
+        let causes: Vec<&str> = causes.iter().map(|cause| cause.name()).collect();
         let parts = [
-            self.file.as_ref().map(|file| format!("of files {file}")),
-            self.process.as_ref().map(|process| format!("of process {process}")),
-            self.from.map(|from| format!("from {from} on")),
-            self.to.map(|to| format!("before {to}")),
+            one_of("of files", files),
+            one_of("of process", processes),
+            one_of("of operation", ops),
+            one_of("mostly of cause", &causes),
+            from.map(|from| format!("from {from} on")),
+            to.map(|to| format!("before {to}")),
         ];
         write!(f, "calls {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 
-/// A process id, or the name of a program, with or without its folder.
+/// `of files *.db or *.wal`.
+fn one_of<T: fmt::Display>(what: &str, all: &[T]) -> Option<String> {
+    let all: Vec<String> = all.iter().map(T::to_string).collect();
+    (!all.is_empty()).then(|| format!("{what} {}", all.join(" or ")))
+}
+
+/// Nothing, one, or a list, as JSON has it.
+mod some {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Some<T> {
+        Many(Vec<T>),
+        One(T),
+    }
+
+    pub fn serialize<T: Serialize, S: Serializer>(all: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        match all {
+            [] => serializer.serialize_none(),
+            [one] => one.serialize(serializer),
+            many => serializer.collect_seq(many),
+        }
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+        Ok(match Option::<Some<T>>::deserialize(from)? {
+            None => Vec::new(),
+            Option::Some(Some::One(one)) => vec![one],
+            Option::Some(Some::Many(many)) => many,
+        })
+    }
+}
+
+/// The name of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OpName(Op);
+
+/// A name that is no operation's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no operation `{0}`; the operations are {list}", list = ops())]
+pub struct UnknownOp(String);
+
+fn ops() -> String {
+    let names = Op::ALL.iter().map(|op| op.name());
+    names.fold(String::new(), |list, name| if list.is_empty() { name.to_owned() } else { list + ", " + name })
+}
+
+impl FromStr for OpName {
+    type Err = UnknownOp;
+
+    fn from_str(name: &str) -> Result<OpName, UnknownOp> {
+        let found = Op::ALL.iter().find(|op| op.name() == name);
+        found.map(|op| OpName(*op)).ok_or_else(|| UnknownOp(name.to_owned()))
+    }
+}
+
+impl TryFrom<String> for OpName {
+    type Error = UnknownOp;
+
+    fn try_from(name: String) -> Result<OpName, UnknownOp> {
+        name.parse()
+    }
+}
+
+impl From<OpName> for String {
+    fn from(OpName(op): OpName) -> String {
+        op.name().to_owned()
+    }
+}
+
+impl fmt::Display for OpName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+/// A process id, or a pattern of the name of a program, with or without its folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ProcessName {
     /// A process id.
     Pid(u32),
     /// A program.
-    Program(String),
+    Program(Glob),
 }
 
 impl FromStr for ProcessName {
     type Err = Infallible;
 
     fn from_str(name: &str) -> Result<ProcessName, Infallible> {
-        Ok(name.parse().map_or_else(|_| ProcessName::Program(name.to_owned()), ProcessName::Pid))
+        Ok(name.parse().map_or_else(|_| ProcessName::Program(name.into()), ProcessName::Pid))
     }
 }
 
@@ -61,7 +153,7 @@ impl fmt::Display for ProcessName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ProcessName::Pid(pid) => pid.fmt(f),
-            ProcessName::Program(name) => f.write_str(name),
+            ProcessName::Program(name) => name.fmt(f),
         }
     }
 }
@@ -70,14 +162,19 @@ impl ProcessName {
     fn is(&self, pid: u32, program: &str) -> bool {
         match self {
             ProcessName::Pid(wanted) => *wanted == pid,
-            ProcessName::Program(name) => name == program || program.rsplit('/').next() == Some(name),
+            ProcessName::Program(glob) => fits(glob, program),
         }
     }
 }
 
+/// True if the whole path fits, or its last part.
+fn fits(glob: &Glob, path: &str) -> bool {
+    glob.fits(path) || path.rsplit('/').next().is_some_and(|name| glob.fits(name))
+}
+
 /// Selects calls, with what it was told of files and processes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selector {
+pub struct Selector {
     wanted: Selection,
     /// Files whose path fits, and processes that were asked for.
     files: Map<FileId, bool>,
@@ -86,41 +183,48 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    pub(crate) fn new(wanted: Selection) -> Selector {
+    /// Of these calls.
+    pub fn new(wanted: Selection) -> Selector {
         Selector { wanted, ..Selector::default() }
     }
 
-    /// Takes the next record; false if it is a call that was not asked for.
-    pub(crate) fn take(&mut self, record: &Record) -> bool {
+    /// Takes the next record; false if it is a call that was not asked for, whatever its cause.
+    pub fn take(&mut self, record: &Record) -> bool {
+        let Selection { files, processes, .. } = &self.wanted;
         match record {
             Record::Event(event) => return self.is_wanted(event),
-            Record::File(file) => {
-                if let Some(glob) = &self.wanted.file {
-                    // A file that was renamed keeps the calls of its former name.
-                    let fits = glob.fits(&file.path);
-                    *self.files.entry(file.file()).or_default() |= fits;
-                }
+            Record::File(file) if !files.is_empty() => {
+                // A file that was renamed keeps the calls of its former name.
+                let fits = files.iter().any(|glob| fits(glob, &file.path));
+                *self.files.entry(file.file()).or_default() |= fits;
             }
-            Record::Session(session) => {
-                if let Some(process) = &self.wanted.process {
-                    self.processes.insert(session.pid, process.is(session.pid, &session.program));
-                }
+            Record::Session(session) if !processes.is_empty() => {
+                let is = processes.iter().any(|process| process.is(session.pid, &session.program));
+                self.processes.insert(session.pid, is);
             }
             _ => {}
         }
         true
     }
 
+    /// True if calls are asked for of whose time this cause is the largest part; None: they have no cost.
+    pub(crate) fn wants(&self, main: Option<Cause>) -> bool {
+        let causes = &self.wanted.causes;
+        causes.is_empty() || main.is_some_and(|main| causes.contains(&main))
+    }
+
     fn is_wanted(&mut self, event: &Event) -> bool {
         let since = event.start.saturating_sub(*self.first.get_or_insert(event.start)) as f64;
-        let Selection { file, process, from, to } = &self.wanted;
+        let Selection { files, processes, ops, from, to, .. } = &self.wanted;
         from.is_none_or(|from| since >= from.get())
             && to.is_none_or(|to| since < to.get())
-            && (file.is_none() || self.files.get(&event.file()).copied().unwrap_or_default())
-            && process.as_ref().is_none_or(|process| {
-                // A trace that was imported tells no programs.
-                self.processes.get(&event.pid).copied().unwrap_or_else(|| process.is(event.pid, ""))
-            })
+            && (ops.is_empty() || ops.iter().any(|op| op.0.name() == event.op.name()))
+            && (files.is_empty() || self.files.get(&event.file()).copied().unwrap_or_default())
+            // A trace that was imported tells no programs.
+            && (processes.is_empty()
+                || self.processes.get(&event.pid).copied().unwrap_or_else(|| {
+                    processes.iter().any(|process| process.is(event.pid, ""))
+                }))
     }
 }
 
@@ -156,10 +260,20 @@ mod tests {
     #[test]
     fn calls_are_selected_by_file_process_and_time() {
         assert_eq!(selected(Selection::default()), [0, 1, 2, 3]);
-        let file = |glob: &str| Selection { file: Some(Glob::from(glob)), ..Selection::default() };
-        assert_eq!(selected(file("*.wal")), [0]);
-        assert_eq!(selected(file("*")), [0, 1, 2]);
-        let process = |name: &str| Selection { process: name.parse().ok(), ..Selection::default() };
+        let files = |globs: &[&str]| Selection {
+            files: globs.iter().map(|it| Glob::from(*it)).collect(),
+            ..Selection::default()
+        };
+        assert_eq!(selected(files(&["*.wal"])), [0]);
+        assert_eq!(selected(files(&["*"])), [0, 1, 2]);
+        // The last part of a path is enough, if it is all of it.
+        assert_eq!(selected(files(&["b.db"])), [1, 2]);
+        assert_eq!(selected(files(&["a.w?l", "/data/b*"])), [0, 1, 2]);
+        assert_eq!(selected(files(&["data", ".db"])), [0; 0]);
+        let process =
+            |name: &str| Selection { processes: name.parse().into_iter().collect(), ..Selection::default() };
+        assert_eq!(selected(process("d?")), [0, 1]);
+        assert_eq!(selected(process("/bin/*")), [0, 1]);
         assert_eq!(selected(process("dd")), [0, 1]);
         assert_eq!(selected(process("/bin/dd")), [0, 1]);
         assert_eq!(selected(process("2")), [2]);
@@ -171,5 +285,34 @@ mod tests {
         };
         assert_eq!(selected(span(1_000.0, 3_000.0)), [1, 2]);
         assert_eq!(selected(span(0.0, 0.0)), [0; 0]);
+        let op =
+            |name: &str| Selection { ops: vec![name.parse().expect("an operation")], ..Selection::default() };
+        assert_eq!((selected(op("write")), selected(op("fsync"))), (vec![0, 1, 2, 3], vec![]));
+        let why = "writ".parse::<OpName>().expect_err("no operation").to_string();
+        assert!(why.contains("no operation `writ`") && why.contains("fdatasync"), "{why}");
+    }
+
+    #[test]
+    fn a_selection_is_told_and_read_again() {
+        let of = |files: &[&str], ops: &[&str]| Selection {
+            files: files.iter().map(|file| Glob::from(*file)).collect(),
+            ops: ops.iter().filter_map(|op| op.parse().ok()).collect(),
+            causes: ops.iter().map(|_| Cause::DeviceFlush).collect(),
+            ..Selection::default()
+        };
+        for (selection, json) in [
+            (of(&[], &[]), r#"{"file":null,"process":null,"from_ns":null,"to_ns":null}"#),
+            (of(&["a"], &[]), r#"{"file":"a","process":null,"from_ns":null,"to_ns":null}"#),
+            (
+                of(&["a", "b"], &["fsync"]),
+                r#"{"file":["a","b"],"process":null,"op":"fsync","cause":"device flush","from_ns":null,"to_ns":null}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&selection).expect("JSON"), json);
+            assert_eq!(serde_json::from_str::<Selection>(json).expect("a selection"), selection);
+        }
+        let told = of(&["a", "b"], &["fsync"]).to_string();
+        assert_eq!(told, "calls of files a or b, of operation fsync, mostly of cause device flush");
+        assert!(serde_json::from_str::<Selection>(r#"{"op":"jump"}"#).is_err());
     }
 }

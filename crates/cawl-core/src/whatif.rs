@@ -9,6 +9,7 @@ mod change;
 mod facts;
 mod grammar;
 mod paper;
+mod scenario;
 mod stage;
 mod steps;
 mod threads;
@@ -17,7 +18,9 @@ pub use change::{Change, Owner, Rewrite, SyncsKept};
 pub use facts::TraceFacts;
 pub use grammar::{Effect, KEYWORDS, Keyword, Maker, Request, quoted};
 use paper::Paper;
-pub use paper::{Ledger, OpCost};
+pub use paper::{Ledger, OpCost, observed_ns};
+pub(crate) use scenario::MODEL;
+pub use scenario::{NoScenario, Scenario};
 pub use steps::Steps;
 pub use threads::{Base, Step, Thread};
 

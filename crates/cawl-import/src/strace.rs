@@ -8,6 +8,7 @@
 //! Times count from the first line; the summary's `epoch` is that moment.
 
 mod calls;
+mod events;
 mod lex;
 mod names;
 mod openings;
@@ -20,7 +21,7 @@ use cawl_core::quantity::counted;
 use cawl_core::{EndKind, Language, Outcome, Record, Session, SessionEnd, Time};
 use cawl_wire::Op;
 
-use self::calls::{CallKind, Closing, Pending};
+use self::events::{CallKind, Closing, Pending};
 use self::lex::{Content, Prefix};
 pub use self::lex::{LineTime, line_time};
 use self::queue::Queue;

@@ -13,7 +13,7 @@ use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
 pub use experiment::{Calibration, Experiment, ExperimentArgs, StudyName};
-pub use recordings::{CompareArgs, FitArgs};
+pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
 
@@ -66,6 +66,7 @@ pub enum Task {
     Experiment(ExperimentArgs),
     Fit(FitArgs),
     Compare(CompareArgs),
+    Worth(WorthArgs),
     Regress(RegressArgs),
     Tune(TuneArgs),
     /// Measures what should be as the disks and the model say, and prints a table

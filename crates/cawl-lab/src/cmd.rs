@@ -6,3 +6,4 @@ pub mod fit;
 mod recordings;
 pub mod regress;
 pub mod tune;
+pub mod worth;

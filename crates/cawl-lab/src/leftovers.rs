@@ -119,7 +119,7 @@ pub(crate) fn unmount(at: &Path) -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// Whether something is mounted at `at`; asks nobody who serves it.
+/// Whether something is mounted at `at`, by the table of mounts: a server that is gone is not asked.
 pub(crate) fn is_mounted(at: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     table.lines().any(|line| line.split(' ').nth(4) == at.to_str())

@@ -28,6 +28,7 @@ pub fn main() -> ExitCode {
         Some(Task::Experiment(args)) => cmd::experiment::experiment(args),
         Some(Task::Fit(args)) => cmd::fit::fit(args),
         Some(Task::Compare(args)) => cmd::compare::compare(args),
+        Some(Task::Worth(args)) => cmd::worth::worth(args),
         Some(Task::Regress(args)) => cmd::regress::regress(args),
         Some(Task::Tune(args)) => cmd::tune::tune(args),
         Some(Task::Run { place, command }) => real::run(*place, command).map(ExitCode::from),

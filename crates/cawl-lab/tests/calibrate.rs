@@ -60,7 +60,7 @@ fn filesystems_get_what_they_allow() {
             let samples = found["profile"]["device"][constant]["samples"].as_u64();
             assert!(samples >= Some(1), "{name}: {constant} was not measured: {found:#}");
         }
-        for constant in ["fresh", "cached", "hot", "stream", "flush_factor", "cached_flush_factor"] {
+        for constant in ["fresh", "cached", "hot", "stream", "flush_factor"] {
             let samples = found["profile"]["memory"][constant]["samples"].as_u64();
             assert!(samples >= Some(1), "{name}: {constant} was not measured");
         }

@@ -45,6 +45,8 @@ fn throttled_writers_are_followed_where_ticks_are_long() {
 fn a_page_written_over_is_one_dirty_page_before_large_folios() {
     let (observed, predicted, highest) = replayed("kernel-6.12-over", None);
     let (_, by_latest, over) = replayed("kernel-6.12-over", Some(Release::LATEST));
-    eprintln!("{predicted:.3} s for {observed:.3}, level {highest:.2}; by 6.18 {by_latest:.3} s, level {over:.2}");
+    eprintln!(
+        "{predicted:.3} s for {observed:.3}, level {highest:.2}; by 6.18 {by_latest:.3} s, level {over:.2}"
+    );
     assert!(by_latest > 1.5 * predicted, "{by_latest:.3} s, {predicted:.3} s");
 }

@@ -3,6 +3,7 @@
 //! causes.
 
 use std::path::Path;
+use std::process::Command;
 
 use cawl_core::Bytes;
 use cawl_lab::verify::causes::{self, Account, Kind};
@@ -119,5 +120,31 @@ fn a_reader_and_a_writer_share_a_disk() {
         // Nothing else explains how long the reader waits than the writes before it.
         let first = Beside::changed(&of("beside"), |profile| profile.device.shared_queue = None).unwrap();
         assert!(first.reads.open < 0.8 * first.reads.observed, "{disk}: {first:.3?}");
+    }
+}
+
+/// What stands for a constant takes its place, in each run that has it; what a run cannot tell of is not moved.
+#[test]
+fn a_constant_is_worth_what_leaving_it_out_moves() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
+    let worth = |runs: &[&str]| {
+        let mut lab = Command::new(env!("CARGO_BIN_EXE_cawl-lab"));
+        let out =
+            lab.args(["worth", "--json"]).args(runs.iter().map(|run| folder.join(run))).output().unwrap();
+        (out.status.code(), out.stdout, String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, out, said) = worth(&["writer-alone-hdd.cawl", "beside-hdd.cawl"]);
+    assert_eq!(code, Some(0), "{said}");
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
+    let most = |row: &serde_json::Value| row["most"].as_f64().unwrap().abs();
+    assert!(rows.is_sorted_by(|a, b| most(a) <= most(b)), "the least first");
+    let row = |name: &str| rows.iter().find(|row| row["constant"] == name);
+    let base = row("device.base_rate").expect("it was measured");
+    assert!(most(base) > 0.01 && base["moved"] == 2, "writers are throttled: {base}");
+    assert_eq!(most(row("calls.buffer").expect("it was measured")), 0.0, "no stream");
+    assert!(row("device.writeback").is_none(), "nothing stands for it");
+    for (run, says) in [("none.cawl", "cannot read the trace"), ("causes-fsync.json", "not a trace")] {
+        let (code, _, said) = worth(&[run]);
+        assert!(code != Some(0) && said.contains(says) && said.contains(run), "{said}");
     }
 }

@@ -438,13 +438,10 @@ fn profile(
     put(&mut profile.memory.hot_size, memory.hot_size);
     put(&mut profile.memory.near, rate(memory.near).map(Some));
     if let Some(found) = writeback.factor {
-        let part = |factor: f64| factor.min(1.0);
-        profile.memory.flush_factor = found.measured(part);
-        profile.memory.cached_flush_factor = writeback.cached_factor.map(|found| found.measured(part));
+        profile.memory.flush_factor = found.measured(|factor| factor.min(1.0));
     }
     put(&mut profile.calls.write, time(memory.call));
     put(&mut profile.calls.empty, time(memory.empty).map(Some));
-    put(&mut profile.calls.odd, time(memory.odd).map(Some));
     put(&mut profile.calls.folio, time(memory.folio).map(Some));
     put(&mut profile.calls.jump, time(memory.jump).map(Some));
     put(&mut profile.calls.over, time(memory.over).map(Some));
@@ -541,7 +538,6 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut memory.read_fresh, rate(of(&reads.fresh)).map(Some));
     put(&mut calls.read, time(of(&reads.call)).map(Some));
     put(&mut calls.empty_read, time(of(&reads.empty)).map(Some));
-    put(&mut calls.read_folio, time(difference(&reads.folio)).map(Some));
     put(&mut calls.read_folio_far, time(difference(&reads.folio_far)).map(Some));
     put(&mut calls.read_apart, time(difference(&reads.apart)).map(Some));
     put(&mut calls.read_away, time(difference(&reads.away)).map(Some));

@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::named::named;
 use crate::units::Nanos;
@@ -115,6 +115,12 @@ impl FromStr for Cause {
         let wanted = name.replace('-', " ");
         let found = Cause::ALL.into_iter().find(|cause| cause.name() == wanted);
         found.ok_or_else(|| UnknownCause(name.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Cause {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -57,8 +57,7 @@ pub struct Constants {
     pub read_byte: f64,
     pub read_hot_byte: f64,
     pub read_fresh_page: f64,
-    /// Of each folio of a read beyond its first, in the processor's cache and in memory.
-    pub read_folio: f64,
+    /// Of each folio of a read from memory.
     pub read_folio_far: f64,
     /// Of a read that begins in the middle of a folio in memory, away from the latest read.
     pub read_apart: f64,
@@ -91,9 +90,8 @@ pub struct Constants {
     pub block_far: f64,
     pub block_cache: f64,
     pub padding_page: f64,
-    /// Of pages that are allocated, and of those that are cached, while the flusher works.
+    /// Of pages while the flusher works.
     pub flush_slowdown: f64,
-    pub cached_slowdown: f64,
 }
 
 impl Constants {
@@ -102,7 +100,6 @@ impl Constants {
         let (kernel, memory) = (&profile.kernel, &profile.memory);
         let page = kernel.page.0.next_power_of_two();
         let copy_byte = 1.0 / memory.cached.value.get();
-        let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
         let calls = &profile.calls;
         let read = memory.read.unwrap_or(memory.cached).value;
         let read_hot = memory.read_hot.map_or(read, |hot| hot.value);
@@ -114,9 +111,8 @@ impl Constants {
             read_byte: 1.0 / read.get(),
             read_hot_byte: 1.0 / read_hot.get(),
             read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
-            read_folio: known(&calls.read_folio),
-            read_folio_far: known(&calls.read_folio_far.or(calls.read_folio)),
-            read_apart: known(&calls.read_apart.or(calls.read_folio_far).or(calls.read_folio)),
+            read_folio_far: known(&calls.read_folio_far),
+            read_apart: known(&calls.read_apart.or(calls.read_folio_far)),
             fault: known(&calls.fault),
             buffer: known(&calls.buffer),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
@@ -150,8 +146,7 @@ impl Constants {
             block_cache: memory.block_cache.map_or(f64::INFINITY, |bytes| bytes.as_f64() / page as f64),
             cold_page: page as f64 * memory.cold_byte(),
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
-            flush_slowdown: slowdown(&memory.flush_factor),
-            cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
+            flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
     }
 

@@ -26,7 +26,6 @@ mod history;
 mod inode_lock;
 mod intervals;
 mod memory;
-mod page_activation;
 mod pending_reads;
 mod processor_cache;
 mod read;
@@ -59,7 +58,6 @@ use copy::Copies;
 use freeing::RecentFiles;
 use intervals::Spreads;
 use memory::Memory;
-use page_activation::ReadPages;
 use pending_reads::Reads;
 use processor_cache::ProcessorCache;
 pub use settled::settled_base_rate;
@@ -84,7 +82,6 @@ pub struct Kernel {
     origin: Option<u64>,
     copies: Copies,
     reads: Reads,
-    read_pages: ReadPages,
     recent_files: RecentFiles,
     /// What the processor's cache has of files.
     processor_cache: ProcessorCache,
@@ -126,7 +123,6 @@ impl Kernel {
             origin: None,
             copies: Copies::default(),
             reads: Reads::default(),
-            read_pages: ReadPages::default(),
             recent_files: RecentFiles::default(),
             processor_cache: ProcessorCache::new(page),
             intervals: Spreads::of(profile),

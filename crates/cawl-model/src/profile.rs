@@ -108,7 +108,7 @@ pub struct HostProfile {
 constants! {
     /// Memory bandwidths, in bytes per second.
     #[derive(Clone, Debug, PartialEq)]
-    MemoryConstants {
+    MemoryConstants retired cached_flush_factor {
         /// Copy into a stream's buffer in user space (`bw_mem`).
         stream: Measured<Rate> = "stream copy";
         /// Page-cache write of fresh pages while the flusher is idle (`bw_ram`).
@@ -142,9 +142,6 @@ constants! {
         folio: Option<Measured<Rate>> = "rest of a folio";
         /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
         flush_factor: Measured<f64> = "factor while flushing";
-        /// Factor on `cached` alone while the flusher works, where it is known: a page that is dirty already
-        /// needs no block, so its writer does not wait for a flusher that allocates some.
-        cached_flush_factor: Option<Measured<f64>> = "factor while flushing, cached pages";
         /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
         #[serde(default = "mib::<1>")]
         hot_size: Bytes;
@@ -288,7 +285,7 @@ const fn whole() -> f64 {
 constants! {
     /// Fixed costs of calls, in nanoseconds.
     #[derive(Clone, Debug, PartialEq)]
-    CallConstants {
+    CallConstants retired odd read_folio {
         /// A write into the page cache (`sc_w`).
         write: Measured<Nanos> = "write call";
         /// What each new folio of the page cache costs in addition to its pages (`write_begin` and `write_end` of
@@ -324,18 +321,12 @@ constants! {
         /// A write of no bytes, which reaches the filesystem and does nothing there: the change of mode, and what
         /// any call of the filesystem costs. None: as much as `write`.
         empty: Option<Measured<Nanos>> = "write of no bytes", as write;
-        /// What a write over cached pages takes longer that ends a byte after a page instead of at its end: what
-        /// records of whole pages save. Told, and used by no model.
-        odd: Option<Measured<Nanos>> = "a byte after a page";
         /// A read from the page cache, beyond the copy. None: as much as `write`.
         read: Option<Measured<Nanos>> = "read call", as write;
         /// A read at the end of the file, of no bytes. None: as much as `read`.
         empty_read: Option<Measured<Nanos>> = "read at the end of a file", as read();
-        /// What a read from the page cache takes for each folio beyond its first, whose pages are in the
-        /// processor's cache. None: nothing.
-        read_folio: Option<Measured<Nanos>> = "further folio of a read";
         /// What a read takes for each folio whose pages are in memory, its first too: copying begins anew there.
-        /// None: as `read_folio`.
+        /// None: nothing.
         read_folio_far: Option<Measured<Nanos>> = "folio of a read from memory";
         /// What a read takes longer that begins in a folio in memory, away from the latest read. None: as
         /// `read_folio_far`.
@@ -504,10 +495,6 @@ impl HostProfile {
                 "memory.cold_share must be 0 to 1",
             ),
             (is_part(&self.memory.flush_factor), "memory.flush_factor must be above 0 and at most 1"),
-            (
-                self.memory.cached_flush_factor.as_ref().is_none_or(is_part),
-                "memory.cached_flush_factor must be above 0 and at most 1",
-            ),
             (
                 self.devices().all(|of| of.network.as_ref().is_none_or(NetworkConstants::is_sound)),
                 "device.network.request, read_request, push and in_flight must be above 0",

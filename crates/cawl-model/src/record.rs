@@ -53,6 +53,9 @@ pub struct LiveOptions {
     pub mode: Mode,
     /// They learned from what they had predicted.
     pub learn: bool,
+    /// What was run, as it was typed; None of a daemon's own lane, and in a trace of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 /// A process image that is traced: from the start (or exec) of a program to its end (or exec).

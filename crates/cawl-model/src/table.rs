@@ -124,9 +124,10 @@ pub trait Constants {
 ///
 /// A row is a docstring, perhaps an attribute of serde, and a field. After it may come what the table of a
 /// calibration calls it (`= "fresh pages"`), what stands for it where it was not measured (`, as read`, which
-/// makes a method of its name), or that it is a setting (`=> setting`).
+/// makes a method of its name), or that it is a setting (`=> setting`). Names after `retired` are those of
+/// constants that older files have and no law uses.
 macro_rules! constants {
-    ($(#[$meta:meta])* $table:ident {
+    ($(#[$meta:meta])* $table:ident $(retired $($old:ident)+)? {
         $($(#[doc = $about:literal])+ $(#[serde($($serde:tt)*)])?
         $field:ident: $type:ty $(= $label:literal)? $(, as $known:ident $(($($call:tt)*))?)? $(=> $setting:ident)?;)*
     }) => {
@@ -137,6 +138,9 @@ macro_rules! constants {
             $($(#[doc = $about])+
             #[serde(skip_serializing_if = "crate::table::Figure::is_absent", $($($serde)*)?)]
             pub $field: $type,)*
+            $($(#[doc(hidden)]
+            #[serde(default, skip_serializing)]
+            pub $old: crate::table::Retired,)+)?
         }
 
         impl crate::table::Constants for $table {
@@ -173,6 +177,16 @@ macro_rules! constants {
     };
 }
 pub(crate) use constants;
+
+/// A constant that older files have and no law uses: whatever its value is, it is read, and not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired;
+
+impl<'de> Deserialize<'de> for Retired {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Retired, D::Error> {
+        serde::de::IgnoredAny::deserialize(from).map(|_| Retired)
+    }
+}
 
 /// A constant that a profile may lack.
 pub trait Optional {

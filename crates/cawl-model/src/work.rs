@@ -73,8 +73,8 @@ pub struct ReadWork {
     pub calls: f64,
     /// Bytes copied out of the page cache, those from the processor's cache in part.
     pub bytes: f64,
-    /// Folios beyond the first, in the processor's cache and in memory.
-    pub folios: [f64; 2],
+    /// Folios begun whose pages are in memory.
+    pub folios: f64,
     /// Bytes of pages allocated.
     pub fresh: f64,
     /// Bytes of such pages that the device has filled and that the processor touches first.

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{RunEnd, RunProcess};
+use cawl_core::advise::Kept;
 use cawl_core::{
-    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
-    Record, Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
+    Analysis, AnalysisOptions, Births, EndKind, Glob, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
+    Record, Report, Selection, Selector, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -44,6 +45,10 @@ pub struct Lane {
     /// The latest state looked ahead to.
     ahead: Option<ModelState>,
     keeper: Option<Keeper>,
+    /// Which calls are recorded, where that is not all.
+    only: Option<Selector>,
+    /// The records, for advice beside the report.
+    kept: Option<Box<Kept>>,
 }
 
 /// The history uses a model's state unless it is older than this.
@@ -104,19 +109,23 @@ impl Lane {
             tables: None,
             ahead: None,
             keeper: None,
+            only: None,
+            kept: Some(Box::new(Kept::new(profile))),
         };
         lane.analyse(Record::Host(Box::new(facts)));
         lane.analyse(Record::Profile(Box::new(profile.clone())));
+        let AnalysisOptions { mode, learn, command, .. } = options.clone();
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
-        lane.analyse(Record::Live(LiveOptions { models, mode: options.mode, learn: options.learn }));
+        lane.analyse(Record::Live(LiveOptions { models, mode, learn, command }));
         if let Some(sample) = cawl_host::sample() {
             lane.analyse(Record::Sample(sample));
         }
         Ok(lane)
     }
 
-    /// Adds tables for questions.
+    /// Adds tables for questions, in the place of advice at its end.
     pub fn with_tables(mut self, profile: &HostProfile) -> Lane {
+        self.kept = None;
         self.tables = Some(Box::new(QueryTables::new(profile.kernel.page.0)));
         self
     }
@@ -156,6 +165,13 @@ impl Lane {
             self.analysis.keep(keeper.device);
         }
         self.keeper = keeper;
+        self
+    }
+
+    /// Records calls on files only that fit one of these; on all, if there are none.
+    pub fn with_only(mut self, files: &[Glob]) -> Lane {
+        let only = Selection { files: files.to_vec(), ..Selection::default() };
+        self.only = (!files.is_empty()).then(|| Selector::new(only));
         self
     }
 
@@ -206,7 +222,13 @@ impl Lane {
     }
 
     fn analyse_complete(&mut self, record: &Record) {
+        if self.only.as_mut().is_some_and(|only| !only.take(record)) {
+            return;
+        }
         self.trace.iter_mut().for_each(|trace| trace.push(record));
+        if let Some(kept) = &mut self.kept {
+            kept.take(record);
+        }
         if let Record::File(file) = record {
             self.silent.file(file);
         }
@@ -247,6 +269,9 @@ impl Lane {
     /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they
     /// wait for no turn.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
+        if self.only.is_some() {
+            return;
+        }
         let discarded = self.analysis.coalesced(calls);
         self.tables.iter_mut().for_each(|tables| tables.totals.coalesced(session, calls, discarded));
     }
@@ -334,6 +359,10 @@ impl Lane {
         if let Some(failure) = self.trace.take().and_then(TraceFile::finish) {
             self.analyse(Record::Note(failure));
         }
-        self.analysis.report()
+        let mut report = self.analysis.report();
+        if !hurry.load(Ordering::Relaxed) {
+            report.advice = self.kept.and_then(|kept| kept.advised());
+        }
+        report
     }
 }

@@ -164,7 +164,7 @@ pub struct ProfileArgs {
 #[derive(Subcommand)]
 pub enum ProfileCommand {
     Show(ShowArgs),
-    Diff(DiffArgs),
+    Diff(ProfileDiffArgs),
     Export(ExportArgs),
 }
 
@@ -186,7 +186,7 @@ pub struct ShowArgs {
 /// daemon uses now; without a daemon, its measured constants against its learned ones. With two files, no
 /// daemon is asked. Equal constants are left out.
 #[derive(Args)]
-pub struct DiffArgs {
+pub struct ProfileDiffArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
     /// A profile (TOML)

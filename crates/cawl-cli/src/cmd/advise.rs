@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cawl_client::protocol::{Recorded, Recording, Request};
 use cawl_client::query::{PATIENCE, ask_within};
-use cawl_core::advise::{Candidate, Case, Tried, rank};
-use cawl_core::{Analysis, Explain, HostProfile, Machine, Nanos, Record, Report, TraceFacts, quoted};
+use cawl_core::advise::{Look, Looked, search};
+use cawl_core::{Explain, Nanos, Record, Scenario, quoted};
 use cawl_measure::progress::Progress;
 
-use super::on_paper::{LEARNED_FROM, Scenario, a_run, learning, run_all, taught, watched};
+use super::on_paper::{a_run, run_all, watched};
 use super::saved::SavedTrace;
 use crate::args::{AdviseArgs, ModelArgs};
 use crate::render::advise::Answer;
@@ -68,95 +68,38 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     let open = || SavedTrace::open(path, &ModelArgs::default());
     let mut trace = open()?;
     let begun = Instant::now();
-    let seen = look(&mut trace, args, a_run(path))?;
-    let Seen { report, profile, warm, facts, left_out } = &seen;
+    let (looked, left_out) = look(&mut trace, args, a_run(path))?;
     if !left_out {
         trace.reader.damage().describe().into_iter().for_each(render::tell);
     }
-    let machine = Machine { profile: profile.clone(), limits: None, warm: *warm };
     let once = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
         let expected = once * scenarios.len() as f64;
         let mut trace = open()?;
-        let whatifs = scenarios.iter().map(|one| one.begin(facts)).collect();
+        let whatifs = scenarios.iter().map(|one| one.begin(&looked.facts)).collect();
         run_all(watched(expected, "trying changes", first(trace.records(), args.calls)), whatifs)
     };
-    let case = Case::new(report, profile);
-    let mut candidates = case.candidates();
-    let base = Scenario { machine, changes: Vec::new() };
-    let scenarios = |of: &[Candidate]| -> anyhow::Result<Vec<Scenario>> {
-        of.iter().map(|one| base.with(&one.requests, &trace.profile, report.host.as_ref())).collect()
-    };
-    let all = [vec![base.clone()], scenarios(&candidates)?].concat();
-    let (ledgers, observed) = run(all)?;
-    let mut ledgers = ledgers.into_iter();
-    let before = ledgers.next().context("nothing was run")?;
-    anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
-    anyhow::ensure!(
-        observed > 0.0,
-        "the trace has no durations, so that nothing tells where time was lost: record them (strace -T), or \
-         predict single changes with `cawl-cli whatif`"
-    );
-    let mut tried: Vec<Tried> = Vec::new();
-    loop {
-        let pairs = std::mem::take(&mut candidates).into_iter().zip(ledgers);
-        tried.extend(pairs.map(|(candidate, after)| Tried { candidate, after }));
-        // Combinations are tried once.
-        candidates = if tried.iter().any(Tried::is_combined) {
-            Vec::new()
-        } else {
-            case.combinations(&before, &tried)
-        };
-        if candidates.is_empty() {
-            break;
-        }
-        ledgers = run(scenarios(&candidates)?)?.0.into_iter();
-    }
-    let explain = report.explain.as_ref().context("the report has no causes")?;
-    let observed = Nanos::seconds(observed);
-    let advice = rank(&before, observed, profile, &tried);
-    let least = tried.iter().map(|one| one.after.total).fold(before.total, Nanos::min);
+    let found = search(&looked, run)?;
+    let explain = looked.report.explain.as_ref().context("the report has no causes")?;
     let trace = if recorded.is_some() { "TRACE".to_owned() } else { quoted(&path.display().to_string()) };
-    let mut answer = Answer::new(explain, &before, observed, advice, (tried.len() as u64, least), trace);
-    answer.first_calls = args.calls.filter(|_| *left_out);
+    let mut answer = Answer::new(found, looked.report.span_s, trace);
+    answer.first_calls = args.calls.filter(|_| left_out);
     answer.recorded_s = recorded;
     answer.notes.extend(stragglers(explain));
     Ok(answer)
 }
 
-/// What a first look at the calls found.
-struct Seen {
-    report: Report,
-    /// The trace's profile, with what its calls teach.
-    profile: HostProfile,
-    /// Its calls tell that memory came warm.
-    warm: bool,
-    facts: TraceFacts,
-    /// There are more calls than were to be looked at.
-    left_out: bool,
-}
-
-fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<Seen> {
-    let mut analysis = Analysis::with(&trace.profile, &learning(!args.no_learn))?;
-    let (mut facts, mut calls, mut learned) = (TraceFacts::default(), 0, None);
+/// A first look at the calls, and whether there are more than were to be looked at.
+fn look(trace: &mut SavedTrace, args: &AdviseArgs, expected: Nanos) -> anyhow::Result<(Looked, bool)> {
+    let mut look = Look::new(&trace.profile, !args.no_learn)?;
     for record in watched(expected, "looking for patterns", trace.records()) {
-        let record = record?;
-        analysis.take(&record);
-        facts.take(&record);
-        calls += u64::from(matches!(record, Record::Event(_)));
-        if calls == LEARNED_FROM && learned.is_none() {
-            learned = Some(taught(&analysis));
-        }
-        if args.calls.is_some_and(|most| calls > most) {
+        look.take(&record?);
+        if args.calls.is_some_and(|most| look.calls() > most) {
             break;
         }
     }
-    let (profile, warm) = match args.no_learn {
-        true => (trace.profile.clone(), false),
-        false => learned.unwrap_or_else(|| taught(&analysis)),
-    };
-    let left_out = args.calls.is_some_and(|most| calls > most);
-    Ok(Seen { report: analysis.report(), profile, warm, facts, left_out })
+    let left_out = args.calls.is_some_and(|most| look.calls() > most);
+    Ok((look.finish(), left_out))
 }
 
 /// Records up to so many calls.

@@ -3,15 +3,16 @@
 use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use cawl_core::{
-    Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, is_durationless, moved_bytes,
-};
+use anyhow::Context;
+use cawl_core::advise::Advised;
+use cawl_core::{Analysis, Cause, Explain, Record, Report, Selection, Shown, is_durationless, moved_bytes};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
 
 use super::apart;
+use super::on_paper::advised;
 use super::saved::{SavedTrace, Unspecified};
+use super::select::Known;
 use super::side_by_side::take_all;
 use crate::args::ExplainArgs;
 use crate::render::one_call::{CallRow, OneCall, Part};
@@ -24,21 +25,20 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.trace), args.report.as_deref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
-    let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
-    let mut options = trace.options(&args.model, &args.mode, default)?;
+    let mut options = trace.options(&args.model, &args.mode, Unspecified::as_run())?;
     options.as_calibrated = true;
-    options.selection = selection(args)?;
+    options.selection = args.select.selection()?;
     // The calls beside the worst ones.
     options.timeline = args.json || args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let mut any = false;
+    let mut known = Known::default();
     let mut wanted = args.call.map(|number| Wanted { number, ..Wanted::default() });
     take_all(
         &mut analysis,
         |records, most| trace.read(records, most),
         |record, shown| {
-            any |= matches!(record, Record::Event(_));
+            known.take(record);
             wanted.as_mut().is_none_or(|wanted| wanted.take(record, shown))
         },
     )?;
@@ -50,23 +50,20 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         let call = wanted.found()?;
         return render::answer(args.json, &call, |terminal| Ok(call.text(terminal)));
     }
-    let damage = trace.reader.damage().describe();
-    if let Some(damage) = &damage {
-        analysis.take(&Record::Note(damage.clone()));
-    }
-    let report = analysis.report();
+    let (mut report, damage) = trace.report(&mut analysis);
+    // Advice is of all calls.
+    report.advice = report.selection.is_none().then(|| advised(&args.trace)).flatten();
     let explain = report.explain.as_ref().context("the report has no causes")?;
-    if report.calls == 0 && options.selection.is_some() {
-        anyhow::ensure!(any, "the trace has no calls");
-        bail!("no call was selected; `cawl-cli replay --calls` lists the trace's calls, files and processes");
-    }
+    known.check(&report)?;
     if let Some(path) = &args.report {
         render::file::write(&report, path, |terminal| {
             render::explain::explained(&report, args.long, terminal)
         })?;
         return Ok(exit::of_whole(damage.is_none()));
     }
-    let answer = Answer { explain, selection: report.selection.as_ref(), damage: damage.as_deref() };
+    let Report { selection, advice, .. } = &report;
+    let (selection, advice, damage_told) = (selection.as_ref(), advice.as_ref(), damage.as_deref());
+    let answer = Answer { explain, selection, advice, damage: damage_told };
     let printed = render::answer(args.json, &answer, |terminal| {
         Ok(render::explain::explained(&report, args.long, terminal))
     })?;
@@ -81,26 +78,12 @@ struct Answer<'a> {
     /// Which calls it is about; all, if None.
     #[serde(skip_serializing_if = "Option::is_none")]
     selection: Option<&'a Selection>,
+    /// The changes that are worth it; only of all calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'a Advised>,
     /// What of the trace could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<&'a str>,
-}
-
-/// The calls that the arguments select; None: all.
-fn selection(args: &ExplainArgs) -> anyhow::Result<Option<Selection>> {
-    let seconds = |time: Option<f64>| time.map(Nanos::seconds);
-    if let (Some(from), Some(to)) = (args.from, args.to)
-        && from >= to
-    {
-        return Err(exit::Usage(format!("--from {from} is not before --to {to}")).into());
-    }
-    let selection = Selection {
-        file: args.file.clone(),
-        process: args.process.clone(),
-        from: seconds(args.from),
-        to: seconds(args.to),
-    };
-    Ok((selection != Selection::default()).then_some(selection))
 }
 
 /// Looks for the call with a number.

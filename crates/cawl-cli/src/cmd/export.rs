@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use cawl_core::{Analysis, Bytes, Mode, Record, Report, Shown};
+use cawl_core::{Analysis, Bytes, Record, Report, Shown};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_measure::interrupt::{Interrupted, guard};
 use cawl_measure::progress::Progress;
@@ -32,8 +32,7 @@ pub fn export(args: &TraceExportArgs) -> anyhow::Result<ExitCode> {
 
 fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let mut trace = SavedTrace::open(&args.file, &args.model)?;
-    let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
-    let mut options = trace.options(&args.model, &args.mode, default)?;
+    let mut options = trace.options(&args.model, &args.mode, Unspecified::as_run())?;
     // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
@@ -145,7 +144,7 @@ impl Names {
             path.as_str()
         });
         let program = self.programs.get(&event.pid).map(String::as_str);
-        let Shown { number, predictions, causes } = shown;
+        let Shown { number, predictions, causes, .. } = shown;
         Call { number, event, path, program, predictions, causes }
     }
 }

@@ -11,7 +11,7 @@ use cawl_core::HostProfile;
 use cawl_host::profiles::{self, Chosen};
 
 use super::{read_profile, save, socket_of, stored_profile};
-use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand, ShowArgs};
+use crate::args::{DaemonArgs, ExportArgs, ProfileArgs, ProfileCommand, ProfileDiffArgs, ShowArgs};
 use crate::render;
 use crate::render::profile::{Difference, changed, differences};
 use crate::render::report::days;
@@ -35,7 +35,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     render::answer(args.json, &profile, |_| Ok(profile.to_toml()))
 }
 
-fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+fn diff(args: &ProfileDiffArgs) -> anyhow::Result<ExitCode> {
     // The profile file holds what runs learned, with or without a daemon.
     let own = args.before.is_none() && has_no_daemon(&args.daemon);
     let own = own.then(own_file).transpose()?;

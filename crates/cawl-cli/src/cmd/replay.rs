@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use cawl_core::{Analysis, Mode, Record};
 
 use super::apart;
+use super::on_paper::advised;
 use super::saved::{SavedTrace, Unspecified};
+use super::select::Known;
 use super::side_by_side::take_all;
 use crate::args::ReplayArgs;
 use crate::render::calls::CallPrinter;
@@ -20,18 +22,20 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let default = Unspecified { live: false, mode: Mode::OpenLoop, models: Vec::new() };
     let mut options = trace.options(&args.model, &args.mode, default)?;
     options.as_calibrated = args.mode.live;
+    options.selection = args.select.selection()?;
     options.timeline = args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
     let mut printer = args.calls.then(|| CallPrinter::new(&analysis.models(), args.json));
-    let mut paths = HashMap::new();
+    let (mut paths, mut known) = (HashMap::new(), Known::default());
 
     let mut result = Ok(());
     take_all(
         &mut analysis,
         |records, most| trace.read(records, most),
         |record, shown| {
+            known.take(record);
             let Some(printer) = &mut printer else { return true };
             match record {
                 Record::File(file) => drop(paths.insert(file.file(), file.path.clone())),
@@ -44,12 +48,13 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             result.is_ok()
         },
     )?;
-    let damage = trace.reader.damage().describe();
+    let (mut report, damage) = trace.report(&mut analysis);
     let is_whole = damage.is_none();
-    if let Some(damage) = damage {
-        analysis.take(&Record::Note(damage));
+    known.check(&report)?;
+    // Advice is of all calls.
+    if report.selection.is_none() && !(args.calls && args.json) {
+        report.advice = advised(&args.file);
     }
-    let report = analysis.report();
     if let Some(path) = &args.report {
         render::file::write(&report, path, |terminal| render::explain::report(&report, args.long, terminal))?;
         render::printed(result.and_then(|()| out.flush()))?;

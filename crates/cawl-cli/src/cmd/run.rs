@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Running};
 use cawl_client::{address, query};
-use cawl_core::{GroupBounds, HostProfile, MODELS, Outcome, Report};
+use cawl_core::{Glob, GroupBounds, HostProfile, MODELS, Outcome, Report};
 use cawl_host::inspect::{self, Verdict};
 use cawl_host::place::Place;
 use cawl_host::profiles::{Chosen, Keeper};
@@ -34,6 +34,9 @@ use crate::{exit, group, outputs, render, start, tracer};
 
 /// Time limit for the report: the daemon first reads all calls that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
+
+/// Bytes of the names of programs that are left out, each with what parts it from the next: the tracer's room.
+const EXCLUDED: usize = 512;
 
 const GIVEN_UP: &str = "there is no report: interrupted twice";
 
@@ -59,6 +62,10 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     apart(args.trace.as_deref(), args.report.as_deref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     args.trace.iter().try_for_each(|file| outputs::check(file, &outputs::TRACE))?;
+    let names = args.exclude.iter().map(|name| name.len() + 1).sum::<usize>();
+    exit::usage(names <= EXCLUDED, || {
+        format!("the names of --exclude are too long: at most {EXCLUDED} B in all")
+    })?;
     let library = tracer::install()?;
     let mut spec = spec(args)?;
     let path = inspect::find(&args.command[0]);
@@ -124,9 +131,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has ended, so this does not block. An error means that it was already reaped.
     let _ = waitpid(pid, None);
     // The program has run, so its exit code is returned even when the report fails.
-    let delivered = report.and_then(|mut report| {
-        let typed: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
-        report.command = Some(typed.join(" "));
+    let delivered = report.and_then(|report| {
         // A report that cannot be written to its file goes to stderr.
         deliver(&report, args.report.as_deref(), args.long)
             .inspect_err(|_| drop(deliver(&report, None, args.long)))
@@ -197,12 +202,15 @@ fn name_stranger(place: &Place) {
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     let profile = args.model.profile.as_deref().map(read_profile).transpose()?;
     let trace = args.trace.as_ref().map(std::path::absolute).transpose()?;
+    let typed: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     Ok(RunSpec {
         // The other models are baselines, and each costs the daemon as much time.
         models: args.model.models(vec![MODELS[0].to_owned()]),
         learn: args.learn == "on",
         profile: profile.map(|profile| profile.to_toml()),
         trace,
+        command: Some(typed.join(" ")),
+        only: args.only.clone(),
         classes: args.classes.bounds.clone(),
         group: GroupBounds::default(),
     })
@@ -352,6 +360,10 @@ fn variables(
         let words: Vec<&str> = args.tries.iter().map(|one| one.sent.as_str()).collect();
         variables.insert("CAWL_TRY", words.join(",").into());
     }
+    // Inside a run that excludes programs, one that does not is not to inherit that.
+    if !args.exclude.is_empty() || std::env::var_os("CAWL_EXCLUDE").is_some() {
+        variables.insert("CAWL_EXCLUDE", args.exclude.join("/").into());
+    }
     if args.no_children {
         variables.insert("CAWL_ONLY_CHILD_OF", std::process::id().to_string().into());
     }
@@ -440,6 +452,13 @@ fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
     if args.no_children {
         notes.push("only the program itself was traced, not the processes it started (--no-children)".into());
     }
+    if !args.only.is_empty() {
+        let globs: Vec<String> = args.only.iter().map(Glob::to_string).collect();
+        notes.push(format!("recorded were only calls on files that fit {} (--only)", globs.join(" or ")));
+    }
+    if !args.exclude.is_empty() {
+        notes.push(format!("left out were the programs {} (--exclude)", args.exclude.join(", ")));
+    }
     if args.lossless {
         let why =
             "the program waited whenever the daemon was behind, so its times may be too long (--lossless)";
@@ -457,7 +476,12 @@ fn deliver(report: &Report, file: Option<&Path>, long: bool) -> anyhow::Result<(
         render::draw(&render::page(&text(terminal), terminal));
         return Ok(());
     };
-    render::file::write(report, path, text)
+    render::file::write(report, path, text)?;
+    // What goes elsewhere is the program's alone.
+    if std::io::stderr().is_terminal() {
+        render::draw(&render::page(&render::explain::first_lines(report, path, true), true));
+    }
+    Ok(())
 }
 
 /// Ends this process by the signal that ended the program, so that the parent sees the same status.

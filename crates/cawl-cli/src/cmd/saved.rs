@@ -5,7 +5,9 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use cawl_core::{AnalysisOptions, HostFacts, HostProfile, LiveOptions, Mode, Record};
+use cawl_core::{
+    Analysis, AnalysisOptions, HostFacts, HostProfile, LiveOptions, MODELS, Mode, Record, Report,
+};
 use cawl_host::profiles;
 use cawl_host::trace::TraceReader;
 
@@ -91,6 +93,18 @@ impl SavedTrace {
         })
     }
 
+    /// The report of an analysis of all records, with what was typed; and what could not be read, which it notes.
+    pub fn report(&self, analysis: &mut Analysis) -> (Report, Option<String>) {
+        let damage = self.reader.damage().describe();
+        if let Some(damage) = &damage {
+            analysis.take(&Record::Note(damage.clone()));
+        }
+        let mut report = analysis.report();
+        let typed = self.live.as_ref().and_then(|live| live.command.clone());
+        report.command = typed.or(report.command);
+        (report, damage)
+    }
+
     /// The options of an analysis: those of the live run (`--live`), or those of the arguments.
     pub fn options(
         &self,
@@ -102,7 +116,7 @@ impl SavedTrace {
         let named = if args.open_loop { Some(Mode::OpenLoop) } else { named };
         let is_default = named.is_none() && !args.learn && default.live && self.live.is_some();
         if args.live || is_default {
-            let Some(LiveOptions { models, mode, learn }) = self.live.clone() else {
+            let Some(LiveOptions { models, mode, learn, .. }) = self.live.clone() else {
                 bail!(
                     "the trace has no options of a live run: it was imported, or recorded before there was \
                    --live; use --mode assimilated --learn"
@@ -129,6 +143,13 @@ pub struct Unspecified {
     pub mode: Mode,
     /// And these models; all, if empty.
     pub models: Vec<String>,
+}
+
+impl Unspecified {
+    /// As in the live run, else the first model on the observed clock.
+    pub fn as_run() -> Unspecified {
+        Unspecified { live: true, mode: Mode::Lockstep, models: vec![MODELS[0].to_owned()] }
+    }
 }
 
 /// What packed a file, and how to unpack it.

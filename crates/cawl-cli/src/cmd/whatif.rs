@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::Context;
+use cawl_core::advise::Sure;
 use cawl_core::{
-    Effect, HostFacts, HostProfile, Ledger, Machine, Nanos, Ratio, Record, Request, Rewrite, WhatIf,
-    kernel_bytes,
+    Effect, HostFacts, HostProfile, Ledger, Machine, Nanos, Ratio, Record, Request, Rewrite, Scenario,
+    WhatIf, kernel_bytes,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
 use super::are_same;
-use super::on_paper::{Scenario, a_run, facts, learned, run_all, watched};
+use super::on_paper::{a_run, facts, learned, run_all, watched, with};
 use super::saved::SavedTrace;
 use crate::args::{ModelArgs, WhatIfArgs};
 use crate::render::whatif::{Answer, Compared, Sensitivity};
@@ -51,7 +52,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let facts = facts(given, open)?;
     let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
     let measured = trace.profile.clone();
-    let after = |given: &[Request]| base.with(given, &measured, host.as_ref());
+    let after = |given: &[Request]| with(&base, given, &measured, host.as_ref());
     let mut scenarios = vec![base.clone()];
     let mut names = Vec::new();
     if args.sensitivity {
@@ -92,15 +93,23 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     }
     let (before, after) = ledgers.split_first().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
-    let compared = |text: String, after: &Ledger| {
-        Compared::new(text, after, Ratio::of(before, after, &base.machine.profile))
-    };
     let text = |given: &[Request]| given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
+    let profile = &base.machine.profile;
+    let seen = (before, Nanos::seconds(observed));
+    let compared = |given: &[Request], after: &Ledger| {
+        let ratio = Ratio::of(before, after, profile);
+        // Nothing tells how right the paper is, where nothing was timed.
+        let ratio = ratio.map(|ratio| {
+            (ratio, (observed > 0.0).then(|| Sure::of_change(given.iter(), &ratio, profile, seen)))
+        });
+        Compared::new(text(given), after, ratio)
+    };
     let mut answer = Answer::new(before, observed);
     if args.each {
-        answer.each = given.iter().zip(after).map(|(one, after)| compared(one.text.clone(), after)).collect();
+        answer.each =
+            given.iter().zip(after).map(|(one, after)| compared(std::slice::from_ref(one), after)).collect();
     } else if let Some((changed, others)) = after.split_first() {
-        answer.after = Some(compared(text(given), changed));
+        answer.after = Some(compared(given, changed));
         let mut calls = changed.changed.iter().copied();
         for one in given {
             answer.changed(&one.text, one.changes_calls().then(|| calls.next()).flatten());

@@ -1,19 +1,17 @@
 //! Advice, as text and as JSON.
 
-use cawl_core::advise::Advice;
-use cawl_core::{BestTimes, Bytes, Cause, Explain, Ledger, Nanos};
+use cawl_core::advise::{Advice, Advised, Bound, Found, OUTSIDE};
+use cawl_core::{BestTimes, Bytes, Cause, Report};
 use serde::Serialize;
 
 use super::beside::on_paper;
-use super::{bold, counted, difference, line, time};
+use super::{bold, counted, difference, line, shown, time};
 
 const SCHEMA: u32 = 1;
 /// Columns of the names of lines.
 const NAME: usize = 11;
 /// Files named in the text.
 const NAMED: usize = 3;
-/// Causes that lie outside of what a call does: fewer calls meet them less, the same ones as before.
-const OUTSIDE: [&str; 3] = ["cold memory", "preempted", "unexpected"];
 /// Part of the time from which on these are named.
 const NOTEWORTHY: f64 = 0.05;
 
@@ -42,62 +40,33 @@ pub struct Answer {
     /// A daemon recorded the calls for so long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_s: Option<f64>,
+    /// From the first call to the end of the last, as it was.
+    #[serde(skip)]
+    span_s: f64,
     /// The trace, as a shell takes it.
     #[serde(skip)]
     trace: String,
 }
 
-/// What could be gained at all.
-#[derive(Serialize)]
-struct Bound {
-    /// Observed less best.
-    gain_s: f64,
-    /// Best over observed.
-    ratio: Option<f64>,
-    /// The part of the observed time whose causes lie outside of what the calls do.
-    outside_s: f64,
-}
-
 impl Answer {
-    /// The answer to a trace that is explained so. `tried`: the number of changes, and the least time on paper
-    /// with one of them or without. What is explained goes by the calls of the trace, the paper by the
-    /// constants that these taught: a bound is no larger than what either says, nor than what was observed.
-    /// Writes to /dev/null are in the one only.
-    pub fn new(
-        explain: &Explain,
-        before: &Ledger,
-        observed: Nanos,
-        advice: Vec<Advice>,
-        (tried, least): (u64, Nanos),
-        trace: String,
-    ) -> Answer {
-        let discard = Cause::Discard.name();
-        let of_null =
-            explain.causes.iter().find(|cause| cause.name == discard).map_or(0.0, |c| c.undisturbed_s);
-        let seen = observed.as_seconds();
-        let most = before.total.as_seconds().min(seen);
-        let undisturbed_s = (explain.best.undisturbed_s - of_null).clamp(0.0, most);
-        let best_s = explain.best.best_s.min(undisturbed_s).min(least.as_seconds());
-        let best = BestTimes { undisturbed_s, best_s };
-        let outside = explain.causes.iter().filter(|cause| OUTSIDE.contains(&cause.name.as_str()));
+    /// What was found of a trace whose calls took so long from the first to the last.
+    pub fn new(found: Found, span_s: f64, trace: String) -> Answer {
+        let Found { before, observed, advice, tried, best, bound } = found;
         Answer {
             schema: SCHEMA,
             calls: before.calls,
             bytes: before.bytes,
-            observed_s: seen,
+            observed_s: observed.as_seconds(),
             paper_s: before.total.as_seconds(),
             end_s: before.end.as_seconds(),
             best,
-            bound: Bound {
-                gain_s: (seen - best.best_s).max(0.0),
-                ratio: (seen > 0.0).then(|| best.best_s / seen),
-                outside_s: outside.map(|cause| cause.observed_s).sum(),
-            },
+            bound,
             tried,
             advice,
             notes: Vec::new(),
             first_calls: None,
             recorded_s: None,
+            span_s,
             trace,
         }
     }
@@ -125,23 +94,14 @@ impl Answer {
         line(&mut out, "bound", &bound, terminal);
         let outside = self.bound.outside_s;
         if outside >= NOTEWORTHY * self.observed_s && outside > 0.0 {
-            let causes = OUTSIDE.join(", ");
+            let causes = OUTSIDE.map(Cause::name).join(", ");
             let text =
                 format!("{} are {causes}: fewer calls meet them less, other calls do not", time(outside));
             line(&mut out, "outside", &text, terminal);
         }
         self.notes.iter().for_each(|note| line(&mut out, "waits", note, terminal));
         if self.advice.is_empty() {
-            let nothing = match self.tried {
-                0 => {
-                    "nothing is worth it: no pattern suggests a change where there is time to gain".to_owned()
-                }
-                tried => format!(
-                    "nothing is worth it: of {} tried none gains more than 5 % of this time, 1 ms, and the \
-                     model's uncertainty",
-                    counted(tried, "change")
-                ),
-            };
+            let nothing = nothing(&self.bound, self.tried, [self.observed_s, self.span_s]);
             line(&mut out, "advice", &nothing, terminal);
         }
         for (at, advice) in self.advice.iter().enumerate() {
@@ -184,6 +144,53 @@ impl Answer {
     }
 }
 
+/// That no change is worth it, and why. The times: in calls, and elapsed, in seconds.
+fn nothing(bound: &Bound, tried: u64, [observed_s, span_s]: [f64; 2]) -> String {
+    let why = match tried {
+        0 => "no pattern suggests a change where there is time to gain".to_owned(),
+        tried => format!(
+            "of {} tried none gains more than 5 % of this time, 1 ms, and the model's uncertainty",
+            counted(tried, "change")
+        ),
+    };
+    format!("{}; {why}", bound.nothing(observed_s, span_s))
+}
+
+/// The lines that end a report: at most three changes that are worth it, or why there are none.
+pub fn of_report(report: &Report, terminal: bool) -> Vec<(&'static str, String)> {
+    let Some(advised) = &report.advice else { return Vec::new() };
+    let Some(tried) = advised.tried else {
+        let trace = "the calls are too many to try changes beside a report: cawl-cli advise TRACE";
+        return vec![("advice", trace.to_owned())];
+    };
+    let observed_s = report.explain.as_ref().map_or(0.0, |explain| explain.observed_s);
+    let mut lines: Vec<_> =
+        advised.advice.iter().map(|one| ("advice", in_a_line(one, advised, terminal))).collect();
+    if lines.is_empty() {
+        lines.push(("advice", nothing(&advised.bound, tried, [observed_s, report.span_s])));
+    }
+    if advised.more > 0 {
+        lines.push(("advice", format!("{} more: cawl-cli advise TRACE", advised.more)));
+    }
+    lines
+}
+
+/// `one fsync for 16 records gains 676 ms (650 to 690 ms) of 724 ms, sure: …; less safe: …`.
+fn in_a_line(advice: &Advice, advised: &Advised, terminal: bool) -> String {
+    let paper_s = advised.paper_s;
+    let [gain, low, high, paper] = {
+        let [low, high] = advice.gain_interval_s(paper_s);
+        [advice.gain_s, low, high, paper_s].map(time)
+    };
+    let after = |before: &str, text: &str| match text {
+        "" => String::new(),
+        text => format!("{before}{}", shown(text)),
+    };
+    let (what, sure) = (bold(&shown(&advice.what), terminal), advice.sure.name());
+    let (how, safety) = (after(": ", &advice.how), after("; less safe: ", &advice.safety.join("; ")));
+    format!("{what} gains {gain} ({low} to {high}) of {paper}, {sure}{how}{safety}")
+}
+
 /// The command that shows a change on paper, to be pasted into a shell: a line for each change.
 fn command(trace: &str, change: &str) -> String {
     let lines =
@@ -203,20 +210,5 @@ mod tests {
             lines,
             ["cawl-cli whatif /a.cawl \\", "--fsync every=16 --on '/my log' \\", "--merge 64K"]
         );
-    }
-
-    #[test]
-    fn a_bound_is_no_more_than_what_was_observed_or_is_on_paper() {
-        let best = BestTimes { undisturbed_s: 0.4, best_s: 0.38 };
-        let explain = Explain { best, ..Explain::default() };
-        let [a_third, most] = [0.335, 0.362].map(Nanos::seconds);
-        for (paper, observed, least, undisturbed_s, best_s) in
-            [(most, a_third, most, 0.335, 0.335), (a_third, most, Nanos::seconds(0.1), 0.335, 0.1)]
-        {
-            let before = Ledger { calls: 1, total: paper, ..Ledger::default() };
-            let answer = Answer::new(&explain, &before, observed, Vec::new(), (1, least), String::new());
-            assert_eq!(answer.best, BestTimes { undisturbed_s, best_s });
-            assert_eq!(answer.bound.ratio, Some(best_s / observed.as_seconds()));
-        }
     }
 }

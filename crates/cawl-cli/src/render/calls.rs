@@ -11,7 +11,8 @@ use super::shown;
 pub struct CallPrinter {
     models: Vec<&'static str>,
     json: bool,
-    first: u64,
+    first: Option<u64>,
+    is_headed: bool,
 }
 
 /// A call in JSON. Times in seconds, sizes in bytes.
@@ -41,20 +42,21 @@ struct PredictionLine<'a> {
 
 impl CallPrinter {
     pub fn new(models: &[&'static str], json: bool) -> CallPrinter {
-        CallPrinter { models: models.to_vec(), json, first: 0 }
+        CallPrinter { models: models.to_vec(), json, first: None, is_headed: false }
     }
 
+    /// Prints a call, if it is one that the report is about.
     pub fn print(
         &mut self,
         out: &mut impl Write,
         event: &Event,
         path: &str,
-        Shown { number, predictions, .. }: Shown<'_>,
+        Shown { number, predictions, selected, .. }: Shown<'_>,
     ) -> io::Result<()> {
-        if number == 1 {
-            self.first = event.start;
+        let time = event.start.saturating_sub(*self.first.get_or_insert(event.start)) as f64 / 1e9;
+        if !selected {
+            return Ok(());
         }
-        let time = event.start.saturating_sub(self.first) as f64 / 1e9;
         let offset = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
         let size = match event.op {
             Op::StreamWrite => event.returned.max(0) as u64,
@@ -86,7 +88,7 @@ impl CallPrinter {
             serde_json::to_writer(&mut *out, &line)?;
             return out.write_all(b"\n");
         }
-        if number == 1 {
+        if !std::mem::replace(&mut self.is_headed, true) {
             write!(
                 out,
                 "{:>9} {:>14} {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",

@@ -2,6 +2,7 @@
 //! and what all of it rests on.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use cawl_core::{
     AsCalibrated, ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report,
@@ -12,8 +13,8 @@ use super::report::{
     worst_table,
 };
 use super::{
-    below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, table,
-    time,
+    below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown,
+    table, time,
 };
 
 /// Files listed; the others are summed up.
@@ -30,12 +31,34 @@ const NOTEWORTHY: f64 = 1e-3;
 
 /// The report in its long or short form.
 pub fn report(report: &Report, long: bool, terminal: bool) -> String {
-    if long { super::report::text(report, terminal) } else { text(report, false, terminal) }
+    whole(report, long, false, terminal)
 }
 
 /// What is explained of a trace.
 pub fn explained(report: &Report, long: bool, terminal: bool) -> String {
-    if long { super::report::text(report, terminal) } else { text(report, true, terminal) }
+    whole(report, long, true, terminal)
+}
+
+/// The long or the short form, and what is worth a change.
+fn whole(report: &Report, long: bool, of_trace: bool, terminal: bool) -> String {
+    let mut out = if long { super::report::text(report, terminal) } else { text(report, of_trace, terminal) };
+    let advice = super::advise::of_report(report, terminal);
+    if !advice.is_empty() {
+        out.push('\n');
+    }
+    advice.iter().for_each(|(name, text)| line(&mut out, name, text, terminal));
+    out
+}
+
+/// What happened, what is worth most, and where the whole report is.
+pub fn first_lines(report: &Report, file: &Path, terminal: bool) -> String {
+    let mut out = String::new();
+    let explained = report.explain.as_ref().filter(|explain| explain.calls > 0);
+    explained.iter().for_each(|explain| what_happened(&mut out, report, explain, terminal));
+    let advice = super::advise::of_report(report, terminal).into_iter().next();
+    let file = ("report", shown(&file.to_string_lossy()).into_owned());
+    advice.into_iter().chain([file]).for_each(|(name, text)| line(&mut out, name, &text, terminal));
+    out
 }
 
 /// The short form; with processes, modes and patterns if it is a trace that is explained.
@@ -43,10 +66,7 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
     let mut out = String::new();
     let explained = report.explain.as_ref().filter(|explain| explain.calls > 0);
     if let Some(explain) = explained {
-        for (at, (name, text)) in happened(report, explain).into_iter().enumerate() {
-            let text = if at == 0 { bold(&text, terminal) } else { text };
-            line(&mut out, name, &text, terminal);
-        }
+        what_happened(&mut out, report, explain, terminal);
         causes(&mut out, explain, terminal);
         out += &density::classes(explain, terminal);
         files(&mut out, report, explain, terminal);
@@ -101,6 +121,13 @@ fn is_well(report: &Report) -> bool {
 
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+fn what_happened(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
+    for (at, (name, text)) in happened(report, explain).into_iter().enumerate() {
+        let text = if at == 0 { bold(&text, terminal) } else { text };
+        line(out, name, &text, terminal);
+    }
 }
 
 /// What happened, in three named lines, or four.

@@ -60,6 +60,7 @@ pub fn page(told: &Report) -> String {
                     (worst(told))
                     (tables::accuracy(told))
                     (tables::machine(told))
+                    (advice(told))
                 }
                 footer.sub { "Made by cawl-cli " (env!("CARGO_PKG_VERSION")) ". Sizes in powers of two; times since the first call. Elapsed: from the begin of the first call to the end of the last; time in calls: what all calls took, of all threads." }
                 script #data type="application/json" { (PreEscaped(data.to_string().replace('<', "\\u003c"))) }
@@ -260,6 +261,19 @@ fn worst_call(call: &WorstCall) -> Markup {
                     @for near in &call.after { (tables::near(near)) }
                 }
             } }
+        }
+    }
+}
+
+/// What is worth a change.
+fn advice(told: &Report) -> Markup {
+    let lines = super::advise::of_report(told, false);
+    html! {
+        @if !lines.is_empty() {
+            section.card {
+                h2 { "What to do" }
+                @for (_, text) in lines { p { (text) } }
+            }
         }
     }
 }

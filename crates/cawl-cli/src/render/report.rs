@@ -2,13 +2,13 @@
 
 use cawl_core::{
     AsCalibrated, Bytes, ColdReport, CopiedUp, EndKind, FileOp, FileReport, ModelReport, Nanos, Origin,
-    Outcome, Quantiles, Report, SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
+    Outcome, ProfileUsed, Quantiles, Report, SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
 use super::rows::short_program;
 use super::{
     below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, time,
-    warn,
+    warn, warn_if,
 };
 
 /// Files and processes listed; the others are summed up.
@@ -190,7 +190,12 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
 }
 
 pub(super) fn profile(report: &Report, terminal: bool) -> String {
-    let used = &report.profile;
+    let text = used(&report.profile, report.host.is_some());
+    warn_if(&text, report.profile.origin == Origin::Uncalibrated, terminal)
+}
+
+/// The profile that models used. `knows_host`: the report has facts of the host.
+pub(super) fn used(used: &ProfileUsed, knows_host: bool) -> String {
     let age = match used.age_s {
         Some(age) => format!(", {} old", days(age)),
         None => String::new(),
@@ -206,12 +211,12 @@ pub(super) fn profile(report: &Report, terminal: bool) -> String {
     };
     match used.origin {
         Origin::Uncalibrated => {
-            // The limits are known only if the report has facts of the host.
-            let limits = match report.host {
-                Some(_) => "limits are the machine's, speeds are defaults",
-                None => "limits and speeds are defaults",
+            // The limits are known only with these.
+            let limits = match knows_host {
+                true => "limits are the machine's, speeds are defaults",
+                false => "limits and speeds are defaults",
             };
-            warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
+            format!("uncalibrated: {limits}; predictions tell orders of magnitude")
         }
         Origin::Calibrated if used.measured == Some(Thoroughness::Brief) && used.learned_runs == 0 => {
             format!("{} (measured briefly{age}{unmeasured}; see `calibrate`)", shown(&used.name))

@@ -1,5 +1,6 @@
 //! What calls would cost, as text and as JSON.
 
+use cawl_core::advise::Sure;
 use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
 use serde::Serialize;
 
@@ -59,6 +60,8 @@ pub struct Compared {
     /// Total time after over before.
     ratio: Option<f64>,
     interval: Option<[f64; 2]>,
+    /// How sure that is, as `advise` says; None where nothing was timed.
+    sure: Option<Sure>,
     safety: Vec<String>,
 }
 
@@ -108,19 +111,21 @@ impl From<&Ledger> for Costs {
 }
 
 impl Compared {
-    pub fn new(change: String, after: &Ledger, ratio: Option<Ratio>) -> Compared {
+    pub fn new(change: String, after: &Ledger, told: Option<(Ratio, Option<Sure>)>) -> Compared {
         Compared {
             change,
             after: Costs::from(after),
-            ratio: ratio.map(|ratio| ratio.value),
-            interval: ratio.map(|ratio| [ratio.interval.0, ratio.interval.1]),
+            ratio: told.map(|(ratio, _)| ratio.value),
+            interval: told.map(|(ratio, _)| ratio.interval.into()),
+            sure: told.and_then(|(_, sure)| sure),
             safety: after.safety.clone(),
         }
     }
 
     fn ratio(&self) -> String {
+        let sure = self.sure.map_or(String::new(), |sure| format!(", {}", sure.name()));
         match (self.ratio, self.interval) {
-            (Some(ratio), Some([low, high])) => format!("{ratio:.2} × ({low:.2} to {high:.2})"),
+            (Some(ratio), Some([low, high])) => format!("{ratio:.2} × ({low:.2} to {high:.2}){sure}"),
             _ => "-".to_owned(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::{GroupBounds, Nanos, Outcome};
+use cawl_core::{Glob, GroupBounds, Nanos, Outcome};
 use serde::{Deserialize, Serialize};
 
 /// The options of a `cawl-cli run`.
@@ -17,6 +17,12 @@ pub struct RunSpec {
     pub profile: Option<String>,
     /// Absolute path of the trace.
     pub trace: Option<PathBuf>,
+    /// What is run, as it was typed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Patterns of the files whose calls are recorded; all, if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<Glob>,
     /// Bounds of the observed time that part calls into classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<Nanos>,

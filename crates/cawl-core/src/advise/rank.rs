@@ -2,11 +2,9 @@
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
-
-use super::{Candidate, Kind, Tried, WORTH};
+use super::{Candidate, Tried, WORTH};
+use crate::advice::{Advice, Alternative, Sure};
 use crate::cause::Cause;
-use crate::named::named;
 use crate::profile::{HostProfile, Origin};
 use crate::units::Nanos;
 use crate::whatif::{Ledger, Ratio, Request, Rewrite};
@@ -18,74 +16,26 @@ const SAME: f64 = 0.9;
 /// Pieces of advice at most.
 const MOST: usize = 7;
 
-/// A change that is worth it. Times in seconds.
-#[derive(Clone, Debug, Serialize)]
-pub struct Advice {
-    /// What kind it is.
-    pub kind: Kind,
-    /// What it is, in words.
-    pub what: String,
-    /// The change as arguments of `whatif`.
-    pub change: String,
-    /// What the calls take less.
-    pub gain_s: f64,
-    /// What the program takes less from its first call to its end, with its own thinking.
-    pub elapsed_gain_s: f64,
-    /// The calls' time after over before.
-    pub ratio: f64,
-    /// As far off as the constants may be.
-    pub interval: [f64; 2],
-    /// The files that it is about, those with most time first.
-    pub files: Vec<String>,
-    /// Further ones.
-    pub more_files: u64,
-    /// The program that writes the first one, if it is known.
-    pub program: Option<String>,
-    /// What becomes less safe.
-    pub safety: Vec<String>,
-    /// How to do it.
-    pub how: String,
-    /// How sure the gain is.
-    pub sure: Sure,
-    /// Others that gain the same.
-    pub alternatives: Vec<Alternative>,
-}
-
-/// A change that gains the same as another one.
-#[derive(Clone, Debug, Serialize)]
-pub struct Alternative {
-    /// What it is, in words.
-    pub what: String,
-    /// The change as arguments of `whatif`.
-    pub change: String,
-    /// What the calls take less, in seconds.
-    pub gain_s: f64,
-    /// The calls' time after over before.
-    pub ratio: f64,
-    /// How to do it.
-    pub how: String,
-    /// What becomes less safe.
-    pub safety: Vec<String>,
-}
-
-named! {
-    /// How sure a gain is.
-    #[derive(PartialOrd, Ord, Serialize)]
-    #[serde(rename_all = "kebab-case")]
-    Sure {
-        /// The calls as they were took on paper what they took, but for 15 %, and half of the gain remains at
-        /// the end of the interval. The constants are of this machine.
-        Sure = "sure",
-        /// But for half, and a quarter remains.
-        Likely = "likely",
-        /// Neither.
-        Unsure = "unsure",
-    }
-}
-
 impl Sure {
-    /// Of a gain by the constants of this profile; `off`: the calls as they were, on paper over observed,
-    /// less 1.
+    /// Of a change by the constants of this profile; `observed`: what the calls took, which are `before` on
+    /// paper without it.
+    pub fn of_change<'a>(
+        mut requests: impl Iterator<Item = &'a Request>,
+        ratio: &Ratio,
+        profile: &HostProfile,
+        (before, observed): (&Ledger, Nanos),
+    ) -> Sure {
+        let off = before.total.get() / observed.get().max(1.0) - 1.0;
+        // A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps,
+        // or on the journal: no percentile of a constant tells how often.
+        let depends = |request: &Request| {
+            matches!(request.rewrite(), Some(Rewrite::Preallocate | Rewrite::Flags(_, true)))
+        };
+        let most = if requests.any(depends) { Sure::Likely } else { Sure::Sure };
+        Sure::of(ratio, profile, off).max(most)
+    }
+
+    /// Of a gain; `off`: the calls as they were, on paper over observed, less 1.
     fn of(ratio: &Ratio, profile: &HostProfile, off: f64) -> Sure {
         let remains = (1.0 - ratio.interval.1) / (1.0 - ratio.value).max(f64::MIN_POSITIVE);
         match off.abs() {
@@ -93,17 +43,6 @@ impl Sure {
             ..=0.5 if remains >= 0.25 => Sure::Likely,
             _ => Sure::Unsure,
         }
-    }
-}
-
-impl Candidate {
-    /// A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps,
-    /// or on the journal: no percentile of a constant tells how often.
-    fn most_sure(&self) -> Sure {
-        let depends = |request: &Request| {
-            matches!(request.rewrite(), Some(Rewrite::Preallocate | Rewrite::Flags(_, true)))
-        };
-        if self.requests.iter().any(depends) { Sure::Likely } else { Sure::Sure }
     }
 }
 
@@ -181,11 +120,10 @@ pub(super) fn groups(before: &Ledger, tried: &[Tried], profile: &HostProfile) ->
 
 /// What is worth it of all that was tried, at most seven pieces. `observed`: what the calls took.
 pub fn rank(before: &Ledger, observed: Nanos, profile: &HostProfile, tried: &[Tried]) -> Vec<Advice> {
-    let off = before.total.get() / observed.get().max(1.0) - 1.0;
     let groups = groups(before, tried, profile);
     let mut all: Vec<Advice> = Vec::new();
     for group in &groups {
-        let Some(advice) = group.first().and_then(|at| advice(before, profile, off, &tried[*at])) else {
+        let Some(advice) = group.first().and_then(|at| advice(before, profile, observed, &tried[*at])) else {
             continue;
         };
         let alternatives = group.iter().skip(1).map(|at| alternative(before, &tried[*at])).collect();
@@ -206,7 +144,7 @@ pub fn rank(before: &Ledger, observed: Nanos, profile: &HostProfile, tried: &[Tr
         let best = told.iter().filter(|(its, _)| *its <= risk).map(|(_, gain)| *gain).fold(0.0, f64::max);
         if gained - best >= LEAST.get().max(WORTH * before.total.get()) {
             told.push((risk, gained));
-            combined.extend(advice(before, profile, off, one));
+            combined.extend(advice(before, profile, observed, one));
         }
     }
     all.truncate(MOST - combined.len().min(MOST / 2));
@@ -215,7 +153,7 @@ pub fn rank(before: &Ledger, observed: Nanos, profile: &HostProfile, tried: &[Tr
     all
 }
 
-fn advice(before: &Ledger, profile: &HostProfile, off: f64, tried: &Tried) -> Option<Advice> {
+fn advice(before: &Ledger, profile: &HostProfile, observed: Nanos, tried: &Tried) -> Option<Advice> {
     let Tried { candidate, after } = tried;
     let ratio = Ratio::of(before, after, profile)?;
     Some(Advice {
@@ -231,7 +169,7 @@ fn advice(before: &Ledger, profile: &HostProfile, off: f64, tried: &Tried) -> Op
         program: candidate.program.clone(),
         safety: safety(before, tried),
         how: candidate.how.clone(),
-        sure: Sure::of(&ratio, profile, off).max(candidate.most_sure()),
+        sure: Sure::of_change(candidate.requests.iter(), &ratio, profile, (before, observed)),
         alternatives: Vec::new(),
     })
 }

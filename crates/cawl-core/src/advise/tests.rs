@@ -2,6 +2,8 @@ use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::*;
 use crate::analysis::{Analysis, AnalysisOptions};
+use crate::cause::Cause;
+use crate::explain::{CauseReport, Explain};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::{CostModel, build};
@@ -273,4 +275,56 @@ fn the_same_gain_by_other_means_is_told_once() {
     assert_eq!(kinds(&apart), [(Kind::SyncEvery, 0), (Kind::SyncEvery, 0)]);
     // Nothing below a twentieth.
     assert_eq!(kinds(&[tried(Kind::Merge, "a", 380.0)]), []);
+}
+
+#[test]
+fn beside_a_report_there_is_advice_of_few_calls_only() {
+    let mut program = Program::new(measured(), "/var/log/app.log");
+    for at in 0..300 {
+        program.write(at, 1, 0);
+        program.call(Op::Fsync, |_| {});
+    }
+    let mut kept = Kept::new(&program.profile);
+    assert!(program.records.iter().all(|record| kept.take(record)));
+    let advised = kept.advised().expect("advice");
+    assert!(advised.tried.is_some_and(|tried| tried > 3) && advised.advice.len() <= 3, "{advised:#?}");
+    let first = &advised.advice[0];
+    assert_eq!(first.kind, Kind::SyncEvery);
+    let [low, high] = first.gain_interval_s(advised.paper_s);
+    assert!(low <= first.gain_s && first.gain_s <= high, "{low} {high} {first:#?}");
+    // Of more calls than can be run in that time, only `advise` tells.
+    let call = program.records.last().expect("a call");
+    let taken = (0..300_000).take_while(|_| kept.take(call)).count();
+    assert!((100_000..300_000).contains(&taken), "{taken}");
+    assert_eq!(kept.advised(), Some(Advised::default()));
+    // There is nothing to advise on without calls, or without their times.
+    assert_eq!(Kept::new(&program.profile).advised(), None);
+    let mut untimed = Kept::new(&program.profile);
+    for record in &program.records {
+        let Record::Event(event) = record else { continue };
+        untimed.take(&Record::Event(Event { duration: 0, ..*event }));
+    }
+    assert_eq!(untimed.advised(), None);
+}
+
+#[test]
+fn what_bounds_a_program_is_what_has_most_of_its_time() {
+    let by = |cause: Cause| {
+        let row = CauseReport { name: cause.name().to_owned(), observed_s: 2.0, ..CauseReport::default() };
+        let less = CauseReport { name: "call".to_owned(), observed_s: 1.0, ..CauseReport::default() };
+        let explain = Explain { causes: vec![row, less], ..Explain::default() };
+        Bound::new(&explain, 3.0, 2.0)
+    };
+    for (cause, name) in [
+        (Cause::DeviceFlush, "the device"),
+        (Cause::Throttle, "the device"),
+        (Cause::NewPages, "the copy into memory"),
+        (Cause::Preempted, "the wait for a processor"),
+        (Cause::Call, "the call into the kernel"),
+    ] {
+        let bound = by(cause);
+        assert_eq!(bound.nothing(3.0, 4.0), format!("nothing is worth it: {name} is the bound"));
+        assert!(bound.nothing(3.0, 400.0).contains("the program itself"));
+    }
+    assert_eq!(by(Cause::Preempted).outside_s, 2.0);
 }

@@ -30,6 +30,8 @@ pub struct Shown<'a> {
     pub predictions: &'a [Option<Prediction>],
     /// The call's observed time by cause, if it has a cost.
     pub causes: Option<&'a CauseTimes>,
+    /// The report is about it.
+    pub selected: bool,
 }
 
 /// Results of an analysis.
@@ -38,8 +40,9 @@ pub(super) struct Findings {
     pub(super) collector: Collector,
     pub(super) rolling: RollingError,
     pub(super) untraced: Untraced,
-    /// Chooses the calls that the report is about.
+    /// Chooses the calls that the report is about; whether the latest record is one, if it is a call.
     selector: Option<Selector>,
+    selected: bool,
     /// The run delay that no call has taken yet.
     run_delays: RunDelays,
     page: Bytes,
@@ -89,7 +92,7 @@ impl Findings {
 
     /// Takes a record. What each track says of it is in [`Findings::predictions`] and [`Findings::levels`].
     pub(super) fn take(&mut self, record: &Record) {
-        let selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
+        self.selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
         match record {
             Record::Event(event) => {
                 let class =
@@ -100,9 +103,10 @@ impl Findings {
                     self.rolling.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
                 }
                 self.explain(event, class);
+                self.selected &= self.selector.as_ref().is_none_or(|selector| selector.wants(self.main));
                 let predictions = &self.predictions[..self.reported];
                 let causes = self.main.map(|main| Causes { times: &self.times, own: &self.own, main });
-                if selected {
+                if self.selected {
                     self.collector.event(event, class, predictions, causes);
                 } else {
                     self.collector.unselected(event);
@@ -192,6 +196,7 @@ impl Findings {
                 number: self.collector.taken,
                 predictions: &self.predictions[..self.reported],
                 causes: self.causes().map(|causes| causes.times),
+                selected: self.selected,
             },
             _ => Shown::default(),
         }

@@ -230,15 +230,12 @@ pub(super) const WAITING: [Coefficient; 10] = [
 pub(super) const WRITEBACK: [Coefficient; 1] =
     [coefficient!(device.writeback, RATES, |of, _| spread(&of.device.writeback, Rate::get, 0.0))];
 
-/// A read from the page cache: call, byte, folio in the processor's cache and in memory, byte of a new page,
+/// A read from the page cache: call, byte, folio in memory, byte of a new page,
 /// page of the program's memory that is touched first, a millisecond since the thread's previous call.
-pub(super) const READING: [Coefficient; 7] = [
+pub(super) const READING: [Coefficient; 6] = [
     coefficient!(calls.read, CALLS, |of, _| of_short_time(&of.calls.read())),
     coefficient!(memory.read, BYTES, |of, _| of_rate(&of.memory.read())),
-    coefficient!(calls.read_folio, SURCHARGES, |of, _| of_folio(of.calls.read_folio)),
-    coefficient!(calls.read_folio_far, SURCHARGES, |of, _| {
-        of_folio(of.calls.read_folio_far.or(of.calls.read_folio))
-    }),
+    coefficient!(calls.read_folio_far, SURCHARGES, |of, _| of_folio(of.calls.read_folio_far)),
     coefficient!(memory.read_fresh, BYTES, |of, _| beyond(&of.memory.read_fresh(), &of.memory.read()), beyond 1),
     coefficient!(calls.fault, SURCHARGES, |of, _| of_known(of.calls.fault.as_ref(), FIRST)),
     coefficient!(calls.read_away, SURCHARGES, |of, _| of_known(
@@ -307,12 +304,7 @@ impl Learner {
             profile.memory.cold.get_or_insert(profile.memory.fresh);
             changed |= HOST[0].adopt(Found { value: fresh.value + host.value, ..host }, profile);
         }
-        if slowdown.adopt(&SLOWDOWN, profile) {
-            // What was learned is of both.
-            profile.memory.cached_flush_factor = None;
-            changed = true;
-        }
-        changed
+        changed | slowdown.adopt(&SLOWDOWN, profile)
     }
 
     /// The constants that are learned, as configured and as learned.

@@ -7,11 +7,12 @@ use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::CostModel;
 use crate::model::Kernel;
-use crate::profile::{Measured, Unit};
+use crate::profile::Measured;
 use crate::record::Record;
 use crate::units::{Rate, Time};
 
 mod kept;
+mod page;
 mod reads;
 
 /// A small generator of noise, the same in every run.
@@ -391,17 +392,13 @@ fn a_disk_whose_speed_halves_is_followed() {
 }
 
 #[test]
-fn a_learned_factor_while_flushing_is_of_all_pages() {
+fn the_factor_while_flushing_is_learned() {
     let mut assumed = truth();
     assumed.memory.flush_factor = Measured::assumed(0.3);
-    assumed.memory.cached_flush_factor = Some(Measured::assumed(0.9));
     let mut world = World::new(&truth(), &assumed);
-    let calibrated = world.analysis.learned().0.memory.cached_flush_factor;
-    assert_eq!(calibrated, assumed.memory.cached_flush_factor);
     throttled(&mut world, 10.0);
     let (learned, _) = world.analysis.learned();
     assert!(learned.memory.flush_factor.value > 0.35, "{:?}", learned.memory.flush_factor);
-    assert_eq!(learned.memory.cached_flush_factor, None);
 }
 
 #[test]
@@ -559,50 +556,4 @@ fn what_a_further_device_shows_is_learned_of_that_one() {
     });
     let fsync = other.fsync.value.as_seconds();
     assert!((fsync / 8e-3 - 1.0).abs() < 0.35 && other.fsync.samples > 0, "{other:#?}");
-}
-
-/// The page of constants is written from their table; `CAWL_WRITE_PAGES=1` in the environment does it.
-#[test]
-#[expect(clippy::disallowed_methods, reason = "a test compares a page, or writes it")]
-fn the_page_of_constants_is_the_table() {
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/CONSTANTS.md");
-    let mut page = "# The constants of a machine\n\n\
-        What a profile (TOML, `cawl-cli profile show`) can have, by table. *m*: measured by `cawl-cli calibrate`\n\
-        ([CALIBRATION](CALIBRATION.md)); *l*: learned from calls. Rates are in bytes per second, times in ns, sizes in\n\
-        bytes; a part has no unit. This page is written from the table in crates/cawl-model/src/profile.rs by\n\
-        `CAWL_WRITE_PAGES=1 cargo test -p cawl-core page_of_constants`.\n"
-        .to_owned();
-    let mut table = "";
-    HostProfile::complete().each(
-        |_| String::new(),
-        |constant| {
-            let of = ["memory", "device", "calls", "kernel"].into_iter().find(|of| constant.name.starts_with(of));
-            let of = of.expect("a table");
-            if of != table {
-                page += &format!("\n## {of}\n\n| constant | unit | | what it is, and what stands for it |\n|---|---|---|---|\n");
-                table = of;
-            }
-            let is_learned = constants::learned().any(|name| name == constant.name);
-            let unit = constant.figure.unit();
-            page += &format!(
-                "| `{}` | {} | {} | {} |\n",
-                constant.name,
-                if unit == Unit::Number { "–" } else { unit.name() },
-                [("m", !constant.row.label.is_empty()), ("l", is_learned)]
-                    .iter()
-                    .filter(|(_, holds)| *holds)
-                    .map(|(mark, _)| format!("*{mark}*"))
-                    .collect::<Vec<_>>()
-                    .join(" "),
-                constant.row.about.trim().replace("[`", "`").replace("`]", "`"),
-            );
-        },
-    );
-    if std::env::var("CAWL_WRITE_PAGES").is_ok() {
-        std::fs::write(PAGE, &page).expect("the page is written");
-    }
-    assert!(
-        std::fs::read_to_string(PAGE).is_ok_and(|old| old == page),
-        "CONSTANTS.md is not that of the table"
-    );
 }

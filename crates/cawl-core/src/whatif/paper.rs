@@ -254,3 +254,11 @@ impl Paper {
 fn moved(at: Time, by: f64) -> Time {
     if by >= 0.0 { at + Nanos::new(by) } else { Time(at.0.saturating_sub(-by as u64)) }
 }
+
+/// What the calls that have a cost took in the trace, in ns, and what those before took.
+pub fn observed_ns<'a>(before: u64, records: impl IntoIterator<Item = &'a Record>) -> u64 {
+    records.into_iter().fold(before, |sum, record| match record {
+        Record::Event(event) if classify(event) == Class::Cost => sum.saturating_add(event.duration),
+        _ => sum,
+    })
+}

@@ -6,7 +6,7 @@ use cawl_core::{
 };
 use cawl_wire::{Event, Op, flag};
 
-use super::{Operation, Program, profile, small_writes, write};
+use super::{Program, profile, small_writes, write};
 
 #[test]
 fn a_write_into_a_clean_inode_costs_more() {
@@ -315,46 +315,6 @@ fn each_new_folio_costs_extra_and_old_ones_do_not() {
         let more = dear.get() - plain.get();
         assert!((more - folios * 2000.0).abs() < 1.0, "{offset} {bytes}: {more} ns more");
     }
-}
-
-/// What 2 MiB behind a file's first 20 and these again cost, copying alone, with such a factor for cached
-/// pages.
-fn while_flushing(cached: Option<f64>) -> [f64; 2] {
-    let mut profile = profile();
-    profile.memory.flush_factor = Measured::assumed(0.5);
-    profile.memory.cached_flush_factor = cached.map(Measured::assumed);
-    let mut model = Kernel::new(&profile);
-    let mut start = 0;
-    let mut write = |offset: u64, size: u64| {
-        let operation = Operation {
-            op: Op::Pwrite,
-            file: 1,
-            device: 0,
-            task: 0,
-            offset: 0,
-            size: size << 10,
-            think: 0,
-            flags: 0,
-            aux: 0,
-        };
-        let mut event = operation.event(start);
-        event.offset = offset << 20;
-        let prediction = model.step(&event).unwrap();
-        start = (Time(start) + prediction.cost).0;
-        prediction.parts.copying().get()
-    };
-    // Over the background limit of 16 MiB.
-    write(0, 20);
-    [write(20, 2), write(20, 2)]
-}
-
-#[test]
-fn pages_that_are_cached_have_a_factor_of_their_own_while_the_flusher_works() {
-    let [fresh, cached] = while_flushing(None);
-    assert_eq!([fresh, cached], while_flushing(Some(0.5)));
-    let [same, less] = while_flushing(Some(1.0));
-    assert_eq!(fresh, same);
-    assert!((cached / less - 2.0).abs() < 1e-9, "{cached} {less}");
 }
 
 #[test]

@@ -308,31 +308,6 @@ fn reads_wait_for_the_server_once() {
     same(wait(&mut program), TRIP + PAGE as f64 / READ);
 }
 
-/// The second read of a page moves it to the active list; what was dropped begins anew.
-#[test]
-fn a_page_that_is_read_again_is_moved() {
-    const CALL: f64 = 0.3e-6;
-    const MOVED: f64 = 0.35e-6;
-    let mut profile = far(CachePolicy::ReadOnly);
-    let network = profile.device.network.as_mut().expect("a network");
-    network.read_call = Some(Measured::assumed(Nanos::seconds(CALL)));
-    network.read_near = Some(Measured::assumed(Rate::per_second(1.0 / CACHED)));
-    network.read = network.read_near;
-    network.activate = Some(Measured::assumed(Nanos::seconds(MOVED)));
-    let mut program = Program::on(&profile);
-    let (bytes, plain) = (64 * PAGE, CALL + (64 * PAGE) as f64 * CACHED);
-    for _ in 0..2 {
-        program.open(64 * PAGE);
-        program.read(0, bytes);
-        same(program.read(0, PAGE / 2), CALL + (PAGE / 2) as f64 * CACHED + MOVED);
-        // The page that the latest read ended in does not count again.
-        same(program.read(PAGE / 2, PAGE / 2), CALL + (PAGE / 2) as f64 * CACHED);
-        same(program.read(0, bytes), plain + 63.0 * MOVED);
-        same(program.read(0, bytes), plain);
-        program.close();
-    }
-}
-
 /// Calls on names have a row in the report, there and on a disk.
 #[test]
 fn names_are_reported() {

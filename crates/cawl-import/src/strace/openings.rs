@@ -7,7 +7,7 @@ use cawl_core::host_text::unescape;
 use cawl_core::{EndKind, Language};
 use cawl_wire::{Event, FileKind, Op, flag, lock};
 
-use super::calls::{CallKind, Caller, Closing, Pending, Target, pointed};
+use super::events::{CallKind, Caller, Closing, Pending, Target, pointed};
 use super::lex::{self, Call, Outcome};
 use super::tables::{self, Description};
 use super::{StraceImporter, birth, names};

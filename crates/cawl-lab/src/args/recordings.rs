@@ -53,3 +53,21 @@ pub struct CompareArgs {
     #[arg(long)]
     pub json: bool,
 }
+
+/// Tabulate what each constant of a profile moves
+///
+/// Each is left out in turn, what stands for it takes its place, and the runs are replayed through the model
+/// `kernel` in open loop. Columns: the run that is moved most, and by how much (change of the predicted sum); runs
+/// that are moved by 0.1 %; median over runs of how much larger the total error gets.
+#[derive(clap::Args)]
+pub struct WorthArgs {
+    /// Traces of real programs, and folders of recorded runs
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Profile of the machine they were recorded on (TOML) [default: that of each trace]
+    #[arg(long, value_name = "PROFILE")]
+    pub profile: Option<PathBuf>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}

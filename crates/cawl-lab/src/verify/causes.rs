@@ -151,7 +151,7 @@ impl Replayed {
 }
 
 fn begin(profile: &HostProfile, live: Option<LiveOptions>) -> anyhow::Result<Analysis> {
-    let LiveOptions { models, mode, learn } = live.context("the trace is of no live run")?;
+    let LiveOptions { models, mode, learn, .. } = live.context("the trace is of no live run")?;
     ensure!(mode == Mode::Assimilated && learn, "the run did not learn");
     let options = AnalysisOptions { models, mode, learn, as_calibrated: true, ..AnalysisOptions::default() };
     Ok(Analysis::with(profile, &options)?)

@@ -62,8 +62,6 @@ pub struct Memory {
     pub call: Option<Estimate>,
     /// Per call of no bytes.
     pub empty: Option<Estimate>,
-    /// Of a call that ends a byte after a page, in addition to one that ends with it.
-    pub odd: Option<Estimate>,
     /// Per new folio, without its pages.
     pub folio: Option<Estimate>,
     /// Of a write into new pages apart from the latest ones of its file.
@@ -130,7 +128,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let single = bench.has_single_pages();
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border, single)).collect();
     let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
-    let odd: Vec<f64> = rounds.iter().map(|round| round.odd).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
     let over: Vec<f64> = rounds.iter().filter_map(|round| round.over).collect();
     let free: Vec<f64> = rounds.iter().filter_map(|round| round.free).collect();
@@ -151,7 +148,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         near: slopes(&near),
         call: Estimate::of(&calls),
         empty: Estimate::of(&empty),
-        odd: Estimate::of(&odd),
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
         over: Estimate::of(&over),
@@ -169,8 +165,6 @@ struct Round {
     near: Vec<(f64, f64)>,
     /// Of a call without bytes.
     empty: f64,
-    /// Of one byte after a page.
-    odd: f64,
     jump: Option<f64>,
     over: Option<f64>,
     free: Option<f64>,
@@ -289,27 +283,19 @@ const NEAR: usize = 128 << 10;
 /// Times that it is written over in calls of each size.
 const REWRITES: usize = 16;
 
-/// What a call costs over cached pages in the processor's cache: of each size, of no bytes, and of one byte
-/// more than a page.
+/// What a call costs over cached pages in the processor's cache: of each size, and of no bytes.
 fn near(bench: &mut Bench, round: &mut Round) -> anyhow::Result<()> {
     let file = bench.scratch.file("near")?;
     bench.write_run(&file, 0, NEAR, SINGLE)?;
-    let every_page = |bytes: usize| {
-        let data = vec![1; bytes];
-        let watch = Stopwatch::start();
-        for at in (0..NEAR - PAGE as usize).step_by(PAGE as usize) {
-            file.write_at(&data, at as u64)?;
-        }
-        anyhow::Ok(watch.elapsed() / (NEAR / PAGE as usize - 1) as f64)
-    };
-    let [mut empty, mut whole, mut odd] = [(); 3].map(|()| Vec::with_capacity(REWRITES));
+    let mut empty = Vec::with_capacity(REWRITES);
     for _ in 0..REWRITES {
-        empty.push(every_page(0)?);
-        whole.push(every_page(PAGE as usize)?);
-        odd.push(every_page(PAGE as usize + 1)?);
+        let watch = Stopwatch::start();
+        for at in (0..NEAR).step_by(PAGE as usize) {
+            file.write_at(&[], at as u64)?;
+        }
+        empty.push(watch.elapsed() / (NEAR / PAGE as usize) as f64);
     }
     round.empty = usual_mean(&empty);
-    round.odd = (usual_mean(&odd) - usual_mean(&whole)).max(0.0);
     for size in SIZES.into_iter().filter(|size| *size <= SINGLE) {
         bench.go_on()?;
         let mut times = Vec::with_capacity(REWRITES);

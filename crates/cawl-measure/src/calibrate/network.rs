@@ -20,7 +20,6 @@ use nix::fcntl::OFlag;
 use self::line::{Requests, requests};
 use self::policy::Found;
 use super::bench::{Bench, after, no_space, timed, timed_with_waits};
-use super::memory::usual_mean;
 use super::others::Stopwatch;
 use super::{put, rate, time};
 
@@ -72,11 +71,9 @@ pub struct Network {
     fresh: Vec<Points>,
     near: Vec<Points>,
     cached: Vec<Points>,
-    /// Reads of what is cached; of a file in the processor's nearest caches; and calls that read pages for
-    /// the second time, in ns.
+    /// Reads of what is cached, and of a file in the processor's nearest caches, in ns.
     kept: Vec<Points>,
     read_near: Vec<Points>,
-    again: Vec<f64>,
     /// Bytes of a cached file, and what removing it took.
     removed: Vec<(f64, f64)>,
     /// fsync and close by the bytes that were dirty; fsync of a clean file.
@@ -308,9 +305,9 @@ fn from_the_cache(bench: &mut Bench, most: usize, network: &mut Network) -> anyh
     drop(file);
     let reader = File::open(bench.scratch.path("kept"))?;
     let mut read = |data: &mut [u8], at| Ok(reader.read_exact_at(data, at)?);
+    // The second read of a page moves it to the active list (`folio_mark_accessed`, mm/swap.c, 6.18).
     pass(length, LARGE[0], &mut read)?;
-    // Pages move to another list in batches: of these calls the mean is what the second time takes.
-    let again = pass(length, LARGE[0], &mut read)?;
+    pass(length, LARGE[0], &mut read)?;
     for size in LARGE.into_iter().filter(|size| *size <= length) {
         kept.push(typical(size, pass(length, size, &mut read)?));
     }
@@ -324,7 +321,6 @@ fn from_the_cache(bench: &mut Bench, most: usize, network: &mut Network) -> anyh
     network.cached.push(cached);
     network.kept.push(kept);
     network.read_near.push(near);
-    network.again.push(usual_mean(&again));
     Ok(())
 }
 
@@ -479,10 +475,6 @@ impl Network {
         network.read_call = time(found);
         network.read_near = rate(estimate(&near, |line| Some(line.slope)));
         network.read = rate(copy);
-        let (size, pages) = (LARGE[0] as f64, (LARGE[0] / PAGE) as f64);
-        let copied = call + nanos(copy) * size;
-        let moved: Vec<f64> = self.again.iter().map(|again| (again - copied) / pages).collect();
-        network.activate = time(Estimate::of(&moved).filter(|moved| moved.value > 0.0));
     }
 }
 

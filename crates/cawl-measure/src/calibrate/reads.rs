@@ -77,8 +77,7 @@ pub struct Reads {
     /// Per call at the end of the file, and per call that asks for no bytes.
     pub empty: Vec<f64>,
     pub mode_switch: Vec<f64>,
-    /// Per folio, in the processor's cache and from memory.
-    pub folio: Vec<f64>,
+    /// Per folio from memory.
     pub folio_far: Vec<f64>,
     /// Of a page in the middle of a large folio in memory, beyond one in the processor's cache.
     pub apart: Vec<f64>,
@@ -104,7 +103,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
     let pages_length = if bench.brief { 0 } else { length / 2 };
     let far_pages = cached_file(bench, "read-far-pages", pages_length, PAGE)?;
     let hot = cached_file(bench, "read-hot", HOT, HOT)?;
-    let hot_pages = cached_file(bench, "read-hot-pages", HOT, PAGE)?;
     let mut buffer = AlignedBuffer::new(LARGEST);
     let mut rounds: Vec<Reads> = Vec::new();
     bench.repeat(|bench, index| {
@@ -115,8 +113,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         let call = round.call.last().copied().unwrap_or(0.0);
         let hot_times = run_of_sizes(bench, &hot, HOT, HOT_SIZES, buffer)?;
         round.hot.push(per_byte(HOT_SIZES, hot_times, call));
-        let pages = run(bench, &hot_pages, HOT, FOLIOS, buffer)?;
-        round.folio.push((pages - hot_times[1]) / (FOLIOS / PAGE - 1) as f64);
         round.fault.push(faults(bench, &hot)?);
         let page = &mut buffer[..PAGE];
         round.away.push(super::durable::after_work(bench, || Ok(hot.read_exact_at(page, 0)?))?);
@@ -140,7 +136,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         }
         Ok(())
     })?;
-    let files = ["read-far", "read-far-pages", "read-hot", "read-hot-pages"].map(str::to_owned);
+    let files = ["read-far", "read-far-pages", "read-hot"].map(str::to_owned);
     let created = (0..bench.rounds.1).flat_map(|index| (0..CREATED).map(move |at| created(index, at)));
     files.into_iter().chain(created).for_each(|name| bench.scratch.remove(&name));
     // The first round also warms memory and code.
@@ -153,7 +149,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
 impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
-        let Reads { copy, hot, fresh, call, empty, mode_switch, folio, folio_far, .. } = round;
+        let Reads { copy, hot, fresh, call, empty, mode_switch, folio_far, .. } = round;
         let Reads { apart, fault, away, open, create, close, .. } = round;
         let to = [
             (&mut self.copy, copy),
@@ -162,7 +158,6 @@ impl Reads {
             (&mut self.call, call),
             (&mut self.empty, empty),
             (&mut self.mode_switch, mode_switch),
-            (&mut self.folio, folio),
             (&mut self.folio_far, folio_far),
             (&mut self.apart, apart),
             (&mut self.fault, fault),

@@ -33,9 +33,8 @@ pub struct Writeback {
     pub rate: Option<Estimate>,
     /// Most bytes under writeback at a time.
     pub queue: Option<u64>,
-    /// Factors on the page cache's speed while the flusher works: for new pages, and for cached ones.
+    /// Factor on the speed at which new pages are written while the flusher works.
     pub factor: Option<Estimate>,
-    pub cached_factor: Option<Estimate>,
     /// Bytes per ns of the kernel's base rate for writers, as its tracepoints tell.
     pub base_rate: Option<Estimate>,
     /// Bytes per ns written back beside the writer of `factor`.
@@ -367,9 +366,7 @@ const LONGEST_PIECE: u64 = 64 << 20;
 /// (`i_data_sem`) while it allocates, and a read of a block group's bitmap for that waits behind all requests
 /// submitted before. The waits are long and rare, so the mean of a round counts, which has some of them.
 ///
-/// Dirty pages already have their blocks, so rewriting them has a factor of its own.
-///
-/// The factors refer to the page costs measured without writeback, so that cost and factor together give the
+/// The factor refers to the page cost measured without writeback, so that cost and factor together give the
 /// cost found here; `transfer` is the device's time per byte, in ns.
 ///
 /// The device's rate during this is a lower bound of the writeback rate (`beside`).
@@ -390,7 +387,7 @@ pub fn factor(
     if piece == 0 {
         return Ok(());
     }
-    let (mut fresh, mut cached, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut fresh, mut rates) = (Vec::new(), Vec::new());
     bench.repeat(|bench, _| {
         let length = PIECES * piece as u64;
         if !bench.spend(length) {
@@ -401,7 +398,6 @@ pub fn factor(
         in_pieces(bench, piece, call, false)?;
         let flushed = in_pieces(bench, piece, call, true)?;
         fresh.push(flushed.fresh);
-        cached.push(flushed.cached);
         // From the third piece on the device was always busy.
         if let (Some(from), Some(to)) = (flushed.counts.get(2), flushed.counts.last()) {
             rates.extend(Counter::noted(bench, *from, *to).rate(*from, *to));
@@ -410,7 +406,6 @@ pub fn factor(
     })?;
     found.beside = Estimate::of(&rates);
     found.factor = against(memory.fresh, &fresh);
-    found.cached_factor = against(memory.cached, &cached);
     Ok(())
 }
 
@@ -423,22 +418,19 @@ fn against(quiet: Option<Estimate>, costs: &[f64]) -> Option<Estimate> {
 
 /// A file written in pieces.
 struct InPieces {
-    /// Mean cost per byte of all pieces but the first, in ns, and of the rewritten bytes.
+    /// Mean cost per byte of all pieces but the first, in ns.
     fresh: f64,
-    cached: f64,
     /// The counters when each piece was handed over.
     counts: Vec<Count>,
 }
 
-/// Writes a new file piece by piece, the beginning of each twice; if `flushing`, each is written back while
+/// Writes a new file piece by piece; if `flushing`, each is written back while
 /// the next one is written.
 fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<InPieces> {
     let file = bench.scratch.file("pieces")?;
     let (hand_over, pieces) = std::sync::mpsc::channel::<u64>();
     let mut counts = Vec::new();
-    // Few bytes, so that the flusher gets pieces about as fast as they are written.
-    let again = (piece / 8).max(call) as u64 / call as u64 * call as u64;
-    let (fresh, cached) = std::thread::scope(|scope| {
+    let fresh = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             for at in pieces.into_iter().filter(|_| flushing) {
                 // Starts writeback as the flusher does, and waits only for room in the queue.
@@ -446,22 +438,16 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
             }
             Ok::<(), nix::Error>(())
         });
-        let (mut fresh, mut cached) = (0.0, 0.0);
+        let mut fresh = 0.0;
         for index in 0..PIECES {
             let start = index * piece as u64;
-            let write = |length: u64| -> anyhow::Result<f64> {
-                let mut time = 0.0;
-                for at in (start..start + length).step_by(call) {
-                    bench.go_on()?;
-                    // Waits for a processor are included, since the flusher's work causes some of them.
-                    let began = cawl_host::now();
-                    bench.write_run(&file, at, call, call)?;
-                    time += since(began);
-                }
-                Ok(if index > 0 { time } else { 0.0 })
-            };
-            fresh += write(piece as u64)?;
-            cached += write(again)?;
+            for at in (start..start + piece as u64).step_by(call) {
+                bench.go_on()?;
+                // Waits for a processor are included, since the flusher's work causes some of them.
+                let began = cawl_host::now();
+                bench.write_run(&file, at, call, call)?;
+                fresh += if index > 0 { since(began) } else { 0.0 };
+            }
             // Does not block: a writer waits for the flusher only within a call. An error of the other thread
             // is returned by `join`.
             if hand_over.send(start).is_err() {
@@ -471,12 +457,12 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
         }
         drop(hand_over);
         flusher.join().map_err(|_| anyhow::anyhow!("the thread that flushes ended"))??;
-        anyhow::Ok((fresh, cached))
+        anyhow::Ok(fresh)
     })?;
     drop(file);
     bench.scratch.remove("pieces");
     let each = (PIECES - 1) as f64;
-    Ok(InPieces { fresh: fresh / (each * piece as f64), cached: cached / (each * again as f64), counts })
+    Ok(InPieces { fresh: fresh / (each * piece as f64), counts })
 }
 
 #[cfg(test)]

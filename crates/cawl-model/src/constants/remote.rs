@@ -38,8 +38,6 @@ pub struct Remote {
     pub rename: f64,
     pub truncate: f64,
     pub drop_page: f64,
-    /// Of a page that moves to the active list.
-    pub activate: f64,
     /// What makes data durable that the server has: of an fsync after writes, of one without, of a
     /// synchronous write.
     pub fsync: f64,
@@ -77,7 +75,6 @@ impl Remote {
             rename: trip(&network.rename, 1.0),
             truncate: trip(&network.truncate, 1.0),
             drop_page: known(&network.drop_page),
-            activate: known(&network.activate),
             fsync: device.fsync.value.as_seconds(),
             flush: device.flush.unwrap_or(device.fsync).value.as_seconds(),
             sync_call: device.sync_call.value.as_seconds(),
@@ -149,7 +146,7 @@ fn seen_through(profile: &HostProfile, network: &NetworkConstants) -> HostProfil
     if let Some(read) = network.read {
         seen.memory.read = Some(outside(read, network.read_near));
         seen.memory.read_hot = Some(network.read_near.unwrap_or(read));
-        (seen.calls.read_folio, seen.calls.read_folio_far) = (None, None);
+        seen.calls.read_folio_far = None;
     }
     seen.calls.read = network.read_call.or(seen.calls.read);
     seen.kernel.folio = seen.kernel.page;

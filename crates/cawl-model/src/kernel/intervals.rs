@@ -91,7 +91,6 @@ impl Spreads {
         let cold = memory.cold.filter(|_| !seldom);
         let frozen = cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
         let flush = factors(parts(&memory.flush_factor));
-        let rewriting = memory.cached_flush_factor.as_ref().map_or(flush, |factor| factors(parts(factor)));
         let (fresh, cached) = (factors(found[2]), factors(rates(&memory.cached)));
         let (base, rate) = (factors(device.base_rate.as_ref().and_then(rates)), factors(found[3]));
         Spreads {
@@ -100,7 +99,7 @@ impl Spreads {
             fresh: [fresh, both(fresh, flush)],
             frozen,
             cold: factors(memory.cold.as_ref().and_then(rates)),
-            cached: [cached, both(cached, rewriting)],
+            cached: [cached, both(cached, flush)],
             throttle: (base.0.min(rate.0), base.1.max(rate.1)),
             transfer: factors(rates(&device.write)),
             fixed: [

@@ -178,10 +178,8 @@ impl Kernel {
         let begins = !reader.window.goes_on(first);
         // The page that the latest read ended in has been touched.
         let touched = u64::from(reader.window.is_at(first));
-        if first + touched < end {
-            self.pass_folios(call, first + touched, end, (far, begins));
-            let each = self.machine.device(call).remote.as_ref().map_or(0.0, |remote| remote.activate);
-            self.read_pages.activate(call, (first + touched, end), each);
+        if far && first + touched < end {
+            self.pass_folios(call, first + touched, end, begins);
         }
         if !in_memory {
             self.machine.cache.access(call.file, first, end, reader.window.latest());
@@ -194,22 +192,18 @@ impl Kernel {
         self.reads.readers.put(key, reader);
     }
 
-    /// What a read of the pages from `first` up to `end` takes for its folios: in the processor's cache, for
-    /// each beyond the first, else for each that it begins, whether it goes on where the latest read ended or
-    /// begins in the middle of one.
-    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, (far, begins): (bool, bool)) {
+    /// What a read of the pages from `first` up to `end`, which are in memory, takes for each folio that it
+    /// begins, whether it goes on where the latest read ended or begins in the middle of one.
+    fn pass_folios(&mut self, call: &mut Call, first: u64, end: u64, begins: bool) {
         let (begin, next) = self.machine.cache.file(call.file).folios.around(first);
         let more = end.saturating_sub(next).div_ceil(next - begin) as f64;
         let constants = &call.constants;
-        let (folios, each) = match far {
-            // What it costs to begin in the middle is learned as a part of a folio.
-            true if first > begin && begins && next - begin > 1 && constants.read_folio_far > 0.0 => {
-                (more + constants.read_apart / constants.read_folio_far, constants.read_folio_far)
-            }
-            true => (more + f64::from(u8::from(begins || first == begin)), constants.read_folio_far),
-            false => (more, constants.read_folio),
-        };
-        call.work.read.folios[usize::from(far)] += folios;
+        let each = constants.read_folio_far;
+        // What it costs to begin in the middle is learned as a part of a folio.
+        let is_apart = first > begin && begins && next - begin > 1 && each > 0.0;
+        let begun = f64::from(u8::from(begins || first == begin));
+        let folios = more + if is_apart { constants.read_apart / each } else { begun };
+        call.work.read.folios += folios;
         self.copy_out(call, folios * each);
     }
 
@@ -245,7 +239,6 @@ impl Kernel {
                 let submitting = pages.div_ceil(REQUEST) as f64 * self.machine.device(call).timing.request;
                 call.spend(Cause::Read, submitting);
             }
-            self.read_pages.forget(call.file, first, at);
             self.machine.cache.read_ahead(call.file, first, at, folio, Source::Device);
             if let Some(mark) = window.mark.filter(|mark| (first..at).contains(mark)) {
                 self.machine.cache.mark(call.file, mark);

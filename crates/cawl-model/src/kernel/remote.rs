@@ -203,7 +203,6 @@ impl Kernel {
             self.remote_flush(call, remote);
         }
         self.dropping(call, remote, |kernel, call| kernel.machine.cache.evict(call.file, 0, u64::MAX, 0));
-        self.read_pages.forget(call.file, 0, u64::MAX);
     }
 
     fn launders_pages(&self, call: &Call) -> bool {
@@ -215,7 +214,6 @@ impl Kernel {
         let trip = if event.op == Op::Rename { remote.rename } else { remote.unlink };
         self.machine.travel(call, 0.0, trip);
         if event.takes_last_link() {
-            self.read_pages.forget(call.file, 0, u64::MAX);
             self.lose(call);
             if !event.has(flag::HELD) {
                 self.dropping(call, remote, |kernel, call| kernel.truncate(call.file, 0));
@@ -233,7 +231,6 @@ impl Kernel {
         self.machine.travel(call, 0.0, remote.truncate);
         let changes = self.machine.cache.size(call.file) != event.offset;
         self.dropping(call, remote, |kernel, call| kernel.truncate(call.file, event.offset));
-        self.read_pages.forget(call.file, call.constants.pages_up_to(event.offset), u64::MAX);
         if launders && changes {
             self.remote_drop(call, remote);
         }

@@ -269,7 +269,7 @@ impl Kernel {
         }
         if writes_back {
             allocated *= call.constants.flush_slowdown;
-            cached *= call.constants.cached_slowdown;
+            cached *= call.constants.flush_slowdown;
             call.flushing = true;
         }
         let cold = if found.fresh > 0 {

@@ -77,11 +77,8 @@ impl HostProfile {
             } else {
                 kept
             });
-            match name.as_str() {
-                "memory.cached" => self.memory.heat(Rate::per_second(before)),
-                // What was learned is of both.
-                "memory.flush_factor" if before != kept.value => self.memory.cached_flush_factor = None,
-                _ => {}
+            if name == "memory.cached" {
+                self.memory.heat(Rate::per_second(before));
             }
         }
         self

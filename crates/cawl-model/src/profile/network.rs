@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Measured;
 use crate::named::named;
-use crate::table::constants;
+use crate::table::{Retired, constants};
 use crate::units::{Bytes, Nanos, Rate};
 
 named! {
@@ -34,7 +34,7 @@ constants! {
     /// the data a synchronous write takes `device.sync_call`, fsync `device.fsync`, and `device.flush` after no
     /// write.
     #[derive(Clone, Debug, PartialEq)]
-    NetworkConstants {
+    NetworkConstants retired activate {
         /// What the page cache keeps.
         policy: CachePolicy => setting;
         /// Most bytes of a request that writes (`wsize`; `max_write` of FUSE).
@@ -92,9 +92,6 @@ constants! {
         read: Option<Measured<Rate>> = "read of cached pages there";
         /// Reading cached pages of a file of up to 1 MiB. None: as `read`.
         read_near: Option<Measured<Rate>> = "the same, files of up to 1 MiB";
-        /// What the second read of a cached page takes longer, which moves it to the list of active ones
-        /// (`folio_mark_accessed`, mm/swap.c, 6.18). None: nothing.
-        activate: Option<Measured<Nanos>> = "page read for the second time";
     }
 }
 
@@ -125,7 +122,7 @@ impl NetworkConstants {
             read_call: None,
             read: None,
             read_near: None,
-            activate: None,
+            activate: Retired,
         }
     }
 

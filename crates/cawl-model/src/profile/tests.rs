@@ -7,6 +7,16 @@ fn toml_round_trip() {
 }
 
 #[test]
+fn constants_that_no_law_uses_any_more_are_read_and_not_written() {
+    let good = HostProfile::uncalibrated();
+    let old =
+        "[calls.odd]\nvalue = 30.0\nsamples = 5\n[memory.cached_flush_factor]\nvalue = 0.9\nsamples = 1\n";
+    let text = good.to_toml();
+    assert_eq!(HostProfile::from_toml(&format!("{text}{old}")).unwrap(), good);
+    assert!(HostProfile::from_toml(&format!("{text}[calls.even]\nvalue = 30.0\n")).is_err());
+}
+
+#[test]
 fn bad_profiles_are_refused_with_a_reason() {
     let good = HostProfile::uncalibrated().to_toml();
     let later = good.replace("schema = 1", "schema = 99");

@@ -36,6 +36,8 @@ pub struct Settings {
     all_reads: bool,
     tries: [u8; 128],
     tries_length: usize,
+    exclude: [u8; 512],
+    exclude_length: usize,
     program: [u8; 256],
     program_length: usize,
     arguments: [u8; 2048],
@@ -179,11 +181,12 @@ fn copy(text: &[u8], out: &mut [u8]) -> usize {
 
 /// True of a variable that the tracer understands, by what follows `CAWL_`.
 pub fn is_own(text: &[u8]) -> bool {
-    const NAMES: [&[u8]; 9] = [
+    const NAMES: [&[u8]; 10] = [
         b"SOCKET=",
         b"RUN=",
         b"READS=",
         b"TRY=",
+        b"EXCLUDE=",
         b"ONLY_CHILD_OF=",
         b"TRANSPORT=",
         b"LOSSLESS=",
@@ -209,6 +212,8 @@ impl Settings {
             all_reads: false,
             tries: [0; 128],
             tries_length: 0,
+            exclude: [0; 512],
+            exclude_length: 0,
             program: [0; 256],
             program_length: 0,
             arguments: [0; 2048],
@@ -246,6 +251,8 @@ impl Settings {
             (self.reads, self.all_reads) = (reads != b"0", reads == b"all");
         } else if let Some(tries) = bytes.strip_prefix(b"TRY=") {
             self.tries_length = copy(tries, &mut self.tries);
+        } else if let Some(names) = bytes.strip_prefix(b"EXCLUDE=") {
+            self.exclude_length = copy(names, &mut self.exclude);
         } else if let Some(parent) = bytes.strip_prefix(b"ONLY_CHILD_OF=") {
             self.only_child_of = sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
         } else if let Some(transport) = bytes.strip_prefix(b"TRANSPORT=") {
@@ -295,6 +302,13 @@ impl Settings {
     /// CAWL_SOCKET.
     pub fn socket(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.socket).unwrap_or_default()
+    }
+
+    /// CAWL_EXCLUDE has the name that this program was started by: names without folders, with `/` between them.
+    pub fn is_excluded(&self) -> bool {
+        let (names, program) = (&self.exclude[..self.exclude_length], &self.program[..self.program_length]);
+        let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        !names.is_empty() && names.split(|byte| *byte == b'/').any(|excluded| excluded == name)
     }
 
     /// CAWL_TRY: what `run --try` was given, in words with commas between them, sizes in bytes.

@@ -50,7 +50,8 @@ pub fn prepare_name() {
 pub fn begin() {
     let Some(settings) = settings() else { return };
     HOT.pid.store(sys::getpid(), Relaxed);
-    if settings.only_child_of != 0 && sys::getppid() != settings.only_child_of {
+    let is_other = settings.only_child_of != 0 && sys::getppid() != settings.only_child_of;
+    if is_other || settings.is_excluded() {
         return;
     }
     clock::choose(settings.ticks, settings.tsc);

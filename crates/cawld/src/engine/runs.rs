@@ -89,6 +89,7 @@ impl Engine {
             mode: Mode::Assimilated,
             learn: spec.learn,
             classes: spec.classes.clone(),
+            command: spec.command.clone(),
             as_calibrated: true,
             timeline: true,
             ..AnalysisOptions::default()
@@ -97,7 +98,7 @@ impl Engine {
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
         // What a device does under io.max it does not do elsewhere.
         let keeps = spec.learn && spec.profile.is_none() && spec.group.rates.is_empty();
-        let lane = lane.with_keeper(self.options.keeper.clone().filter(|_| keeps));
+        let lane = lane.with_keeper(self.options.keeper.clone().filter(|_| keeps)).with_only(&spec.only);
         // Settings may have changed, of which the kernel sends no notification.
         self.stale.notify_one();
         let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;

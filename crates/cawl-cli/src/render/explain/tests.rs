@@ -155,7 +155,7 @@ fn every_line_fits_80_columns() {
         ..wide.clone()
     };
     let selection =
-        cawl_core::Selection { file: Some("*long-name*".repeat(20).as_str().into()), ..Default::default() };
+        cawl_core::Selection { files: vec!["*long-name*".repeat(20).as_str().into()], ..Default::default() };
     let selected = Report { selection: Some(selection), ..wide.clone() };
     for text in [
         report(&wide, false, false),

@@ -7,7 +7,7 @@
 //! look before is a [`Doubt`], and positions are asked for from then on.
 
 use super::{CROWDED, Descriptor, known};
-use crate::base::hot::share_all;
+use crate::base::hot::{HOT, share_all};
 use crate::base::thread::Thread;
 use crate::base::{gate, real, sys};
 use cawl_wire::{UNKNOWN_OFFSET, uncertain};
@@ -177,6 +177,22 @@ impl Descriptor {
         let expected = self.offset.load(Relaxed).wrapping_add(bytes);
         let stands = sys::position(fd)?;
         (stands != expected && !thread.notes.any()).then_some((stands, expected))
+    }
+
+    #[inline(always)]
+    pub(super) fn has_positions(&self) -> bool {
+        self.moves.load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn counted_along(&self) -> bool {
+        self.epoch.load(Relaxed) == HOT.epoch.load(Relaxed)
+    }
+
+    /// Nothing else leads to the description: it was opened here, write-only and not appending, and has no
+    /// duplicate; no process was started since.
+    pub fn is_alone(&self) -> bool {
+        self.counted_along()
     }
 
     /// While there are several threads: true if this one alone moves the descriptor, as far as that was seen,

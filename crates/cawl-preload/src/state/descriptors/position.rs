@@ -34,22 +34,6 @@ fn ask_steadily(thread: &Thread, fd: c_int, bytes: u64) -> u64 {
 }
 
 impl Descriptor {
-    #[inline(always)]
-    pub(super) fn has_positions(&self) -> bool {
-        self.moves.load(Relaxed)
-    }
-
-    #[inline(always)]
-    fn counted_along(&self) -> bool {
-        self.epoch.load(Relaxed) == HOT.epoch.load(Relaxed)
-    }
-
-    /// Nothing else leads to the description: it was opened here, write-only and not appending, and has no
-    /// duplicate; no process was started since.
-    pub fn is_alone(&self) -> bool {
-        self.counted_along()
-    }
-
     /// `bytes` were written at the descriptor's own position, by the call that began then: where they begin.
     #[inline(always)]
     pub fn advance(&self, thread: &Thread, fd: c_int, bytes: i64, start: u64) -> u64 {

@@ -1,0 +1,81 @@
+//! `diff`: two traces or reports beside each other.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use cawl_core::diff::Difference;
+use cawl_core::{Analysis, REPORT_SCHEMA, Report};
+
+use super::saved::{SavedTrace, Unspecified};
+use super::side_by_side::take_all;
+use crate::args::{DiffArgs, ModeArgs, ModelArgs};
+use crate::render::diff::Sheet;
+use crate::{exit, render};
+
+const REMEDY: &str =
+    "give a trace (`run --trace FILE`), or a report as JSON (`run --report FILE.json`, `replay --json`)";
+
+pub fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let paths = [&args.before, &args.after];
+    let (before, is_whole) = read(paths[0])?;
+    let (after, both_whole) = read(paths[1]).map(|(report, whole)| (report, whole && is_whole))?;
+    let difference = Difference::new([&before, &after]).map_err(|why| {
+        let path = paths[why.0].display();
+        anyhow!("cannot compare {path}: {why}; record it with `cawl-cli run --trace FILE`")
+    })?;
+    let named = [(paths[0], &before), (paths[1], &after)].map(|(path, report)| named(path, report));
+    let sheet = || Sheet::new(&difference, &named);
+    let printed = match args.markdown {
+        true => render::data(&sheet().markdown())?,
+        false => render::answer(args.json, &difference, |terminal| Ok(sheet().text(terminal)))?,
+    };
+    let limit = args.fail_above.filter(|limit| difference.is_slower_by(*limit));
+    if let (Some(limit), Some(ratio)) = (limit, difference.ratio) {
+        let [slower, limit] = [ratio - 1.0, limit].map(|part| render::percent(Some(part)));
+        render::tell(format_args!(
+            "cawl-cli: the calls of B take {slower} more than those of A, above {limit}"
+        ));
+        return Ok(exit::FAILED.into());
+    }
+    Ok(if both_whole { printed } else { exit::of_whole(false) })
+}
+
+/// What a file is called, and what was run.
+fn named(path: &Path, report: &Report) -> String {
+    let command = report.command.as_ref().map_or(String::new(), |command| format!(": {command}"));
+    format!("{}{command}", path.display())
+}
+
+/// The report of a trace, as `explain` makes it, or one that was kept; whether the trace could be read to its
+/// end.
+fn read(path: &Path) -> anyhow::Result<(Report, bool)> {
+    let about = || format!("cannot read {}", path.display());
+    let mut head = [0; 64];
+    let length = File::open(path).and_then(|mut file| file.read(&mut head)).with_context(about)?;
+    if head[..length].trim_ascii_start().starts_with(b"{") {
+        return kept(path).map(|report| (report, true)).with_context(about);
+    }
+    let mut trace = SavedTrace::open(path, &ModelArgs::default()).with_context(|| REMEDY)?;
+    let mut options = trace.options(&ModelArgs::default(), &ModeArgs::default(), Unspecified::as_run())?;
+    // As `run` and `explain` do.
+    options.as_calibrated = true;
+    let mut analysis = Analysis::with(&trace.profile, &options)?;
+    take_all(&mut analysis, |records, most| trace.read(records, most), |_, _| true)?;
+    let (report, damage) = trace.report(&mut analysis);
+    damage.iter().for_each(render::tell);
+    Ok((report, damage.is_none()))
+}
+
+fn kept(path: &Path) -> anyhow::Result<Report> {
+    let report: Report = serde_json::from_reader(BufReader::new(File::open(path)?))
+        .map_err(|error| anyhow!("it is no report of cawl ({error}); {REMEDY}"))?;
+    anyhow::ensure!(
+        report.schema <= REPORT_SCHEMA,
+        "it is a report of a later version (schema {}); use the cawl-cli that made it",
+        report.schema
+    );
+    Ok(report)
+}

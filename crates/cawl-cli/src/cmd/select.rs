@@ -1,0 +1,73 @@
+//! A selection that no call fits, and what might have been meant.
+
+use std::collections::BTreeSet;
+
+use cawl_core::{Record, Report};
+
+use crate::render;
+
+/// Paths that are suggested.
+const NEAREST: usize = 3;
+/// Paths that are remembered at most.
+const PATHS: usize = 100_000;
+
+/// What a trace has.
+#[derive(Default)]
+pub struct Known {
+    has_calls: bool,
+    paths: BTreeSet<String>,
+}
+
+impl Known {
+    /// Takes the next record.
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::Event(_) => self.has_calls = true,
+            Record::File(file) if self.paths.len() < PATHS => drop(self.paths.insert(file.path.clone())),
+            _ => {}
+        }
+    }
+
+    /// An error if calls were selected of which there are none.
+    pub fn check(&self, report: &Report) -> anyhow::Result<()> {
+        let Some(selection) = report.selection.as_ref().filter(|_| report.calls == 0) else { return Ok(()) };
+        anyhow::ensure!(self.has_calls, "the trace has no calls");
+        let near: Vec<&str> =
+            selection.files.iter().flat_map(|glob| self.nearest(&glob.to_string())).collect();
+        let near = match &near[..] {
+            [] => String::new(),
+            near => format!("; the nearest paths are {}", render::shown(&near.join(", "))),
+        };
+        anyhow::bail!(
+            "no call was selected{near}; `cawl-cli replay --calls` lists the trace's calls, files and processes"
+        )
+    }
+
+    /// The paths that resemble a pattern most.
+    fn nearest(&self, pattern: &str) -> Vec<&str> {
+        let text = pattern.replace(['*', '?'], "");
+        let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let likeness = |path: &str| {
+            strsim::jaro_winkler(&text, path).max(strsim::jaro_winkler(&last(&text), &last(path)))
+        };
+        let mut paths: Vec<(f64, &str)> = self.paths.iter().map(|path| (likeness(path), &**path)).collect();
+        paths.sort_by(|a, b| b.0.total_cmp(&a.0));
+        paths.into_iter().take(NEAREST).map(|(_, path)| path).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::FileFacts;
+
+    #[test]
+    fn paths_of_nearly_that_name_come_first() {
+        let mut known = Known::default();
+        for path in ["/etc/passwd", "/data/app/orders.db-wal", "/data/app/orders.db", "/tmp/x"] {
+            known.take(&Record::File(FileFacts { path: path.to_owned(), ..FileFacts::default() }));
+        }
+        assert_eq!(known.nearest("order.db")[..2], ["/data/app/orders.db", "/data/app/orders.db-wal"]);
+        assert_eq!(known.nearest("/data/*/oders.db")[0], "/data/app/orders.db");
+    }
+}
