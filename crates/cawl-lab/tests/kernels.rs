@@ -31,7 +31,7 @@ fn replayed(name: &str, release: Option<Release>) -> (f64, f64, f64) {
     (model.observed_s, model.predicted_s, level)
 }
 
-/// Ticks of 10 ms, which the model's are not in step with: a tick too short or long is a tenth of these pauses.
+/// Ticks of 10 ms: a pause of one tick more or less is half of what a call takes here.
 #[test]
 fn throttled_writers_are_followed_where_ticks_are_long() {
     for name in ["kernel-6.1-dd", "kernel-6.12-dd"] {
