@@ -4,6 +4,7 @@
 //! - `studies`: the documents' studies leave a page, all runs and nothing else; `direct`: that of direct and
 //!   buffered writes
 //! - `experiment`: the paper's figures on emulated disks
+//! - `kernels`: recordings made under other releases of Linux
 //! - `golden`, `densities`, `recorded_runs`: every model in front of recorded runs that are not in the repository
 //! - `tune`: which setting suits which pattern of writing
 //!
@@ -18,6 +19,7 @@ mod disk;
 mod experiment;
 mod filesystems;
 mod golden;
+mod kernels;
 mod mounts;
 mod net;
 mod real;

@@ -158,7 +158,12 @@ impl Kernel {
     }
 
     fn seconds(&mut self, moment: u64) -> f64 {
-        let origin = *self.origin.get_or_insert(moment);
+        let origin = *self.origin.get_or_insert_with(|| {
+            // Profiles that tell no release are from before this was known.
+            let aligned = self.profile.kernel.release.is_some_and(|of| Laws::of(of, true).aligned_ticks);
+            let tick = if aligned { 1_000_000_000 / u64::from(self.profile.kernel.hz.max(1)) } else { 1 };
+            moment - moment % tick.max(1)
+        });
         moment.saturating_sub(origin) as f64 * 1e-9
     }
 

@@ -81,7 +81,15 @@ pub struct Law {
 }
 
 /// All of them; docs/science/MODEL.md, "Releases", has the same table.
-pub const LAWS: [Law; 3] = [
+pub const LAWS: [Law; 4] = [
+    Law {
+        name: "ticks at multiples of their length",
+        function: "tick_init_jiffy_update",
+        // A fix that stable releases got, too: 6.1.192 has it, older ones of 6.1 may not.
+        since: Release(6, 1),
+        before: "ticks begin at boot",
+        at: |laws| &mut laws.aligned_ticks,
+    },
     Law {
         name: "large folios of xfs",
         function: "iomap_write_begin, fgf_set_order",
@@ -114,6 +122,8 @@ pub struct Laws {
     pub xfs_folios: bool,
     /// Time stamps that a program has read change with the next write.
     pub fine_stamps: bool,
+    /// Ticks, at which pauses end, lie at multiples of their length on CLOCK_MONOTONIC.
+    pub aligned_ticks: bool,
     /// There are large folios at all.
     pub large_folios: bool,
 }
@@ -161,7 +171,7 @@ mod tests {
     #[test]
     fn laws_come_with_their_release() {
         let [old, middle, latest] = [(6, 1), (6, 12), (6, 18)].map(|(a, b)| Laws::of(Release(a, b), true));
-        assert_eq!(old, Laws { large_folios: true, ..Laws::default() });
+        assert_eq!(old, Laws { large_folios: true, aligned_ticks: true, ..Laws::default() });
         assert!(middle.xfs_folios && !middle.ext4_folios && !middle.fine_stamps);
         assert!(latest.xfs_folios && latest.ext4_folios && latest.fine_stamps);
         let single = Laws::of(Release::LATEST, false);
@@ -171,6 +181,17 @@ mod tests {
         assert!(
             !latest.has_single_pages(FilesystemKind::Ext4) && latest.has_single_pages(FilesystemKind::Btrfs)
         );
+    }
+
+    #[test]
+    fn the_page_has_the_table() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/science/MODEL.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for Law { name, function, since, before, .. } in LAWS {
+            let functions = function.replace(", ", "`, `");
+            let row = format!("| {name} | `{functions}` | {since} | {before} |");
+            assert!(page.lines().any(|line| line == row), "{row}");
+        }
     }
 
     #[test]
