@@ -189,7 +189,7 @@ impl Kernel {
         device.profiled = profiled;
         device.describe(&self.profile, &self.constants);
         let kind = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
-        device.mount(kind, of.commit.as_seconds(), Laws::in_force(&self.profile.kernel));
+        device.mount(kind, of.commit.as_seconds(), self.profile.kernel.laws());
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::filesystem::FilesystemKind;
 use crate::limits::{DirtyLimits, GroupCache};
-use crate::release::Release;
+use crate::release::{Laws, Release};
 use crate::table::constants;
 pub use crate::table::{Constants, Figure, Measured, Row, Unit, Value};
 use crate::units::{Bytes, Nanos, Rate, is_zero};
@@ -385,6 +385,13 @@ constants! {
         cgroup: Option<DirtyLimits> => setting;
         /// What the control group of the traced programs keeps of files in memory; None: it is not known.
         group: Option<GroupCache> => setting;
+    }
+}
+
+impl KernelSettings {
+    /// The laws that its release has.
+    pub fn laws(&self) -> Laws {
+        Laws::of(self.release.unwrap_or(Release::LATEST), self.folio > self.page)
     }
 }
 

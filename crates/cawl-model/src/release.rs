@@ -9,7 +9,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::filesystem::FilesystemKind;
-use crate::profile::KernelSettings;
 
 /// A release of Linux, as 6.12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -141,11 +140,6 @@ impl Laws {
         laws
     }
 
-    /// Those of a profile's kernel.
-    pub(crate) fn in_force(kernel: &KernelSettings) -> Laws {
-        Laws::of(kernel.release.unwrap_or(Release::LATEST), kernel.folio > kernel.page)
-    }
-
     /// All folios of this filesystem's files are single pages.
     pub fn has_single_pages(self, kind: FilesystemKind) -> bool {
         kind.has_single_pages()
@@ -185,8 +179,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_table() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/science/MODEL.md");
-        let page = std::fs::read_to_string(page).unwrap();
+        let page = include_str!("../../../docs/science/MODEL.md");
         for Law { name, function, since, before, .. } in LAWS {
             let functions = function.replace(", ", "`, `");
             let row = format!("| {name} | `{functions}` | {since} | {before} |");
