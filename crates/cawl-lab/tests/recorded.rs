@@ -143,7 +143,7 @@ fn a_constant_is_worth_what_leaving_it_out_moves() {
     assert!(most(base) > 0.01 && base["moved"] == 2, "writers are throttled: {base}");
     assert_eq!(most(row("calls.buffer").expect("it was measured")), 0.0, "no stream");
     assert!(row("device.writeback").is_none(), "nothing stands for it");
-    for (run, says) in [("none.cawl", "cannot read the trace"), ("causes-fsync.json", "not a trace")] {
+    for (run, says) in [("none.cawl", "cannot read the trace"), ("causes-fsync.json", "not a cawl trace")] {
         let (code, _, said) = worth(&[run]);
         assert!(code != Some(0) && said.contains(says) && said.contains(run), "{said}");
     }
