@@ -38,7 +38,7 @@ fn throttled_writers_are_followed_where_ticks_are_long() {
         let (observed, predicted, _) = replayed(name, None);
         let off = (predicted / observed - 1.0).abs();
         eprintln!("{name}: {predicted:.3} s for {observed:.3}, off by {off:.3}");
-        assert!(off <= 0.25, "{name}: {predicted:.3} s for {observed:.3}, off by {off:.3}");
+        assert!(off <= 0.15, "{name}: {predicted:.3} s for {observed:.3}, off by {off:.3}");
     }
 }
 

@@ -9,7 +9,8 @@
 //!
 //! Writers that go on where the model would make them sleep say something about the dirty level, too: the
 //! kernel does not make them sleep at or below freerun, and does not let them go on at the limit. Where they
-//! sleep less than predicted for longer than any pause lasts, the device has written what is above freerun.
+//! sleep less than predicted for longer than any pause lasts, and than 50 ticks, the device has written what is
+//! above freerun.
 //!
 //! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at
 //! once: as long as a writer sleeps longer than thought the device has not got ahead of the model, as long as
@@ -29,6 +30,9 @@ use crate::units::{Nanos, Time};
 
 /// So many times as long as reading takes, a read may be late for what the device does.
 const MAX_LATE: f64 = 4.0;
+
+/// By so many ticks at least must pauses be shorter than predicted, all in all, before that is no chance.
+const TICKS: f64 = 50.0;
 
 /// It moves data; others, which open, close or change a file, are never made to pause.
 fn is_moving(event: &Event) -> bool {
@@ -167,7 +171,9 @@ impl Kernel {
     fn judge_pauses(&mut self, call: &Call, early: f64) {
         let unslept = &mut self.machine.devices[call.device].unslept;
         *unslept = (*unslept + early).max(0.0);
-        if *unslept > LONGEST_PAUSE.as_seconds() || call.unlikely {
+        // A pause is a tick longer or shorter than it should be, at random.
+        let most = LONGEST_PAUSE.as_seconds().max(TICKS / self.machine.hz);
+        if *unslept > most || call.unlikely {
             *unslept = 0.0;
             let foreign = self.machine.foreign_at(call.at);
             let others = self.machine.level() - self.machine.devices[call.device].level();
