@@ -199,6 +199,19 @@ fn selected_calls_are_printed(dir: &Dir) {
     assert!(text.contains("selected   calls of files two.log;"), "{text}");
 }
 
+/// A file that is made again goes on in its row, whichever of its calls are selected.
+#[test]
+fn a_selection_does_not_tell_apart_what_is_one_file() {
+    let dir = Dir::new();
+    let script = "for i in 1 2 3; do dd if=/dev/zero of=again count=1 conv=fsync status=none; rm again; done";
+    dir.run(&[], &["sh", "-c", script]).0.success();
+    explain(&dir, &["--op", "fsync", "--report", "fsyncs.json"]).success();
+    let report = fs::read_to_string(dir.work().join("fsyncs.json")).expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let files = report["files"].as_array().expect("files");
+    assert_eq!((files.len(), &files[0]["ops"][0]["calls"]), (1, &3.into()), "{files:#?}");
+}
+
 #[test]
 fn calls_are_selected() {
     let dir = Dir::new();
@@ -233,6 +246,8 @@ fn calls_are_selected() {
     explain(&dir, &["--file", "to.log"]).code(1).says("/work/two.log,");
     explain(&dir, &["--op", "writ"]).code(2).says("there is no operation `writ`");
     explain(&dir, &["--cause", "jurnal"]).code(2).says("there is no cause `jurnal`");
+    let listing = format!("`cawl-cli replay --calls {}`", dir.trace().display());
+    explain(&dir, &["--file", "*.wal"]).code(1).says(&listing);
     explain(&dir, &["--call", "1", "--op", "write"]).code(2);
     // Each call is counted under one cause.
     let all = explained(&dir, &[]);

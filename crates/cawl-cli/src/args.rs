@@ -169,7 +169,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_children: bool,
     /// Record calls on files only whose path or name fits; may be repeated
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = some_glob)]
     pub only: Vec<Glob>,
     /// Do not trace programs that are started by this name; may be repeated
     #[arg(long, value_name = "PROGRAM", value_parser = program_name)]
@@ -431,10 +431,15 @@ fn model_name(name: &str) -> Result<String, String> {
 }
 
 /// A name as the tracer compares it, without a folder.
+fn some_glob(text: &str) -> Result<Glob, String> {
+    if text.is_empty() { Err("give a pattern".to_owned()) } else { Ok(text.into()) }
+}
+
 fn program_name(name: &str) -> Result<String, String> {
     match name {
         "" => Err("give the name of a program".to_owned()),
         name if name.contains('/') => Err("give the name without its folder".to_owned()),
+        name if name.contains(['*', '?']) => Err("give the whole name: it is no pattern".to_owned()),
         name => Ok(name.to_owned()),
     }
 }

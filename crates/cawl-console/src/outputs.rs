@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -38,6 +39,9 @@ pub fn check(path: &Path, kind: &Kind) -> anyhow::Result<()> {
     };
     ensure!(!meta.is_dir(), "cannot write {shown}: it is a folder; name a file in it");
     access(path, AccessFlags::W_OK).with_context(about)?;
+    // One that a shell made (`>(…)`) has no path, and its reader already.
+    let waits = meta.file_type().is_fifo() && fs::canonicalize(path).is_ok();
+    ensure!(!waits, "cannot write {shown}: it is a named pipe, which waits for a reader; name a file");
     // A pipe or a device takes anything; an empty file is there to be written.
     if !meta.is_file() || meta.len() == 0 {
         return Ok(());
@@ -74,7 +78,10 @@ mod tests {
         check(&notes, &PROFILE).unwrap();
         check(&dir.path().join("new.txt"), &PROFILE).unwrap();
         check(Path::new("/dev/null"), &PROFILE).unwrap();
-        for (path, says) in [("no/x.toml", "there is no folder"), ("", "it is a folder")] {
+        nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for (path, says) in
+            [("no/x.toml", "there is no folder"), ("", "it is a folder"), ("pipe", "it is a named pipe")]
+        {
             let why = check(&dir.path().join(path), &PROFILE).unwrap_err().to_string();
             assert!(why.contains(says), "{why}");
         }

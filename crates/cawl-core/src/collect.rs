@@ -230,6 +230,10 @@ impl Collector {
         {
             self.patterns.unselected(row, event, kernel_bytes(event));
         }
+        // A file that is made again goes on in its row, whichever of its calls are selected.
+        if event.takes_last_link() {
+            self.files.unlink(event.file());
+        }
     }
 
     /// Takes coalesced calls: what [`Collector::event`] would make of each of them; `discarded` if they wrote
@@ -304,7 +308,8 @@ impl Collector {
             }
             // No call loses more than it took, and few take as long as the worst lost.
             if self.lost.has_room(observed) {
-                let lost = observed - own.total().get();
+                let undisturbed = own.iter().map(|(cause, time)| time.get().min(causes[cause] as f64));
+                let lost = observed - undisturbed.sum::<f64>();
                 if self.lost.has_room(lost) {
                     self.lost.rank(lost, self.taken, call, self.neighbours.as_mut());
                 }

@@ -54,7 +54,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     // Advice is of all calls.
     report.advice = report.selection.is_none().then(|| advised(&args.trace)).flatten();
     let explain = report.explain.as_ref().context("the report has no causes")?;
-    known.check(&report)?;
+    known.check(&report, &args.trace)?;
     if let Some(path) = &args.report {
         render::file::write(&report, path, |terminal| {
             render::explain::explained(&report, args.long, terminal)

@@ -50,7 +50,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     )?;
     let (mut report, damage) = trace.report(&mut analysis);
     let is_whole = damage.is_none();
-    known.check(&report)?;
+    known.check(&report, &args.file)?;
     // Advice is of all calls.
     if report.selection.is_none() && !(args.calls && args.json) {
         report.advice = advised(&args.file);

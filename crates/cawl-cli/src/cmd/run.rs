@@ -131,7 +131,13 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has ended, so this does not block. An error means that it was already reaped.
     let _ = waitpid(pid, None);
     // The program has run, so its exit code is returned even when the report fails.
-    let delivered = report.and_then(|report| {
+    let delivered = report.and_then(|mut report| {
+        report.notes.retain(|note| !is_excluded(note, &args.exclude));
+        if report.calls == 0 && !args.only.is_empty() {
+            let why =
+                "no call fitted --only: a pattern is that of a whole path, as */src/*, or of a file's name";
+            report.notes.push(why.to_owned());
+        }
         // A report that cannot be written to its file goes to stderr.
         deliver(&report, args.report.as_deref(), args.long)
             .inspect_err(|_| drop(deliver(&report, None, args.long)))
@@ -441,6 +447,14 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
     }
 }
 
+/// True if a note says that a program was not traced which was not to be traced.
+fn is_excluded(note: &str, exclude: &[String]) -> bool {
+    let name =
+        note.strip_prefix("not traced: ").and_then(|rest| rest.split_once(": its tracer did not report"));
+    let name = name.and_then(|(path, _)| path.rsplit('/').next());
+    name.is_some_and(|name| exclude.iter().any(|excluded| excluded == name))
+}
+
 /// Remarks for the report that only this process knows.
 fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
     let mut notes = Vec::new();
@@ -457,7 +471,7 @@ fn notes(args: &RunArgs, verdict: &Verdict, filters: Filters) -> Vec<String> {
         notes.push(format!("recorded were only calls on files that fit {} (--only)", globs.join(" or ")));
     }
     if !args.exclude.is_empty() {
-        notes.push(format!("left out were the programs {} (--exclude)", args.exclude.join(", ")));
+        notes.push(format!("programs of the name {} are not traced (--exclude)", args.exclude.join(" or ")));
     }
     if args.lossless {
         let why =

@@ -1,6 +1,7 @@
 //! A selection that no call fits, and what might have been meant.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use cawl_core::{Record, Report};
 
@@ -29,7 +30,7 @@ impl Known {
     }
 
     /// An error if calls were selected of which there are none.
-    pub fn check(&self, report: &Report) -> anyhow::Result<()> {
+    pub fn check(&self, report: &Report, trace: &Path) -> anyhow::Result<()> {
         let Some(selection) = report.selection.as_ref().filter(|_| report.calls == 0) else { return Ok(()) };
         anyhow::ensure!(self.has_calls, "the trace has no calls");
         let near: Vec<&str> =
@@ -39,7 +40,8 @@ impl Known {
             near => format!("; the nearest paths are {}", render::shown(&near.join(", "))),
         };
         anyhow::bail!(
-            "no call was selected{near}; `cawl-cli replay --calls` lists the trace's calls, files and processes"
+            "no call was selected{near}; `cawl-cli replay --calls {}` lists them all",
+            trace.display()
         )
     }
 

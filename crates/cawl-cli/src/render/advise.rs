@@ -113,7 +113,7 @@ impl Answer {
 
     fn one(&self, out: &mut String, number: usize, advice: &Advice, terminal: bool) {
         let [gain, paper] = [advice.gain_s, self.paper_s].map(time);
-        let first = format!("{} gains {gain} of {paper}", bold(&advice.what, terminal));
+        let first = format!("{} gains {gain} of {paper} on paper", bold(&advice.what, terminal));
         line(out, &format!("{number}"), &first, terminal);
         let [low, high] = advice.interval;
         let (sure, elapsed) = (advice.sure.name(), difference(-advice.elapsed_gain_s));
@@ -175,7 +175,7 @@ pub fn of_report(report: &Report, terminal: bool) -> Vec<(&'static str, String)>
     lines
 }
 
-/// `one fsync for 16 records gains 676 ms (650 to 690 ms) of 724 ms, sure: …; less safe: …`.
+/// `one fsync for 16 records gains 676 ms (650 to 690 ms) of 724 ms on paper, sure: …; less safe: …`.
 fn in_a_line(advice: &Advice, advised: &Advised, terminal: bool) -> String {
     let paper_s = advised.paper_s;
     let [gain, low, high, paper] = {
@@ -188,7 +188,7 @@ fn in_a_line(advice: &Advice, advised: &Advised, terminal: bool) -> String {
     };
     let (what, sure) = (bold(&shown(&advice.what), terminal), advice.sure.name());
     let (how, safety) = (after(": ", &advice.how), after("; less safe: ", &advice.safety.join("; ")));
-    format!("{what} gains {gain} ({low} to {high}) of {paper}, {sure}{how}{safety}")
+    format!("{what} gains {gain} ({low} to {high}) of {paper} on paper, {sure}{how}{safety}")
 }
 
 /// The command that shows a change on paper, to be pasted into a shell: a line for each change.

@@ -109,8 +109,12 @@ fn coverage(report: &Report, terminal: bool) -> String {
         return "unknown: the trace does not have the processes that made its calls".to_owned();
     }
     if report.sessions.is_empty() {
-        let why = "nothing was traced: no process made itself known (a static, setuid or non-glibc program?)";
-        return warn(why, terminal);
+        let is_excluded = report.notes.iter().any(|note| note.ends_with("(--exclude)"));
+        let why = if is_excluded { "--exclude leaves it out, or " } else { "" };
+        let why = format!(
+            "nothing was traced: {why}no process made itself known (a static, setuid or non-glibc program?)"
+        );
+        return warn(&why, terminal);
     }
     let mut all = report.sessions_omitted;
     report.sessions.iter().for_each(|session| all.add(session));
