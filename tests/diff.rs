@@ -94,6 +94,42 @@ fn a_job_fails_where_the_calls_became_slower() {
 }
 
 #[test]
+fn a_part_of_a_run_is_told_as_one() {
+    let dir = Dir::new();
+    let (whole, report) = dd(&dir, "whole", &["of=out.db", "count=40"]);
+    let mut selected = dir.cawl(&["replay", "--file", "*.db", "--report"]);
+    selected.arg(dir.path().join("part.json")).arg(&whole);
+    Running::start(selected).finish().success();
+    let mut only = dir.cawl(&["run", "--only", "*.db", "--trace"]);
+    only.arg(dir.path().join("only.cawl")).arg("--report").arg(dir.path().join("only.json"));
+    only.args(["--", "dd", "if=/dev/zero", "of=out.db", "bs=4k", "count=40", "status=none"]);
+    Running::start(only).finish().success();
+    let mut longer = fs::read(&whole).unwrap();
+    longer.extend([0x5a; 4000]);
+    fs::write(dir.path().join("damaged.cawl"), longer).unwrap();
+    let [fits, damaged] = ["recorded were only calls on files that fit *.db (--only)", "the trace is damaged"];
+    for (name, note, code) in [
+        ("part.json", "only calls of files *.db", 0),
+        ("only.json", fits, 0),
+        ("only.cawl", fits, 0),
+        ("damaged.cawl", damaged, 1),
+    ] {
+        let part = dir.path().join(name);
+        let told = |options: &[&str]| diff(&dir, &part, &report, options).code(code).stdout;
+        let text = told(&[]);
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&format!(" in A {note}")), "{text}");
+        let markdown = told(&["--markdown"]).replace('\\', "");
+        assert!(markdown.contains(&format!("- in A: {note}")), "{markdown}");
+        let json: Value = serde_json::from_str(&told(&["--json"])).expect("JSON");
+        let has = |at: usize| json["notes"][at].to_string().contains(note);
+        assert!(has(0) && !has(1), "{json:#}");
+        let same = diff(&dir, &part, &part, &[]).code(code).stdout;
+        assert!(same.contains("in both"), "{same}");
+    }
+}
+
+#[test]
 fn what_cannot_be_compared_is_told_with_its_remedy() {
     let dir = Dir::new();
     let trace = appends(&dir, "a.cawl", 3);

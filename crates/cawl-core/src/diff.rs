@@ -60,6 +60,8 @@ pub struct Difference<'a> {
     pub files: Vec<Row<'a>>,
     /// Patterns of files and operations that differ, in the order of `files`.
     pub patterns: Vec<PatternPair<'a>>,
+    /// What each report notes of itself: that it is of a part of the calls, lost calls, damage of its trace.
+    pub notes: Pair<Vec<String>>,
     /// What differs of the machines.
     pub machine: Vec<Fact>,
     /// The profiles that the models used.
@@ -160,6 +162,7 @@ impl<'a> Difference<'a> {
             ops,
             patterns: patterns(reports, &names, &files),
             files,
+            notes: reports.map(notes),
             machine: machine(reports),
             profile: reports.map(|report| &report.profile),
         })
@@ -363,6 +366,15 @@ fn differ(patterns: Pair<&OpPatterns>) -> bool {
     let (one, other) = (mean(was), mean(is));
     one.max(other) > OTHER * one.min(other)
         || parts(was).into_iter().zip(parts(is)).any(|(was, is)| (was - is).abs() >= SHIFTED)
+}
+
+/// What the reader must know of a report: first of which calls it is.
+fn notes(report: &Report) -> Vec<String> {
+    let selected = report.selection.iter().map(|selection| format!("only {selection}"));
+    let Report { drops, unseen, .. } = report;
+    let lost = (drops.max(unseen) > &0)
+        .then(|| format!("calls that are not in it: {drops} dropped, {unseen} unseen"));
+    selected.chain(lost).chain(report.notes.iter().cloned()).collect()
 }
 
 /// What differs of the machines, and of the filesystems with the files. Nothing is told where one is not known.

@@ -27,6 +27,7 @@ impl Sheet {
     pub fn new(of: &Difference<'_>, named: &Pair<String>) -> Sheet {
         let named = ["A", "B"].into_iter().zip(named).map(|(name, text)| (name.to_owned(), text.clone()));
         let mut lines: Vec<_> = named.collect();
+        lines.extend(notes(&of.notes));
         lines.extend(of.machine.iter().map(|fact| (fact.name.to_owned(), one_or_other(&fact.values))));
         if of.machine.is_empty() {
             lines.push(("machine".to_owned(), "nothing that is known of both differs".to_owned()));
@@ -101,6 +102,13 @@ fn literal(text: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// The notes of A, and those that only B has.
+fn notes([one, other]: &Pair<Vec<String>>) -> impl Iterator<Item = (String, String)> {
+    let of_one = one.iter().map(|note| (if other.contains(note) { "in both" } else { "in A" }, note));
+    let of_other = other.iter().filter(|note| !one.contains(note)).map(|note| ("in B", note));
+    of_one.chain(of_other).map(|(place, note)| (place.to_owned(), note.clone()))
 }
 
 fn one_or_other(values: &Pair<String>) -> String {
