@@ -107,7 +107,8 @@ fn a_part_of_a_run_is_told_as_one() {
     let mut longer = fs::read(&whole).unwrap();
     longer.extend([0x5a; 4000]);
     fs::write(dir.path().join("damaged.cawl"), longer).unwrap();
-    let [fits, damaged] = ["recorded were only calls on files that fit *.db (--only)", "the trace is damaged"];
+    let [fits, damaged] =
+        ["recorded were only calls on files that fit *.db (--only)", "the trace is damaged"];
     for (name, note, code) in [
         ("part.json", "only calls of files *.db", 0),
         ("only.json", fits, 0),
@@ -127,6 +128,34 @@ fn a_part_of_a_run_is_told_as_one() {
         let same = diff(&dir, &part, &part, &[]).code(code).stdout;
         assert!(same.contains("in both"), "{same}");
     }
+}
+
+#[test]
+fn another_mode_is_told_and_another_model_refused() {
+    let dir = Dir::new();
+    let (trace, _) = dd(&dir, "live", &["of=out", "count=40"]);
+    let replay = |options: &[&str]| {
+        let path = dir.path().join("replayed.json");
+        let mut replay = dir.cawl(&["replay"]);
+        replay.arg(&trace).args(options).arg("--report").arg(&path);
+        Running::start(replay).finish().success();
+        path
+    };
+    let open_loop = replay(&["--open-loop"]);
+    let text = diff(&dir, &open_loop, &trace, &["--markdown"]).success().stdout;
+    assert!(text.starts_with("**hardly a difference") && text.contains("- mode: open-loop in A, "), "{text}");
+    let json: Value =
+        serde_json::from_str(&diff(&dir, &trace, &open_loop, &["--json"]).success().stdout).expect("JSON");
+    assert_eq!(json["mode"], serde_json::json!(["assimilated, learning", "open-loop"]));
+    let naive = replay(&["--model", "naive"]);
+    let refused = diff(&dir, &naive, &trace, &["--fail-above", "10%"]).code(1);
+    refused.says("`replay --model kernel --json`");
+    // A trace of a run with that model has calls of all operations.
+    let mut run = dir.cawl(&["run", "--model", "naive", "--trace"]);
+    run.arg(dir.path().join("naive.cawl"));
+    run.args(["--", "dd", "if=/dev/zero", "of=out", "bs=4k", "count=40", "status=none"]);
+    Running::start(run).finish().success();
+    diff(&dir, &dir.path().join("naive.cawl"), &trace, &[]).success();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use cawl_core::diff::Difference;
-use cawl_core::{Analysis, REPORT_SCHEMA, Report};
+use cawl_core::{Analysis, MODELS, REPORT_SCHEMA, Report};
 
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
@@ -23,8 +23,7 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (before, is_whole) = read(paths[0])?;
     let (after, both_whole) = read(paths[1]).map(|(report, whole)| (report, whole && is_whole))?;
     let difference = Difference::new([&before, &after]).map_err(|why| {
-        let path = paths[why.0].display();
-        anyhow!("cannot compare {path}: {why}; record it with `cawl-cli run --trace FILE`")
+        anyhow!("cannot compare A ({}) with B ({}): {why}", paths[0].display(), paths[1].display())
     })?;
     let named = [(paths[0], &before), (paths[1], &after)].map(|(path, report)| named(path, report));
     let sheet = || Sheet::new(&difference, &named);
@@ -61,6 +60,8 @@ fn read(path: &Path) -> anyhow::Result<(Report, bool)> {
     let trace = SavedTrace::open(path, &ModelArgs::default());
     let mut trace = trace.map_err(|error| anyhow!("{error:#}; {REMEDY}"))?;
     let mut options = trace.options(&ModelArgs::default(), &ModeArgs::default(), Unspecified::as_run())?;
+    // Whatever models the run had, its calls are counted by the one that knows most of them.
+    options.models = vec![MODELS[0].to_owned()];
     // As `run` and `explain` do.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;

@@ -28,6 +28,10 @@ impl Sheet {
         let named = ["A", "B"].into_iter().zip(named).map(|(name, text)| (name.to_owned(), text.clone()));
         let mut lines: Vec<_> = named.collect();
         lines.extend(notes(&of.notes));
+        if of.mode[0] != of.mode[1] {
+            let mode = format!("{}: causes differ by that, too", one_or_other(&of.mode));
+            lines.push(("mode".to_owned(), mode));
+        }
         lines.extend(of.machine.iter().map(|fact| (fact.name.to_owned(), one_or_other(&fact.values))));
         if of.machine.is_empty() {
             lines.push(("machine".to_owned(), "nothing that is known of both differs".to_owned()));

@@ -100,8 +100,18 @@ fn files_of_other_folders_are_the_same_by_their_name() {
 #[test]
 fn what_was_not_timed_is_not_compared() {
     let (timed, untimed) = (report("/a", 10, 512, 1, 500), report("/a", 0, 512, 0, 0));
-    assert_eq!(Difference::new([&timed, &untimed]).map(drop), Err(NoTimes(1)));
-    assert_eq!(Difference::new([&untimed, &timed]).map(drop), Err(NoTimes(0)));
+    assert_eq!(Difference::new([&timed, &untimed]).map(drop), Err(Incomparable::NoTimes(1)));
+    assert_eq!(Difference::new([&untimed, &timed]).map(drop), Err(Incomparable::NoTimes(0)));
+}
+
+#[test]
+fn reports_of_models_that_count_other_calls_are_not_compared() {
+    let (kernel, mut naive) = (report("/a", 10, 512, 1, 500), report("/a", 10, 512, 1, 500));
+    naive.models[0].name = "naive".to_owned();
+    let why = Difference::new([&naive, &kernel]).expect_err("other models");
+    assert_eq!(why, Incomparable::Models(["naive", "kernel"].map(str::to_owned)));
+    assert!(why.to_string().contains("`replay --model kernel --json`"), "{why}");
+    assert!(Difference::new([&naive, &naive]).is_ok());
 }
 
 #[test]
