@@ -167,13 +167,18 @@ fn what_cannot_be_compared_is_told_with_its_remedy() {
         fs::write(&path, text).unwrap();
         path
     };
+    let no_calls = dir.path().join("no_calls.cawl");
+    let mut run = dir.cawl(&["run", "--trace"]);
+    run.arg(&no_calls).args(["--", "true"]);
+    Running::start(run).finish().success();
     for (path, why) in [
         (dir.path().join("none"), "No such file"),
         (file("notes.txt", "dear diary"), "run --report FILE.json"),
         (file("page.html", "<!DOCTYPE html>"), "run --report FILE.json"),
         (file("other.json", "{\"schema\": 1, \"causes\": []}"), "run --report FILE.json"),
         (file("broken.json", "{\"schema\": 1,"), "run --report FILE.json"),
-        (file("empty", ""), "is empty"),
+        (file("empty", ""), "is empty: what was to write it has not begun, or had no room; give a trace"),
+        (no_calls, "has no calls"),
         (dir.path().to_owned(), "directory"),
     ] {
         diff(&dir, &trace, &path, &[]).code(1).says(why);

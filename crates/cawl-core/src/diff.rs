@@ -132,8 +132,12 @@ pub struct Fact {
 /// Why two reports cannot be compared. A number is 0 for A, 1 for B.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Incomparable {
+    /// Without calls.
+    #[error("{} has no calls", SIDES[*.0])]
+    NoCalls(usize),
     /// Without causes of observed times.
-    #[error("there are no observed times in {}: record it with `cawl-cli run --trace FILE`", SIDES[*.0])]
+    #[error("there are no observed times in {}: its calls are not on files, or were imported without durations",
+        SIDES[*.0])]
     NoTimes(usize),
     /// The first models, on which it depends what calls are counted.
     #[error("A was analysed with the model {}, B with {}, and they count other calls: give traces, or reports \
@@ -147,11 +151,12 @@ impl<'a> Difference<'a> {
     /// Compares two reports.
     ///
     /// # Errors
-    /// Where one has no observed times, as of an import without durations, or has them of other calls.
+    /// Where one has no calls, or no observed times, as of an import without durations, or has them of other calls.
     pub fn new(reports: Pair<&'a Report>) -> Result<Difference<'a>, Incomparable> {
         let explain = |at: usize| {
             let explain = reports[at].explain.as_ref().filter(|of| of.observed_s > 0.0);
-            explain.ok_or(Incomparable::NoTimes(at))
+            let why = if reports[at].calls == 0 { Incomparable::NoCalls } else { Incomparable::NoTimes };
+            explain.ok_or(why(at))
         };
         let explains = [explain(0)?, explain(1)?];
         let models = reports.map(|report| report.models.first().map_or("", |model| &model.name));

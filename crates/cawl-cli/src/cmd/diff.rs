@@ -33,13 +33,21 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     };
     let limit = args.fail_above.filter(|limit| difference.is_slower_by(*limit));
     if let (Some(limit), Some(ratio)) = (limit, difference.ratio) {
-        let [slower, limit] = [ratio - 1.0, limit].map(|part| render::percent(Some(part)));
+        let [slower, limit] = percents(ratio - 1.0, limit);
         render::tell(format_args!(
-            "cawl-cli: the calls of B take {slower} more than those of A, above {limit}"
+            "cawl-cli: the calls of B take {slower} % more than those of A, above {limit} %"
         ));
         return Ok(exit::FAILED.into());
     }
     Ok(if both_whole { printed } else { exit::of_whole(false) })
+}
+
+/// Parts as percentages: the limit as it was given, and what is above it with the digits that show so.
+fn percents(above: f64, limit: f64) -> [String; 2] {
+    let [above, limit] = [above, limit].map(|part| part * 100.0);
+    let shows = |text: &String| text.parse::<f64>().is_ok_and(|told| told > limit);
+    let digits = (1..9).map(|digits| format!("{above:.digits$}")).find(shows);
+    [digits.unwrap_or_else(|| above.to_string()), ((limit * 1e9).round() / 1e9).to_string()]
 }
 
 /// What a file is called, and what was run.
@@ -80,4 +88,16 @@ fn kept(path: &Path) -> anyhow::Result<Report> {
         report.schema
     );
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percents;
+
+    #[test]
+    fn a_percentage_shows_that_it_is_above_the_limit() {
+        assert_eq!(percents(0.999, 0.1), ["99.9", "10"]);
+        assert_eq!(percents(0.000_104, 0.000_099), ["0.0104", "0.0099"].map(str::to_owned));
+        assert_eq!(percents(0.100_04, 0.1), ["10.004", "10"]);
+    }
 }

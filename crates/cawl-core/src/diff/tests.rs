@@ -99,9 +99,11 @@ fn files_of_other_folders_are_the_same_by_their_name() {
 
 #[test]
 fn what_was_not_timed_is_not_compared() {
-    let (timed, untimed) = (report("/a", 10, 512, 1, 500), report("/a", 0, 512, 0, 0));
+    let (timed, untimed) = (report("/a", 10, 512, 1, 500), report("/a", 0, 512, 1, 0));
     assert_eq!(Difference::new([&timed, &untimed]).map(drop), Err(Incomparable::NoTimes(1)));
     assert_eq!(Difference::new([&untimed, &timed]).map(drop), Err(Incomparable::NoTimes(0)));
+    let none = report("/a", 0, 512, 0, 0);
+    assert_eq!(Difference::new([&none, &timed]).map(drop), Err(Incomparable::NoCalls(0)));
 }
 
 #[test]
