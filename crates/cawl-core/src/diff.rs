@@ -307,9 +307,11 @@ impl Reason<'_> {
         let each = |at: usize| self.observed_s[at] / self.calls[at].max(1) as f64;
         if was > 0 && is > 0 && is_other(each(0), each(1), if numbers_differ { DEARER } else { 1.0 }) {
             let [was, is] = [each(0), each(1)].map(Nanos::seconds);
-            text += &match was {
-                Nanos::ZERO => format!(", {is} each and none before"),
-                was => format!(", {is} each where it was {was}"),
+            // Of calls that all sides have, the cause may have met a single one.
+            text += &match self.observed_s {
+                [0.0, _] => ", no time by this cause before".to_owned(),
+                [_, 0.0] => ", no time by this cause now".to_owned(),
+                _ => format!(", {is} each where it was {was}"),
             };
         }
         text
