@@ -159,6 +159,25 @@ fn another_mode_is_told_and_another_model_refused() {
 }
 
 #[test]
+fn a_file_of_another_folder_is_told_with_both_paths() {
+    let dir = Dir::new();
+    for name in ["r1", "r2"] {
+        fs::create_dir(dir.path().join("work").join(name)).unwrap();
+    }
+    let (one, report) = dd(&dir, "one", &["of=r1/x", "count=40"]);
+    let (other, _) = dd(&dir, "other", &["of=r2/x", "count=40"]);
+    let markdown = diff(&dir, &one, &other, &["--markdown"]).success().stdout;
+    let line = markdown.lines().find(|line| line.starts_with("- file: ")).expect("a line");
+    assert!(line.contains("r1/x in A, ") && line.ends_with("r2/x in B"), "{markdown}");
+    // No run takes that long.
+    let mut damaged: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    damaged["span_s"] = 1e300.into();
+    let path = dir.path().join("damaged.json");
+    fs::write(&path, damaged.to_string()).unwrap();
+    diff(&dir, &path, &other, &[]).code(1).says("it is damaged: a time in it is 1e300 s");
+}
+
+#[test]
 fn what_cannot_be_compared_is_told_with_its_remedy() {
     let dir = Dir::new();
     let trace = appends(&dir, "a.cawl", 3);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,6 +18,9 @@ use crate::{exit, render};
 
 const REMEDY: &str =
     "give a trace (`run --trace FILE`), or a report as JSON (`run --report FILE.json`, `replay --json`)";
+
+/// No time of a report is longer, in seconds.
+const LONGEST_S: f64 = 1e9;
 
 pub fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let paths = [&args.before, &args.after];
@@ -87,7 +91,20 @@ fn kept(path: &Path) -> anyhow::Result<Report> {
         "it is a report of a later version (schema {}); use the cawl-cli that made it",
         report.schema
     );
-    Ok(report)
+    let damaged = times(&report).find(|seconds| seconds.abs() > LONGEST_S);
+    match damaged {
+        Some(seconds) => Err(anyhow!("it is damaged: a time in it is {seconds:e} s")),
+        None => Ok(report),
+    }
+}
+
+/// The times of a report that are compared, in seconds.
+fn times(report: &Report) -> impl Iterator<Item = f64> {
+    let causes = report.explain.iter().flat_map(|of| &of.causes).map(|cause| cause.observed_s);
+    let whole = report.explain.iter().flat_map(|of| [of.observed_s, of.best.undisturbed_s]);
+    let ops = report.files.iter().flat_map(|file| &file.ops);
+    let parts = ops.clone().flat_map(|op| op.causes.iter()).map(|(_, seconds)| seconds.to_owned());
+    iter::once(report.span_s).chain(whole).chain(causes).chain(ops.map(|op| op.observed_s)).chain(parts)
 }
 
 #[cfg(test)]
