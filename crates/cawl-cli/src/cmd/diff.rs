@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_percentage_shows_that_it_is_above_the_limit() {
         assert_eq!(percents(0.999, 0.1), ["99.9", "10"]);
-        assert_eq!(percents(0.000_104, 0.000_099), ["0.0104", "0.0099"].map(str::to_owned));
+        assert_eq!(percents(0.000_104, 0.000_099), ["0.01", "0.0099"].map(str::to_owned));
         assert_eq!(percents(0.100_04, 0.1), ["10.004", "10"]);
     }
 }
