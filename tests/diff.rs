@@ -107,7 +107,8 @@ fn a_part_of_a_run_is_told_as_one() {
     let mut longer = fs::read(&whole).unwrap();
     longer.extend([0x5a; 4000]);
     fs::write(dir.path().join("damaged.cawl"), longer).unwrap();
-    let [fits, damaged] = ["recorded were only calls on files that fit *.db (--only)", "the trace is damaged"];
+    let [fits, damaged] =
+        ["recorded were only calls on files that fit *.db (--only)", "the trace is damaged"];
     for (name, note, code) in [
         ("part.json", "only calls of files *.db", 0),
         ("only.json", fits, 0),
@@ -130,6 +131,53 @@ fn a_part_of_a_run_is_told_as_one() {
 }
 
 #[test]
+fn another_mode_is_told_and_another_model_refused() {
+    let dir = Dir::new();
+    let (trace, _) = dd(&dir, "live", &["of=out", "count=40"]);
+    let replay = |options: &[&str]| {
+        let path = dir.path().join("replayed.json");
+        let mut replay = dir.cawl(&["replay"]);
+        replay.arg(&trace).args(options).arg("--report").arg(&path);
+        Running::start(replay).finish().success();
+        path
+    };
+    let open_loop = replay(&["--open-loop"]);
+    let text = diff(&dir, &open_loop, &trace, &["--markdown"]).success().stdout;
+    assert!(text.starts_with("**hardly a difference") && text.contains("- mode: open-loop in A, "), "{text}");
+    let json: Value =
+        serde_json::from_str(&diff(&dir, &trace, &open_loop, &["--json"]).success().stdout).expect("JSON");
+    assert_eq!(json["mode"], serde_json::json!(["assimilated, learning", "open-loop"]));
+    let naive = replay(&["--model", "naive"]);
+    let refused = diff(&dir, &naive, &trace, &["--fail-above", "10%"]).code(1);
+    refused.says("`replay --model kernel --json`");
+    // A trace of a run with that model has calls of all operations.
+    let mut run = dir.cawl(&["run", "--model", "naive", "--trace"]);
+    run.arg(dir.path().join("naive.cawl"));
+    run.args(["--", "dd", "if=/dev/zero", "of=out", "bs=4k", "count=40", "status=none"]);
+    Running::start(run).finish().success();
+    diff(&dir, &dir.path().join("naive.cawl"), &trace, &[]).success();
+}
+
+#[test]
+fn a_file_of_another_folder_is_told_with_both_paths() {
+    let dir = Dir::new();
+    for name in ["r1", "r2"] {
+        fs::create_dir(dir.path().join("work").join(name)).unwrap();
+    }
+    let (one, report) = dd(&dir, "one", &["of=r1/x", "count=40"]);
+    let (other, _) = dd(&dir, "other", &["of=r2/x", "count=40"]);
+    let markdown = diff(&dir, &one, &other, &["--markdown"]).success().stdout;
+    let line = markdown.lines().find(|line| line.starts_with("- file: ")).expect("a line");
+    assert!(line.contains("r1/x in A, ") && line.ends_with("r2/x in B"), "{markdown}");
+    // No run takes that long.
+    let mut damaged: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    damaged["span_s"] = 1e300.into();
+    let path = dir.path().join("damaged.json");
+    fs::write(&path, damaged.to_string()).unwrap();
+    diff(&dir, &path, &other, &[]).code(1).says("it is damaged: a time in it is 1e300 s");
+}
+
+#[test]
 fn what_cannot_be_compared_is_told_with_its_remedy() {
     let dir = Dir::new();
     let trace = appends(&dir, "a.cawl", 3);
@@ -138,13 +186,18 @@ fn what_cannot_be_compared_is_told_with_its_remedy() {
         fs::write(&path, text).unwrap();
         path
     };
+    let no_calls = dir.path().join("no_calls.cawl");
+    let mut run = dir.cawl(&["run", "--trace"]);
+    run.arg(&no_calls).args(["--", "true"]);
+    Running::start(run).finish().success();
     for (path, why) in [
         (dir.path().join("none"), "No such file"),
         (file("notes.txt", "dear diary"), "run --report FILE.json"),
         (file("page.html", "<!DOCTYPE html>"), "run --report FILE.json"),
         (file("other.json", "{\"schema\": 1, \"causes\": []}"), "run --report FILE.json"),
         (file("broken.json", "{\"schema\": 1,"), "run --report FILE.json"),
-        (file("empty", ""), "is empty"),
+        (file("empty", ""), "is empty: what was to write it has not begun, or had no room; give a trace"),
+        (no_calls, "has no calls"),
         (dir.path().to_owned(), "directory"),
     ] {
         diff(&dir, &trace, &path, &[]).code(1).says(why);

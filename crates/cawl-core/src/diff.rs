@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::explain::Explain;
+use crate::model::MODELS;
 use crate::patterns::OpPatterns;
 use crate::record::{Filesystem, HostFacts};
 use crate::report::{FileReport, ProfileUsed, Report};
@@ -62,6 +63,8 @@ pub struct Difference<'a> {
     pub patterns: Vec<PatternPair<'a>>,
     /// What each report notes of itself: that it is of a part of the calls, lost calls, damage of its trace.
     pub notes: Pair<Vec<String>>,
+    /// How each was analysed: its mode, and whether the models learned. The causes depend on it.
+    pub mode: Pair<String>,
     /// What differs of the machines.
     pub machine: Vec<Fact>,
     /// The profiles that the models used.
@@ -126,23 +129,40 @@ pub struct Fact {
     pub values: Pair<String>,
 }
 
-/// Why two reports cannot be compared: the first one, or the second one, tells no causes of observed times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are no observed times in it")]
-pub struct NoTimes(
-    /// 0 for A, 1 for B.
-    pub usize,
-);
+/// Why two reports cannot be compared. A number is 0 for A, 1 for B.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Incomparable {
+    /// Without calls.
+    #[error("{} has no calls", SIDES[*.0])]
+    NoCalls(usize),
+    /// Without causes of observed times.
+    #[error("there are no observed times in {}: its calls are not on files, or were imported without durations",
+        SIDES[*.0])]
+    NoTimes(usize),
+    /// The first models, on which it depends what calls are counted.
+    #[error("A was analysed with the model {}, B with {}, and they count other calls: give traces, or reports \
+             of `replay --model {} --json`", .0[0], .0[1], MODELS[0])]
+    Models(Pair<String>),
+}
+
+const SIDES: Pair<&str> = ["A", "B"];
 
 impl<'a> Difference<'a> {
     /// Compares two reports.
     ///
     /// # Errors
-    /// Where one has no observed times, as of an import without durations.
-    pub fn new(reports: Pair<&'a Report>) -> Result<Difference<'a>, NoTimes> {
-        let explain =
-            |at: usize| reports[at].explain.as_ref().filter(|of| of.observed_s > 0.0).ok_or(NoTimes(at));
+    /// Where one has no calls, or no observed times, as of an import without durations, or has them of other calls.
+    pub fn new(reports: Pair<&'a Report>) -> Result<Difference<'a>, Incomparable> {
+        let explain = |at: usize| {
+            let explain = reports[at].explain.as_ref().filter(|of| of.observed_s > 0.0);
+            let why = if reports[at].calls == 0 { Incomparable::NoCalls } else { Incomparable::NoTimes };
+            explain.ok_or(why(at))
+        };
         let explains = [explain(0)?, explain(1)?];
+        let models = reports.map(|report| report.models.first().map_or("", |model| &model.name));
+        if models[0] != models[1] {
+            return Err(Incomparable::Models(models.map(str::to_owned)));
+        }
         let total_s = explains.map(|of| of.observed_s);
         let names = Names::new(reports.map(|report| &report.files[..]));
         let files = files(reports, &names);
@@ -163,6 +183,10 @@ impl<'a> Difference<'a> {
             patterns: patterns(reports, &names, &files),
             files,
             notes: reports.map(notes),
+            mode: reports.map(|report| {
+                let learning = if report.learn { ", learning" } else { "" };
+                format!("{}{learning}", report.mode)
+            }),
             machine: machine(reports),
             profile: reports.map(|report| &report.profile),
         })
@@ -283,9 +307,11 @@ impl Reason<'_> {
         let each = |at: usize| self.observed_s[at] / self.calls[at].max(1) as f64;
         if was > 0 && is > 0 && is_other(each(0), each(1), if numbers_differ { DEARER } else { 1.0 }) {
             let [was, is] = [each(0), each(1)].map(Nanos::seconds);
-            text += &match was {
-                Nanos::ZERO => format!(", {is} each and none before"),
-                was => format!(", {is} each where it was {was}"),
+            // Of calls that all sides have, the cause may have met a single one.
+            text += &match self.observed_s {
+                [0.0, _] => ", no time by this cause before".to_owned(),
+                [_, 0.0] => ", no time by this cause now".to_owned(),
+                _ => format!(", {is} each where it was {was}"),
             };
         }
         text

@@ -28,6 +28,10 @@ impl Sheet {
         let named = ["A", "B"].into_iter().zip(named).map(|(name, text)| (name.to_owned(), text.clone()));
         let mut lines: Vec<_> = named.collect();
         lines.extend(notes(&of.notes));
+        if of.mode[0] != of.mode[1] {
+            let mode = format!("{}: causes differ by that, too", one_or_other(&of.mode));
+            lines.push(("mode".to_owned(), mode));
+        }
         lines.extend(of.machine.iter().map(|fact| (fact.name.to_owned(), one_or_other(&fact.values))));
         if of.machine.is_empty() {
             lines.push(("machine".to_owned(), "nothing that is known of both differs".to_owned()));
@@ -44,7 +48,7 @@ impl Sheet {
                 .into_iter()
                 .flatten()
                 .collect(),
-            remarks: of.patterns.iter().take(PATTERNS).map(told).collect(),
+            remarks: renamed(of).chain(of.patterns.iter().take(PATTERNS).map(told)).collect(),
         }
     }
 
@@ -143,6 +147,12 @@ fn totals(of: &Difference<'_>) -> (Vec<&'static str>, Vec<Vec<String>>) {
 fn listed<'a>(of: &Difference<'_>, rows: &'a [Row<'a>]) -> impl Iterator<Item = &'a Row<'a>> {
     let least = LEAST * of.total_s[0].max(of.total_s[1]);
     rows.iter().filter(move |row| row.observed_s[0].max(row.observed_s[1]) >= least).take(LISTED)
+}
+
+/// Both paths of the listed files that have two.
+fn renamed(of: &Difference<'_>) -> impl Iterator<Item = (String, String)> {
+    let both = |row: &Row<'_>| Some(one_or_other(&[row.name.to_owned(), row.renamed?.to_owned()]));
+    listed(of, &of.files).filter_map(both).map(|paths| ("file".to_owned(), paths))
 }
 
 type Table = (Vec<&'static str>, Vec<Vec<String>>);

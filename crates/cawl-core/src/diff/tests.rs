@@ -59,12 +59,14 @@ fn the_operation_that_changed_explains_the_difference() {
 #[test]
 fn the_same_number_of_calls_is_told_with_the_time_of_each() {
     let said = said(&report("/a", 10, 512, 50, 1000), &report("/a", 10, 512, 50, 9000));
-    assert!(said.contains(", 50 fdatasyncs, ") && said.contains(" each and none before"), "{said}");
+    assert!(said.ends_with(", 50 fdatasyncs, no time by this cause before"), "{said}");
     // Where it is the same cause as before, with what that took.
-    let reason = |observed_s| {
-        Reason { difference_s: 0.4, cause: "journal", op: "fsync", calls: [50, 51], observed_s }.told()
+    let reason = |calls, observed_s| {
+        Reason { difference_s: 0.4, cause: "journal", op: "fsync", calls, observed_s }.told()
     };
-    assert_eq!(reason([0.05, 0.51]), "journal, 51 fsyncs, 10 ms each where it was 1 ms");
+    assert_eq!(reason([50, 51], [0.05, 0.51]), "journal, 51 fsyncs, 10 ms each where it was 1 ms");
+    let gone = "journal, 31 fsyncs where there were 400, no time by this cause now";
+    assert_eq!(reason([400, 31], [0.05, 0.0]), gone);
     let same = report("/a", 10, 512, 50, 1000);
     let none = Difference::new([&same, &same]);
     assert!(none.is_ok_and(|none| none.said.starts_with("hardly a difference: ") && none.reasons.is_empty()));
@@ -99,9 +101,21 @@ fn files_of_other_folders_are_the_same_by_their_name() {
 
 #[test]
 fn what_was_not_timed_is_not_compared() {
-    let (timed, untimed) = (report("/a", 10, 512, 1, 500), report("/a", 0, 512, 0, 0));
-    assert_eq!(Difference::new([&timed, &untimed]).map(drop), Err(NoTimes(1)));
-    assert_eq!(Difference::new([&untimed, &timed]).map(drop), Err(NoTimes(0)));
+    let (timed, untimed) = (report("/a", 10, 512, 1, 500), report("/a", 0, 512, 1, 0));
+    assert_eq!(Difference::new([&timed, &untimed]).map(drop), Err(Incomparable::NoTimes(1)));
+    assert_eq!(Difference::new([&untimed, &timed]).map(drop), Err(Incomparable::NoTimes(0)));
+    let none = report("/a", 0, 512, 0, 0);
+    assert_eq!(Difference::new([&none, &timed]).map(drop), Err(Incomparable::NoCalls(0)));
+}
+
+#[test]
+fn reports_of_models_that_count_other_calls_are_not_compared() {
+    let (kernel, mut naive) = (report("/a", 10, 512, 1, 500), report("/a", 10, 512, 1, 500));
+    naive.models[0].name = "naive".to_owned();
+    let why = Difference::new([&naive, &kernel]).expect_err("other models");
+    assert_eq!(why, Incomparable::Models(["naive", "kernel"].map(str::to_owned)));
+    assert!(why.to_string().contains("`replay --model kernel --json`"), "{why}");
+    assert!(Difference::new([&naive, &naive]).is_ok());
 }
 
 #[test]
