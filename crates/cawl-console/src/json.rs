@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
+use crate::shown::is_command;
+
 /// Writes the value and a line feed.
 pub fn write(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
     value.serialize(&mut Serializer::with_formatter(&mut out, Lines::default()))?;
@@ -80,6 +82,16 @@ impl Formatter for Lines {
         out.write_all(if first { b"" } else { b" " })
     }
 
+    /// What controls a terminal, or the direction of text, is escaped as in text.
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        fragment.split_inclusive(is_command).try_for_each(|part| {
+            let plain = part.trim_end_matches(is_command);
+            out.write_all(plain.as_bytes())?;
+            // None of them is above U+FFFF.
+            part[plain.len()..].chars().try_for_each(|c| write!(out, "\\u{:04x}", u32::from(c)))
+        })
+    }
+
     fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
         out.write_all(b": ")
     }
@@ -88,6 +100,16 @@ impl Formatter for Lines {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+
+    #[test]
+    fn no_name_controls_the_terminal() {
+        let value = json!({ "a\u{9b}2J": "größe \u{202e}\u{7f}fdp\u{2069}" });
+        let mut text = Vec::new();
+        super::write(&mut text, &value).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text, "{\n  \"a\\u009b2J\": \"größe \\u202e\\u007ffdp\\u2069\"\n}\n");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
 
     #[test]
     fn a_row_is_a_line() {

@@ -119,6 +119,14 @@ fn reports_of_models_that_count_other_calls_are_not_compared() {
 }
 
 #[test]
+fn lost_calls_are_noted() {
+    let (whole, mut lossy) = (report("/a", 10, 512, 1, 500), report("/a", 10, 512, 1, 500));
+    lossy.drops = 3;
+    let both = Difference::new([&whole, &lossy]).expect("times");
+    assert_eq!(both.notes, [vec![], vec!["calls that are not in it: 3 dropped, 0 unseen".to_owned()]]);
+}
+
+#[test]
 fn machines_differ_in_what_is_told_of_both() {
     let (mut one, mut other) = (report("/a", 10, 512, 1, 500), report("/a", 10, 512, 1, 500));
     assert!(machine([&one, &other]).is_empty());
