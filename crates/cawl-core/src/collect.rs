@@ -155,7 +155,8 @@ impl Collector {
             | Record::Sample(_)
             | Record::Device(_)
             | Record::Memory(_)
-            | Record::Profile(_) => {}
+            | Record::Profile(_)
+            | Record::Stack(_) => {}
             Record::Live(options) => self.command = options.command.clone().or(self.command.take()),
         }
     }

@@ -99,9 +99,9 @@ pub use profile::{
     Thoroughness, Unit, Value, block_cache, blocks_out,
 };
 pub use record::{
-    DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, HostFacts, Language, ListFacts, LiveOptions,
-    MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, USES_IO_URING, Usage, Wchar,
-    ZoneFacts,
+    DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, Frame, HostFacts, Language, ListFacts,
+    LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, Stack, StackOptions,
+    USES_IO_URING, Usage, Wchar, ZoneFacts,
 };
 pub use release::{LAWS, Laws, Release};
 pub use report::{

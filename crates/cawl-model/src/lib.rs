@@ -86,6 +86,7 @@ pub mod record;
 pub mod release;
 mod share;
 mod sparse;
+mod stack;
 pub mod stdio;
 pub mod table;
 mod throttle;

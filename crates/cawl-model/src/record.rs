@@ -9,6 +9,7 @@ pub use crate::language::Language;
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
+pub use crate::stack::{Frame, Stack, StackOptions};
 use crate::units::{Bytes, Nanos, Time, is_zero};
 
 /// One entry of a trace, in the order in which the analysis takes them.
@@ -42,10 +43,12 @@ pub enum Record {
     Note(String),
     /// Something that was told of calls may not be true.
     Doubt(Doubt),
+    /// The stack of calls that have its number, before or after them.
+    Stack(Stack),
 }
 
 /// How a live analysis worked, so that a replay can repeat its predictions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveOptions {
     /// Models it reported on.
     pub models: Vec<String>,
@@ -56,6 +59,9 @@ pub struct LiveOptions {
     /// What was run, as it was typed; None of a daemon's own lane, and in a trace of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Which calls have a stack; None: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StackOptions>,
 }
 
 /// A process image that is traced: from the start (or exec) of a program to its end (or exec).

@@ -347,6 +347,8 @@ pub struct Event {
     pub buffer: u32,
     /// Meaning depends on the operation; see [`Op`].
     pub aux: u32,
+    /// Number of the stack that the call came from; 0: not copied. The daemon sets it: a ring has no room for it.
+    pub stack: u32,
     /// The operation.
     pub op: Op,
     /// What kind of object the descriptor leads to.
@@ -375,6 +377,7 @@ impl Event {
             pending_after: 0,
             buffer: 0,
             aux: 0,
+            stack: 0,
             op,
             kind: FileKind::Unknown,
             errno: 0,
@@ -489,6 +492,7 @@ record! {
     buffer: u32 = 80;
     aux: u32 = 84;
     errno: u16 = 90;
+    stack: u32 = 92;
 }
 
 /// The `N` bytes at `at`. Callers pass constants inside the record, so the slice always fits.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn event() -> impl Strategy<Value = Event> {
     let words = (any::<[u64; 5]>(), any::<i64>());
-    let small = (any::<[u32; 9]>(), any::<i32>(), 0..Op::ALL.len(), 0..8u8, any::<u16>());
+    let small = (any::<[u32; 10]>(), any::<i32>(), 0..Op::ALL.len(), 0..8u8, any::<u16>());
     (words, small).prop_map(|((w, returned), (s, fd, op, kind, errno))| Event {
         start: w[0],
         duration: w[1],
@@ -26,6 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
         pending_after: s[4],
         buffer: s[5],
         aux: s[6],
+        stack: s[9],
         op: Op::ALL[op],
         kind: FileKind::from_code(kind).unwrap(),
         errno,

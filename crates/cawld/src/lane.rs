@@ -116,7 +116,7 @@ impl Lane {
         lane.analyse(Record::Profile(Box::new(profile.clone())));
         let AnalysisOptions { mode, learn, command, .. } = options.clone();
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
-        lane.analyse(Record::Live(LiveOptions { models, mode, learn, command }));
+        lane.analyse(Record::Live(LiveOptions { models, mode, learn, command, stacks: None }));
         if let Some(sample) = cawl_host::sample() {
             lane.analyse(Record::Sample(sample));
         }

@@ -29,7 +29,7 @@ macro_rules! described {
     };
 }
 
-described! { 16 Host 17 Profile 18 Session 19 File 20 End 21 Outcome 22 Note 23 Live 24 Memory 25 Device 26 Doubt }
+described! { 16 Host 17 Profile 18 Session 19 File 20 End 21 Outcome 22 Note 23 Live 24 Memory 25 Device 26 Doubt 27 Stack }
 
 /// What a block holds, entry by entry.
 pub(super) enum Entry {

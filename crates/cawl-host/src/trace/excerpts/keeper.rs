@@ -198,6 +198,7 @@ struct Excerpt {
     closed: Option<u64>,
     /// What its records have named.
     files: HashSet<FileId>,
+    stacks: HashSet<u32>,
     pids: HashSet<u32>,
 }
 
@@ -213,6 +214,7 @@ impl Excerpt {
             calls: 0,
             closed: None,
             files: HashSet::new(),
+            stacks: HashSet::new(),
             pids: HashSet::new(),
         };
         let note = Record::Note(format!(
@@ -241,7 +243,7 @@ impl Excerpt {
         Ok(())
     }
 
-    /// Sessions and names that the calls of a block need, and no earlier record had.
+    /// Sessions, names and stacks that the calls of a block need, and no earlier record had.
     fn unknown(&mut self, head: &Head, block: &Block) -> Vec<Record> {
         let mut unknown = Vec::new();
         let (mut file, mut pid) = (FileId::default(), 0);
@@ -254,6 +256,9 @@ impl Excerpt {
                     }
                     if event.file() != file && self.files.insert(event.file()) {
                         unknown.extend(head.file(event.file()));
+                    }
+                    if event.stack != 0 && self.stacks.insert(event.stack) {
+                        unknown.extend(head.stack(event.stack));
                     }
                     (file, pid) = (event.file(), event.pid);
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cawl_core::{FileFacts, LruMap, Nanos, Record, Session, Time, Wchar};
+use cawl_core::{FileFacts, LruMap, Nanos, Record, Session, Stack, Time, Wchar};
 use cawl_wire::FileId;
 
 use super::super::BLOCK_TARGET;
@@ -97,6 +97,7 @@ pub(super) struct Head {
     sessions: BTreeMap<u32, Session>,
     by_pid: BTreeMap<u32, u32>,
     files: LruMap<FileId, FileFacts>,
+    stacks: LruMap<u32, Stack>,
 }
 
 impl Head {
@@ -130,6 +131,7 @@ impl Head {
             | Record::Outcome(_)
             | Record::Note(_)
             | Record::Doubt(_) => {}
+            Record::Stack(stack) => drop(self.stacks.put(stack.id, stack.clone())),
         }
     }
 
@@ -142,6 +144,11 @@ impl Head {
     pub fn session(&self, pid: u32) -> Option<Record> {
         let session = self.sessions.get(self.by_pid.get(&pid)?)?;
         Some(Record::Session(session.clone()))
+    }
+
+    /// The stack of this number.
+    pub fn stack(&self, id: u32) -> Option<Record> {
+        self.stacks.peek(&id).cloned().map(Record::Stack)
     }
 
     /// The name of a file, as last told.
