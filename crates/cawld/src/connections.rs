@@ -16,6 +16,7 @@ use crate::guests::{Allowed, Guests};
 use crate::lock;
 use crate::mappings::MappedFiles;
 use crate::rooms::Rooms;
+use crate::stacks::Stacks;
 use crate::run_delays::Budget;
 
 /// Programs count as writing this long after their latest batch.
@@ -57,6 +58,8 @@ pub struct Connections {
     pub traces: Arc<Traces>,
     /// Files mapped by processes.
     pub mapped: MappedFiles,
+    /// Stacks of calls.
+    pub stacks: Arc<Stacks>,
     /// Runs work on other processes' files.
     pub aside: Aside,
     /// What looks at run delays may cost.
@@ -247,6 +250,11 @@ impl Connections {
             connection.wchar_read = now;
         }
         due
+    }
+
+    /// A session that ended still works.
+    pub fn goes_on(&self, id: u32) {
+        self.open().get_mut(&id).into_iter().for_each(|connection| connection.batches += 1);
     }
 
     /// Returns when the daemon is about to end: sessions then read the rest and stop.

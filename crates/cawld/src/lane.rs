@@ -13,7 +13,8 @@ use cawl_client::protocol::{RunEnd, RunProcess};
 use cawl_core::advise::Kept;
 use cawl_core::{
     Analysis, AnalysisOptions, Births, EndKind, Glob, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
-    Record, Report, Selection, Selector, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
+    Record, Report, Selection, Selector, Session, SessionEnd, Stack, StackOptions, Tally, Time, Told,
+    kernel_bytes,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -49,6 +50,10 @@ pub struct Lane {
     only: Option<Selector>,
     /// The records, for advice beside the report.
     kept: Option<Box<Kept>>,
+    /// Which calls have their stack copied.
+    pub stack_options: Option<StackOptions>,
+    /// The stacks that it was told of.
+    stacks: BTreeMap<u32, Arc<Stack>>,
 }
 
 /// The history uses a model's state unless it is older than this.
@@ -96,6 +101,7 @@ impl Lane {
         options: &AnalysisOptions,
         trace: Option<TraceFile>,
         facts: HostFacts,
+        stacks: Option<StackOptions>,
     ) -> Result<Lane, cawl_core::ModelsError> {
         let analysis = Analysis::with(profile, options)?;
         let mut lane = Lane {
@@ -111,12 +117,14 @@ impl Lane {
             keeper: None,
             only: None,
             kept: Some(Box::new(Kept::new(profile))),
+            stack_options: stacks,
+            stacks: BTreeMap::new(),
         };
         lane.analyse(Record::Host(Box::new(facts)));
         lane.analyse(Record::Profile(Box::new(profile.clone())));
         let AnalysisOptions { mode, learn, command, .. } = options.clone();
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
-        lane.analyse(Record::Live(LiveOptions { models, mode, learn, command, stacks: None }));
+        lane.analyse(Record::Live(LiveOptions { models, mode, learn, command, stacks }));
         if let Some(sample) = cawl_host::sample() {
             lane.analyse(Record::Sample(sample));
         }
@@ -151,6 +159,7 @@ impl Lane {
         }
         let named = self.tables.iter().flat_map(|tables| tables.totals.named());
         named.for_each(|file| trace.push(&Record::File(file)));
+        self.stacks.values().for_each(|stack| trace.push(&Record::Stack((**stack).clone())));
         self.trace = Some(trace);
     }
 
@@ -195,6 +204,13 @@ impl Lane {
             }
         }
         self.merge.push(Source::Ends, end.at, Record::End(end));
+    }
+
+    /// The functions of a stack were found. Calls have its number already.
+    pub fn stack(&mut self, stack: &Arc<Stack>) {
+        if self.stacks.insert(stack.id, Arc::clone(stack)).is_none() {
+            self.analyse(Record::Stack((**stack).clone()));
+        }
     }
 
     /// Processes the records before `until`, in order, at most `most` and for a [`MOMENT`]; true if that was all.
