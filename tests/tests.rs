@@ -32,6 +32,7 @@
 //! - `export`: timelines and tables of a trace; other programs read them; bad input and output
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
 //! - `keep`: what a run learned is there for the next one
+//! - `stacks`: the functions that calls came from
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `tries`: what `run --try` changes, and what it must not
 //! - `users`: programs that change their user; other users, which are recorded but not answered
@@ -83,6 +84,7 @@ mod rerun;
 mod roots;
 mod sanitizers;
 mod services;
+mod stacks;
 mod storms;
 mod top;
 mod tries;

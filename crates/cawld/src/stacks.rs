@@ -13,7 +13,7 @@ use cawl_symbols::{Modules, Need, PerfMap, Process, RawStack, Way};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use crate::aside::{Aside, Pending};
+use crate::aside::{Aside, Late, Pending};
 use crate::batch::Batch;
 use crate::lock;
 
@@ -188,13 +188,17 @@ impl<'a> SessionStacks<'a> {
         if let Some(naming) = &mut self.naming
             && let Some(named) = naming.pending.ready()
         {
-            let ways = self.naming.take().map(|naming| naming.ways).unwrap_or_default();
-            found = named.unwrap_or_else(|_| ways.iter().map(|(id, way)| self.plain(*id, way)).collect());
+            found = self.end_naming(named);
         }
         if self.naming.is_none() {
             self.begin_naming(&mut found);
         }
         found
+    }
+
+    fn end_naming(&mut self, named: Result<Vec<Arc<Stack>>, Late>) -> Vec<Arc<Stack>> {
+        let ways = self.naming.take().map(|naming| naming.ways).unwrap_or_default();
+        named.unwrap_or_else(|_| ways.iter().map(|(id, way)| self.plain(*id, way)).collect())
     }
 
     fn begin_naming(&mut self, found: &mut Vec<Arc<Stack>>) {
@@ -224,11 +228,6 @@ impl<'a> SessionStacks<'a> {
         self.naming.is_none() && self.unnamed.is_empty()
     }
 
-    /// True if stacks came.
-    pub fn any(&self) -> bool {
-        !self.told.is_empty()
-    }
-
     /// The process has ended, or the daemon ends: the functions of all stacks that have not been told, within this
     /// time; then without functions. `goes_on` is called each second.
     pub async fn finish(&mut self, limit: Duration, goes_on: impl Fn()) -> Vec<Arc<Stack>> {
@@ -243,7 +242,11 @@ impl<'a> SessionStacks<'a> {
         while !self.is_settled() && Instant::now() < until {
             let second = (Instant::now() + Duration::from_secs(1)).min(until);
             match &mut self.naming {
-                Some(naming) => drop(tokio::time::timeout_at(second, naming.pending.done()).await),
+                Some(naming) => {
+                    if let Ok(named) = tokio::time::timeout_at(second, naming.pending.done()).await {
+                        found.extend(self.end_naming(named));
+                    }
+                }
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
             }
             goes_on();
