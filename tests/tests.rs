@@ -31,6 +31,7 @@
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `export`: timelines and tables of a trace; other programs read them; bad input and output
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
+//! - `stacks`: where in the program the time went
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `tries`: what `run --try` changes, and what it must not
@@ -83,6 +84,7 @@ mod rerun;
 mod roots;
 mod sanitizers;
 mod services;
+mod stacks;
 mod storms;
 mod top;
 mod tries;
