@@ -2,10 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cawl_core::{FileFacts, HostProfile, Record, Sample, Session, Time};
+use cawl_core::{
+    FileFacts, Frame, HostProfile, LiveOptions, Mode, Nanos, Record, Sample, Session, Stack, StackOptions,
+    Time,
+};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_wire::{Event, FileKind, Op, Rank, RankVariable};
 use serde_json::Value;
@@ -26,6 +30,19 @@ fn trace(dir: &Dir, files: u64, calls: u64, profile: bool) {
     if profile {
         trace.push(&Record::Profile(Box::new(HostProfile::uncalibrated())));
     }
+    let stacks = StackOptions { threshold: Nanos::new(1e6), one_in: NonZeroU32::new(64).expect("not zero") };
+    trace.push(&Record::Live(LiveOptions {
+        models: vec!["kernel".to_owned()],
+        mode: Mode::Lockstep,
+        learn: false,
+        command: None,
+        stacks: Some(stacks),
+    }));
+    let frame = |function: &str| Frame { function: Some(function.to_owned()), ..Frame::default() };
+    for (id, name) in [(1, "<img src=x onerror=alert(1)>"), (2, "</script><!--")] {
+        let frames = vec![frame(name), frame("save"), frame("main")];
+        trace.push(&Record::Stack(Stack { id, frames, truncated: id == 2 }));
+    }
     let program = "<b>program</b>".to_owned();
     trace.push(&Record::Session(Session { id: 1, pid: 7, program, ..Session::default() }));
     let mut at = 1_000_000_000;
@@ -37,6 +54,7 @@ fn trace(dir: &Dir, files: u64, calls: u64, profile: bool) {
             (event.pid, event.tid, event.dev, event.ino, event.kind) = (7, 7, 1, ino, FileKind::Regular);
             (event.start, event.duration) = (at, if call % 8 == 7 { 3_000_000 } else { 20_000 });
             (event.requested, event.returned) = (65536, 65536);
+            event.stack = if call % 8 == 7 { 1 + (call / 8) as u32 % 2 } else { 0 };
             trace.push(&Record::Event(event));
             at += event.duration + 1000;
             if call % 16 == 0 {
@@ -124,6 +142,13 @@ fn the_page_is_whole_on_every_screen() {
         for colours in found["colours"].as_array().expect("a list") {
             assert!(colours.as_u64() > Some(20), "a chart is blank: {found:#}");
         }
+        // Functions, operation and causes; the tree's root is a frame, too. Hostile names are text.
+        let frames = found["frames"].as_array().expect("a list");
+        let names: Vec<&str> = frames.iter().filter_map(Value::as_str).collect();
+        for name in ["all calls with a stack", "main", "save", "</script><!--", "fsync"] {
+            assert!(names.contains(&name), "{name}: {found:#}");
+        }
+        assert!(found["zoomed"].as_u64().is_some_and(|shown| shown < names.len() as u64), "{found:#}");
         // 7 of 8 calls are writes, the others take most of the time.
         assert!(
             found["dirty"].as_str().is_some_and(|text| text.contains("of 1\u{202f}000 calls")),

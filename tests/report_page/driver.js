@@ -39,6 +39,12 @@ async function look() {
   found.cells = [...document.querySelectorAll("td, tr > th")].filter((cell) => !["table-cell", "none"].includes(getComputedStyle(cell).display)).length;
   found.width = innerWidth;
   found.reach = Math.max(0, ...[...document.querySelectorAll("td.wrap")].map((cell) => cell.getBoundingClientRect().right));
+  found.frames = all("#flame .frame");
+  document.querySelectorAll("#flame .frame")[2]?.click();
+  document.querySelector("#flame-lost")?.click();
+  document.querySelector("#flame-lost")?.click();
+  [...document.querySelectorAll("#flame .frame")].find((frame) => frame.textContent === "<" + "/script><!--")?.click();
+  found.zoomed = document.querySelectorAll("#flame .frame").length;
   found.title = document.title;
   found.files = [...document.querySelectorAll("tbody th.path")].map((cell) => cell.textContent);
   found.markup = document.querySelectorAll("main script, main img, main b b").length;

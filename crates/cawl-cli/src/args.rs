@@ -27,7 +27,7 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use advise::AdviseArgs;
 pub use check::CheckArgs;
 pub use diff::DiffArgs;
-pub use explain::ExplainArgs;
+pub use explain::{By, ExplainArgs};
 pub use live::{
     DaemonArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ProfileDiffArgs, ShowArgs, StatusArgs,
     TopArgs,
@@ -279,6 +279,12 @@ pub enum ExportFormat {
     Json,
     /// Table for DuckDB, pandas and others
     Parquet,
+    /// Time by stack (`run --stacks`), a line each, for flamegraph.pl and inferno
+    Folded,
+    /// Time by stack, for pprof
+    Pprof,
+    /// Time by stack, for speedscope.app
+    Speedscope,
 }
 
 /// Make a trace of calls recorded by another tool

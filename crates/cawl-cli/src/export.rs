@@ -8,13 +8,16 @@ mod chrome;
 mod columns;
 mod parquet;
 mod perfetto;
+mod stacks;
 mod text;
 mod timeline;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
 
-use cawl_core::{AnalysisOptions, CauseTimes, HostFacts, HostProfile, Prediction, Sample, Session};
+use cawl_core::{
+    AnalysisOptions, CauseTimes, Frame, HostFacts, HostProfile, Prediction, Report, Sample, Session,
+};
 use cawl_wire::Event;
 
 use crate::args::ExportFormat;
@@ -22,6 +25,8 @@ use chrome::Chrome;
 use columns::Columns;
 use parquet::Parquet;
 use perfetto::Perfetto;
+use stacks::Stacks;
+pub use stacks::folded_way;
 use text::{Csv, Json};
 use timeline::Timeline;
 
@@ -74,6 +79,9 @@ pub struct Call<'a> {
     pub predictions: &'a [Option<Prediction>],
     /// What its time is divided among, if it has a cost.
     pub causes: Option<&'a CauseTimes>,
+    /// Where in the program it came from, innermost first; and the same as text, if it is known.
+    pub stack: &'a [Frame],
+    pub way: Option<&'a str>,
 }
 
 impl Call<'_> {
@@ -98,7 +106,7 @@ pub trait Exporter {
     fn call(&mut self, call: &Call<'_>) -> io::Result<()>;
 
     /// The end; `notes` is what a reader must know: damage, losses.
-    fn finish(&mut self, notes: &[String]) -> io::Result<()>;
+    fn finish(&mut self, report: &Report, notes: &[String]) -> io::Result<()>;
 }
 
 /// True of a file that an exporter wrote, which begins and ends so.
@@ -115,6 +123,9 @@ pub fn is_one(head: &str, tail: &str) -> bool {
 pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Result<Box<dyn Exporter>> {
     let (columns, page) = (Columns::new(&about.models), about.profile.kernel.page);
     Ok(match format {
+        ExportFormat::Folded | ExportFormat::Pprof | ExportFormat::Speedscope => {
+            Box::new(Stacks { format, out })
+        }
         ExportFormat::Csv => Box::new(Csv::new(columns, out)?),
         ExportFormat::Json => Box::new(Json { columns, out }),
         ExportFormat::Parquet => Box::new(Parquet::new(columns, out, about)?),

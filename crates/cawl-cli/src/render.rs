@@ -19,6 +19,7 @@ pub mod ranks;
 pub mod report;
 pub mod rerun;
 pub mod rows;
+pub mod stacks;
 pub mod status;
 pub mod watch;
 pub mod whatif;

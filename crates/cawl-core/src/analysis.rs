@@ -24,10 +24,11 @@ use crate::learn::{Constant, Memory};
 use crate::mode::Mode;
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
-use crate::record::Record;
+use crate::record::{Record, StackOptions};
 use crate::report::Report;
 use crate::rolling_error::RecentError;
 use crate::selection::Selection;
+use crate::stacks::StackSums;
 use crate::units::{Bytes, Nanos, Rate, Time};
 use findings::Findings;
 pub use findings::Shown;
@@ -79,6 +80,8 @@ pub struct AnalysisOptions {
     pub selection: Option<Selection>,
     /// What is run, as it was typed.
     pub command: Option<String>,
+    /// Which calls have a stack; None: none.
+    pub stacks: Option<StackOptions>,
     /// Report the run over time.
     pub timeline: bool,
     /// How much of the calls is explained.
@@ -144,6 +147,7 @@ impl Analysis {
         let learning = Learning::new(profile, memory, best(TEACHER));
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
+        collector.stacks = StackSums::new(options.stacks);
         collector.explaining = options.explaining;
         collector.selection.clone_from(&options.selection);
         Ok(Analysis {

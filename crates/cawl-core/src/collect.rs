@@ -28,6 +28,7 @@ use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
 use crate::release::Release;
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
+use crate::stacks::StackSums;
 use crate::tally::CallSums;
 use crate::timeline::Timeline;
 use crate::uncertain::Doubts;
@@ -54,6 +55,7 @@ pub struct Collector {
     sessions: Sessions,
     files: FileTable<Vec<FileOpTotals>, FILES>,
     patterns: Patterns,
+    pub(crate) stacks: StackSums,
     densities: Densities,
     pub(crate) classes: Classes,
     files_omitted: Tally,
@@ -155,9 +157,9 @@ impl Collector {
             | Record::Sample(_)
             | Record::Device(_)
             | Record::Memory(_)
-            | Record::Profile(_)
-            | Record::Stack(_) => {}
+            | Record::Profile(_) => {}
             Record::Live(options) => self.command = options.command.clone().or(self.command.take()),
+            Record::Stack(stack) => self.stacks.known(stack),
         }
     }
 
@@ -294,7 +296,11 @@ impl Collector {
                 totals.add(event, bytes, prediction);
             }
         }
-        let Some(Causes { times: causes, own, main }) = causes else { return };
+        let Some(causes) = causes else { return };
+        if event.stack != 0 {
+            self.stacks.add(event, bytes, causes);
+        }
+        let Causes { times: causes, own, main } = causes;
         let first = predictions.first().and_then(Option::as_ref);
         self.causes.count(main, 1, bytes);
         if self.explaining == Explaining::All {
@@ -485,6 +491,7 @@ impl Collector {
             densities,
             classes: self.classes.report(),
             unclassed_calls: self.classes.unclassed,
+            stacks: self.stacks.report(),
             patterns: self.patterns.sums(seconds),
             ..causes.explain(self.best())
         }
@@ -541,6 +548,7 @@ impl Collector {
             cause: causes.main().name().to_owned(),
             causes: seconds_by_cause(causes),
             tid: event.tid,
+            stack: self.stacks.frames(event.stack).to_vec(),
             before: before.iter().map(|near| self.near_call(near)).collect(),
             after: after.iter().map(|near| self.near_call(near)).collect(),
         }

@@ -9,6 +9,7 @@ use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
 use crate::processes::{ProcessReport, RankReport};
 use crate::profile::HostProfile;
+use crate::stacks::StackReport;
 use crate::units::{Bytes, Nanos, is_zero};
 use crate::worst_call::WorstCall;
 
@@ -65,6 +66,9 @@ pub struct Explain {
     /// Calls without a class: they were added up before their times were read.
     #[serde(skip_serializing_if = "is_zero")]
     pub unclassed_calls: u64,
+    /// Where in the program the calls came from, if stacks were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StackReport>,
     /// Patterns of all files together; those of each are with the files.
     pub patterns: PatternSums,
 }

@@ -40,6 +40,7 @@ mod rolling_error;
 mod run_delay;
 mod selection;
 pub mod sharing;
+mod stacks;
 mod statistics;
 mod tally;
 mod timeline;
@@ -111,6 +112,7 @@ pub use report::{
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};
 pub use selection::{OpName, ProcessName, Selection, Selector, UnknownOp};
+pub use stacks::{StackReport, StackRow};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use tally::{CallSums, Tally};
 pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::by_name::ByName;
+use crate::record::Frame;
 
 /// A call that the first model was wrong about, or that lost much time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub struct WorstCall {
     pub causes: ByName<f64>,
     /// Thread.
     pub tid: u32,
+    /// Where in the program it came from, innermost first, as far as known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<Frame>,
     /// The calls just before it in its thread, earliest first; with the run over time only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<NearCall>,

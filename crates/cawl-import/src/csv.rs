@@ -69,7 +69,7 @@ const PROGRAM: usize = 10;
 /// Columns of a time in whole nanoseconds, as `cawl-cli export` has them, in the place of seconds.
 const NANOS: [(&str, usize); 2] = [("start_ns", START), ("duration_ns", DURATION)];
 /// What else a table of `cawl-cli export` has, beside columns that end in `_ns`: results of the analysis.
-const RESULTS: [&str; 7] = ["call", "bytes", "errno", "estimated", "state", "dirty", "cause"];
+const RESULTS: [&str; 8] = ["call", "bytes", "errno", "estimated", "state", "dirty", "cause", "stack"];
 
 /// Which field of a row holds which column.
 #[derive(Clone, Copy, Debug, Default)]

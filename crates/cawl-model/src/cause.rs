@@ -363,6 +363,13 @@ pub struct TimeSums {
 }
 
 impl TimeSums {
+    /// Adds a call that stands for so many.
+    pub fn add_weighted(&mut self, causes: Causes<'_>, calls: u32) {
+        let more = |ns: u64| ns.saturating_mul(calls.into());
+        self.observed.sum_up(causes.times, |sum, ns| *sum = sum.saturating_add(more(ns)));
+        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part.get() * f64::from(calls));
+    }
+
     /// Adds a call.
     pub fn add(&mut self, causes: Causes<'_>) {
         self.observed.add(causes.times);

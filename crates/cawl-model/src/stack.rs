@@ -1,5 +1,6 @@
 //! Where in the program calls came from.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
@@ -56,4 +57,25 @@ impl StackOptions {
     pub fn weight(&self, duration: Nanos) -> u32 {
         if duration.get() >= self.threshold.get() { 1 } else { self.one_in.get() }
     }
+}
+
+impl Frame {
+    /// The function, or where in which file its code is: `libz.so.1+0x1a2b`.
+    pub fn name(&self) -> Cow<'_, str> {
+        match (&self.function, &self.module) {
+            (Some(function), _) => function.as_str().into(),
+            (None, Some(module)) => format!("{}+{:#x}", base(module), self.at).into(),
+            (None, None) => "?".into(),
+        }
+    }
+
+    /// The last part of its source file's path, and the line: `pager.c:512`.
+    pub fn place(&self) -> Option<String> {
+        let file = base(self.file.as_deref()?);
+        Some(self.line.map_or(file.to_owned(), |line| format!("{file}:{line}")))
+    }
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }

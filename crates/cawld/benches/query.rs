@@ -94,6 +94,7 @@ fn main() {
         modes: vec![("kernel".to_owned(), Mode::Assimilated)],
         learn: true,
         keeper: None,
+        stacks: None,
     };
     let daemon = {
         let _entered = runtime.enter();

@@ -122,7 +122,7 @@ impl Lane {
         };
         lane.analyse(Record::Host(Box::new(facts)));
         lane.analyse(Record::Profile(Box::new(profile.clone())));
-        let AnalysisOptions { mode, learn, command, .. } = options.clone();
+        let AnalysisOptions { mode, learn, command, stacks, .. } = options.clone();
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
         lane.analyse(Record::Live(LiveOptions { models, mode, learn, command, stacks }));
         if let Some(sample) = cawl_host::sample() {

@@ -20,6 +20,9 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true,
           conflicts_with = "select")]
     pub call: Option<u64>,
+    /// Only where the time went, by this; stack: the functions that led to the calls, of a trace of `run --stacks`
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["call", "long", "report"])]
+    pub by: Option<By>,
     /// The report with all processes, files, quantiles and errors
     #[arg(long, conflicts_with = "call")]
     pub long: bool,
@@ -36,4 +39,11 @@ pub struct ExplainArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+}
+
+/// What `--by` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// The functions that led to the calls
+    Stack,
 }

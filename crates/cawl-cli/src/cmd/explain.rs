@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::advise::Advised;
-use cawl_core::{Analysis, Cause, Explain, Record, Report, Selection, Shown, is_durationless, moved_bytes};
+use cawl_core::{
+    Analysis, Cause, Explain, Record, Report, Selection, Shown, Stack, is_durationless, moved_bytes,
+};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -14,7 +16,7 @@ use super::on_paper::advised;
 use super::saved::{SavedTrace, Unspecified};
 use super::select::Known;
 use super::side_by_side::take_all;
-use crate::args::ExplainArgs;
+use crate::args::{By, ExplainArgs};
 use crate::render::one_call::{CallRow, OneCall, Part};
 use crate::{exit, outputs, render};
 
@@ -25,6 +27,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     apart(Some(&args.trace), args.report.as_deref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
+    trace.check_stacks(args.by == Some(By::Stack))?;
     let mut options = trace.options(&args.model, &args.mode, Unspecified::as_run())?;
     options.as_calibrated = true;
     options.selection = args.select.selection()?;
@@ -61,6 +64,12 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         })?;
         return Ok(exit::of_whole(damage.is_none()));
     }
+    if let Some(By::Stack) = args.by {
+        let stacks = explain.stacks.as_ref().context("the report has no stacks")?;
+        let printed =
+            render::answer(args.json, stacks, |terminal| Ok(render::stacks::by_stack(explain, terminal)))?;
+        return Ok(if damage.is_none() { printed } else { exit::of_whole(false) });
+    }
     let Report { selection, advice, .. } = &report;
     let (selection, advice, damage_told) = (selection.as_ref(), advice.as_ref(), damage.as_deref());
     let answer = Answer { explain, selection, advice, damage: damage_told };
@@ -93,6 +102,9 @@ struct Wanted {
     calls: u64,
     first: u64,
     paths: HashMap<FileId, String>,
+    stacks: HashMap<u32, Stack>,
+    /// The number of the call's stack.
+    stack: u32,
     programs: HashMap<u32, String>,
     /// The latest calls of each thread, until the call is found.
     latest: HashMap<(u32, u32), VecDeque<CallRow>>,
@@ -105,6 +117,7 @@ impl Wanted {
         match record {
             Record::File(file) => drop(self.paths.insert(file.file(), file.path.clone())),
             Record::Session(session) => drop(self.programs.insert(session.pid, session.program.clone())),
+            Record::Stack(stack) => drop(self.stacks.insert(stack.id, stack.clone())),
             Record::Event(event) => return self.call(event, shown),
             _ => {}
         }
@@ -119,7 +132,7 @@ impl Wanted {
         let row = self.row(event, shown);
         let thread = (event.pid, event.tid);
         if let Some(found) = &mut self.found {
-            if (found.pid, found.tid) == thread {
+            if (found.pid, found.tid) == thread && found.after.len() < BESIDE {
                 found.after.push(row);
             }
             return self.is_open();
@@ -134,6 +147,7 @@ impl Wanted {
                 observed_s: shown.causes.map_or(0, |times| times[cause]) as f64 / 1e9,
             };
             let parts = Cause::ALL.into_iter().map(part);
+            self.stack = event.stack;
             self.found = Some(OneCall {
                 schema: cawl_core::EXPLAIN_SCHEMA,
                 pid: event.pid,
@@ -149,6 +163,7 @@ impl Wanted {
                 call: row,
                 before,
                 after: Vec::new(),
+                stack: Vec::new(),
             });
             return true;
         }
@@ -162,7 +177,8 @@ impl Wanted {
 
     /// There is more to look for.
     fn is_open(&self) -> bool {
-        self.found.as_ref().is_none_or(|found| found.after.len() < BESIDE)
+        let is_unknown = self.stack != 0 && !self.stacks.contains_key(&self.stack);
+        is_unknown || self.found.as_ref().is_none_or(|found| found.after.len() < BESIDE)
     }
 
     fn row(&self, event: &Event, shown: Shown<'_>) -> CallRow {
@@ -181,8 +197,10 @@ impl Wanted {
 
     fn found(self) -> anyhow::Result<OneCall> {
         let calls = render::counted(self.calls, "call");
-        self.found.with_context(|| {
+        let mut found = self.found.with_context(|| {
             format!("there is no call {}: the trace has {calls}, counted from 1", self.number)
-        })
+        })?;
+        found.stack = self.stacks.get(&self.stack).map_or(Vec::new(), |stack| stack.frames.clone());
+        Ok(found)
     }
 }

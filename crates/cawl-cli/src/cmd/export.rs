@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use cawl_core::{Analysis, Bytes, Record, Report, Shown};
+use cawl_core::{Analysis, Bytes, Frame, Record, Report, Shown};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_measure::interrupt::{Interrupted, guard};
 use cawl_measure::progress::Progress;
@@ -20,7 +20,7 @@ use super::on_paper::{SHOWN, a_run};
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::{ExportFormat, TraceExportArgs};
-use crate::export::{About, Call, Exporter, exporter};
+use crate::export::{About, Call, Exporter, exporter, folded_way};
 use crate::{exit, outputs, render};
 
 /// What an export takes of the time of a run on paper, for the progress: it also predicts and writes.
@@ -36,19 +36,26 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let by_stack = matches!(args.to, ExportFormat::Folded | ExportFormat::Pprof | ExportFormat::Speedscope);
+    trace.check_stacks(by_stack)?;
+    let stacks = trace.stacks()?.into_iter().map(|stack| {
+        let way = folded_way(&stack.frames, stack.truncated);
+        (stack.id, (stack.frames, way))
+    });
+    let stacks = stacks.collect();
     let target = Target::open(args)?;
     let result = target.file().and_then(|file| {
         let (profile, host) = (&trace.profile, trace.host());
         let about = About { models: analysis.models(), options: &options, profile, host };
         let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
-        let names = Names { shown: target.is_terminal(), ..Names::default() };
+        let names = Names { shown: target.is_terminal(), stacks, ..Names::default() };
         // Lines of the output and of the progress would mix.
         let progress = (!names.shown).then(|| Progress::of("exporting", a_run(&args.file) * PART));
         let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, progress, signal)?;
         let report = analysis.report();
         let damage = trace.reader.damage().describe();
         let notes = notes(&report, damage.as_ref());
-        exporter.finish(&notes)?;
+        exporter.finish(&report, &notes)?;
         Ok((taken, report, damage, notes))
     });
     Interrupted::by(signal)?;
@@ -124,6 +131,7 @@ fn calls(
 struct Names {
     paths: FxHashMap<FileId, String>,
     programs: FxHashMap<u32, String>,
+    stacks: FxHashMap<u32, (Vec<Frame>, String)>,
     /// They go to a terminal, which they must not control.
     shown: bool,
 }
@@ -145,7 +153,9 @@ impl Names {
         });
         let program = self.programs.get(&event.pid).map(String::as_str);
         let Shown { number, predictions, causes, .. } = shown;
-        Call { number, event, path, program, predictions, causes }
+        let known = self.stacks.get(&event.stack);
+        let (stack, way) = known.map_or((&[][..], None), |(frames, way)| (&frames[..], Some(way.as_str())));
+        Call { number, event, path, program, predictions, causes, stack, way }
     }
 }
 
@@ -169,7 +179,8 @@ enum Target {
 impl Target {
     fn open(args: &TraceExportArgs) -> anyhow::Result<Target> {
         let Some(path) = &args.output else {
-            let is_binary = matches!(args.to, ExportFormat::Perfetto | ExportFormat::Parquet);
+            let is_binary =
+                matches!(args.to, ExportFormat::Perfetto | ExportFormat::Parquet | ExportFormat::Pprof);
             exit::usage(!is_binary || !io::stdout().is_terminal(), || {
                 "this format is not for terminals; name a file with -o, or a pipe".to_owned()
             })?;

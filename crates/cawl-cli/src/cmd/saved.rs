@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use cawl_core::{
-    Analysis, AnalysisOptions, HostFacts, HostProfile, LiveOptions, MODELS, Mode, Record, Report,
+    Analysis, AnalysisOptions, HostFacts, HostProfile, LiveOptions, MODELS, Mode, Record, Report, Stack,
 };
 use cawl_host::profiles;
 use cawl_host::trace::TraceReader;
@@ -70,6 +70,32 @@ impl SavedTrace {
         Ok(SavedTrace { path: path.to_owned(), reader, head, profile, live })
     }
 
+    /// The stacks of its calls, wherever in the trace they are told.
+    pub fn stacks(&self) -> anyhow::Result<Vec<Stack>> {
+        if self.live.as_ref().is_none_or(|live| live.stacks.is_none()) {
+            return Ok(Vec::new());
+        }
+        let about = || about(&self.path);
+        let mut stacks = Vec::new();
+        for record in TraceReader::open(&self.path).with_context(about)? {
+            if let Record::Stack(stack) = record.with_context(about)? {
+                stacks.push(stack);
+            }
+        }
+        Ok(stacks)
+    }
+
+    /// An error if stacks are `wanted` and none were recorded.
+    pub fn check_stacks(&self, wanted: bool) -> anyhow::Result<()> {
+        let has_some = self.live.as_ref().is_some_and(|live| live.stacks.is_some());
+        let trace = self.path.display();
+        ensure!(
+            has_some || !wanted,
+            "{trace} has no stacks; record it with `cawl-cli run --stacks --trace {trace} -- …`"
+        );
+        Ok(())
+    }
+
     /// All records but the profile and the options.
     pub fn records(&mut self) -> impl Iterator<Item = anyhow::Result<Record>> + Send {
         let SavedTrace { path, reader, head, .. } = self;
@@ -112,6 +138,7 @@ impl SavedTrace {
         args: &ModeArgs,
         default: Unspecified,
     ) -> anyhow::Result<AnalysisOptions> {
+        let stacks = self.live.as_ref().and_then(|live| live.stacks);
         let named = if args.lockstep { Some(Mode::Lockstep) } else { args.mode };
         let named = if args.open_loop { Some(Mode::OpenLoop) } else { named };
         let is_default = named.is_none() && !args.learn && default.live && self.live.is_some();
@@ -123,7 +150,7 @@ impl SavedTrace {
                 );
             };
             let models = model.models(models);
-            return Ok(AnalysisOptions { models, mode, learn, ..AnalysisOptions::default() });
+            return Ok(AnalysisOptions { models, mode, learn, stacks, ..AnalysisOptions::default() });
         }
         let mode = named.unwrap_or(default.mode);
         if args.learn && mode == Mode::OpenLoop {
@@ -131,7 +158,7 @@ impl SavedTrace {
             return Err(exit::Usage(why.to_owned()).into());
         }
         let models = model.models(default.models);
-        Ok(AnalysisOptions { models, mode, learn: args.learn, ..AnalysisOptions::default() })
+        Ok(AnalysisOptions { models, mode, learn: args.learn, stacks, ..AnalysisOptions::default() })
     }
 }
 

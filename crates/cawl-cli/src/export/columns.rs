@@ -115,7 +115,14 @@ impl Columns {
         let models = models.iter().enumerate().skip(1);
         let models =
             models.map(|(at, model)| further(format!("predicted_by_{model}"), Source::Predicted(at)));
-        let all = first.into_iter().chain(causes).chain(models).collect();
+        let stack = Column {
+            name: "stack".to_owned(),
+            kind: Kind::Text,
+            optional: true,
+            in_timelines: true,
+            source: Source::Call(|_, call| text(call.way)),
+        };
+        let all = first.into_iter().chain(causes).chain(models).chain([stack]).collect();
         let named = |bits: u32| {
             let names = FLAGS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
             names.collect::<Vec<_>>().join("|")
@@ -210,8 +217,16 @@ mod tests {
     fn a_read_hands_over_no_bytes() {
         let mut event = Event::new(Op::Read);
         (event.kind, event.requested, event.returned) = (FileKind::Regular, 4096, 4096);
-        let call =
-            Call { number: 1, event: &event, path: None, program: None, predictions: &[], causes: None };
+        let call = Call {
+            number: 1,
+            event: &event,
+            path: None,
+            program: None,
+            predictions: &[],
+            causes: None,
+            stack: &[],
+            way: None,
+        };
         let columns = Columns::new(&[]);
         let value = |name| columns.row(&call).find(|(column, _)| column.name == name).map(|(_, value)| value);
         assert!(matches!([value("size"), value("bytes")], [Some(Value::Int(4096)), Some(Value::Int(0))]));

@@ -3,6 +3,7 @@
 use std::io::{self, Error, Write};
 use std::sync::Arc;
 
+use cawl_core::Report;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
@@ -88,7 +89,7 @@ impl Exporter for Parquet {
         if self.rows == GROUP { self.group() } else { Ok(()) }
     }
 
-    fn finish(&mut self, notes: &[String]) -> io::Result<()> {
+    fn finish(&mut self, _report: &Report, notes: &[String]) -> io::Result<()> {
         self.group()?;
         if !notes.is_empty() {
             self.writer.append_key_value_metadata(KeyValue::new("cawl.notes".to_owned(), notes.join("\n")));

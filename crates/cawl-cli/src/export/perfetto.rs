@@ -4,14 +4,15 @@ mod proto;
 
 use std::io::{self, Write};
 
+use cawl_core::Frame;
 use prost::Message;
 use rustc_hash::FxHashMap;
 
 use self::proto::{
-    COUNTER, Clock, ClockSnapshot, CounterDescriptor, DebugAnnotation, EXPLICIT, INCREMENTAL_STATE_CLEARED,
-    INSTANT, Interned, InternedData, MONOTONIC, NEEDS_INCREMENTAL_STATE, ProcessDescriptor, REALTIME,
-    SIZE_BYTES, SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TracePacketDefaults, TrackDescriptor,
-    TrackEvent,
+    COUNTER, Callstack, CallstackFrame, Clock, ClockSnapshot, CounterDescriptor, DebugAnnotation, EXPLICIT,
+    INCREMENTAL_STATE_CLEARED, INSTANT, Interned, InternedData, MONOTONIC, NEEDS_INCREMENTAL_STATE,
+    ProcessDescriptor, REALTIME, SIZE_BYTES, SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket,
+    TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
 use super::columns::{Columns, Value};
 use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
@@ -172,6 +173,16 @@ impl Perfetto {
     }
 }
 
+/// Where a call came from, outermost first.
+fn callstack(frames: &[Frame]) -> Option<Callstack> {
+    let frame = |frame: &Frame| CallstackFrame {
+        function_name: frame.name().into_owned(),
+        source_file: frame.file.clone().or(frame.module.clone()),
+        line_number: frame.line,
+    };
+    (!frames.is_empty()).then(|| Callstack { frames: frames.iter().rev().map(frame).collect() })
+}
+
 fn thread(uuid: u64, pid: u32, tid: u32, thread_name: Option<String>) -> TrackDescriptor {
     let thread = ThreadDescriptor { pid: pid as i32, tid: tid.into(), thread_name };
     TrackDescriptor { uuid, thread: Some(thread), ..TrackDescriptor::default() }
@@ -237,6 +248,7 @@ impl Format for Perfetto {
             category_iids: vec![category],
             name_iid: Some(name),
             debug_annotations,
+            callstack: callstack(call.stack),
             correlation_id: Some(cause.map_or(0, |cause| 1 + cause as u64)),
             ..TrackEvent::default()
         };

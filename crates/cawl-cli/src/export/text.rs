@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use cawl_core::Report;
+
 use super::columns::{Columns, Value};
 use super::{Call, Exporter, Output};
 
@@ -38,7 +40,7 @@ impl Exporter for Csv {
         self.out.write_all(b"\n")
     }
 
-    fn finish(&mut self, _notes: &[String]) -> io::Result<()> {
+    fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
         self.out.flush()
     }
 }
@@ -66,7 +68,7 @@ impl Exporter for Json {
         self.out.write_all(b"}\n")
     }
 
-    fn finish(&mut self, _notes: &[String]) -> io::Result<()> {
+    fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
         self.out.flush()
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
-use cawl_core::{Bytes, Cause, Sample, Session, named};
+use cawl_core::{Bytes, Cause, Report, Sample, Session, named};
 use cawl_wire::Op;
 use rustc_hash::FxHashMap;
 
@@ -185,7 +185,7 @@ impl<F: Format> Exporter for Timeline<F> {
         Ok(())
     }
 
-    fn finish(&mut self, notes: &[String]) -> io::Result<()> {
+    fn finish(&mut self, _report: &Report, notes: &[String]) -> io::Result<()> {
         for (pid, program) in &self.programs {
             self.format.program(*pid, program)?;
         }

@@ -14,7 +14,7 @@ use super::report::{
 };
 use super::{
     below_paths, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown,
-    table, time,
+    stacks, table, time,
 };
 
 /// Files listed; the others are summed up.
@@ -70,6 +70,7 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
         causes(&mut out, explain, terminal);
         out += &density::classes(explain, terminal);
         files(&mut out, report, explain, terminal);
+        stacks::listed(&mut out, explain, terminal);
         if of_trace {
             ranks::processes(&mut out, explain, terminal);
         }
@@ -119,7 +120,7 @@ fn is_well(report: &Report) -> bool {
         && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
 }
 
-fn share(part: f64, whole: f64) -> f64 {
+pub(super) fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
@@ -157,6 +158,7 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
             format!("{bytes} in large calls, with one fsync a file at most, would take {}", time(best));
         lines.push(("best", better));
     }
+    lines.extend(stacks::where_most(explain).map(|way| ("where", way)));
     let part = percent(Some(share(observed, report.span_s)));
     let span = format!("in calls: {part} of the {} elapsed", time(report.span_s));
     let threads = if observed > report.span_s { ", by several threads" } else { "" };
@@ -245,7 +247,7 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
 }
 
 /// The one or two causes with most time, as `width` has room: `throttle 80 %, copy 15 %`.
-fn main_causes(causes: &ByName<f64>, width: usize) -> String {
+pub(super) fn main_causes(causes: &ByName<f64>, width: usize) -> String {
     let all = causes.values().sum::<f64>();
     let mut causes: Vec<_> = causes.iter().filter(|(_, time)| **time >= NAMED * all).collect();
     causes.sort_by(|a, b| b.1.total_cmp(a.1));

@@ -17,7 +17,7 @@ const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 const STYLE: &str = include_str!("html/report.css");
-const SCRIPT: &str = include_str!("html/report.js");
+const SCRIPT: &str = concat!(include_str!("html/report.js"), include_str!("html/flame.js"));
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' height='32' rx='7' fill='%230b6bcb'/%3E%3Cpath d='M5 21c4 0 4-9 8-9s4 6 8 6 3-9 6-9' fill='none' stroke='%23fff' stroke-width='3' stroke-linecap='round'/%3E%3C/svg%3E";
 
@@ -28,7 +28,13 @@ pub fn page(told: &Report) -> String {
     let title = title(told);
     let explain = told.explain.as_ref();
     let densities = explain.map(|explain| &explain.densities);
-    let data = json!({ "timeline": told.timeline, "elapsed_s": told.span_s, "densities": densities });
+    let stacks = explain.and_then(|explain| explain.stacks.as_ref());
+    let data = json!({
+        "timeline": told.timeline,
+        "elapsed_s": told.span_s,
+        "densities": densities,
+        "stacks": stacks.map(tables::ways),
+    });
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -48,6 +54,7 @@ pub fn page(told: &Report) -> String {
                     @if told.timeline.is_some() { (over_time()) }
                     @if let Some(explain) = explain {
                         @if !explain.causes.is_empty() { (causes(explain)) }
+                        (tables::stacks(explain))
                         (tables::classes(explain))
                     }
                     (tables::files(told))
@@ -243,6 +250,7 @@ fn worst_call(call: &WorstCall) -> Markup {
                 span.sub { "predicted " (seconds(call.predicted_s)) ", at " (seconds(call.at_s)) ", thread " (call.tid) ", call " (call.call) }
                 span.path { (path(&shown(&whole))) }
             }
+            (tables::frames(&call.stack))
             div.scroll.near { table {
                 thead { tr {
                     th.text { "At" } th.text { "Call" } th { "Offset" } th { "Size" } th { "Observed" } th { "Predicted" } th.text { "File" }

@@ -1,10 +1,10 @@
 //! One call, with its causes and its neighbours.
 
-use cawl_core::Bytes;
+use cawl_core::{Bytes, Frame};
 use serde::Serialize;
 
 use super::report::observed;
-use super::{bold, headed, line, shown, table, time};
+use super::{bold, headed, line, shown, stacks, table, time};
 
 /// A call, as `explain --call N` tells it. Times in seconds, sizes in bytes.
 #[derive(Serialize)]
@@ -27,6 +27,9 @@ pub struct OneCall {
     /// The calls of its thread before it and after it.
     pub before: Vec<CallRow>,
     pub after: Vec<CallRow>,
+    /// Where in the program it came from, innermost first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<Frame>,
 }
 
 #[derive(Serialize)]
@@ -91,6 +94,7 @@ impl OneCall {
             let text = table(&["CAUSE", "PREDICTED", "OBSERVED"], [0], self.causes.iter().map(row));
             headed(&mut out, &text, terminal);
         }
+        stacks::frames(&mut out, &self.stack, terminal);
         let row = |row: &CallRow| {
             let cells = [
                 if row.number == call.number { format!("{} <", row.number) } else { row.number.to_string() },

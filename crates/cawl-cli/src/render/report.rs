@@ -7,8 +7,8 @@ use cawl_core::{
 
 use super::rows::short_program;
 use super::{
-    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, table, time,
-    warn, warn_if,
+    below_paths, compact, counted, density, headed, line, patterns, percent, ranks, room, shown, stacks,
+    table, time, warn, warn_if,
 };
 
 /// Files and processes listed; the others are summed up.
@@ -36,6 +36,7 @@ pub fn text(report: &Report, terminal: bool) -> String {
     totals(&mut out, report, terminal);
     worst(&mut out, report, terminal);
     if let Some(explain) = &report.explain {
+        stacks::listed(&mut out, explain, terminal);
         out += &density::classes(explain, terminal);
         out += &density::text(explain, terminal);
     }

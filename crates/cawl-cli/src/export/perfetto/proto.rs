@@ -81,6 +81,19 @@ messages! {
         counter_value: Option<i64> = [int64, optional, tag = "30"],
         /// Slices with the same number have the same colour.
         correlation_id: Option<u64> = [uint64, optional, tag = "52"],
+        callstack: Option<Callstack> = [message, optional, tag = "55"],
+    }
+
+    /// `TrackEvent.Callstack`, outermost first.
+    Callstack {
+        frames: Vec<CallstackFrame> = [message, repeated, tag = "1"],
+    }
+
+    /// `TrackEvent.Callstack.Frame`
+    CallstackFrame {
+        function_name: String = [string, tag = "1"],
+        source_file: Option<String> = [string, optional, tag = "2"],
+        line_number: Option<u32> = [uint32, optional, tag = "3"],
     }
 
     DebugAnnotation {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cawl_core::{Bytes, Explain, FileReport, NearCall, Report};
+use cawl_core::{Bytes, Explain, FileReport, Frame, NearCall, Report, StackReport, StackRow};
 use maud::{Markup, html};
+use serde_json::{Value, json};
 
 use super::super::{counted, density, patterns, percent, ranks, shown};
 use super::{key, name_of, observed_of, path, seconds};
@@ -47,6 +48,73 @@ pub fn files(told: &Report) -> Markup {
             @for line in told.explain.iter().flat_map(|explain| patterns::sums(&explain.patterns)) { p.sub { (line) } }
         }
     }
+}
+
+/// Rows of stacks listed below the graph.
+const STACKS: usize = 10;
+
+/// Where in the program the time went: a graph, drawn by the script, and the stacks with most time.
+pub fn stacks(explain: &Explain) -> Markup {
+    let Some(StackReport { rows, copied, one_in, threshold_s, .. }) = &explain.stacks else {
+        return html! {};
+    };
+    html! {
+        figure.card.long {
+            figcaption {
+                h2 { "Where in the program" }
+                button #flame-lost type="button" aria-pressed="false" { "Time lost" }
+            }
+            p.sub {
+                (counted(*copied, "call")) " with a stack: each of " (seconds(*threshold_s)) " or more"
+                @if *one_in > 1 { "; one in " (one_in) " of the shorter ones, which stands for " (one_in) }
+                ". Below a function are those that it calls, then the operation and its causes; click one to see it larger."
+            }
+            div #flame {}
+            p #flame-said .sub aria-live="polite" {}
+            @for row in rows.iter().take(STACKS) {
+                details.call {
+                    summary {
+                        b { (seconds(row.observed_s)) }
+                        span { (row.op) ", " (counted(row.calls, "call")) }
+                        span.sub { (seconds(row.lost_s)) " lost" }
+                        span.path { (shown(&super::super::stacks::way(row, 110))) }
+                    }
+                    (frames(&row.frames))
+                }
+            }
+        }
+    }
+}
+
+/// The functions that led to a call, innermost first.
+pub fn frames(frames: &[Frame]) -> Markup {
+    html! {
+        @if !frames.is_empty() {
+            ol.way { @for frame in frames {
+                li {
+                    (shown(&frame.name()))
+                    @if let Some(place) = frame.place() { " " span.sub { (shown(&place)) } }
+                }
+            } }
+        }
+    }
+}
+
+/// The stacks for the graph, each outermost first.
+pub fn ways(stacks: &StackReport) -> Vec<Value> {
+    let frame = |frame: &Frame| {
+        let detail = frame.place().or_else(|| frame.module.clone());
+        json!({ "name": shown(&frame.name()), "detail": detail.as_deref().map(shown) })
+    };
+    let row = |row: &StackRow| {
+        let way: Vec<Value> = row.frames.iter().rev().map(frame).collect();
+        let StackRow { truncated, op, calls, observed_s, lost_s, causes, .. } = row;
+        json!({
+            "way": way, "truncated": truncated, "op": op, "calls": calls, "observed_s": observed_s,
+            "lost_s": lost_s.max(0.0), "causes": causes,
+        })
+    };
+    stacks.rows.iter().map(row).collect()
 }
 
 /// The report has files in the order of their observed time: those that are listed, by the time lost.

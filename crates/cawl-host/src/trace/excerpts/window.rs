@@ -131,7 +131,7 @@ impl Head {
             | Record::Outcome(_)
             | Record::Note(_)
             | Record::Doubt(_) => {}
-            Record::Stack(stack) => drop(self.stacks.put(stack.id, stack.clone())),
+            Record::Stack(stack) => self.stacks.put(stack.id, stack.clone()),
         }
     }
 
