@@ -37,8 +37,12 @@ impl Traced {
     #[track_caller]
     fn of(&self, op: Op) -> Vec<&Stack> {
         let of = |event: &&Event| event.op == op;
-        let found: Vec<&Stack> =
-            self.events.iter().filter(of).map(|event| self.stacks.get(&event.stack).expect("a stack")).collect();
+        let found: Vec<&Stack> = self
+            .events
+            .iter()
+            .filter(of)
+            .map(|event| self.stacks.get(&event.stack).expect("a stack"))
+            .collect();
         assert!(!found.is_empty(), "no {op:?}");
         found
     }
@@ -74,12 +78,16 @@ fn run_app(app: &Path, mode: &str) -> (Dir, Traced) {
 
 #[track_caller]
 fn starts_with(found: &[String], wanted: &[&str]) {
-    assert!(found.iter().zip(wanted).filter(|(one, other)| one == other).count() == wanted.len(), "{found:?}");
+    assert!(
+        found.iter().zip(wanted).filter(|(one, other)| one == other).count() == wanted.len(),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn a_function_and_its_line_with_and_without_frame_pointers() {
-    for flags in [["-O2", "-fomit-frame-pointer"], ["-O1", "-fno-omit-frame-pointer"], ["-O2", "-static-pie"]] {
+    for flags in [["-O2", "-fomit-frame-pointer"], ["-O1", "-fno-omit-frame-pointer"], ["-O2", "-static-pie"]]
+    {
         if flags[1] == "-static-pie" {
             continue;
         }

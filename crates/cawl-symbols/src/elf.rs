@@ -56,7 +56,8 @@ impl Elf {
             return None;
         }
         let (segments, sections) = (u64_at(&head, 32)?, u64_at(&head, 40)?);
-        let (segment_count, section_count) = (u16_at(&head, 56)?.min(SEGMENTS), u16_at(&head, 60)?.min(SECTIONS));
+        let (segment_count, section_count) =
+            (u16_at(&head, 56)?.min(SEGMENTS), u16_at(&head, 60)?.min(SECTIONS));
         let table = elf.bytes(segments, u64::from(segment_count) * 56)?;
         for segment in table.chunks_exact(56) {
             let (offset, address, length) = (u64_at(segment, 8)?, u64_at(segment, 16)?, u64_at(segment, 32)?);

@@ -92,7 +92,8 @@ fn named(name: &str) -> Frame {
         let script = script.trim_start_matches(['*', '~', '^', '+']);
         let (function, place) = script.split_once(' ').unwrap_or((script, ""));
         let mut parts = place.rsplitn(3, ':');
-        let (_column, line, file) = (parts.next(), parts.next().and_then(|line| line.parse().ok()), parts.next());
+        let (_column, line, file) =
+            (parts.next(), parts.next().and_then(|line| line.parse().ok()), parts.next());
         return of(function, file, line);
     }
     of(name, None, None)
@@ -110,7 +111,10 @@ mod tests {
         let found = map.find(0x7f0f).unwrap();
         assert_eq!((found.function.as_deref(), found.file.as_deref()), (Some("save"), Some("/srv/app.py")));
         let found = map.find(0x801f).unwrap();
-        assert_eq!((found.function.as_deref(), found.file.as_deref(), found.line), (Some("flush"), Some("/srv/a b.js"), Some(12)));
+        assert_eq!(
+            (found.function.as_deref(), found.file.as_deref(), found.line),
+            (Some("flush"), Some("/srv/a b.js"), Some(12))
+        );
         assert_eq!(map.find(0x9000).unwrap().function.as_deref(), Some("java.io.F::w"));
         assert!(map.find(0x7f10).is_none() && map.find(0).is_none());
         assert!(map.is_trampoline(0x7f00) && !map.is_trampoline(0x9000));

@@ -136,7 +136,8 @@ impl Modules {
         let path = mapping.path.clone()?;
         let file = open(pid, mapping);
         let found = file.as_ref().and_then(|file| file.metadata().ok());
-        let changed = |found: &std::fs::Metadata| i128::from(found.mtime()) << 32 | i128::from(found.mtime_nsec());
+        let changed =
+            |found: &std::fs::Metadata| i128::from(found.mtime()) << 32 | i128::from(found.mtime_nsec());
         let (length, changed) = found.map_or((0, 0), |found| (found.len(), changed(&found)));
         let key = (mapping.id.0, mapping.id.1, length, changed, path.clone());
         let mut all = lock(&self.all);

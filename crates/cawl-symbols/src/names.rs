@@ -43,7 +43,8 @@ impl Names {
         let informed = separate.as_ref().unwrap_or(&elf);
         let mut size = 0;
         let information = information(informed, &mut size);
-        let tables = [(informed, ".symtab", ".strtab"), (&elf, ".symtab", ".strtab"), (&elf, ".dynsym", ".dynstr")];
+        let tables =
+            [(informed, ".symtab", ".strtab"), (&elf, ".symtab", ".strtab"), (&elf, ".dynsym", ".dynstr")];
         let symbols = tables.into_iter().find_map(|(elf, symbols, names)| Symbols::read(elf, symbols, names));
         let symbols = symbols.unwrap_or_default();
         size += symbols.size();
@@ -83,7 +84,8 @@ impl Names {
         while frames.len() < INLINED
             && let Ok(Some(frame)) = found.next()
         {
-            let function = frame.function.as_ref().and_then(|name| name.raw_name().ok().map(|name| demangled(&name)));
+            let function =
+                frame.function.as_ref().and_then(|name| name.raw_name().ok().map(|name| demangled(&name)));
             let location = frame.location;
             let file = location.as_ref().and_then(|location| location.file).map(short);
             let line = location.and_then(|location| location.line).filter(|line| *line > 0);
@@ -191,7 +193,8 @@ impl Symbols {
         let (symbols, names) = (elf.section(symbols, SECTION)?, elf.section(names, SECTION)?);
         let mut table = Vec::new();
         for symbol in symbols.chunks_exact(24) {
-            let (name, kind, place) = (u32_at(symbol, 0)?, symbol.get(4)? & 15, [*symbol.get(6)?, *symbol.get(7)?]);
+            let (name, kind, place) =
+                (u32_at(symbol, 0)?, symbol.get(4)? & 15, [*symbol.get(6)?, *symbol.get(7)?]);
             let (address, length) = (u64_at(symbol, 8)?, u64_at(symbol, 16)?);
             // STT_NOTYPE, as assembler has it, STT_FUNC, STT_GNU_IFUNC; SHN_UNDEF has no address.
             if matches!(kind, 0 | 2 | 10) && place != [0, 0] && name != 0 {

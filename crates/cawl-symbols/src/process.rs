@@ -13,10 +13,10 @@ use crate::jit::PerfMap;
 use crate::maps::Mapping;
 use crate::modules::{Module, Modules};
 
-#[cfg(target_arch = "x86_64")]
-use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as Native};
 #[cfg(target_arch = "aarch64")]
 use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64, UnwinderAarch64 as Native};
+#[cfg(target_arch = "x86_64")]
+use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as Native};
 
 /// Most frames of a stack, and mappings of a process.
 const FRAMES: usize = 128;
@@ -167,7 +167,8 @@ impl Process {
         if self.mappings.iter().all(&keep) {
             return;
         }
-        let (kept, gone): (Vec<Place>, Vec<Place>) = std::mem::take(&mut self.mappings).into_iter().partition(keep);
+        let (kept, gone): (Vec<Place>, Vec<Place>) =
+            std::mem::take(&mut self.mappings).into_iter().partition(keep);
         gone.iter().for_each(|place| self.unwinder.remove_module(place.mapping.range.start));
         self.mappings = kept;
     }
@@ -196,7 +197,9 @@ impl Process {
 
     /// The file of a mapping was looked for.
     pub fn has(&mut self, mapping: &Mapping, file: Option<Found>) {
-        let Some(place) = self.place(mapping.range.start).filter(|place| place.mapping == *mapping) else { return };
+        let Some(place) = self.place(mapping.range.start).filter(|place| place.mapping == *mapping) else {
+            return;
+        };
         place.file = Some(file.as_ref().map(|found| found.file.number));
         if let Some(tables) = file.and_then(|found| found.tables) {
             self.unwinder.add_module(tables);

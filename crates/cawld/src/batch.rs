@@ -78,7 +78,8 @@ mod tests {
         damaged[88] = 254;
         let impossible = Event { returned: i64::MAX, ..Event::new(Op::StreamWrite) };
         let anchor = Anchor { ticks: 1, nanos: 2 };
-        let batch = Batch::decode(&[numbered.encode(), damaged, anchor.encode(), impossible.encode()].concat());
+        let batch =
+            Batch::decode(&[numbered.encode(), damaged, anchor.encode(), impossible.encode()].concat());
         assert_eq!((batch.events, batch.anchors, batch.damaged), (vec![good], vec![anchor], 2));
     }
 }

@@ -16,8 +16,8 @@ use crate::guests::{Allowed, Guests};
 use crate::lock;
 use crate::mappings::MappedFiles;
 use crate::rooms::Rooms;
-use crate::stacks::Stacks;
 use crate::run_delays::Budget;
+use crate::stacks::Stacks;
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);

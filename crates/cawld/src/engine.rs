@@ -145,7 +145,11 @@ impl Traces {
         let lanes = lock(&self.0);
         let wanted = [run, HOST_LANE].into_iter().filter_map(|lane| lanes.get(&lane)?.stacks);
         wanted.reduce(|one, other| StackOptions {
-            threshold: if other.threshold.get() < one.threshold.get() { other.threshold } else { one.threshold },
+            threshold: if other.threshold.get() < one.threshold.get() {
+                other.threshold
+            } else {
+                one.threshold
+            },
             one_in: one.one_in.min(other.one_in),
         })
     }

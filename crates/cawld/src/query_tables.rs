@@ -147,8 +147,9 @@ mod tests {
         let throttled = |for_questions: Vec<(String, Mode)>| {
             let models = vec!["kernel".to_owned()];
             let options = AnalysisOptions { models, for_questions, ..AnalysisOptions::default() };
-            let mut lane =
-                Lane::new(&profile, &options, None, HostFacts::default(), None).unwrap().with_tables(&profile);
+            let mut lane = Lane::new(&profile, &options, None, HostFacts::default(), None)
+                .unwrap()
+                .with_tables(&profile);
             for n in 1..=400 {
                 let now = Time(1000 * SECOND + n * SECOND / 20);
                 let (background, hard) = (16_384, 32_768);

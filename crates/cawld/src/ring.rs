@@ -165,7 +165,8 @@ impl Ring {
         let mut line = [0; STACKS_LOST_AT + 8 - USED_AT];
         self.read(USED_AT as u64, &mut line)?;
         let used = line.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let number = |at: usize| line[at - USED_AT..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let number =
+            |at: usize| line[at - USED_AT..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let dropped = number(DROPPED_AT);
         self.lost_stacks = number(STACKS_LOST_AT);
         if used > self.header.slots {

@@ -103,7 +103,12 @@ struct Naming {
 
 impl<'a> SessionStacks<'a> {
     /// None yet, of a session with this number.
-    pub fn new(session: u32, (pid, inner, uid): (u32, u32, u32), all: &Arc<Stacks>, aside: &'a Aside) -> Self {
+    pub fn new(
+        session: u32,
+        (pid, inner, uid): (u32, u32, u32),
+        all: &Arc<Stacks>,
+        aside: &'a Aside,
+    ) -> Self {
         SessionStacks {
             all: Arc::clone(all),
             aside,

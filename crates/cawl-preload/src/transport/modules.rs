@@ -64,7 +64,8 @@ fn read(slot: &Slot) {
     {
         (sum, kept) = (sum + more, kept + more);
         let mut from = 0;
-        while let Some(line) = text.get(from..kept).and_then(|text| text.split_inclusive(|byte| *byte == b'\n').next())
+        while let Some(line) =
+            text.get(from..kept).and_then(|text| text.split_inclusive(|byte| *byte == b'\n').next())
             && line.ends_with(b"\n")
         {
             from += line.len();

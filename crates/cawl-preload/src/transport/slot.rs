@@ -7,8 +7,8 @@
 
 use crate::base::thread::Thread;
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, Call, Expected, LONGEST_CELLS, NAME_CELLS, NAME_HEAD, PIECE_HEAD, Position, WHOLE_CELLS,
-    end, name_cells, name_head, piece_cells, piece_head, whole,
+    CELL_LEN, CHUNK_CELLS, Call, Expected, LONGEST_CELLS, NAME_CELLS, NAME_HEAD, PIECE_HEAD, Position,
+    WHOLE_CELLS, end, name_cells, name_head, piece_cells, piece_head, whole,
 };
 use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -7,8 +7,8 @@ use core::sync::atomic::{Ordering, fence};
 
 use super::layout::{HEAD_AT, Position, RingError, RingHeader, SHAPE, unread};
 use super::record::{
-    CELL_LEN, Expected, Form, LONGEST_CELLS, MODULES, NAME_HEAD, PIECE_HEAD, SHORT, STACK, WHOLE_CELLS, encoded,
-    form, moved, name_cells, piece_cells, stamp,
+    CELL_LEN, Expected, Form, LONGEST_CELLS, MODULES, NAME_HEAD, PIECE_HEAD, SHORT, STACK, WHOLE_CELLS,
+    encoded, form, moved, name_cells, piece_cells, stamp,
 };
 use crate::stack::StackRecord;
 use crate::{Anchor, EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET, flag};
@@ -106,7 +106,8 @@ impl Follower {
         fence(Ordering::Acquire);
         let unread = unread(self.head, tail, SHAPE)?;
         // Each cell makes one event at most.
-        let useful = if self.decoder.coalesces { usize::MAX } else { taker.room().max(LONGEST_CELLS as usize) };
+        let useful =
+            if self.decoder.coalesces { usize::MAX } else { taker.room().max(LONGEST_CELLS as usize) };
         let count = ((unread.to - unread.from) as usize).min(cells.len()).min(useful);
         let Some(cells) = cells.get_mut(..count).filter(|cells| !cells.is_empty()) else { return Ok(0) };
         if self.chunk.0 != unread.chunk {
@@ -162,7 +163,11 @@ impl Follower {
                 match (form, record.as_flattened()) {
                     (Form::Name(length), record) => name(record, length, taker),
                     (Form::Piece(code, length), record) => {
-                        self.decoder.piece(code, record.get(PIECE_HEAD..PIECE_HEAD + usize::from(length)), taker);
+                        self.decoder.piece(
+                            code,
+                            record.get(PIECE_HEAD..PIECE_HEAD + usize::from(length)),
+                            taker,
+                        );
                     }
                     (_, record) => self.decoder.whole(record.first_chunk().ok_or(RingError::Stamp)?, taker),
                 }

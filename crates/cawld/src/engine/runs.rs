@@ -94,8 +94,8 @@ impl Engine {
             timeline: true,
             ..AnalysisOptions::default()
         };
-        let lane =
-            Lane::new(&profile, &options, trace, self.facts_now(), spec.stacks).map_err(|error| error.to_string())?;
+        let lane = Lane::new(&profile, &options, trace, self.facts_now(), spec.stacks)
+            .map_err(|error| error.to_string())?;
         // What a device does under io.max it does not do elsewhere.
         let keeps = spec.learn && spec.profile.is_none() && spec.group.rates.is_empty();
         let lane = lane.with_keeper(self.options.keeper.clone().filter(|_| keeps)).with_only(&spec.only);
