@@ -7,7 +7,7 @@
 use crate::base::settings::settings;
 use crate::base::{clock, guard, hot, sys};
 use crate::transport::slot::{self, Slot};
-use crate::transport::{modules, ring, table};
+use crate::transport::{modules, ring};
 use cawl_wire::stack::{STACK_BYTES, StackRecord, Wanted};
 use cawl_wire::{Event, Op};
 use core::sync::atomic::Ordering::Relaxed;
@@ -43,6 +43,7 @@ fn want(wanted: Option<Wanted>) {
     NANOS.store(wanted.map_or(0, |wanted| wanted.threshold), Relaxed);
     THRESHOLD.store(UNASKED, Relaxed);
     ONE_IN.store(wanted.map_or(0, |wanted| wanted.one_in), Relaxed);
+    slot::KEEPS_ROOM.store(wanted.is_some(), Relaxed);
 }
 
 /// Looks at what the daemon wants; false if it has not said so yet.
@@ -72,7 +73,7 @@ pub fn forget() {
 /// True if the stack of this call is to be copied: what the tracer tells beside calls has none.
 fn is_wanted(slot: &Slot, event: &Event) -> bool {
     let is_call = !matches!(event.op, Op::Resident | Op::Uncertain | Op::StreamExit | Op::MmapWrite);
-    slot.is_ringed() && is_call && (event.duration >= threshold() || is_drawn(slot, event.start))
+    is_call && (event.duration >= threshold() || is_drawn(slot, event.start))
 }
 
 /// One in so many, by chance, so that no rhythm of the program's matters (xorshift64).
@@ -88,20 +89,30 @@ fn is_drawn(slot: &Slot, seed: u64) -> bool {
     (state >> 32).wrapping_mul(ONE_IN.load(Relaxed).into()) >> 32 == 0
 }
 
-/// Copies the stack of a call, if it is to be, into a slot that has room for its event. The key of that event:
-/// none goes on from it, since each is to come by here.
+/// Puts an event into a slot, and its stack before it, if that is to be copied. None goes on from it, since each is
+/// to come by here. False if there is no room.
 #[cold]
 #[inline(never)]
-pub fn copy(slot: &Slot, event: &Event) -> u64 {
-    if is_wanted(slot, event) {
-        copy_now(slot, event.start);
+pub fn put(slot: &Slot, event: &Event) -> bool {
+    if !slot.is_ringed() {
+        return slot::put_whole(slot, event, 0, 0);
     }
-    0
+    if is_wanted(slot, event) {
+        copy(slot, event.start);
+    }
+    slot::limit(slot, true);
+    let is_put = slot::put_whole(slot, event, 0, 0);
+    slot::limit(slot, false);
+    if modules::is_due() {
+        // Mapped by another thread: told before this one's next call.
+        modules::changed();
+    }
+    is_put
 }
 
-fn copy_now(slot: &Slot, start: u64) {
-    modules::tell(slot);
-    if !table::make_room_for_piece(slot) {
+#[inline(never)]
+fn copy(slot: &Slot, start: u64) {
+    if !slot.has_room_for_piece() {
         ring::tell_lost_stacks(LOST.fetch_add(1, Relaxed) + 1);
         return;
     }
