@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
+use cawl_core::advise::Kept;
 use cawl_core::{AnalysisOptions, HostProfile, Mode, Report};
 use cawl_host::trace::{TraceFile, WhenFull};
 use tokio::sync::{mpsc, oneshot};
@@ -203,5 +204,24 @@ impl Engine {
     pub(crate) fn end_recording(&mut self) -> Option<(TraceFile, u64)> {
         let lane = self.lanes.get_mut(&HOST_LANE)?;
         Some((lane.trace.take()?, lane.calls()))
+    }
+
+    /// Keeps the calls of all programs for advice. An error if that is being done already.
+    pub(crate) fn begin_advice(&mut self) -> Result<(), String> {
+        let (facts, (_, profile, _)) = (self.facts_now(), self.profiles());
+        let lane = self
+            .lanes
+            .get_mut(&HOST_LANE)
+            .ok_or("this daemon serves a single run, whose report has advice")?;
+        if lane.is_keeping_for_advice() {
+            return Err("advice is being looked for already; ask again in some seconds".to_owned());
+        }
+        lane.keep_for_advice(&profile, facts);
+        Ok(())
+    }
+
+    /// The calls since.
+    pub(crate) fn end_advice(&mut self) -> Option<Box<Kept>> {
+        self.lanes.get_mut(&HOST_LANE)?.advisable()
     }
 }
