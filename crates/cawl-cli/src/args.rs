@@ -14,10 +14,11 @@ mod tries;
 mod whatif;
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
-use cawl_core::{Glob, MODELS, Mode, Nanos, quantity};
+use cawl_core::{Glob, MODELS, Mode, Nanos, StackOptions, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -180,6 +181,14 @@ pub struct RunArgs {
     /// Let the program wait when the tracer's ring is full, instead of dropping calls; at most 10 s in all while nothing is read
     #[arg(long, help_heading = EXPERT)]
     pub lossless: bool,
+    /// Tell which functions calls came from: of each call of THRESHOLD or more [default: 1ms], and of one in 64
+    /// of the others; docs/reference/CLI.md says what that needs
+    #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
+          value_parser = quantity::span_with_unit)]
+    pub stacks: Option<f64>,
+    /// With --stacks, one in so many of the calls below its threshold
+    #[arg(long, help_heading = EXPERT, value_name = "N", default_value = "64", requires = "stacks")]
+    pub stacks_one_in: NonZeroU32,
     /// Leave out what only reads: reads, and the opens and closes of files that are not written
     #[arg(long, help_heading = EXPERT, conflicts_with = "all_reads")]
     pub no_reads: bool,
@@ -193,6 +202,14 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Which calls have their stack copied.
+    pub fn stacks(&self) -> Option<StackOptions> {
+        let one_in = self.stacks_one_in;
+        self.stacks.map(|seconds| StackOptions { threshold: Nanos::seconds(seconds), one_in })
+    }
 }
 
 /// Run the models on a saved trace

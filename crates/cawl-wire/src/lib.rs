@@ -23,6 +23,7 @@ mod clock;
 mod event;
 mod frame;
 pub mod ring;
+pub mod stack;
 
 pub use clock::Anchor;
 pub use event::{

@@ -30,12 +30,12 @@ mod writer;
 
 pub use layout::{
     CHUNK_CELLS, CHUNK_LEN, CHUNKS, CONTROL_LEN, DROPPED_AT, HEAD_AT, MAX_CHUNKS, MAX_SLOTS, Position,
-    RING_HEADER_LEN, RING_MAGIC, ROOM_AT, RingError, RingHeader, SHAPE, Shape, TAIL_AT, USED_AT, Unread,
-    unread,
+    RING_HEADER_LEN, RING_MAGIC, ROOM_AT, RingError, RingHeader, SHAPE, STACKS_AT, STACKS_LOST_AT, Shape,
+    TAIL_AT, USED_AT, Unread, unread,
 };
 pub use reader::{CoalescedCalls, Follower, Memory, Taker};
 pub use record::{
-    CELL_LEN, Call, END, Expected, NAME, NAME_CELLS, NAME_HEAD, SHORT, WHOLE_CELLS, end, name_cells,
-    name_head, stamp, whole,
+    CELL_LEN, Call, END, Expected, LONGEST_CELLS, MODULES, NAME, NAME_CELLS, NAME_HEAD, PIECE_HEAD, SHORT,
+    STACK, WHOLE_CELLS, end, name_cells, name_head, piece_cells, piece_head, stamp, whole,
 };
 pub use writer::Begun;

@@ -76,6 +76,7 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
         modes: if assimilated { vec![(first, Mode::Assimilated)] } else { Vec::new() },
         learn,
         keeper: None,
+        stacks: None,
     };
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let asker = daemon.asker();

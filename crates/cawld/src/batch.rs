@@ -4,6 +4,7 @@
 //! times are the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.
 
 use cawl_core::{Bytes, FileFacts};
+use cawl_symbols::RawStack;
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Anchor, EVENT_LEN, Event, FileId, FileRecord};
 
@@ -16,6 +17,10 @@ pub struct Batch {
     pub files: Vec<FileFacts>,
     /// Calls that were coalesced.
     pub coalesced: Vec<CoalescedCalls>,
+    /// Copied stacks of calls, each with the number that stands for it in its call.
+    pub stacks: Vec<(u32, RawStack)>,
+    /// Lines of /proc/PID/maps.
+    pub modules: Vec<Box<[u8]>>,
     /// Readings of both clocks.
     pub anchors: Vec<Anchor>,
     /// Records that are no events. Both ends speak the same version, so they are damaged.
@@ -30,7 +35,8 @@ impl Batch {
         for record in records {
             match (Anchor::decode(record), Event::decode(record)) {
                 (Some(anchor), _) => batch.anchors.push(anchor),
-                (None, Some(event)) => batch.events.push(event),
+                // Only the daemon gives stacks their numbers.
+                (None, Some(event)) => batch.events.push(Event { stack: 0, ..event }),
                 (None, None) => batch.damaged += 1,
             }
         }
@@ -67,11 +73,13 @@ mod tests {
     #[test]
     fn what_is_no_event_is_damaged() {
         let good = Event::new(Op::Write);
+        let numbered = Event { stack: 7, ..good };
         let mut damaged = good.encode();
         damaged[88] = 254;
         let impossible = Event { returned: i64::MAX, ..Event::new(Op::StreamWrite) };
         let anchor = Anchor { ticks: 1, nanos: 2 };
-        let batch = Batch::decode(&[good.encode(), damaged, anchor.encode(), impossible.encode()].concat());
+        let batch =
+            Batch::decode(&[numbered.encode(), damaged, anchor.encode(), impossible.encode()].concat());
         assert_eq!((batch.events, batch.anchors, batch.damaged), (vec![good], vec![anchor], 2));
     }
 }

@@ -17,6 +17,7 @@ use crate::lock;
 use crate::mappings::MappedFiles;
 use crate::rooms::Rooms;
 use crate::run_delays::Budget;
+use crate::stacks::Stacks;
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
@@ -57,6 +58,8 @@ pub struct Connections {
     pub traces: Arc<Traces>,
     /// Files mapped by processes.
     pub mapped: MappedFiles,
+    /// Stacks of calls.
+    pub stacks: Arc<Stacks>,
     /// Runs work on other processes' files.
     pub aside: Aside,
     /// What looks at run delays may cost.
@@ -247,6 +250,11 @@ impl Connections {
             connection.wchar_read = now;
         }
         due
+    }
+
+    /// A session that ended still works.
+    pub fn goes_on(&self, id: u32) {
+        self.open().get_mut(&id).into_iter().for_each(|connection| connection.batches += 1);
     }
 
     /// Returns when the daemon is about to end: sessions then read the rest and stop.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cawl_client::protocol::RunEnd;
 use cawl_core::{
     AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, RunDelay,
-    Sample, Session, SessionEnd, Time,
+    Sample, Session, SessionEnd, Stack, StackOptions, Time,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -98,6 +98,8 @@ pub struct EngineOptions {
     pub learn: bool,
     /// Keeps the constants learned by the daemon's own lane, else by runs with this profile.
     pub keeper: Option<Keeper>,
+    /// Which calls of the daemon's own lane have their stack copied.
+    pub stacks: Option<StackOptions>,
 }
 
 impl EngineOptions {
@@ -111,6 +113,7 @@ impl EngineOptions {
             modes: Vec::new(),
             learn: false,
             keeper: None,
+            stacks: None,
         }
     }
 }
@@ -118,16 +121,37 @@ impl EngineOptions {
 /// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// The lanes, and whether each keeps a trace or excerpts: a trace has each call, so none of its calls are
-/// coalesced.
+/// The lanes, and what each wants of tracers.
 #[derive(Debug, Default)]
-pub struct Traces(Mutex<BTreeMap<u64, bool>>);
+pub struct Traces(Mutex<BTreeMap<u64, Wants>>);
+
+/// What a lane wants of tracers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Wants {
+    /// It keeps a trace or excerpts: a trace has each call, so none of its calls are coalesced.
+    each: bool,
+    stacks: Option<StackOptions>,
+}
 
 impl Traces {
     /// True if a trace is kept of this run's calls.
     pub fn have(&self, run: u64) -> bool {
         let lanes = lock(&self.0);
-        [run, HOST_LANE].iter().any(|lane| lanes.get(lane) == Some(&true))
+        [run, HOST_LANE].iter().any(|lane| lanes.get(lane).is_some_and(|wants| wants.each))
+    }
+
+    /// Which calls of this run have their stack copied: all that the run wants, and the daemon's own lane.
+    pub fn stacks(&self, run: u64) -> Option<StackOptions> {
+        let lanes = lock(&self.0);
+        let wanted = [run, HOST_LANE].into_iter().filter_map(|lane| lanes.get(&lane)?.stacks);
+        wanted.reduce(|one, other| StackOptions {
+            threshold: if other.threshold.get() < one.threshold.get() {
+                other.threshold
+            } else {
+                one.threshold
+            },
+            one_in: one.one_in.min(other.one_in),
+        })
     }
 
     /// True until this run ends.
@@ -212,7 +236,8 @@ impl Engine {
         if let Some(models) = engine.options.host_models.take() {
             let trace = engine.options.host_trace.as_deref().map(create_trace).transpose();
             let trace = trace.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
-            let analysis = engine.analysis_options(models);
+            let stacks = engine.options.stacks;
+            let analysis = AnalysisOptions { stacks, ..engine.analysis_options(models) };
             let watch = engine.options.watch.take().map(Watch::start).transpose()?;
             let facts = engine.facts_now();
             let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone())?;
@@ -225,8 +250,8 @@ impl Engine {
     }
 
     fn insert(&mut self, run: u64, lane: Lane) {
-        let keeps_each = lane.trace.is_some() || lane.watch.is_some();
-        lock(&self.traces.0).insert(run, keeps_each);
+        let wants = Wants { each: lane.trace.is_some() || lane.watch.is_some(), stacks: lane.stack_options };
+        lock(&self.traces.0).insert(run, wants);
         self.lanes.insert(run, lane);
     }
 
@@ -384,6 +409,11 @@ impl Engine {
         self.each_lane(session, |lane| {
             delays.iter().for_each(|delay| lane.analyse(Record::RunDelay(*delay)));
         });
+    }
+
+    /// The functions of stacks were found.
+    pub(crate) fn stacks(&mut self, session: u32, stacks: &[Arc<Stack>]) {
+        self.each_lane(session, |lane| stacks.iter().for_each(|stack| lane.stack(stack)));
     }
 
     /// A session ended: as `end` has it if the process was killed, else with this goodbye.

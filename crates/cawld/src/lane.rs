@@ -13,7 +13,8 @@ use cawl_client::protocol::{RunEnd, RunProcess};
 use cawl_core::advise::Kept;
 use cawl_core::{
     Analysis, AnalysisOptions, Births, EndKind, Glob, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
-    Record, Report, Selection, Selector, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
+    Record, Report, Selection, Selector, Session, SessionEnd, Stack, StackOptions, Tally, Time, Told,
+    kernel_bytes,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -49,6 +50,10 @@ pub struct Lane {
     only: Option<Selector>,
     /// The records, for advice beside the report.
     kept: Option<Box<Kept>>,
+    /// Which calls have their stack copied.
+    pub stack_options: Option<StackOptions>,
+    /// The stacks that it was told of.
+    stacks: BTreeMap<u32, Arc<Stack>>,
 }
 
 /// The history uses a model's state unless it is older than this.
@@ -111,6 +116,8 @@ impl Lane {
             keeper: None,
             only: None,
             kept: Some(Box::new(Kept::new(profile))),
+            stack_options: options.stacks,
+            stacks: BTreeMap::new(),
         };
         lane.analyse(Record::Host(Box::new(facts)));
         lane.analyse(Record::Profile(Box::new(profile.clone())));
@@ -163,7 +170,7 @@ impl Lane {
         self.kept.take()
     }
 
-    /// The machine, and the programs and files that are known.
+    /// The machine, and the programs, files and stacks that are known.
     fn known(&self, profile: &HostProfile, facts: HostFacts) -> impl Iterator<Item = Record> {
         let started = facts.started;
         let machine = [Record::Host(Box::new(facts)), Record::Profile(Box::new(profile.clone()))];
@@ -172,7 +179,8 @@ impl Lane {
             Record::Session(Session { id, pid, program, started, ..Session::default() })
         });
         let named = self.tables.iter().flat_map(|tables| tables.totals.named()).map(Record::File);
-        machine.into_iter().chain(sessions).chain(named)
+        let stacks = self.stacks.values().map(|stack| Record::Stack((**stack).clone()));
+        machine.into_iter().chain(sessions).chain(named).chain(stacks)
     }
 
     /// Calls since the start, if they are counted.
@@ -216,6 +224,13 @@ impl Lane {
             }
         }
         self.merge.push(Source::Ends, end.at, Record::End(end));
+    }
+
+    /// The functions of a stack were found. Calls have its number already.
+    pub fn stack(&mut self, stack: &Arc<Stack>) {
+        if self.stacks.insert(stack.id, Arc::clone(stack)).is_none() {
+            self.analyse(Record::Stack((**stack).clone()));
+        }
     }
 
     /// Processes the records before `until`, in order, at most `most` and for a [`MOMENT`]; true if that was all.

@@ -38,6 +38,7 @@ mod server;
 mod session;
 mod silent_processes;
 pub mod socket;
+mod stacks;
 mod subscribe;
 mod ticks;
 mod totals;

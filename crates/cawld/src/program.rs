@@ -6,13 +6,16 @@ mod service;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use cawl_client::address;
-use cawl_core::{Bytes, Condition, HostProfile, MODELS, Mode, ModelsError, Nanos, UnknownMode, quantity};
+use cawl_core::{
+    Bytes, Condition, HostProfile, MODELS, Mode, ModelsError, Nanos, StackOptions, UnknownMode, quantity,
+};
 use cawl_host::profiles::{self, Keeper};
 use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
 use clap::{CommandFactory, Parser, ValueEnum};
@@ -94,6 +97,14 @@ struct Args {
     /// assimilated]
     #[arg(long = "mode", value_name = "[MODEL:]MODE,…", value_delimiter = ',')]
     modes: Vec<String>,
+    /// Tell which functions calls came from: of each call of THRESHOLD or more [default: 1ms], and of one in 64
+    /// of the others; docs/reference/CLI.md says what that needs
+    #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
+          value_parser = quantity::span_with_unit)]
+    stacks: Option<f64>,
+    /// With --stacks, one in so many of the calls below its threshold
+    #[arg(long, value_name = "N", default_value = "64", requires = "stacks")]
+    stacks_one_in: NonZeroU32,
     /// Learn constants from observed calls and the kernel's counters
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     learn: String,
@@ -211,8 +222,10 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
         let excerpts = ExcerptOptions { folder, keep, room, condition: condition.text().to_owned() };
         anyhow::Ok(WatchOptions { condition, excerpts })
     });
+    let one_in = args.stacks_one_in;
+    let stacks = args.stacks.map(|seconds| StackOptions { threshold: Nanos::seconds(seconds), one_in });
     let (host_models, host_trace, watch) = (Some(models), args.trace, watch.transpose()?);
-    let options = EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper };
+    let options = EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks };
     let daemon = Daemon::start_as(listener, options, node, allowed)?;
     let asker = daemon.asker();
     let token = http.as_ref().filter(|_| has_token).map(Http::guard);

@@ -12,8 +12,9 @@ use anyhow::Context;
 use cawl_core::Bytes;
 use cawl_wire::ring::{
     CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, Memory, Position, ROOM_AT, RingError,
-    RingHeader, TAIL_AT, Taker, USED_AT,
+    RingHeader, STACKS_AT, STACKS_LOST_AT, TAIL_AT, Taker, USED_AT,
 };
+use cawl_wire::stack::{StackRecord, Wanted};
 use cawl_wire::{Anchor, Event, FileRecord};
 use rustix::fs::SealFlags;
 
@@ -40,12 +41,18 @@ pub struct Ring {
     cells: Vec<[u8; CELL_LEN]>,
     /// True if no calls are to be coalesced.
     each: bool,
+    /// Which stacks are wanted; how many came, and how many found no room.
+    wanted: Option<Wanted>,
+    stacks: u32,
+    pub lost_stacks: u64,
 }
 
 /// A batch being filled.
 struct Filling {
     batch: Batch,
     each: bool,
+    wants_stacks: bool,
+    stacks: u32,
 }
 
 impl Taker for Filling {
@@ -78,6 +85,22 @@ impl Taker for Filling {
 
     fn coalesced(&mut self, calls: &CoalescedCalls) {
         self.batch.coalesced.push(*calls);
+    }
+
+    fn stack(&mut self, stack: &StackRecord<'_>) -> u32 {
+        if !self.wants_stacks {
+            return 0;
+        }
+        // Behind the last number comes 1.
+        self.stacks = self.stacks.checked_add(1).unwrap_or(1);
+        self.batch.stacks.push((self.stacks, stack.into()));
+        self.stacks
+    }
+
+    fn modules(&mut self, lines: &[u8]) {
+        if self.wants_stacks {
+            self.batch.modules.push(lines.into());
+        }
     }
 }
 
@@ -115,7 +138,16 @@ impl Ring {
             controls: Vec::new(),
             cells: Vec::new(),
             each,
+            wanted: None,
+            stacks: 0,
+            lost_stacks: 0,
         })
+    }
+
+    /// Tells the process which calls are to have their stack copied.
+    pub fn tell_stacks(&mut self, wanted: Option<Wanted>) {
+        self.wanted = wanted;
+        self.memory.write(STACKS_AT as u64, wanted.map_or(Wanted::NONE, Wanted::pack));
     }
 
     /// Tells the process how much memory its chunks may have.
@@ -130,10 +162,13 @@ impl Ring {
 
     /// Reads the threads' tails; returns the number of events the process has dropped.
     pub fn look(&mut self) -> Result<u64, RingError> {
-        let mut line = [0; DROPPED_AT + 8 - USED_AT];
+        let mut line = [0; STACKS_LOST_AT + 8 - USED_AT];
         self.read(USED_AT as u64, &mut line)?;
         let used = line.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let dropped = line.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let number =
+            |at: usize| line[at - USED_AT..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let dropped = number(DROPPED_AT);
+        self.lost_stacks = number(STACKS_LOST_AT);
         if used > self.header.slots {
             return Err(RingError::Header);
         }
@@ -162,7 +197,8 @@ impl Ring {
 
     /// The next batch up to the tails of the last look; None after that.
     pub fn batch(&mut self) -> Result<Option<Batch>, RingError> {
-        let mut filling = Filling { batch: Batch::default(), each: self.each };
+        let (each, wants_stacks, stacks) = (self.each, self.wanted.is_some(), self.stacks);
+        let mut filling = Filling { batch: Batch::default(), each, wants_stacks, stacks };
         let mut count = 0;
         for _ in 0..self.followers.len() {
             let slot = self.turn % self.followers.len();
@@ -181,6 +217,7 @@ impl Ring {
                 break;
             }
         }
+        self.stacks = filling.stacks;
         let mut batch = filling.batch;
         if batch.events.len() < BATCH / 2 {
             // Calls are held in the memory of their batch.

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_client::protocol::Failure;
-use cawl_core::{EndKind, FileFacts, RunDelay, Session, SessionEnd, Time, Usage, Wchar};
+use cawl_core::{EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time, Usage, Wchar};
 use cawl_host::inspect;
+use cawl_wire::stack::Wanted;
 use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, WireError, past};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
@@ -28,6 +29,7 @@ use crate::questions::Questions;
 use crate::ring::Ring;
 use crate::run_delays::RunDelays;
 use crate::socket::Peer;
+use crate::stacks::SessionStacks;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
 
@@ -58,6 +60,9 @@ const ROUND: usize = 64;
 /// Most bytes of a program's name and of its arguments, and most arguments: tracers send fewer.
 const LONGEST: usize = 4096;
 const ARGUMENTS: usize = 256;
+/// Time limit for the functions of stacks at the end of a session, and of the daemon.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
+const HURRIED: Duration = Duration::from_secs(1);
 /// Time limit for the rest of a socket at the end of the daemon.
 const ARRIVED: Duration = Duration::from_millis(50);
 
@@ -174,7 +179,13 @@ async fn tracer(
         (true, Some(descriptor)) => Ring::new(descriptor, each).map(Some),
         (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
     };
-    if let Ok(Some(ring)) = &ring {
+    let wanted = connections.traces.stacks(run);
+    let mut ring = ring;
+    if let Ok(Some(ring)) = &mut ring {
+        ring.tell_stacks(wanted.map(|StackOptions { threshold, one_in }| Wanted {
+            threshold: threshold.get() as u64,
+            one_in: one_in.get(),
+        }));
         ring.tell_room(connections.rooms.of(pid));
     }
     connections.settle_role(id, Role::Tracer(pid));
@@ -195,6 +206,7 @@ async fn tracer(
         uring,
         run_delays: RunDelays::new(pid, session.started, &hello.usage, &connections.run_delays),
         mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
+        stacks: SessionStacks::new(id, (pid, hello.pid, peer.uid), &connections.stacks, &connections.aside),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
         usage: None,
@@ -207,6 +219,10 @@ async fn tracer(
     match ring {
         Ok(ring) => tracer.ring = ring,
         Err(error) => tracer.note(format!("the calls of process {pid} are missing: {error:#}")).await?,
+    }
+    if wanted.is_some() && tracer.ring.is_none() {
+        let note = format!("{} has no stacks: without shared memory they are not copied", tracer.program);
+        tracer.note(note).await?;
     }
     let ended = tracer.follow(&mut messages, &mut payload).await;
     match ended {
@@ -278,6 +294,7 @@ struct Tracer<'a> {
     uid: u32,
     uring: Uring<'a>,
     mappings: Mappings<'a>,
+    stacks: SessionStacks<'a>,
     run_delays: RunDelays<'a>,
     ticks: Option<Ticks>,
     wchar: Wchar,
@@ -306,6 +323,7 @@ impl Tracer<'_> {
                     // The runtime may not have noticed the socket's data yet, so it gets a moment.
                     let Ok(message) = tokio::time::timeout(ARRIVED, messages.next(payload)).await else {
                         self.take_from_ring(usize::MAX).await?;
+                        self.finish_stacks(HURRIED).await?;
                         return Ok(false);
                     };
                     Some(message)
@@ -344,8 +362,9 @@ impl Tracer<'_> {
                 1..ROUND => (pause * 2).min(BUSY),
                 _ => 1,
             };
+            self.tell_stacks().await?;
             // Less than a round: the ring is empty.
-            if look > looked && taken < ROUND {
+            if look > looked && taken < ROUND && self.stacks.is_settled() {
                 looked = look;
                 self.connections.has_looked(self.id, look);
             }
@@ -425,6 +444,7 @@ impl Tracer<'_> {
             self.goodbye = None;
         }
         self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
+        self.stacks.take(&mut batch).await;
         self.numbers.translate(&mut batch);
         if let Some(ticks) = &mut self.ticks {
             ticks.convert(&mut batch);
@@ -449,6 +469,42 @@ impl Tracer<'_> {
             self.uring.look(self.engine).await?;
         }
         Ok(())
+    }
+
+    /// Tells of stacks whose functions were found.
+    async fn tell_stacks(&mut self) -> anyhow::Result<()> {
+        let named = self.stacks.named();
+        self.send_stacks(named).await
+    }
+
+    async fn send_stacks(&self, stacks: Vec<Arc<Stack>>) -> anyhow::Result<()> {
+        if !stacks.is_empty() {
+            let session = self.id;
+            self.engine.send(Input::act(move |engine| engine.stacks(session, &stacks))).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells of all stacks, with their functions as far as these are found within this time.
+    async fn finish_stacks(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let (connections, id) = (self.connections, self.id);
+        let named = self.stacks.finish(limit, || connections.goes_on(id)).await;
+        self.send_stacks(named).await?;
+        if self.stacks.beyond > 0 {
+            let note = format!(
+                "{} calls of {} have no stack: there are more different ones than are told apart",
+                self.stacks.beyond, self.program
+            );
+            self.note(note).await?;
+        }
+        match &self.ring {
+            Some(ring) if ring.lost_stacks > 0 => {
+                let (lost, program) = (ring.lost_stacks.min(1 << 48), &self.program);
+                let note = format!("{lost} calls of {program} have no stack: the daemon was behind");
+                self.note(note).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads up to `most` batches from the ring up to its present tails; returns their number. An invalid
@@ -528,6 +584,7 @@ impl Tracer<'_> {
         let goodbye = self.goodbye;
         let rest = self.take_from_ring(usize::MAX).await;
         ended = ended.and(rest.map(drop)).and(self.uring.finish(self.engine).await);
+        ended = ended.and(self.finish_stacks(NAMED_WITHIN).await);
         // Other threads may send more; only after an exec it means that the process continues.
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);

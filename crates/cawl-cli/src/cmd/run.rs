@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Running};
 use cawl_client::{address, query};
-use cawl_core::{Glob, GroupBounds, HostProfile, MODELS, Outcome, Report};
+use cawl_core::{Glob, GroupBounds, HostProfile, MODELS, Outcome, Report, StackOptions};
 use cawl_host::inspect::{self, Verdict};
 use cawl_host::place::Place;
 use cawl_host::profiles::{Chosen, Keeper};
@@ -219,6 +219,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
         only: args.only.clone(),
         classes: args.classes.bounds.clone(),
         group: GroupBounds::default(),
+        stacks: args.stacks(),
     })
 }
 
@@ -375,6 +376,16 @@ fn variables(
     }
     if args.lossless {
         variables.insert("CAWL_LOSSLESS", "1".into());
+    }
+    if let Some(StackOptions { threshold, one_in }) = args.stacks() {
+        variables.insert("CAWL_STACKS", format!("{},{one_in}", threshold.get() as u64).into());
+        // CPython from 3.12 on then says by which code it runs which function.
+        if std::env::var_os("PYTHONPERFSUPPORT").is_none() {
+            variables.insert("PYTHONPERFSUPPORT", "1".into());
+        }
+    } else if std::env::var_os("CAWL_STACKS").is_some() {
+        // Inside a run with --stacks.
+        variables.insert("CAWL_STACKS", "".into());
     }
     variables
 }

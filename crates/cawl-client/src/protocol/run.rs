@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::{Glob, GroupBounds, Nanos, Outcome};
+use cawl_core::{Glob, GroupBounds, Nanos, Outcome, StackOptions};
 use serde::{Deserialize, Serialize};
 
 /// The options of a `cawl-cli run`.
@@ -29,6 +29,9 @@ pub struct RunSpec {
     /// How the control group bounds the program.
     #[serde(default, skip_serializing_if = "GroupBounds::is_empty")]
     pub group: GroupBounds,
+    /// Which calls have their stack copied; none, if None.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StackOptions>,
 }
 
 /// A recording of all programs that report to the daemon.

@@ -5,6 +5,7 @@
 
 use crate::base::{gate, hot, symbols, sys};
 use cawl_wire::Rank;
+use cawl_wire::stack::Wanted;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicBool;
@@ -34,6 +35,8 @@ pub struct Settings {
     reads: bool,
     /// CAWL_READS is "all": reads of everything are.
     all_reads: bool,
+    /// CAWL_STACKS: a threshold in ns, and one in so many of the other calls.
+    pub stacks: Option<Wanted>,
     tries: [u8; 128],
     tries_length: usize,
     exclude: [u8; 512],
@@ -181,10 +184,11 @@ fn copy(text: &[u8], out: &mut [u8]) -> usize {
 
 /// True of a variable that the tracer understands, by what follows `CAWL_`.
 pub fn is_own(text: &[u8]) -> bool {
-    const NAMES: [&[u8]; 10] = [
+    const NAMES: [&[u8]; 11] = [
         b"SOCKET=",
         b"RUN=",
         b"READS=",
+        b"STACKS=",
         b"TRY=",
         b"EXCLUDE=",
         b"ONLY_CHILD_OF=",
@@ -210,6 +214,7 @@ impl Settings {
             tsc: false,
             reads: false,
             all_reads: false,
+            stacks: None,
             tries: [0; 128],
             tries_length: 0,
             exclude: [0; 512],
@@ -249,6 +254,14 @@ impl Settings {
             self.run = sys::decimal(run).unwrap_or(0);
         } else if let Some(reads) = bytes.strip_prefix(b"READS=") {
             (self.reads, self.all_reads) = (reads != b"0", reads == b"all");
+        } else if let Some(stacks) = bytes.strip_prefix(b"STACKS=") {
+            let mut numbers = stacks.splitn(2, |byte| *byte == b',').map(sys::decimal);
+            self.stacks = match (numbers.next().flatten(), numbers.next().flatten()) {
+                (Some(threshold), Some(one_in @ 1..)) => {
+                    Some(Wanted { threshold, one_in: u32::try_from(one_in).unwrap_or(u32::MAX) })
+                }
+                _ => None,
+            };
         } else if let Some(tries) = bytes.strip_prefix(b"TRY=") {
             self.tries_length = copy(tries, &mut self.tries);
         } else if let Some(names) = bytes.strip_prefix(b"EXCLUDE=") {

@@ -6,7 +6,7 @@ use crate::base::thread::thread;
 use crate::base::{clock, gate, sys};
 use crate::session::{open, stop};
 use crate::state::descriptors;
-use crate::transport::{link, pending_messages, table};
+use crate::transport::{link, modules, pending_messages, stack, table};
 use cawl_wire::{Event, Kind, Obstacle, Op};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -100,6 +100,8 @@ pub fn forked() {
     table::forget(thread);
     // Which names were told stays known: in another session they have other keys.
     pending_messages::forget();
+    modules::forget();
+    stack::forget();
     share_all();
     descriptors::begin_session();
     open::forget();

@@ -11,7 +11,7 @@ use crate::session::environment;
 use crate::session::goodbye;
 use crate::session::stop;
 use crate::transport::link::{self, Sent};
-use crate::transport::{pending_messages, ring, table};
+use crate::transport::{pending_messages, ring, stack, table};
 use cawl_wire::{Ended, Hello, Kind, Usage, Wchar};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -55,6 +55,7 @@ pub fn begin() {
         return;
     }
     clock::choose(settings.ticks, settings.tsc);
+    stack::begin();
     STARTED.store(sys::nanoseconds(), Relaxed);
     let wchar = counters::wchar();
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);

@@ -5,7 +5,7 @@ use crate::base::{clock, gate, hot};
 use crate::session::{fork, open};
 use crate::state::descriptors::{self, Descriptor, Found, Opening};
 use crate::transport::slot::{self, Slot};
-use crate::transport::{link, socket, table};
+use crate::transport::{link, socket, stack, table};
 use cawl_wire::{Event, Op};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -58,6 +58,8 @@ pub fn finish(slot: &Slot, now: u64) {
 /// Puts an event into a slot that [`open_slot`] gave; others of its key and buffering may go on from it. To
 /// be followed by [`finish`], when the event, which is large, is off the stack.
 pub fn put(slot: &Slot, event: &Event, key: u64, buffering: u64) {
+    // None goes on where each may have its stack copied.
+    let key = if stack::any() { stack::copy(slot, event) } else { key };
     if !slot::put_whole(slot, event, key, buffering) {
         link::count_dropped(1);
     }
@@ -88,7 +90,9 @@ fn keep_time_marks(slot: &Slot, now: u64) {
 #[inline(never)]
 fn keep_time(slot: &Slot, now: u64) {
     let anchor = keeping_errno(clock::anchor);
-    let next = if anchor.is_none() && slot.is_ringed() { u64::MAX } else { now + clock::span(MARK_EVERY) };
+    let is_told = slot.is_ringed() && stack::look();
+    let is_settled = anchor.is_none() && is_told;
+    let next = if is_settled { u64::MAX } else { now + clock::span(MARK_EVERY) };
     slot.due.store(next, Relaxed);
     if let Some(anchor) = anchor {
         slot::mark(slot, &anchor);

@@ -3,6 +3,7 @@
 //! session (`link::give_up`).
 
 pub mod link;
+pub mod modules;
 pub mod patience;
 pub mod pending_messages;
 mod place;
@@ -10,4 +11,5 @@ mod pool;
 pub mod ring;
 pub mod slot;
 pub mod socket;
+pub mod stack;
 pub mod table;

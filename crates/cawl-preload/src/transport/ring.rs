@@ -9,8 +9,8 @@ use crate::transport::pool;
 use crate::transport::slot::Slot;
 use cawl_wire::EVENT_LEN;
 use cawl_wire::ring::{
-    Begun, CHUNK_CELLS, CHUNK_LEN, DROPPED_AT, HEAD_AT, Position, ROOM_AT, RingHeader, SHAPE, TAIL_AT,
-    USED_AT,
+    Begun, CHUNK_CELLS, CHUNK_LEN, DROPPED_AT, HEAD_AT, Position, ROOM_AT, RingHeader, SHAPE, STACKS_AT,
+    STACKS_LOST_AT, TAIL_AT, USED_AT,
 };
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -168,6 +168,18 @@ pub fn tell_dropped(count: u64) {
     if let Some(place) = word::<AtomicU64>(DROPPED_AT as u64) {
         place.store(count, Relaxed);
     }
+}
+
+/// Tells the daemon the number of stacks that found no room.
+pub fn tell_lost_stacks(count: u64) {
+    if let Some(place) = word::<AtomicU64>(STACKS_LOST_AT as u64) {
+        place.store(count, Relaxed);
+    }
+}
+
+/// Which stacks the daemon wants; 0: it has not said so yet.
+pub fn wanted_stacks() -> u64 {
+    word::<AtomicU64>(STACKS_AT as u64).map_or(0, |word| word.load(Relaxed))
 }
 
 /// Points a slot, new to its thread, to its ring.

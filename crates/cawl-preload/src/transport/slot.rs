@@ -7,8 +7,8 @@
 
 use crate::base::thread::Thread;
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, Call, Expected, NAME_CELLS, NAME_HEAD, Position, WHOLE_CELLS, end, name_cells,
-    name_head, whole,
+    CELL_LEN, CHUNK_CELLS, Call, Expected, LONGEST_CELLS, NAME_CELLS, NAME_HEAD, PIECE_HEAD, Position,
+    WHOLE_CELLS, end, name_cells, name_head, piece_cells, piece_head, whole,
 };
 use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -47,6 +47,8 @@ pub struct Slot {
     pub oldest: AtomicU32,
     /// True if it leads into shared memory.
     pub(super) ringed: AtomicBool,
+    /// What `stack` draws calls by.
+    pub(super) random: AtomicU64,
     /// What `socket` needs.
     pub(super) buffer: SendBuffer,
 }
@@ -102,6 +104,12 @@ impl Slot {
     pub fn has_room_for_name(&self) -> bool {
         let cell = Position::unpack(self.position.load(Relaxed)).cell;
         cell.saturating_add(NAME_CELLS + WHOLE_CELLS) <= CHUNK_CELLS
+    }
+
+    /// True if there is room for a stack or modules and an event behind it. In a ring only.
+    pub fn has_room_for_piece(&self) -> bool {
+        let cell = Position::unpack(self.position.load(Relaxed)).cell;
+        cell.saturating_add(LONGEST_CELLS + WHOLE_CELLS) <= CHUNK_CELLS
     }
 
     /// True if it leads into shared memory.
@@ -182,6 +190,24 @@ pub fn put_name(slot: &Slot, length: u16) {
     // SAFETY: as in `name_place`.
     unsafe { cell.cast::<[u8; NAME_HEAD]>().write(name_head((position >> 32) as u32, length)) };
     let cells = name_cells(length);
+    slot.publish(cell.wrapping_add(cells as usize * CELL_LEN), position + u64::from(cells));
+}
+
+/// Where a stack or modules are to be written, in a slot that has room for them.
+pub fn piece_place(slot: &Slot) -> &'static mut [u8] {
+    const MOST: usize = LONGEST_CELLS as usize * CELL_LEN - PIECE_HEAD;
+    // SAFETY: as in `name_place`.
+    unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(PIECE_HEAD), MOST) }
+}
+
+/// Puts a stack or modules there, told by the code, of which so many bytes have been written to the
+/// [`piece_place`].
+pub fn put_piece(slot: &Slot, code: u8, length: usize) {
+    let (cell, position) = (slot.next.load(Relaxed), slot.position.load(Relaxed));
+    let head = piece_head((position >> 32) as u32, code, length as u16);
+    // SAFETY: as in `name_place`.
+    unsafe { cell.cast::<[u8; PIECE_HEAD]>().write(head) };
+    let cells = piece_cells(length as u16);
     slot.publish(cell.wrapping_add(cells as usize * CELL_LEN), position + u64::from(cells));
 }
 

@@ -125,6 +125,20 @@ pub fn make_room_for_name(thread: &Thread) {
     }
 }
 
+/// Makes room for a stack or modules and an event behind it, in a slot that leads into shared memory; false if
+/// there is none that events could not need.
+pub fn make_room_for_piece(slot: &Slot) -> bool {
+    if slot.has_room_for_piece() {
+        return true;
+    }
+    if ring::is_behind() {
+        link::ring_bell();
+        return false;
+    }
+    slot::end_chunk(slot);
+    next_chunk(slot)
+}
+
 #[cold]
 fn claim(thread: &Thread) -> Option<&'static Slot> {
     let all = &table()?.slots;

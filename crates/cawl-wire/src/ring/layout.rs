@@ -13,8 +13,13 @@ pub const RING_HEADER_LEN: usize = 256;
 pub const USED_AT: usize = 64;
 /// Where in the header the number of dropped events stands (u64).
 pub const DROPPED_AT: usize = 128;
+/// Where in the header the number of stacks that found no room stands (u64).
+pub const STACKS_LOST_AT: usize = 136;
 /// Where in the header the daemon says how many bytes of memory the chunks may have (u64); 0: not yet.
 pub const ROOM_AT: usize = 192;
+/// Where in the header the daemon says which calls have their stack copied (u64, [`crate::stack::Wanted`]); 0:
+/// not yet.
+pub const STACKS_AT: usize = 200;
 /// Length of a slot's control block, in bytes: a cache line for each side.
 pub const CONTROL_LEN: usize = 128;
 /// Where in a control block the thread's tail stands (u64).

@@ -7,9 +7,10 @@ use core::sync::atomic::{Ordering, fence};
 
 use super::layout::{HEAD_AT, Position, RingError, RingHeader, SHAPE, unread};
 use super::record::{
-    CELL_LEN, Expected, Form, NAME_CELLS, NAME_HEAD, SHORT, WHOLE_CELLS, encoded, form, moved, name_cells,
-    stamp,
+    CELL_LEN, Expected, Form, LONGEST_CELLS, MODULES, NAME_HEAD, PIECE_HEAD, SHORT, STACK, WHOLE_CELLS,
+    encoded, form, moved, name_cells, piece_cells, stamp,
 };
+use crate::stack::StackRecord;
 use crate::{Anchor, EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET, flag};
 
 /// The shared memory as the daemon sees it.
@@ -36,6 +37,13 @@ pub trait Taker {
     fn file(&mut self, file: &FileRecord<'_>);
     /// Coalesced calls; there is room for them.
     fn coalesced(&mut self, calls: &CoalescedCalls);
+    /// The copied stack of the thread's next call. What is returned becomes that call's [`Event::stack`], if it
+    /// is the one that the stack says.
+    fn stack(&mut self, _stack: &StackRecord<'_>) -> u32 {
+        0
+    }
+    /// Lines of /proc/PID/maps: they replace what was told of their addresses.
+    fn modules(&mut self, _lines: &[u8]) {}
 }
 
 /// Consecutive calls of a thread, each of which continues the one before: their number and sums.
@@ -98,7 +106,8 @@ impl Follower {
         fence(Ordering::Acquire);
         let unread = unread(self.head, tail, SHAPE)?;
         // Each cell makes one event at most.
-        let useful = if self.decoder.coalesces { usize::MAX } else { taker.room().max(NAME_CELLS as usize) };
+        let useful =
+            if self.decoder.coalesces { usize::MAX } else { taker.room().max(LONGEST_CELLS as usize) };
         let count = ((unread.to - unread.from) as usize).min(cells.len()).min(useful);
         let Some(cells) = cells.get_mut(..count).filter(|cells| !cells.is_empty()) else { return Ok(0) };
         if self.chunk.0 != unread.chunk {
@@ -138,6 +147,7 @@ impl Follower {
                 let length = match form {
                     Form::Whole => WHOLE_CELLS,
                     Form::Name(length) => name_cells(length),
+                    Form::Piece(_, length) => piece_cells(length),
                     Form::End => {
                         cell = SHAPE.cells;
                         break;
@@ -145,13 +155,20 @@ impl Follower {
                 };
                 let Some(record) = left.get(..length as usize) else {
                     // It is cut off where the room ends, or where the tail says that a record does.
-                    if to == unread.to || length > NAME_CELLS {
+                    if to == unread.to || length > LONGEST_CELLS {
                         return Err(RingError::Stamp);
                     }
                     break;
                 };
                 match (form, record.as_flattened()) {
                     (Form::Name(length), record) => name(record, length, taker),
+                    (Form::Piece(code, length), record) => {
+                        self.decoder.piece(
+                            code,
+                            record.get(PIECE_HEAD..PIECE_HEAD + usize::from(length)),
+                            taker,
+                        );
+                    }
                     (_, record) => self.decoder.whole(record.first_chunk().ok_or(RingError::Stamp)?, taker),
                 }
                 length
@@ -174,6 +191,8 @@ impl Follower {
 /// Makes events of the records of one slot, each of which may continue the one before.
 #[derive(Clone, Copy, Debug)]
 struct Decoder {
+    /// Of a stack whose call has not come: what the taker calls it, and when that call began.
+    stack: Option<(u32, u64)>,
     /// The latest whole call, if it is not damaged.
     before: Option<Event>,
     expected: Expected,
@@ -186,7 +205,7 @@ impl Decoder {
     /// At the start of a ring.
     const fn new() -> Decoder {
         let expected = Expected { start: 0, offset: 0, pending: 0 };
-        Decoder { before: None, expected, stream: false, coalesces: false }
+        Decoder { stack: None, before: None, expected, stream: false, coalesces: false }
     }
 
     /// A whole record, whose first word has been looked at.
@@ -204,7 +223,19 @@ impl Decoder {
         // Below this no sum of lengths that a call can have ends at what means unknown.
         let usual = self.expected.offset == UNKNOWN_OFFSET || self.expected.offset < 1 << 63;
         self.coalesces = usual && taker.is_coalescible(event);
-        taker.event(event);
+        match self.stack.take() {
+            Some((stack, start)) if start == event.start => taker.event(&Event { stack, ..*event }),
+            _ => taker.event(event),
+        }
+    }
+
+    /// A stack or modules.
+    fn piece(&mut self, code: u8, body: Option<&[u8]>, taker: &mut impl Taker) {
+        match (code, body, body.and_then(StackRecord::decode)) {
+            (STACK, _, Some(stack)) => self.stack = Some((taker.stack(&stack), stack.start)),
+            (MODULES, Some(lines), _) => taker.modules(lines),
+            _ => taker.damaged(),
+        }
     }
 
     /// The event of a short record; None if there is none that it could continue.

@@ -13,12 +13,17 @@
 //! - *name*, as many cells as it needs, [`NAME_CELLS`] at most: the word; [`NAME`], a zero byte and the
 //!   length of what follows, two bytes; a [`FileRecord`] as in a message. It stands before the first call on
 //!   the file by the thread that opened it, or after a rename.
-//! - *end*, one cell: the word; [`END`] and zeros. No record follows in this chunk: a name did not fit.
+//! - *stack* and *modules*, as many cells as they need, [`LONGEST_CELLS`] at most: the word; [`STACK`] or
+//!   [`MODULES`], a zero byte and the length of what follows, two bytes; then a [`StackRecord`], or lines
+//!   of /proc/PID/maps. A stack stands before the call that it is of.
+//!   There are none unless stacks are wanted.
+//! - *end*, one cell: the word; [`END`] and zeros. No record follows in this chunk: a name or stack did not fit.
 //! - *short* (a delta record), one cell: the word; ticks (or ns) from the start of the call before to the
 //!   start of this one; the duration in the same unit; bytes requested. Four bytes each. Returned was what
 //!   was requested; all else is as in the record before, with the place where that one ended.
 
 use crate::event::OP_AT;
+use crate::stack::StackRecord;
 use crate::{EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET};
 
 /// Length of a cell, in bytes.
@@ -31,12 +36,22 @@ pub const SHORT: u32 = 1 << 31;
 pub const NAME: u8 = 253;
 /// In place of an operation's code: the end of the chunk.
 pub const END: u8 = 252;
+/// In place of an operation's code: a copied stack.
+pub const STACK: u8 = 251;
+/// In place of an operation's code: what is mapped as code.
+pub const MODULES: u8 = 250;
 /// Where that stands in a cell.
 const RECORD_CODE_AT: usize = 4;
 /// Bytes in front of a name's file record.
 pub const NAME_HEAD: usize = 8;
 /// Cells of the longest name.
 pub const NAME_CELLS: u32 = (NAME_HEAD + FileRecord::MOST).div_ceil(CELL_LEN) as u32;
+/// Bytes in front of a stack or of modules.
+pub const PIECE_HEAD: usize = 8;
+/// Cells of the longest record: a stack.
+pub const LONGEST_CELLS: u32 = piece_cells(StackRecord::MOST as u16);
+
+const _: () = assert!(StackRecord::MOST <= u16::MAX as usize && NAME_CELLS <= LONGEST_CELLS);
 
 /// The first word of a whole record in the chunk with this sequence number.
 #[inline(always)]
@@ -74,6 +89,18 @@ pub const fn name_cells(length: u16) -> u32 {
     (NAME_HEAD + length as usize).div_ceil(CELL_LEN) as u32
 }
 
+/// The head of a record with code [`STACK`] or [`MODULES`] and a body of this length.
+pub const fn piece_head(chunk: u32, code: u8, length: u16) -> [u8; PIECE_HEAD] {
+    let [a, b, c, d] = stamp(chunk).to_le_bytes();
+    let [low, high] = length.to_le_bytes();
+    [a, b, c, d, code, 0, low, high]
+}
+
+/// Cells of such a record.
+pub const fn piece_cells(length: u16) -> u32 {
+    (PIECE_HEAD + length as usize).div_ceil(CELL_LEN) as u32
+}
+
 /// The cell that ends a chunk.
 pub fn end(chunk: u32) -> [u8; CELL_LEN] {
     let mut out = [0; CELL_LEN];
@@ -89,6 +116,8 @@ pub(super) enum Form {
     Whole,
     /// A name with a file record of this length.
     Name(u16),
+    /// A stack or modules, told by the code, with a body of this length.
+    Piece(u8, u16),
     /// The end of the chunk.
     End,
 }
@@ -98,6 +127,7 @@ pub(super) enum Form {
 pub(super) const fn form(cell: &[u8; CELL_LEN]) -> Form {
     match cell[RECORD_CODE_AT] {
         NAME => Form::Name(u16::from_le_bytes([cell[6], cell[7]])),
+        code @ (STACK | MODULES) => Form::Piece(code, u16::from_le_bytes([cell[6], cell[7]])),
         END => Form::End,
         _ => Form::Whole,
     }

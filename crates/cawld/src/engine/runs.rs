@@ -91,6 +91,7 @@ impl Engine {
             learn: spec.learn,
             classes: spec.classes.clone(),
             command: spec.command.clone(),
+            stacks: spec.stacks,
             as_calibrated: true,
             timeline: true,
             ..AnalysisOptions::default()

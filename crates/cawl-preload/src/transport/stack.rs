@@ -1,0 +1,153 @@
+//! The stack of a call, copied into the thread's ring before the call's event, for the daemon to unwind. Without
+//! `--stacks` nothing here is entered but [`any`], which reads one number, where an event is written whole.
+//!
+//! The law of this module: the kernel copies, so that no address can hurt; and a stack takes no room that an
+//! event needs. One that finds no room is counted, and its event is kept.
+
+use crate::base::settings::settings;
+use crate::base::{clock, guard, hot, sys};
+use crate::transport::slot::{self, Slot};
+use crate::transport::{modules, ring, table};
+use cawl_wire::stack::{STACK_BYTES, StackRecord, Wanted};
+use cawl_wire::{Event, Op};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use libc::iovec;
+
+/// Each call that takes as long, in ns.
+static NANOS: AtomicU64 = AtomicU64::new(0);
+/// The same on the clock of events, once a call has asked: at the start that clock is not known well.
+static THRESHOLD: AtomicU64 = AtomicU64::new(UNASKED);
+const UNASKED: u64 = u64::MAX;
+/// One in so many of the others; 0: no stack is copied.
+static ONE_IN: AtomicU32 = AtomicU32::new(0);
+/// What the daemon said last.
+static SAID: AtomicU64 = AtomicU64::new(0);
+/// Stacks that found no room.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// True if stacks are copied.
+#[inline(always)]
+pub fn any() -> bool {
+    ONE_IN.load(Relaxed) != 0
+}
+
+/// Learns what `run` wants. Constructor only.
+pub fn begin() {
+    let wanted = settings().and_then(|settings| settings.stacks);
+    SAID.store(wanted.map_or(0, Wanted::pack), Relaxed);
+    want(wanted);
+}
+
+fn want(wanted: Option<Wanted>) {
+    NANOS.store(wanted.map_or(0, |wanted| wanted.threshold), Relaxed);
+    THRESHOLD.store(UNASKED, Relaxed);
+    ONE_IN.store(wanted.map_or(0, |wanted| wanted.one_in), Relaxed);
+}
+
+/// Looks at what the daemon wants; false if it has not said so yet.
+pub fn look() -> bool {
+    let said = ring::wanted_stacks();
+    if said != 0 && SAID.swap(said, Relaxed) != said {
+        want(Wanted::unpack(said));
+    }
+    said != 0
+}
+
+fn threshold() -> u64 {
+    let known = THRESHOLD.load(Relaxed);
+    if known != UNASKED {
+        return known;
+    }
+    let threshold = guard::keeping_errno(|| clock::span(NANOS.load(Relaxed)));
+    THRESHOLD.store(threshold, Relaxed);
+    threshold
+}
+
+/// In a copy of the process.
+pub fn forget() {
+    LOST.store(0, Relaxed);
+}
+
+/// True if the stack of this call is to be copied: what the tracer tells beside calls has none.
+fn is_wanted(slot: &Slot, event: &Event) -> bool {
+    let is_call = !matches!(event.op, Op::Resident | Op::Uncertain | Op::StreamExit | Op::MmapWrite);
+    slot.is_ringed() && is_call && (event.duration >= threshold() || is_drawn(slot, event.start))
+}
+
+/// One in so many, by chance, so that no rhythm of the program's matters (xorshift64).
+fn is_drawn(slot: &Slot, seed: u64) -> bool {
+    let mut state = slot.random.load(Relaxed);
+    if state == 0 {
+        state = (seed ^ u64::from(hot::pid()) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    }
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    slot.random.store(state, Relaxed);
+    (state >> 32).wrapping_mul(ONE_IN.load(Relaxed).into()) >> 32 == 0
+}
+
+/// Copies the stack of a call, if it is to be, into a slot that has room for its event. The key of that event:
+/// none goes on from it, since each is to come by here.
+#[cold]
+#[inline(never)]
+pub fn copy(slot: &Slot, event: &Event) -> u64 {
+    if is_wanted(slot, event) {
+        copy_now(slot, event.start);
+    }
+    0
+}
+
+fn copy_now(slot: &Slot, start: u64) {
+    modules::tell(slot);
+    if !table::make_room_for_piece(slot) {
+        ring::tell_lost_stacks(LOST.fetch_add(1, Relaxed) + 1);
+        return;
+    }
+    let registers = registers();
+    let place = slot::piece_place(slot);
+    let Some(stack) = place.get_mut(StackRecord::HEAD..StackRecord::HEAD + STACK_BYTES) else { return };
+    let copied = copy_from(registers[1], stack);
+    if copied > 0 {
+        let head = StackRecord::head(start, registers, copied as u64);
+        for (place, byte) in place.iter_mut().zip(head.as_flattened()) {
+            *place = *byte;
+        }
+        slot::put_piece(slot, cawl_wire::ring::STACK, StackRecord::HEAD + copied);
+    }
+}
+
+/// Instruction, stack, frame and link pointer here: the caller's frames are the program's.
+#[inline(always)]
+fn registers() -> [u64; 4] {
+    let (ip, sp, fp, lr): (u64, u64, u64, u64);
+    // SAFETY: registers are read.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        {
+            core::arch::asm!(
+                "lea {}, [rip]", "mov {}, rsp", "mov {}, rbp",
+                out(reg) ip, out(reg) sp, out(reg) fp, options(nomem, nostack, preserves_flags)
+            );
+            lr = 0;
+        }
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!(
+            "adr {}, .", "mov {}, sp", "mov {}, x29", "mov {}, x30",
+            out(reg) ip, out(reg) sp, out(reg) fp, out(reg) lr, options(nomem, nostack, preserves_flags)
+        );
+    }
+    [ip, sp, fp, lr]
+}
+
+/// Copies what lies at an address; the number of bytes, as far as there is something.
+fn copy_from(at: u64, to: &mut [u8]) -> usize {
+    let here = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let there = iovec { iov_base: at as *mut _, iov_len: to.len() };
+    // A vfork child has its parent's memory, and that one's number is as good.
+    let arguments = [hot::pid() as usize, &raw const here as usize, 1, &raw const there as usize, 1, 0];
+    // SAFETY: a place that is this thread's, and an address that only the kernel follows.
+    let copied = unsafe { sys::call(libc::SYS_process_vm_readv, arguments) };
+    usize::try_from(copied).unwrap_or(0)
+}
