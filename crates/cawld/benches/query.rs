@@ -88,7 +88,6 @@ fn main() {
     let models = Some(cawl_core::MODELS.iter().map(|model| (*model).to_owned()).collect());
     let options = EngineOptions {
         profile: cawl_host::uncalibrated_profile(),
-        stacks: None,
         host_models: models,
         host_trace: None,
         watch: None,
