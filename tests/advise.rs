@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use cawl_core::HostProfile;
 use cawl_kit::{Daemon, Dir, Finished, Running, skipped};
@@ -195,6 +198,14 @@ fn a_part_of_a_trace_is_named_as_such() {
     assert_eq!(finished.stderr, "");
 }
 
+fn ask(socket: &Path, question: &str) -> Value {
+    let mut stream = UnixStream::connect(socket).expect("the daemon listens");
+    writeln!(stream, "{question}").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("it answers");
+    serde_json::from_str(&answer).expect("JSON")
+}
+
 #[test]
 fn a_daemon_records_for_a_while_and_is_advised_on() {
     let dir = Dir::new();
@@ -217,8 +228,20 @@ fn a_daemon_records_for_a_while_and_is_advised_on() {
     let mut second = dir.cawl(&["advise", "--for", "100ms", "--socket"]);
     second.arg(dir.socket());
     Running::start(second).finish().code(1).says("keeps a trace already");
+    // The same for the live page, kept in memory.
+    let live = std::thread::spawn({
+        let socket = dir.socket();
+        move || ask(&socket, r#"{"request":"advise","for_s":4}"#)
+    });
+    cawl_kit::eventually("another one is refused", || {
+        let refused = ask(&dir.socket(), r#"{"request":"advise","for_s":0.1}"#);
+        refused["error"].as_str().is_some_and(|why| why.contains("already"))
+    });
     running.say("\n");
     running.finish().success();
+    let live = live.join().expect("an answer");
+    assert!(live["calls"].as_u64() >= Some(2000) && live["observed_s"].as_f64() > Some(0.0), "{live:#}");
+    assert!(live["advice"]["tried"].is_u64(), "{live:#}");
     let answer: Value = serde_json::from_str(&asked.finish().success().stdout).expect("JSON");
     assert_eq!(answer["recorded_s"], 5.0, "{answer:#}");
     // The file was named before the recording began.

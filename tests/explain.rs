@@ -5,7 +5,7 @@ use std::fs;
 
 use cawl_core::{Bytes, DeviceCounters, FileFacts, HostProfile, Measured, Nanos, Record, Session, Time};
 use cawl_host::trace::{TraceFile, TraceReader, WhenFull};
-use cawl_kit::{Dir, Finished, Running};
+use cawl_kit::{Dir, Finished, Running, built};
 use cawl_wire::{Event, FileKind, Op, flag};
 use serde_json::Value;
 
@@ -243,6 +243,13 @@ fn calls_are_selected() {
     assert_eq!((&report["coverage"], &report["selection"]["process"]), (&1.0.into(), &"dd".into()));
     explain(&dir, &["--from", "3600"]).code(1).says("no call was selected");
     explain(&dir, &["--file", "*.wal"]).code(1).says("no call was selected");
+    explain(&dir, &["--process", "haed"]).code(1).says("the nearest programs are ");
+    let mut piped = dir.command("sh");
+    piped
+        .args(["-c", "cat \"$2\" | \"$1\" explain /dev/stdin", "sh"])
+        .arg(built("cawl-cli"))
+        .arg(dir.trace());
+    Running::start(piped).finish().code(1).says("so it must be a file");
     explain(&dir, &["--file", "to.log"]).code(1).says("/work/two.log,");
     explain(&dir, &["--op", "writ"]).code(2).says("there is no operation `writ`");
     explain(&dir, &["--cause", "jurnal"]).code(2).says("there is no cause `jurnal`");

@@ -31,8 +31,9 @@
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `export`: timelines and tables of a trace; other programs read them; bad input and output
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
-//! - `stacks`: where in the program the time went; `unwinding`: the functions that calls of programs came from
+//! - `by_stack`: where in the program the time went
 //! - `keep`: what a run learned is there for the next one
+//! - `stacks`: the functions that calls came from
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `tries`: what `run --try` changes, and what it must not
 //! - `users`: programs that change their user; other users, which are recorded but not answered
@@ -53,6 +54,7 @@
 mod advise;
 mod anomalies;
 mod buffers;
+mod by_stack;
 mod check;
 mod clients;
 mod copies;
@@ -88,7 +90,6 @@ mod stacks;
 mod storms;
 mod top;
 mod tries;
-mod unwinding;
 mod users;
 mod waiting;
 mod web;

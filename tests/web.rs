@@ -114,6 +114,9 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
         assert!(colours.as_u64() > Some(20), "a chart is blank: {found:#}");
     }
 
+    has(&found["advice"], "one fsync for 16 records gains 6 s (4 s to 6.4 s) of 8 s on paper, likely");
+    has(&found["advice"], "less safe: a crash loses");
+    has(&found["advice"], "2 more");
     has(&found["plan"], "20 s");
     has(&found["plan"], "for 2 GiB in 2\u{202f}048 calls, between 16 s and 25 s");
     has(&found["plan"], "15 s (75 %)");

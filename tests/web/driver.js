@@ -84,6 +84,9 @@ const scenarios = {
     $("#plan").requestSubmit();
     found.refused = $("#plan").elements.bytes.validationMessage;
 
+    $("#advise").click();
+    await until(() => $("#advice-list li"));
+    found.advice = text("#advice-list");
     $("#profile").open = true;
     await until(() => $("#constants tbody").rows.length);
     found.constants = column("#constants", 3);

@@ -146,6 +146,7 @@ impl State {
             "processes" => json_of(&canned::processes(self.busy)),
             "files" => json_of(&canned::files(self.busy)),
             "profile" => json_of(&canned::profile()),
+            "advise" => json_of(&canned::advice(number("for_s").unwrap_or_default())),
             // Longer spans come from a whole day as the daemon keeps it.
             "history" if self.busy && number("last_s").is_some_and(|last| last > 3600.0) => {
                 let points = number("points").map(|points| points as usize);

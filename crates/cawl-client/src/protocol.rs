@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 pub use cawl_core::Constant as ConstantStatus;
 /// Errors in a status.
 pub use cawl_core::RecentError as ErrorStatus;
+use cawl_core::advise::Advised;
 use cawl_core::{Mode, Regime};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,9 @@ pub enum Request {
     Profile,
     /// Subscribe. Answered by [`Push`] lines until the client disconnects.
     Subscribe(Subscription),
+    /// What to change, of the calls of all programs for a time from now on. Answered by an [`AdviceAnswer`], when
+    /// that is over.
+    Advise(Advising),
     /// Record the calls of all programs for a time. Answered by a [`Recorded`], when it is over.
     Record(Recording),
     /// A run begins: record its calls apart. Answered by a [`RunStarted`].
@@ -68,6 +72,35 @@ pub enum Request {
         #[serde(flatten)]
         end: RunEnd,
     },
+}
+
+/// How long calls are kept for advice.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Advising {
+    /// In seconds; 0.1 to 60.
+    pub for_s: f64,
+}
+
+impl Default for Advising {
+    fn default() -> Advising {
+        Advising { for_s: 10.0 }
+    }
+}
+
+/// What the calls of some seconds suggest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdviceAnswer {
+    /// [`PROTOCOL`].
+    pub schema: u32,
+    /// How long calls were kept, in seconds.
+    pub for_s: f64,
+    /// Calls, and what they took, in seconds; 0 if they were too many to look at.
+    pub calls: u64,
+    /// See `calls`.
+    pub observed_s: f64,
+    /// As in a report; None if there were no calls with a cost.
+    pub advice: Option<Advised>,
 }
 
 /// A model and its mode; by default the first model, assimilated.

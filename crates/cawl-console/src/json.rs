@@ -13,6 +13,31 @@ pub fn write(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
+/// Writes the value without a line feed in it, and one behind it.
+pub fn line(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(&mut out, OneLine))?;
+    out.write_all(b"\n")
+}
+
+/// Everything on one line.
+struct OneLine;
+
+impl Formatter for OneLine {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        escaped(out, fragment)
+    }
+}
+
+/// Writes a part of a text. What controls a terminal, or the direction of text, is escaped as in text.
+fn escaped(out: &mut (impl Write + ?Sized), fragment: &str) -> io::Result<()> {
+    fragment.split_inclusive(is_command).try_for_each(|part| {
+        let plain = part.trim_end_matches(is_command);
+        out.write_all(plain.as_bytes())?;
+        // None of them is above U+FFFF.
+        part[plain.len()..].chars().try_for_each(|c| write!(out, "\\u{:04x}", u32::from(c)))
+    })
+}
+
 /// How deep an object is whose members have a line each, and how deep a table's row at most.
 const OUTER: usize = 2;
 const ROW: usize = 4;
@@ -82,14 +107,8 @@ impl Formatter for Lines {
         out.write_all(if first { b"" } else { b" " })
     }
 
-    /// What controls a terminal, or the direction of text, is escaped as in text.
     fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
-        fragment.split_inclusive(is_command).try_for_each(|part| {
-            let plain = part.trim_end_matches(is_command);
-            out.write_all(plain.as_bytes())?;
-            // None of them is above U+FFFF.
-            part[plain.len()..].chars().try_for_each(|c| write!(out, "\\u{:04x}", u32::from(c)))
-        })
+        escaped(out, fragment)
     }
 
     fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
@@ -109,6 +128,9 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "{\n  \"a\\u009b2J\": \"größe \\u202e\\u007ffdp\\u2069\"\n}\n");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        let mut text = Vec::new();
+        super::line(&mut text, &value).unwrap();
+        assert_eq!(text, "{\"a\\u009b2J\":\"größe \\u202e\\u007ffdp\\u2069\"}\n".as_bytes());
     }
 
     #[test]

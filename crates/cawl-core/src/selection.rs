@@ -98,7 +98,8 @@ pub struct OpName(Op);
 pub struct UnknownOp(String);
 
 fn ops() -> String {
-    let names = Op::ALL.iter().map(|op| op.name());
+    // The others are no calls of a program.
+    let names = Op::ALL.iter().filter(|op| !matches!(op, Op::Resident | Op::Uncertain)).map(|op| op.name());
     names.fold(String::new(), |list, name| if list.is_empty() { name.to_owned() } else { list + ", " + name })
 }
 

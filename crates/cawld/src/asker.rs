@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Forecast, PROTOCOL, Plan, Predicted, ProfileAnswer, Request, RunEnd, Running, Source, Status, View,
+    AdviceAnswer, Advising, Forecast, PROTOCOL, Plan, Predicted, ProfileAnswer, Request, RunEnd, Running,
+    Source, Status, View,
 };
 use cawl_core::{Nanos, Rate, Report};
 use cawl_host::clock::Clocks;
@@ -34,6 +35,11 @@ const SUBSCRIBERS: usize = 32;
 const FORECAST_WITHIN: Duration = Duration::from_millis(50);
 const FORECAST_EVERY: Duration = Duration::from_millis(250);
 const FORECAST_HOLDS: Duration = Duration::from_secs(2);
+
+/// Seconds for which calls are kept for advice.
+const ADVISED: std::ops::RangeInclusive<f64> = 0.1..=60.0;
+/// What happens is analysed so much later: calls are read every 50 ms, and held for 150.
+pub const LATE: Duration = Duration::from_millis(250);
 
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +131,7 @@ impl Asker {
             Request::Forecast(view) => json(&self.forecast(view).await?),
             Request::Predict(plan) => json(&self.predict(plan).await?),
             Request::Profile => json(&self.profile().await?),
+            Request::Advise(Advising { for_s }) => json(&self.advise(for_s).await?),
             _ => return Err(AskError::Refused("this connection cannot be asked that".to_owned())),
         })
     }
@@ -176,6 +183,30 @@ impl Asker {
         let (configured, learned, constants) = self.look(|engine| engine.profiles()).await?;
         let (configured, learned) = (configured.to_toml(), learned.to_toml());
         Ok(ProfileAnswer { schema: PROTOCOL, configured, learned, constants })
+    }
+
+    /// What the calls of the next seconds suggest.
+    async fn advise(&self, for_s: f64) -> Result<AdviceAnswer, AskError> {
+        if !ADVISED.contains(&for_s) {
+            return Err(AskError::Refused("advice takes 0.1 to 60 seconds".to_owned()));
+        }
+        self.look(Engine::begin_advice).await?.map_err(AskError::Refused)?;
+        let asker = self.clone();
+        // It ends in time even if who asked is gone.
+        let kept = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
+            asker.look(Engine::end_advice).await
+        });
+        let kept = kept.await.map_err(|_| AskError::Ending)??.ok_or(AskError::Ending)?;
+        let work = move || {
+            let (calls, observed) = kept.observed();
+            let advice = kept.advised();
+            AdviceAnswer { schema: PROTOCOL, for_s, calls, observed_s: observed.as_seconds(), advice }
+        };
+        let turn = Arc::clone(&self.ahead).acquire_owned().await.map_err(|_| AskError::Ending)?;
+        let answer = spawn_blocking(work).await.map_err(|_| AskError::Ending);
+        drop(turn);
+        answer
     }
 
     /// The processes of a run that are still running.

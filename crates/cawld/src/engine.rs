@@ -236,10 +236,11 @@ impl Engine {
         if let Some(models) = engine.options.host_models.take() {
             let trace = engine.options.host_trace.as_deref().map(create_trace).transpose();
             let trace = trace.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
-            let analysis = engine.analysis_options(models);
+            let stacks = engine.options.stacks;
+            let analysis = AnalysisOptions { stacks, ..engine.analysis_options(models) };
             let watch = engine.options.watch.take().map(Watch::start).transpose()?;
             let facts = engine.facts_now();
-            let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone(), engine.options.stacks)?;
+            let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone())?;
             let lane = lane.with_watch(watch, &engine.profile, facts);
             let keeper = engine.options.keeper.take().filter(|_| engine.options.learn);
             let lane = lane.with_tables(&engine.profile).with_keeper(keeper);

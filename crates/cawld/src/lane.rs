@@ -101,7 +101,6 @@ impl Lane {
         options: &AnalysisOptions,
         trace: Option<TraceFile>,
         facts: HostFacts,
-        stacks: Option<StackOptions>,
     ) -> Result<Lane, cawl_core::ModelsError> {
         let analysis = Analysis::with(profile, options)?;
         let mut lane = Lane {
@@ -117,7 +116,7 @@ impl Lane {
             keeper: None,
             only: None,
             kept: Some(Box::new(Kept::new(profile))),
-            stack_options: stacks,
+            stack_options: options.stacks,
             stacks: BTreeMap::new(),
         };
         lane.analyse(Record::Host(Box::new(facts)));
@@ -148,19 +147,40 @@ impl Lane {
         self
     }
 
-    /// Writes what comes to a trace, which begins with the machine and the programs and files that are known.
+    /// Writes what comes to a trace, which begins with what is known.
     pub fn record(&mut self, mut trace: TraceFile, profile: &HostProfile, facts: HostFacts) {
-        let started = facts.started;
-        trace.push(&Record::Host(Box::new(facts)));
-        trace.push(&Record::Profile(Box::new(profile.clone())));
-        for (id, Open { pid, program, .. }) in &self.open {
-            let (id, pid, program) = (*id, *pid, program.clone());
-            trace.push(&Record::Session(Session { id, pid, program, started, ..Session::default() }));
-        }
-        let named = self.tables.iter().flat_map(|tables| tables.totals.named());
-        named.for_each(|file| trace.push(&Record::File(file)));
-        self.stacks.values().for_each(|stack| trace.push(&Record::Stack((**stack).clone())));
+        self.known(profile, facts).for_each(|record| trace.push(&record));
         self.trace = Some(trace);
+    }
+
+    /// Keeps what comes for advice, until [`Lane::advisable`].
+    pub fn keep_for_advice(&mut self, profile: &HostProfile, facts: HostFacts) {
+        let mut kept = Box::new(Kept::new(profile));
+        self.known(profile, facts).for_each(|record| _ = kept.take(&record));
+        self.kept = Some(kept);
+    }
+
+    /// True from [`Lane::keep_for_advice`] to [`Lane::advisable`].
+    pub fn is_keeping_for_advice(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// What was kept for advice; no more is.
+    pub fn advisable(&mut self) -> Option<Box<Kept>> {
+        self.kept.take()
+    }
+
+    /// The machine, and the programs, files and stacks that are known.
+    fn known(&self, profile: &HostProfile, facts: HostFacts) -> impl Iterator<Item = Record> {
+        let started = facts.started;
+        let machine = [Record::Host(Box::new(facts)), Record::Profile(Box::new(profile.clone()))];
+        let sessions = self.open.iter().map(move |(id, Open { pid, program, .. })| {
+            let (id, pid, program) = (*id, *pid, program.clone());
+            Record::Session(Session { id, pid, program, started, ..Session::default() })
+        });
+        let named = self.tables.iter().flat_map(|tables| tables.totals.named()).map(Record::File);
+        let stacks = self.stacks.values().map(|stack| Record::Stack((**stack).clone()));
+        machine.into_iter().chain(sessions).chain(named).chain(stacks)
     }
 
     /// Calls since the start, if they are counted.

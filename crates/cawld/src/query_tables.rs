@@ -147,9 +147,8 @@ mod tests {
         let throttled = |for_questions: Vec<(String, Mode)>| {
             let models = vec!["kernel".to_owned()];
             let options = AnalysisOptions { models, for_questions, ..AnalysisOptions::default() };
-            let mut lane = Lane::new(&profile, &options, None, HostFacts::default(), None)
-                .unwrap()
-                .with_tables(&profile);
+            let mut lane =
+                Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_tables(&profile);
             for n in 1..=400 {
                 let now = Time(1000 * SECOND + n * SECOND / 20);
                 let (background, hard) = (16_384, 32_768);
@@ -197,7 +196,7 @@ mod tests {
             AnalysisOptions { models: vec!["kernel".to_owned()], mode: Mode::Lockstep, ..Default::default() };
         let page = profile.kernel.page.0;
         let mut lane =
-            Lane::new(&profile, &options, None, HostFacts::default(), None).unwrap().with_tables(&profile);
+            Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_tables(&profile);
         let start = 1_000_000;
         let (mut slept, mut calls, mut bytes) = (0, 0, 0);
         let clocks = |second: u64, slept: u64| Clocks {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::asker::{Asker, json};
+use crate::asker::{Asker, LATE, json};
 use crate::connections::{Connections, Role};
 use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace, end_run};
 use crate::messages::Messages;
@@ -27,9 +27,6 @@ const BEHIND: usize = 8;
 
 /// Seconds that a recording takes.
 const RECORDED: std::ops::RangeInclusive<f64> = 0.1..=600.0;
-
-/// What happens comes to the trace so much later: calls are read every 50 ms, and held for 150.
-const LATE: Duration = Duration::from_millis(250);
 
 /// A connection with questions.
 pub struct Questions {

@@ -122,7 +122,7 @@ mod tests {
         };
         let watch = Watch::start(WatchOptions { condition: condition.parse().unwrap(), excerpts }).unwrap();
         let facts = HostFacts { host: "box".to_owned(), ..HostFacts::default() };
-        let lane = Lane::new(&profile, &options, None, facts.clone(), None).unwrap();
+        let lane = Lane::new(&profile, &options, None, facts.clone()).unwrap();
         let mut lane = lane.with_tables(&profile).with_watch(Some(watch), &profile, facts);
         lane.begin(Session { id: 1, pid: 7, program: "db".to_owned(), ..Session::default() });
         for (ino, path) in [(1, "/data/db"), (2, "/log/x")] {

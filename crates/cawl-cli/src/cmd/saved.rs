@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -36,6 +37,12 @@ impl SavedTrace {
                 path.display()
             );
         }
+        let is_stream = |meta: &std::fs::Metadata| meta.file_type().is_fifo() || meta.file_type().is_socket();
+        ensure!(
+            !std::fs::metadata(path).is_ok_and(|meta| is_stream(&meta)),
+            "{} is a pipe; a trace is read more than once, so it must be a file",
+            path.display()
+        );
         if let Some((tool, unpack)) = packed(path) {
             let path = path.display();
             bail!("the trace {path} is packed by {tool}; unpack it first: {unpack} {path}");

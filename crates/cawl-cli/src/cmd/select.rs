@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cawl_core::{Record, Report};
+use cawl_core::{ProcessName, Record, Report};
 
 use crate::render;
 
-/// Paths that are suggested.
+/// Names that are suggested.
 const NEAREST: usize = 3;
 /// Paths that are remembered at most.
 const PATHS: usize = 100_000;
@@ -17,6 +17,7 @@ const PATHS: usize = 100_000;
 pub struct Known {
     has_calls: bool,
     paths: BTreeSet<String>,
+    programs: BTreeSet<String>,
 }
 
 impl Known {
@@ -24,6 +25,7 @@ impl Known {
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Event(_) => self.has_calls = true,
+            Record::Session(session) => drop(self.programs.insert(session.program.clone())),
             Record::File(file) if self.paths.len() < PATHS => drop(self.paths.insert(file.path.clone())),
             _ => {}
         }
@@ -33,29 +35,32 @@ impl Known {
     pub fn check(&self, report: &Report, trace: &Path) -> anyhow::Result<()> {
         let Some(selection) = report.selection.as_ref().filter(|_| report.calls == 0) else { return Ok(()) };
         anyhow::ensure!(self.has_calls, "the trace has no calls");
-        let near: Vec<&str> =
-            selection.files.iter().flat_map(|glob| self.nearest(&glob.to_string())).collect();
-        let near = match &near[..] {
+        let programs = selection.processes.iter().filter_map(|name| match name {
+            ProcessName::Program(glob) => Some(nearest(&self.programs, &glob.to_string())),
+            ProcessName::Pid(_) => None,
+        });
+        let paths = selection.files.iter().map(|glob| nearest(&self.paths, &glob.to_string()));
+        let near = |what: &str, near: Vec<&str>| match &near[..] {
             [] => String::new(),
-            near => format!("; the nearest paths are {}", render::shown(&near.join(", "))),
+            near => format!("; the nearest {what} are {}", render::shown(&near.join(", "))),
         };
+        let near = near("paths", paths.flatten().collect()) + &near("programs", programs.flatten().collect());
         anyhow::bail!(
             "no call was selected{near}; `cawl-cli replay --calls {}` lists them all",
             trace.display()
         )
     }
+}
 
-    /// The paths that resemble a pattern most.
-    fn nearest(&self, pattern: &str) -> Vec<&str> {
-        let text = pattern.replace(['*', '?'], "");
-        let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-        let likeness = |path: &str| {
-            strsim::jaro_winkler(&text, path).max(strsim::jaro_winkler(&last(&text), &last(path)))
-        };
-        let mut paths: Vec<(f64, &str)> = self.paths.iter().map(|path| (likeness(path), &**path)).collect();
-        paths.sort_by(|a, b| b.0.total_cmp(&a.0));
-        paths.into_iter().take(NEAREST).map(|(_, path)| path).collect()
-    }
+/// The names that resemble a pattern most.
+fn nearest<'a>(names: &'a BTreeSet<String>, pattern: &str) -> Vec<&'a str> {
+    let text = pattern.replace(['*', '?'], "");
+    let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let likeness =
+        |path: &str| strsim::jaro_winkler(&text, path).max(strsim::jaro_winkler(&last(&text), &last(path)));
+    let mut names: Vec<(f64, &str)> = names.iter().map(|name| (likeness(name), &**name)).collect();
+    names.sort_by(|a, b| b.0.total_cmp(&a.0));
+    names.into_iter().take(NEAREST).map(|(_, name)| name).collect()
 }
 
 #[cfg(test)]
@@ -69,7 +74,10 @@ mod tests {
         for path in ["/etc/passwd", "/data/app/orders.db-wal", "/data/app/orders.db", "/tmp/x"] {
             known.take(&Record::File(FileFacts { path: path.to_owned(), ..FileFacts::default() }));
         }
-        assert_eq!(known.nearest("order.db")[..2], ["/data/app/orders.db", "/data/app/orders.db-wal"]);
-        assert_eq!(known.nearest("/data/*/oders.db")[0], "/data/app/orders.db");
+        assert_eq!(
+            nearest(&known.paths, "order.db")[..2],
+            ["/data/app/orders.db", "/data/app/orders.db-wal"]
+        );
+        assert_eq!(nearest(&known.paths, "/data/*/oders.db")[0], "/data/app/orders.db");
     }
 }

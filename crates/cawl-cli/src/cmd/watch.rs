@@ -48,8 +48,14 @@ pub fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 Ok(None) => {}
                 Ok(Some((data, status))) => {
                     (was_there, told) = (true, false);
-                    let line =
-                        if args.json { serde_json::to_string(&data)? + "\n" } else { lines.next(&status) };
+                    let line = match args.json {
+                        true => {
+                            let mut line = Vec::new();
+                            render::json::line(&mut line, &data)?;
+                            String::from_utf8(line)?
+                        }
+                        false => lines.next(&status),
+                    };
                     left -= 1;
                     if !print(line)? || left == 0 {
                         return Ok(ExitCode::SUCCESS);

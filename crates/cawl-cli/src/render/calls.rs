@@ -85,8 +85,7 @@ impl CallPrinter {
                 observed_s: observed.map(|observed| observed.as_seconds()),
                 predictions: predictions.collect(),
             };
-            serde_json::to_writer(&mut *out, &line)?;
-            return out.write_all(b"\n");
+            return super::json::line(out, &line);
         }
         if !std::mem::replace(&mut self.is_headed, true) {
             write!(

@@ -37,8 +37,18 @@ fn telling(frames: &[Frame]) -> Vec<&Frame> {
             || name.starts_with("std::rt::lang_start")
             || name.starts_with("std::sys::backtrace")
     };
-    let told: Vec<&Frame> = frames.iter().filter(|frame| !starts(frame)).collect();
+    // Between functions of Python those of its interpreter tell nothing.
+    let interprets = |frame: &&Frame| frame.name().starts_with("_PyEval_EvalFrame");
+    let interpreter = frames.iter().find(interprets).and_then(|frame| frame.module.as_ref());
+    let interpreter = interpreter.filter(|_| frames.iter().any(is_of_python));
+    let of_interpreter = |frame: &&Frame| interpreter.is_some() && frame.module.as_ref() == interpreter;
+    let told = frames.iter().filter(|frame| !starts(frame) && !of_interpreter(frame));
+    let told: Vec<&Frame> = told.collect();
     if told.is_empty() { frames.iter().collect() } else { told }
+}
+
+fn is_of_python(frame: &Frame) -> bool {
+    frame.module.is_none() && frame.file.as_ref().is_some_and(|file| file.ends_with(".py"))
 }
 
 /// The function and where it makes the call: `commit (pager.c:512)`.

@@ -4,6 +4,7 @@ use super::search::NoAdvice;
 use super::{Advised, Case, Found, Look, search};
 use crate::profile::HostProfile;
 use crate::record::Record;
+use crate::units::Nanos;
 use crate::whatif::{Ledger, Scenario, observed_ns};
 
 /// Records that are run through on paper at most, all changes together: half a second. (A call takes some 0.4 µs
@@ -40,6 +41,12 @@ impl Kept {
     /// combinations.
     fn fits(&self, changes: u64) -> bool {
         self.taken.saturating_mul(A_LOOK + 1 + 2 * changes) <= ON_PAPER
+    }
+
+    /// Calls among the records, and what they took; of too many records none.
+    pub fn observed(&self) -> (u64, Nanos) {
+        let calls = self.records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64;
+        (calls, Nanos::new(observed_ns(0, &self.records) as f64))
     }
 
     /// What a report tells of advice; None where there is nothing to advise on. It says the same as `advise` does of

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
+use cawl_core::advise::Kept;
 use cawl_core::{AnalysisOptions, HostProfile, Mode, Report};
 use cawl_host::trace::{TraceFile, WhenFull};
 use tokio::sync::{mpsc, oneshot};
@@ -90,12 +91,13 @@ impl Engine {
             learn: spec.learn,
             classes: spec.classes.clone(),
             command: spec.command.clone(),
+            stacks: spec.stacks,
             as_calibrated: true,
             timeline: true,
             ..AnalysisOptions::default()
         };
-        let lane = Lane::new(&profile, &options, trace, self.facts_now(), spec.stacks)
-            .map_err(|error| error.to_string())?;
+        let lane =
+            Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
         // What a device does under io.max it does not do elsewhere.
         let keeps = spec.learn && spec.profile.is_none() && spec.group.rates.is_empty();
         let lane = lane.with_keeper(self.options.keeper.clone().filter(|_| keeps)).with_only(&spec.only);
@@ -203,5 +205,24 @@ impl Engine {
     pub(crate) fn end_recording(&mut self) -> Option<(TraceFile, u64)> {
         let lane = self.lanes.get_mut(&HOST_LANE)?;
         Some((lane.trace.take()?, lane.calls()))
+    }
+
+    /// Keeps the calls of all programs for advice. An error if that is being done already.
+    pub(crate) fn begin_advice(&mut self) -> Result<(), String> {
+        let (facts, (_, profile, _)) = (self.facts_now(), self.profiles());
+        let lane = self
+            .lanes
+            .get_mut(&HOST_LANE)
+            .ok_or("this daemon serves a single run, whose report has advice")?;
+        if lane.is_keeping_for_advice() {
+            return Err("advice is being looked for already; ask again in some seconds".to_owned());
+        }
+        lane.keep_for_advice(&profile, facts);
+        Ok(())
+    }
+
+    /// The calls since.
+    pub(crate) fn end_advice(&mut self) -> Option<Box<Kept>> {
+        self.lanes.get_mut(&HOST_LANE)?.advisable()
     }
 }

@@ -108,6 +108,7 @@ impl Caller {
             "forecast" => Question::Forecast(parse(query)?),
             "predict" => Question::Predict(Plan { view: parse(query)?, ..parse(query)? }),
             "profile" => Question::Profile,
+            "advise" => Question::Advise(parse(query)?),
             "subscribe" => return self.subscribe(subscription(query)?),
             _ => {
                 let error = format!("there is nothing at {path}; docs/reference/PROTOCOL.md has the paths");

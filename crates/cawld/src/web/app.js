@@ -232,6 +232,17 @@ function setUp() {
     event.preventDefault();
     link.setToken(byId("token").value.trim());
   });
+  byId("advise").addEventListener("click", async () => {
+    const button = byId("advise");
+    button.disabled = true;
+    put("advice-list", `Looking at the calls of ${ADVISE_S} s …`);
+    try {
+      showAdvice(await ask("advise", { for_s: ADVISE_S }));
+    } catch (error) {
+      put("advice-list", error instanceof Refused ? error.message : "no answer");
+    }
+    button.disabled = false;
+  });
   byId("profile").addEventListener("toggle", () => byId("profile").open && loadProfile());
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return;

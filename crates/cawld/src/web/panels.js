@@ -201,3 +201,29 @@ class PlanForm {
   }
 }
 
+/** How long the calls are kept that advice is made of, in seconds. */
+const ADVISE_S = 8;
+/** Part of the time that calls take at least, if they are what programs wait for. */
+const IN_CALLS = 0.05;
+
+/** A change that is worth it, in a sentence, as at the end of a report. */
+function adviceText(one, paper) {
+  const [low, high] = one.interval;
+  const gain = `gains ${duration(one.gain_s)} (${duration((1 - high) * paper)} to ${duration((1 - low) * paper)}) of ${duration(paper)} on paper`;
+  const safety = one.safety.length ? `; less safe: ${one.safety.join("; ")}` : "";
+  const program = one.program ? `, of ${one.program}` : "";
+  return printable(`${one.what} ${gain}, ${one.sure}${program}: ${one.how}${safety}`);
+}
+
+/** What the calls of some seconds suggest. */
+function showAdvice({ for_s, calls, observed_s, advice }) {
+  const list = byId("advice-list");
+  const say = (...texts) => list.replaceChildren(...texts.map((text) => element("li", {}, text)));
+  if (!advice) return say(`No program that reports here made a call with a cost in ${duration(for_s)}.`);
+  if (advice.tried == null) return say("The calls were too many to try changes here: use the command above, with a shorter --for.");
+  const by = observed_s < IN_CALLS * for_s ? "what the programs do beside their calls" : advice.bound.by;
+  const some = advice.advice.map((one) => adviceText(one, advice.paper_s));
+  if (!some.length) some.push(`Nothing is worth it: ${by} is the bound (${count(calls)} calls, ${duration(observed_s)} in ${duration(for_s)}; ${count(advice.tried)} changes tried).`);
+  if (advice.more) some.push(`${count(advice.more)} more: the command above has them.`);
+  say(...some);
+}
