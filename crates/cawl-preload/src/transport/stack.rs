@@ -5,14 +5,13 @@
 //! event needs. One that finds no room is counted, and its event is kept.
 
 use crate::base::settings::settings;
-use crate::base::{clock, guard, hot, sys};
+use crate::base::{clock, guard, hot, memory};
 use crate::transport::slot::{self, Slot};
-use crate::transport::{modules, ring};
+use crate::transport::{interpreter, modules, ring};
 use cawl_wire::stack::{STACK_BYTES, StackRecord, Wanted};
 use cawl_wire::{Event, Op};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use libc::iovec;
 
 /// Each call that takes as long, in ns.
 static NANOS: AtomicU64 = AtomicU64::new(0);
@@ -44,6 +43,9 @@ fn want(wanted: Option<Wanted>) {
     THRESHOLD.store(UNASKED, Relaxed);
     ONE_IN.store(wanted.map_or(0, |wanted| wanted.one_in), Relaxed);
     slot::KEEPS_ROOM.store(wanted.is_some(), Relaxed);
+    if wanted.is_some() {
+        interpreter::begin();
+    }
 }
 
 /// Looks at what the daemon wants; false if it has not said so yet.
@@ -119,13 +121,15 @@ fn copy(slot: &Slot, start: u64) {
     let registers = registers();
     let place = slot::piece_place(slot);
     let Some(stack) = place.get_mut(StackRecord::HEAD..StackRecord::HEAD + STACK_BYTES) else { return };
-    let copied = copy_from(registers[1], stack);
+    let copied = memory::copy(registers[1], stack);
+    let end = StackRecord::HEAD + copied;
+    let interpreted = place.get_mut(end..).map_or(0, interpreter::frames);
     if copied > 0 {
         let head = StackRecord::head(start, registers, copied as u64);
         for (place, byte) in place.iter_mut().zip(head.as_flattened()) {
             *place = *byte;
         }
-        slot::put_piece(slot, cawl_wire::ring::STACK, StackRecord::HEAD + copied);
+        slot::put_piece(slot, cawl_wire::ring::STACK, end + interpreted);
     }
 }
 
@@ -150,15 +154,4 @@ fn registers() -> [u64; 4] {
         );
     }
     [ip, sp, fp, lr]
-}
-
-/// Copies what lies at an address; the number of bytes, as far as there is something.
-fn copy_from(at: u64, to: &mut [u8]) -> usize {
-    let here = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let there = iovec { iov_base: at as *mut _, iov_len: to.len() };
-    // A vfork child has its parent's memory, and that one's number is as good.
-    let arguments = [hot::pid() as usize, &raw const here as usize, 1, &raw const there as usize, 1, 0];
-    // SAFETY: a place that is this thread's, and an address that only the kernel follows.
-    let copied = unsafe { sys::call(libc::SYS_process_vm_readv, arguments) };
-    usize::try_from(copied).unwrap_or(0)
 }
