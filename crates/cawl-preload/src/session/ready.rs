@@ -71,6 +71,13 @@ pub fn put(slot: &Slot, event: &Event, key: u64, buffering: u64) {
     }
 }
 
+/// Puts an event that is no call, and so has no stack, into a slot that [`open_slot`] gave.
+pub fn put_beside(slot: &Slot, event: &Event) {
+    if !slot::put_whole(slot, event, 0, 0) {
+        link::count_dropped(1);
+    }
+}
+
 /// Puts an event into the calling thread's slot.
 #[inline]
 pub fn push(inside: &Inside, event: &Event) {

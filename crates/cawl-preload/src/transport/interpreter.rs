@@ -19,8 +19,12 @@ const NAME: usize = 128;
 const PATH: usize = 256;
 /// Most bytes of a table of lines.
 const TABLE: u64 = 16 << 10;
-/// What is read at a time lies behind the frames.
-const SCRATCH: usize = 512;
+/// Where a frame, its code, and texts and tables are read to: behind the frames that are told.
+const FRAME: usize = INTERPRETER_BYTES - 640;
+const CODE: usize = FRAME + at::FRAME;
+const LINES: usize = CODE + at::CODE_HEAD;
+const PIECE: usize = LINES + 8;
+const _: () = assert!(PIECE + at::OTHER + PATH <= INTERPRETER_BYTES);
 
 /// Places in `PyThreadState`, `_PyCFrame`, `_PyInterpreterFrame`, `PyCodeObject`, `PyBytesObject` and
 /// `PyUnicodeObject` of 3.11, in bytes.
@@ -46,6 +50,7 @@ mod at {
 }
 
 /// Looks for CPython 3.11: the program is it, or is linked with it.
+#[inline(never)]
 pub fn begin() {
     let version = symbols::find_in_program(c"Py_Version").cast::<usize>();
     // SAFETY: a constant of the C language's unsigned long, of a library that is there as long as the program.
@@ -69,8 +74,35 @@ fn word_at(address: u64) -> Option<u64> {
     (memory::copy(address, &mut bytes) == bytes.len()).then(|| u64::from_le_bytes(bytes))
 }
 
+/// Room for frames, and what is read behind them: each step leaves there what the next one needs, since little of
+/// the caller's stack is left.
+type Room = [u8; INTERPRETER_BYTES];
+
 /// Writes the frames of the calling thread, innermost first; their length.
+#[inline(never)]
 pub fn frames(room: &mut [u8]) -> usize {
+    let Some(room) = room.first_chunk_mut::<INTERPRETER_BYTES>() else { return 0 };
+    let (mut frame, mut length) = (current(), 0);
+    for _ in 0..FRAMES {
+        if frame == 0 || !read_heads(frame, room) {
+            break;
+        }
+        let line = line(room).unwrap_or(0);
+        if !put_head(room, length, line) {
+            break;
+        }
+        let end = length + InterpreterFrames::HEAD;
+        let Some(end) = put_text(room, length, end, at::NAME, NAME) else { break };
+        let Some(end) = put_text(room, length, end, at::FILE, PATH) else { break };
+        length = end;
+        frame = word(room, FRAME + at::PREVIOUS).unwrap_or(0);
+    }
+    length
+}
+
+/// The address of the innermost frame, or 0.
+#[inline(never)]
+fn current() -> u64 {
     let state = STATE.load(Relaxed);
     if state.is_null() {
         return 0;
@@ -78,60 +110,60 @@ pub fn frames(room: &mut [u8]) -> usize {
     // SAFETY: CPython's function of this name, which reads a thread-specific value.
     let thread =
         unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(state)() } as u64;
-    let Some((out, scratch)) = room.split_at_mut_checked(INTERPRETER_BYTES - SCRATCH) else { return 0 };
-    let frame = if thread == 0 { None } else { word_at(thread + at::C_FRAME) };
-    let mut frame = frame.and_then(|frame| word_at(frame.wrapping_add(at::CURRENT))).unwrap_or(0);
-    let mut length = 0;
-    for _ in 0..FRAMES {
-        let Some(rest) = out.get_mut(length..) else { break };
-        let Some((more, previous)) = put_frame(frame, rest, scratch) else { break };
-        (frame, length) = (previous, length + more);
-    }
-    length
+    let frame = if thread == 0 { None } else { word_at(thread.wrapping_add(at::C_FRAME)) };
+    frame.and_then(|frame| word_at(frame.wrapping_add(at::CURRENT))).unwrap_or(0)
 }
 
-/// Writes a frame; its length and the address of the next. None if it cannot be read, or does not fit.
+/// Reads a frame and its code; false if they are not there.
 #[inline(never)]
-fn put_frame(address: u64, out: &mut [u8], scratch: &mut [u8]) -> Option<(usize, u64)> {
-    let frame = scratch.get_mut(..at::FRAME)?;
-    if address == 0 || memory::copy(address, frame) != at::FRAME {
-        return None;
-    }
-    let (code, previous) = (word(frame, at::CODE)?, word(frame, at::PREVIOUS)?);
-    let (instruction, is_entry) = (word(frame, at::INSTRUCTION)?, frame.get(at::IS_ENTRY)? & 1 == 1);
-    let head = scratch.get_mut(..at::CODE_HEAD)?;
-    if memory::copy(code, head) != at::CODE_HEAD {
-        return None;
-    }
-    let (file, name, lines) = (word(head, at::FILE)?, word(head, at::NAME)?, word(head, at::LINES)?);
-    let first_line = half(head, at::FIRST_LINE)?;
-    let unit = instruction.wrapping_sub(code.wrapping_add(at::INSTRUCTIONS)) / 2;
-    let line = line(lines, unit, first_line, scratch).unwrap_or(0);
-    let (head, texts) = out.split_at_mut_checked(InterpreterFrames::HEAD)?;
-    let (name_length, name_width) = put_text(name, texts.get_mut(..NAME)?, scratch)?;
-    let (file_length, file_width) = put_text(file, texts.get_mut(name_length..name_length + PATH)?, scratch)?;
-    let lengths = [name_length as u16, file_length as u16];
-    head.copy_from_slice(&InterpreterFrames::head(line, is_entry, [name_width, file_width], lengths));
-    Some((InterpreterFrames::HEAD + name_length + file_length, previous))
+fn read_heads(frame: u64, room: &mut Room) -> bool {
+    read(frame, room, FRAME, at::FRAME)
+        && word(room, FRAME + at::CODE).is_some_and(|code| read(code, room, CODE, at::CODE_HEAD))
+        && word(room, CODE + at::LINES)
+            .is_some_and(|lines| read(lines.wrapping_add(at::LENGTH), room, LINES, 8))
 }
 
-/// Writes a text, as far as there is room; its length in bytes, and that of a character.
+#[inline(always)]
+fn read(from: u64, room: &mut Room, to: usize, length: usize) -> bool {
+    room.get_mut(to..to + length).is_some_and(|place| memory::copy(from, place) == length)
+}
+
+/// Writes what stands before a name, without the lengths; false if there is no room for all of the frame.
 #[inline(never)]
-fn put_text(address: u64, out: &mut [u8], scratch: &mut [u8]) -> Option<(usize, u8)> {
+fn put_head(room: &mut Room, length: usize, line: u32) -> bool {
+    if length + InterpreterFrames::HEAD + NAME + PATH > FRAME {
+        return false;
+    }
+    let is_entry = room.get(FRAME + at::IS_ENTRY).is_some_and(|byte| byte & 1 == 1);
+    let head = InterpreterFrames::head(line, is_entry, [0; 2], [0; 2]);
+    room.get_mut(length..length + head.len()).is_some_and(|place| {
+        place.copy_from_slice(&head);
+        true
+    })
+}
+
+/// Writes the text that a field of the code leads to, as far as there is room, at `to`, and its length and width
+/// into the head at `length`; where it ends. None if it cannot be read.
+#[inline(never)]
+fn put_text(room: &mut Room, length: usize, to: usize, field: usize, most: usize) -> Option<usize> {
     // The text may end with a page behind which nothing is.
-    let head = scratch.get_mut(..at::OTHER + PATH)?;
-    let read = memory::copy(address, head);
-    let head = head.get(..read)?;
-    let (characters, state) = (word(head, at::LENGTH as usize)?, half(head, at::TEXT_STATE)?);
-    let (width, is_compact, is_ascii) = ((state >> 2 & 7) as u8, state & 1 << 5 != 0, state & 1 << 6 != 0);
+    let read = memory::copy(word(room, CODE + field)?, room.get_mut(PIECE..PIECE + at::OTHER + PATH)?);
+    let (characters, state) = (word(room, PIECE + at::LENGTH as usize)?, half(room, PIECE + at::TEXT_STATE)?);
+    let (width, is_compact, is_ascii) = (state >> 2 & 7, state & 1 << 5 != 0, state & 1 << 6 != 0);
     if !is_compact || !matches!(width, 1 | 2 | 4) {
         return None;
     }
-    let text = head.get(if is_ascii { at::ASCII } else { at::OTHER }..)?;
-    let most = text.len().min(out.len()) / usize::from(width);
-    let length = usize::try_from(characters).unwrap_or(most).min(most) * usize::from(width);
-    out.get_mut(..length)?.copy_from_slice(text.get(..length)?);
-    Some((length, width))
+    let begin = if is_ascii { at::ASCII } else { at::OTHER };
+    let whole = (read.checked_sub(begin)?.min(most) / width as usize) as u64;
+    let bytes = whole.min(characters) as usize * width as usize;
+    room.copy_within(PIECE + begin..PIECE + begin + bytes, to);
+    // See `InterpreterFrames::head`.
+    let which = usize::from(field == at::FILE);
+    *room.get_mut(length + 5 + which)? = width as u8;
+    room.get_mut(length + 8 + 2 * which..)?
+        .first_chunk_mut()
+        .map(|place| *place = (bytes as u16).to_le_bytes())?;
+    Some(to + bytes)
 }
 
 /// A table of lines (Objects/locations.md of CPython), read piece by piece.
@@ -145,14 +177,20 @@ struct Table<'a> {
 
 impl Table<'_> {
     /// The next byte, without taking it.
+    #[inline(always)]
     fn peek(&mut self) -> Option<u8> {
         if self.at == self.length {
-            let most = self.piece.len().min(usize::try_from(self.left).ok()?);
-            self.length = memory::copy(self.address, self.piece.get_mut(..most)?);
-            (self.address, self.left, self.at) =
-                (self.address.wrapping_add(self.length as u64), self.left - self.length as u64, 0);
+            self.read_more();
         }
         self.piece.get(self.at).copied().filter(|_| self.at < self.length)
+    }
+
+    #[inline(never)]
+    fn read_more(&mut self) {
+        let most = self.piece.len().min(self.left as usize);
+        self.length = self.piece.get_mut(..most).map_or(0, |piece| memory::copy(self.address, piece));
+        self.address = self.address.wrapping_add(self.length as u64);
+        (self.left, self.at) = (self.left - self.length as u64, 0);
     }
 
     fn next(&mut self) -> Option<u8> {
@@ -176,13 +214,16 @@ impl Table<'_> {
     }
 }
 
-/// The line of an instruction, told by its number.
+/// The line of the instruction that a frame is at.
 #[inline(never)]
-fn line(lines: u64, unit: u64, first: u32, scratch: &mut [u8]) -> Option<u32> {
-    let left = word_at(lines.wrapping_add(at::LENGTH))?.min(TABLE);
-    let address = lines.wrapping_add(at::BYTES);
-    let mut table = Table { address, left, piece: scratch.get_mut(..256)?, length: 0, at: 0 };
-    let (mut line, mut from) = (first as i32, 0);
+fn line(room: &mut Room) -> Option<u32> {
+    let (code, instruction) = (word(room, FRAME + at::CODE)?, word(room, FRAME + at::INSTRUCTION)?);
+    let unit = instruction.wrapping_sub(code.wrapping_add(at::INSTRUCTIONS)) / 2;
+    let (lines, mut line) = (word(room, CODE + at::LINES)?, half(room, CODE + at::FIRST_LINE)? as i32);
+    let left = word(room, LINES)?.min(TABLE);
+    let piece = room.get_mut(PIECE..)?;
+    let mut table = Table { address: lines.wrapping_add(at::BYTES), left, piece, length: 0, at: 0 };
+    let mut from = 0;
     loop {
         let entry = table.next()?;
         let (code, length) = (entry >> 3 & 15, u64::from(entry & 7) + 1);

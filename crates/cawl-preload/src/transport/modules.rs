@@ -6,6 +6,7 @@
 
 use crate::base::sys;
 use crate::base::thread::thread;
+use crate::transport::interpreter;
 use crate::transport::slot::{self, Slot};
 use cawl_wire::ring::MODULES;
 use core::cell::UnsafeCell;
@@ -52,6 +53,7 @@ pub fn forget() {
 
 /// Tells of all code that is mapped, as far as there is room for it in the slot's chunk.
 pub fn tell(slot: &Slot) {
+    interpreter::begin();
     if !READS.swap(true, AcqRel) {
         // What changes from now on is told the next time.
         TOLD.store(true, Relaxed);

@@ -144,7 +144,9 @@ pub static KEEPS_ROOM: AtomicBool = AtomicBool::new(false);
 /// Sets how far events may begin in the slot's chunk: in a ring only. `all`: up to its end.
 pub fn limit(slot: &Slot, all: bool) {
     let cell = Position::unpack(slot.position.load(Relaxed)).cell;
-    let kept = if all || !KEEPS_ROOM.load(Relaxed) { 0 } else { LONGEST_CELLS as usize * CELL_LEN };
+    // The file may be named before, and what is no call be told.
+    const KEPT: u32 = LONGEST_CELLS + NAME_CELLS + 2 * WHOLE_CELLS;
+    let kept = if all || !KEEPS_ROOM.load(Relaxed) { 0 } else { KEPT as usize * CELL_LEN };
     let left = (CHUNK_CELLS.saturating_sub(cell) as usize * CELL_LEN).saturating_sub(kept + EVENT_LEN - 1);
     slot.limit.store(slot.next.load(Relaxed).wrapping_add(left), Relaxed);
 }

@@ -43,9 +43,6 @@ fn want(wanted: Option<Wanted>) {
     THRESHOLD.store(UNASKED, Relaxed);
     ONE_IN.store(wanted.map_or(0, |wanted| wanted.one_in), Relaxed);
     slot::KEEPS_ROOM.store(wanted.is_some(), Relaxed);
-    if wanted.is_some() {
-        interpreter::begin();
-    }
 }
 
 /// Looks at what the daemon wants; false if it has not said so yet.
@@ -99,8 +96,12 @@ pub fn put(slot: &Slot, event: &Event) -> bool {
     if !slot.is_ringed() {
         return slot::put_whole(slot, event, 0, 0);
     }
-    if is_wanted(slot, event) {
-        copy(slot, event.start);
+    if is_wanted(slot, event)
+        && let length @ 1.. = copy(slot, event.start)
+    {
+        // Not below the copy, since little of the caller's stack is left.
+        let more = slot::piece_place(slot).get_mut(length..).map_or(0, interpreter::frames);
+        slot::put_piece(slot, cawl_wire::ring::STACK, length + more);
     }
     slot::limit(slot, true);
     let is_put = slot::put_whole(slot, event, 0, 0);
@@ -112,25 +113,25 @@ pub fn put(slot: &Slot, event: &Event) -> bool {
     is_put
 }
 
+/// Writes the stack of a call that began at `start` to the [`slot::piece_place`]; its length with the head, or 0.
 #[inline(never)]
-fn copy(slot: &Slot, start: u64) {
+fn copy(slot: &Slot, start: u64) -> usize {
     if !slot.has_room_for_piece() {
         ring::tell_lost_stacks(LOST.fetch_add(1, Relaxed) + 1);
-        return;
+        return 0;
     }
     let registers = registers();
     let place = slot::piece_place(slot);
-    let Some(stack) = place.get_mut(StackRecord::HEAD..StackRecord::HEAD + STACK_BYTES) else { return };
-    let copied = memory::copy(registers[1], stack);
-    let end = StackRecord::HEAD + copied;
-    let interpreted = place.get_mut(end..).map_or(0, interpreter::frames);
-    if copied > 0 {
-        let head = StackRecord::head(start, registers, copied as u64);
-        for (place, byte) in place.iter_mut().zip(head.as_flattened()) {
-            *place = *byte;
-        }
-        slot::put_piece(slot, cawl_wire::ring::STACK, end + interpreted);
+    let Some((head, rest)) = place.split_at_mut_checked(StackRecord::HEAD) else { return 0 };
+    let copied = rest.get_mut(..STACK_BYTES).map_or(0, |stack| memory::copy(registers[1], stack));
+    if copied == 0 {
+        return 0;
     }
+    let words = StackRecord::head(start, registers, copied as u64);
+    for (place, byte) in head.iter_mut().zip(words.as_flattened()) {
+        *place = *byte;
+    }
+    StackRecord::HEAD + copied
 }
 
 /// Instruction, stack, frame and link pointer here: the caller's frames are the program's.
