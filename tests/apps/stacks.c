@@ -56,8 +56,8 @@ static void coroutine(void) {
 }
 
 static void handler(int number) {
-    after += number;
     commit();
+    after += number;
 }
 
 __attribute__((noinline)) int deep(int left) {

@@ -6,9 +6,10 @@
 
 use crate::base::{memory, symbols};
 use cawl_wire::stack::{INTERPRETER_BYTES, InterpreterFrames};
+use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr};
 
 /// PyGILState_GetThisThreadState of CPython 3.11, or null.
 static STATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -24,7 +25,43 @@ const FRAME: usize = INTERPRETER_BYTES - 640;
 const CODE: usize = FRAME + at::FRAME;
 const LINES: usize = CODE + at::CODE_HEAD;
 const PIECE: usize = LINES + 8;
-const _: () = assert!(PIECE + at::OTHER + PATH <= INTERPRETER_BYTES);
+const _: [(); 1] = [(); (PIECE + at::OTHER + PATH <= INTERPRETER_BYTES) as usize];
+
+/// Frames that are kept, and bytes of one. Each copy takes a µs, and a frame takes five.
+const ENTRIES: usize = 128;
+const ENTRY: usize = 238;
+const PAGE: usize = 4096;
+
+/// What was read and told: a frame of the same function, globals, code and instruction is told in the same words.
+struct Kept {
+    /// Where `page` was copied from, and how much of it. Only while one stack is read.
+    from: u64,
+    length: usize,
+    page: [u8; PAGE + at::FRAME],
+    entries: [Entry; ENTRIES],
+}
+
+struct Entry {
+    key: u64,
+    length: u16,
+    bytes: [u8; ENTRY],
+}
+
+struct Shared(UnsafeCell<Kept>);
+// SAFETY: touched only by who set TAKEN.
+unsafe impl Sync for Shared {}
+static KEPT: Shared = Shared(UnsafeCell::new(Kept {
+    from: 0,
+    length: 0,
+    page: [0; PAGE + at::FRAME],
+    entries: [const { Entry { key: 0, length: 0, bytes: [0; ENTRY] } }; ENTRIES],
+}));
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// In a copy of the process: who had it may not be here.
+pub fn forget() {
+    TAKEN.store(false, Relaxed);
+}
 
 /// Places in `PyThreadState`, `_PyCFrame`, `_PyInterpreterFrame`, `PyCodeObject`, `PyBytesObject` and
 /// `PyUnicodeObject` of 3.11, in bytes.
@@ -83,8 +120,24 @@ type Room = [u8; INTERPRETER_BYTES];
 pub fn frames(room: &mut [u8]) -> usize {
     let Some(room) = room.first_chunk_mut::<INTERPRETER_BYTES>() else { return 0 };
     let (mut frame, mut length) = (current(), 0);
+    if frame == 0 {
+        return 0;
+    }
+    let mut kept = kept();
+    if let Some(kept) = kept.as_deref_mut() {
+        kept.length = 0;
+    }
     for _ in 0..FRAMES {
-        if frame == 0 || !read_heads(frame, room) {
+        if frame == 0 || !read_frame(frame, room, kept.as_deref_mut()) {
+            break;
+        }
+        frame = word(room, FRAME + at::PREVIOUS).unwrap_or(0);
+        let key = key(room);
+        if let Some(more) = kept.as_deref().and_then(|kept| put_again(kept, key, room, length)) {
+            length += more;
+            continue;
+        }
+        if !read_code(room) {
             break;
         }
         let line = line(room).unwrap_or(0);
@@ -94,10 +147,78 @@ pub fn frames(room: &mut [u8]) -> usize {
         let end = length + InterpreterFrames::HEAD;
         let Some(end) = put_text(room, length, end, at::NAME, NAME) else { break };
         let Some(end) = put_text(room, length, end, at::FILE, PATH) else { break };
+        if let Some(kept) = kept.as_deref_mut() {
+            keep(kept, key, room.get(length..end).unwrap_or(b""));
+        }
         length = end;
-        frame = word(room, FRAME + at::PREVIOUS).unwrap_or(0);
+    }
+    if kept.is_some() {
+        TAKEN.store(false, Release);
     }
     length
+}
+
+/// A thread that finds it taken does without.
+fn kept() -> Option<&'static mut Kept> {
+    // SAFETY: this thread has set TAKEN, and clears it when it does not use it any more.
+    (!TAKEN.swap(true, AcqRel)).then(|| unsafe { &mut *KEPT.0.get() })
+}
+
+/// Reads a frame, with those that lie before it on its page, which mostly are the next ones.
+#[inline(never)]
+fn read_frame(frame: u64, room: &mut Room, kept: Option<&mut Kept>) -> bool {
+    let Some(Kept { from, length, page, .. }) = kept else { return read(frame, room, FRAME, at::FRAME) };
+    let is_there =
+        |from: u64, length: usize| frame >= from && frame - from + at::FRAME as u64 <= length as u64;
+    if !is_there(*from, *length) {
+        *from = frame & !(PAGE as u64 - 1);
+        *length = 0;
+        let end = (frame - *from) as usize + at::FRAME;
+        let Some(place) = page.get_mut(..end) else { return read(frame, room, FRAME, at::FRAME) };
+        *length = memory::copy(*from, place);
+        if !is_there(*from, *length) {
+            return false;
+        }
+    }
+    let at = (frame - *from) as usize;
+    match (page.get(at..at + at::FRAME), room.get_mut(FRAME..FRAME + at::FRAME)) {
+        (Some(found), Some(place)) => {
+            place.copy_from_slice(found);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// What tells a frame from others: its function, globals, code and instruction. 0: nothing does.
+fn key(room: &Room) -> u64 {
+    [0, 8, at::CODE, at::INSTRUCTION].into_iter().fold(0, |sum: u64, at| {
+        (sum.rotate_left(23) ^ word(room, FRAME + at).unwrap_or(0)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
+}
+
+/// Writes a frame that was told before, with its own mark of an entry; its length.
+#[inline(never)]
+fn put_again(kept: &Kept, key: u64, room: &mut Room, length: usize) -> Option<usize> {
+    let entry = kept.entries.get(key as usize % ENTRIES).filter(|entry| entry.key == key && key != 0)?;
+    let bytes = entry.bytes.get(..entry.length.into())?;
+    if length + bytes.len() > FRAME {
+        return None;
+    }
+    room.get_mut(length..length + bytes.len())?.copy_from_slice(bytes);
+    let is_entry = room.get(FRAME + at::IS_ENTRY)? & 1;
+    // See `InterpreterFrames::head`.
+    *room.get_mut(length + 4)? = is_entry;
+    Some(bytes.len())
+}
+
+fn keep(kept: &mut Kept, key: u64, bytes: &[u8]) {
+    if let Some(entry) = kept.entries.get_mut(key as usize % ENTRIES)
+        && let Some(place) = entry.bytes.get_mut(..bytes.len())
+    {
+        place.copy_from_slice(bytes);
+        (entry.key, entry.length) = (key, bytes.len() as u16);
+    }
 }
 
 /// The address of the innermost frame, or 0.
@@ -114,11 +235,10 @@ fn current() -> u64 {
     frame.and_then(|frame| word_at(frame.wrapping_add(at::CURRENT))).unwrap_or(0)
 }
 
-/// Reads a frame and its code; false if they are not there.
+/// Reads the code of a frame; false if it is not there.
 #[inline(never)]
-fn read_heads(frame: u64, room: &mut Room) -> bool {
-    read(frame, room, FRAME, at::FRAME)
-        && word(room, FRAME + at::CODE).is_some_and(|code| read(code, room, CODE, at::CODE_HEAD))
+fn read_code(room: &mut Room) -> bool {
+    word(room, FRAME + at::CODE).is_some_and(|code| read(code, room, CODE, at::CODE_HEAD))
         && word(room, CODE + at::LINES)
             .is_some_and(|lines| read(lines.wrapping_add(at::LENGTH), room, LINES, 8))
 }

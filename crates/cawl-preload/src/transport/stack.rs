@@ -54,6 +54,7 @@ pub fn look() -> bool {
     said != 0
 }
 
+#[inline(never)]
 fn threshold() -> u64 {
     let known = THRESHOLD.load(Relaxed);
     if known != UNASKED {
@@ -67,6 +68,7 @@ fn threshold() -> u64 {
 /// In a copy of the process.
 pub fn forget() {
     LOST.store(0, Relaxed);
+    interpreter::forget();
 }
 
 /// True if the stack of this call is to be copied: what the tracer tells beside calls has none.
@@ -103,6 +105,12 @@ pub fn put(slot: &Slot, event: &Event) -> bool {
         let more = slot::piece_place(slot).get_mut(length..).map_or(0, interpreter::frames);
         slot::put_piece(slot, cawl_wire::ring::STACK, length + more);
     }
+    put_event(slot, event)
+}
+
+/// Puts an event where there is no room for another stack.
+#[inline(never)]
+fn put_event(slot: &Slot, event: &Event) -> bool {
     slot::limit(slot, true);
     let is_put = slot::put_whole(slot, event, 0, 0);
     slot::limit(slot, false);
