@@ -56,3 +56,47 @@ fn text((bytes, width): (&[u8], u8)) -> Option<String> {
     };
     Some(text.chars().filter(|char| !char.is_control()).collect::<String>()).filter(|text| !text.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(name: &str) -> Frame {
+        Frame { function: Some(name.to_owned()), ..Frame::default() }
+    }
+
+    fn told(frames: &[(&str, bool)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (name, is_entry) in frames {
+            out.extend(InterpreterFrames::head(3, *is_entry, [1, 1], [name.len() as u16, 4]));
+            out.extend(name.bytes().chain(*b"a.py"));
+        }
+        out
+    }
+
+    fn names(frames: &[Frame]) -> Vec<&str> {
+        frames.iter().filter_map(|frame| frame.function.as_deref()).collect()
+    }
+
+    #[test]
+    fn frames_stand_where_they_are_interpreted() {
+        let stack =
+            ["fsync", EVALUATES[0], "sort", "_PyEval_EvalFrameDefault.cold", "main"].map(native).to_vec();
+        let frames = told(&[("save", false), ("commit", true), ("sorted_by", false), ("<module>", true)]);
+        let found = spliced(stack.clone(), &frames);
+        assert_eq!(names(&found), ["fsync", "save", "commit", "sort", "sorted_by", "<module>", "main"]);
+        assert_eq!((found[1].line, found[1].file.as_deref()), (Some(3), Some("a.py")));
+        // Without them, and where the stack was cut off before.
+        assert_eq!(spliced(stack.clone(), b""), stack);
+        let cut = spliced(stack[..2].to_vec(), &frames);
+        assert_eq!(names(&cut), ["fsync", "save", "commit", "sorted_by", "<module>"]);
+    }
+
+    #[test]
+    fn characters_of_any_width() {
+        assert_eq!(text((b"w\xe9", 1)), Some("wé".to_owned()));
+        assert_eq!(text((&[0x29, 0xf7][..].repeat(1), 2)), Some("\u{f729}".to_owned()));
+        assert_eq!(text((&[0x00, 0xf6, 0x01, 0x00], 4)), Some("\u{1f600}".to_owned()));
+        assert_eq!((text((b"abc", 3)), text((b"", 1)), text((b"\x1b\x07", 1))), (None, None, None));
+    }
+}

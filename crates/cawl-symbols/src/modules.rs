@@ -257,3 +257,98 @@ fn wait_for<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file_of(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn program() -> Vec<u8> {
+        std::fs::read(cawl_kit::app_with("stacks", &["-O2"])).unwrap()
+    }
+
+    /// The place of a function's code in a file.
+    fn place(names: &mut Names, function: &str) -> Option<u64> {
+        (0x1000..0x4000).find(|at| {
+            names.find(*at).last().is_some_and(|frame| frame.function.as_deref() == Some(function))
+        })
+    }
+
+    #[test]
+    fn what_is_not_the_mapped_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, program()).unwrap();
+        let found = path.metadata().unwrap();
+        let mapping = |ino, path: &Path| Mapping {
+            range: 0x1000..0x2000,
+            offset: 0x1000,
+            id: (found.dev(), ino),
+            path: Some(path.to_owned()),
+        };
+        let nobody = u32::MAX;
+        assert!(open(nobody, &mapping(found.ino(), &path)).is_some());
+        assert!(open(nobody, &mapping(found.ino() + 1, &path)).is_none());
+        // Nothing waits for who writes into a pipe.
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(open(nobody, &mapping(pipe.metadata().unwrap().ino(), &pipe)).is_none());
+        let modules = Modules::default();
+        let module = modules.find(nobody, &mapping(found.ino(), &path)).unwrap();
+        assert!(modules.unwinding(&module).is_some());
+        let other = modules.find(nobody, &mapping(found.ino() + 1, &path)).unwrap();
+        assert!(modules.unwinding(&other).is_none() && other.number != module.number);
+        let frames = modules.name(other.number, 0x1234);
+        assert_eq!((frames.len(), frames[0].at, &frames[0].function), (1, 0x1234, &None));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        /// A file with bytes that are not what they were: symbols or none, and an end.
+        #[test]
+        fn a_damaged_file_ends_its_own_symbols(
+            changes in prop::collection::vec((0..6u8, any::<prop::sample::Index>(), any::<u8>()), 1..40),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut bytes = program();
+            let length = bytes.len();
+            for (kind, at, byte) in changes {
+                // Most of them in the headers: of the file, of segments, and of sections at its end.
+                let at = match kind {
+                    0 => at.index(64),
+                    1 => 64 + at.index(800),
+                    2 | 3 => length - 1 - at.index(3000.min(length)),
+                    _ => at.index(length),
+                };
+                bytes[at] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(length));
+            }
+            let mapping = Mapping { range: 0x7000_0000..0x7000_4000, offset: 0x1000, id: (0, 0), path: None };
+            let unwinding = guarded(|| Unwinding::read(file_of(&bytes)).and_then(|read| read.of(&mapping)));
+            drop(unwinding);
+            let _ = guarded(|| {
+                let names = Names::read(file_of(&bytes), Path::new("/nowhere/stacks"));
+                names.map(|mut names| (0x1000..0x1400).step_by(7).map(|at| names.find(at)).count())
+            });
+        }
+    }
+
+    #[test]
+    fn a_whole_file_has_its_functions() {
+        let mut names = Names::read(file_of(&program()), Path::new("/nowhere/stacks")).unwrap();
+        let at = place(&mut names, "save_all").expect("a function");
+        let frame = names.find(at + 4).pop().unwrap();
+        assert!(frame.line.is_some() && frame.file.unwrap().ends_with("stacks.c"));
+    }
+}
