@@ -1,12 +1,14 @@
 //! The functions that calls came from (`run --stacks`): programs with a call in a function of a known name.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cawl_core::{Frame, Record, Stack};
 use cawl_host::trace::TraceReader;
-use cawl_kit::{Dir, Finished, Running};
+use cawl_kit::{Daemon, Dir, Finished, Running};
 use cawl_wire::{Event, Op};
+use nix::sys::signal::Signal;
 
 /// Every call.
 const ALL: [&str; 3] = ["--stacks=0ms", "--stacks-one-in", "1"];
@@ -86,11 +88,7 @@ fn starts_with(found: &[String], wanted: &[&str]) {
 
 #[test]
 fn a_function_and_its_line_with_and_without_frame_pointers() {
-    for flags in [["-O2", "-fomit-frame-pointer"], ["-O1", "-fno-omit-frame-pointer"], ["-O2", "-static-pie"]]
-    {
-        if flags[1] == "-static-pie" {
-            continue;
-        }
+    for flags in [["-O2", "-fomit-frame-pointer"], ["-O1", "-fno-omit-frame-pointer"]] {
         let (_dir, traced) = run_app(&cawl_kit::app_with("stacks", &flags), "plain");
         let stack = traced.of(Op::Fsync)[0];
         starts_with(&functions(stack), &["save_all", "commit", "main"]);
@@ -100,5 +98,277 @@ fn a_function_and_its_line_with_and_without_frame_pointers() {
         assert!(module.as_deref().is_some_and(|module| module.ends_with("/stacks")), "{stack:?}");
         assert!(!stack.truncated, "{stack:?}");
         starts_with(&traced.functions(Op::Open), &["main"]);
+        // Each call has one.
+        assert!(
+            traced.events.iter().all(|event| traced.stacks.contains_key(&event.stack)),
+            "{:?}",
+            traced.events
+        );
     }
+}
+
+#[test]
+fn a_part_of_another_function_is_told_as_such() {
+    let (_dir, traced) = run_app(&cawl_kit::app_with("stacks", &["-O2"]), "inlined");
+    let stack = traced.of(Op::Fdatasync)[0];
+    starts_with(&functions(stack), &["save_inlined", "commit_inlined", "main"]);
+    assert!(stack.frames[0].inlined && !stack.frames[1].inlined, "{stack:?}");
+    assert_eq!(stack.frames[0].line, Some(23));
+}
+
+/// Runs a program of binutils.
+#[track_caller]
+fn tool(name: &str, arguments: &[&str], folder: &Path) {
+    let status = Command::new(name).args(arguments).current_dir(folder).status().expect("binutils");
+    assert!(status.success(), "{name} {arguments:?}");
+}
+
+#[test]
+fn a_stripped_program_has_places_in_its_file_and_a_separate_file_has_its_names() {
+    if cawl_kit::find("objcopy").is_none() {
+        return;
+    }
+    let app = cawl_kit::app_with("stacks", &["-O2"]);
+    for (link, hidden) in [(false, false), (true, false), (true, true)] {
+        let dir = Dir::new();
+        let program = dir.copy(&app);
+        let folder = program.parent().unwrap();
+        tool("objcopy", &["--only-keep-debug", "stacks", "stacks.debug"], folder);
+        // Without a number of the build the checksum decides.
+        tool("objcopy", &["--strip-all", "--remove-section=.note.gnu.build-id", "stacks"], folder);
+        if link {
+            tool("objcopy", &["--add-gnu-debuglink=stacks.debug", "stacks"], folder);
+        }
+        if hidden {
+            // Another file of that name.
+            std::fs::copy(&app, folder.join("stacks.debug")).unwrap();
+        }
+        let (finished, traced) = run(&dir, &ALL, &[program.to_str().unwrap(), "plain"]);
+        finished.success();
+        let stack = traced.of(Op::Fsync)[0];
+        if link && !hidden {
+            starts_with(&functions(stack), &["save_all", "commit", "main"]);
+            assert_eq!(stack.frames[0].line, Some(18));
+        } else {
+            let Frame { function, module, at, .. } = &stack.frames[0];
+            assert!(function.is_none() && *at > 0, "{stack:?}");
+            assert!(module.as_deref().is_some_and(|module| module.ends_with("/stacks")), "{stack:?}");
+            assert!(stack.frames.len() > 3 && !stack.truncated, "{stack:?}");
+        }
+    }
+}
+
+#[test]
+fn of_a_killed_program_a_fork_child_a_small_thread_a_coroutine_and_a_handler() {
+    let app = cawl_kit::app_with("stacks", &["-O2"]);
+    for (mode, wanted, calls) in [
+        ("killed", &["save_all", "commit", "main"][..], 1),
+        ("fork", &["save_all", "commit", "main"], 2),
+        ("thread", &["save_all", "commit", "thread", "start_thread"], 1),
+        ("coroutine", &["save_all", "commit", "coroutine"], 1),
+        ("signal", &["save_all", "commit", "handler"], 1),
+    ] {
+        let dir = Dir::new();
+        let program = dir.copy(&app);
+        let (finished, traced) = run(&dir, &ALL, &[program.to_str().unwrap(), mode]);
+        if mode == "killed" {
+            finished.signal(Signal::SIGKILL);
+        } else {
+            finished.success();
+        }
+        let stacks = traced.of(Op::Fsync);
+        assert_eq!(stacks.len(), calls, "{mode}");
+        for stack in stacks {
+            starts_with(&functions(stack), wanted);
+        }
+    }
+}
+
+#[test]
+fn a_deep_stack_is_cut_off_and_says_so() {
+    let (_dir, traced) =
+        run_app(&cawl_kit::app_with("stacks", &["-O2", "-fno-optimize-sibling-calls"]), "deep");
+    let stack = traced.of(Op::Fsync)[0];
+    starts_with(&functions(stack), &["save_all", "commit", "deep", "deep", "deep"]);
+    assert!(stack.truncated, "{stack:?}");
+}
+
+#[test]
+fn what_lay_on_the_stack_is_in_no_file() {
+    let (dir, traced) = run_app(&cawl_kit::app_with("stacks", &["-O2"]), "secret");
+    starts_with(&traced.functions(Op::Fsync), &["save_all", "commit", "with_secret", "main"]);
+    let secret: Vec<u8> = (0..40u8).map(|at| b"zyxwvutsrq"[usize::from(at % 10)] ^ (at % 3)).collect();
+    // A trace is compressed: what is in it, uncompressed.
+    let mut reader = TraceReader::open(&dir.trace()).expect("a trace");
+    let mut whole = std::fs::read(dir.trace()).expect("a trace");
+    whole.extend(std::fs::read(dir.path().join("report.json")).expect("a report"));
+    while let Some(record) = reader.next_record().expect("whole records") {
+        whole.extend(format!("{record:?}").into_bytes());
+    }
+    for piece in secret.windows(8) {
+        assert!(!whole.windows(8).any(|window| window == piece), "a part of the secret was kept");
+    }
+}
+
+#[test]
+fn one_in_so_many_and_each_beyond_the_threshold() {
+    let app = cawl_kit::app_with("stacks", &["-O2"]);
+    let dir = Dir::new();
+    let program = dir.copy(&app);
+    let (finished, traced) = run(&dir, &["--stacks=1h"], &[program.to_str().unwrap(), "many"]);
+    finished.success();
+    let (with, all) = (traced.events.iter().filter(|event| event.stack != 0).count(), traced.events.len());
+    // 20 000 calls, one in 64: 313, give or take six standard deviations.
+    assert!((200..430).contains(&with) && all > 20_000, "{with} of {all}; {:?}", traced.notes);
+    let (finished, traced) = run(&dir, &[], &[program.to_str().unwrap(), "many"]);
+    finished.success();
+    assert!(traced.stacks.is_empty() && traced.events.iter().all(|event| event.stack == 0));
+    // Without shared memory there are none, and that is said.
+    let mut command = dir.run_command(&ALL, &[program.to_str().unwrap(), "plain"]);
+    command.env("CAWL_TRANSPORT", "socket");
+    Running::start(command).finish().success();
+    let traced = read(&dir.trace());
+    assert!(traced.stacks.is_empty() && traced.notes.iter().any(|note| note.contains("has no stacks")));
+}
+
+#[test]
+fn a_program_with_few_addresses() {
+    let dir = Dir::new();
+    let program = dir.copy(&cawl_kit::app_with("stacks", &["-O2"]));
+    let script = format!("ulimit -v 200000; exec {} plain", program.display());
+    let (finished, traced) = run(&dir, &ALL, &["sh", "-c", &script]);
+    finished.success();
+    starts_with(&traced.functions(Op::Fsync), &["save_all", "commit", "main"]);
+}
+
+#[test]
+fn a_service_s_programs_by_its_daemon() {
+    let dir = Dir::new();
+    let program = dir.copy(&cawl_kit::app_with("stacks", &["-O2"]));
+    let trace = dir.path().join("service.cawl");
+    let arguments = ["--trace", trace.to_str().unwrap(), "--stacks=0ms", "--stacks-one-in", "1", "--no-save"];
+    let daemon = Daemon::start(&dir, &arguments);
+    let mut command = dir.command(&program);
+    command.arg("many").env("CAWL_SOCKET", dir.socket()).env("LD_PRELOAD", cawl_kit::library());
+    Running::start(command).finish().success();
+    daemon.status_when(|status| status["calls"].as_u64() > Some(20_000));
+    daemon.end(Signal::SIGTERM).success();
+    let traced = read(&trace);
+    // It says so to a program that has begun.
+    let stacks: Vec<&Stack> = traced.stacks.values().collect();
+    assert!(
+        stacks.iter().any(|stack| functions(stack).first().is_some_and(|name| name == "main")),
+        "{stacks:?}"
+    );
+}
+
+#[test]
+fn names_of_cpp_and_rust() {
+    let dir = Dir::new();
+    let source = "#include <unistd.h>\n#include <fcntl.h>\nnamespace store { template <class T> struct Journal {\n\
+        __attribute__((noinline)) int sync(T fd) { return fsync(fd) + after++; } int after = 0; }; }\n\
+        int main() { store::Journal<int> j; return j.sync(open(\"file\", O_CREAT | O_WRONLY, 0644)) + j.after - 1; }\n";
+    std::fs::write(dir.path().join("journal.cpp"), source).unwrap();
+    tool("c++", &["-O1", "-g", "-o", "journal", "journal.cpp"], dir.path());
+    let (finished, traced) = run(&dir, &ALL, &[dir.path().join("journal").to_str().unwrap()]);
+    finished.success();
+    starts_with(&traced.functions(Op::Fsync), &["store::Journal<int>::sync", "main"]);
+    assert_eq!(traced.of(Op::Fsync)[0].frames[0].line, Some(4));
+    let source = "mod store { pub struct Journal(pub std::fs::File); impl Journal {\n\
+        #[inline(never)] pub fn sync(&self) { self.0.sync_all().unwrap(); std::hint::black_box(0); } } }\n\
+        fn main() { store::Journal(std::fs::File::create(\"file\").unwrap()).sync() }\n";
+    std::fs::write(dir.path().join("journal.rs"), source).unwrap();
+    tool("rustc", &["-Cdebuginfo=1", "-Copt-level=1", "-o", "rusty", "journal.rs"], dir.path());
+    let (finished, traced) = run(&dir, &ALL, &[dir.path().join("rusty").to_str().unwrap()]);
+    finished.success();
+    let found = traced.functions(Op::Fsync);
+    assert!(
+        found.iter().any(|name| name == "rusty::store::Journal::sync" || name.ends_with("Journal::sync")),
+        "{found:?}"
+    );
+}
+
+const SCRIPT: &str = "import os\nclass Journal:\n    def __init__(self):\n        \
+    self.fd = os.open('file', os.O_CREAT | os.O_RDWR)\n    def sync_journal(self):\n\n        os.fsync(self.fd)\n\
+    def wéird(work):\n    work()\nwéird(lambda: sorted([1], key=lambda x: Journal().sync_journal() or x))\n";
+
+#[test]
+fn functions_of_python() {
+    let mut pythons: Vec<PathBuf> = cawl_kit::python().into_iter().collect();
+    // Others that are installed beside it.
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    for version in std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten() {
+        pythons.push(version.path().join("bin/python3"));
+    }
+    let mut seen = 0;
+    for python in pythons.iter().filter(|python| python.is_file()) {
+        let version =
+            Command::new(python).arg("-c").arg("import sys; print(sys.version_info[1])").output().unwrap();
+        let minor: u32 = String::from_utf8(version.stdout).unwrap().trim().parse().unwrap();
+        if minor < 11 {
+            cawl_kit::skipped(&format!("the functions of Python 3.{minor} are not known"));
+            continue;
+        }
+        seen += 1;
+        let dir = Dir::new();
+        let script = dir.path().join("journal.py");
+        std::fs::write(&script, SCRIPT).unwrap();
+        let options = ["--stacks=0ms", "--stacks-one-in", "1", "--only", "*/file"];
+        let (finished, traced) = run(&dir, &options, &[python.to_str().unwrap(), script.to_str().unwrap()]);
+        finished.success();
+        let stack = traced.of(Op::Fsync)[0];
+        let of_script =
+            |frame: &&Frame| frame.file.as_deref().is_some_and(|file| file.ends_with("journal.py"));
+        let found: Vec<&Frame> = stack.frames.iter().filter(of_script).collect();
+        let names: Vec<&str> = found.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        assert!(names.first().is_some_and(|name| *name == "Journal.sync_journal"), "{python:?}: {stack:#?}");
+        assert!(names.len() >= 2 && names[1].contains("<lambda>"), "{python:?}: {names:?}");
+        if minor == 11 {
+            assert_eq!(names.iter().filter(|name| **name == "wéird").count(), 1, "{names:?}");
+            assert_eq!(names.last(), Some(&"<module>"));
+            let lines: Vec<Option<u32>> = found.iter().map(|frame| frame.line).collect();
+            assert_eq!((lines.first(), lines.last()), (Some(&Some(7)), Some(&Some(10))), "{lines:?}");
+        }
+    }
+    if seen == 0 {
+        cawl_kit::skipped("there is no Python of 3.11 or later");
+    }
+}
+
+#[test]
+fn functions_of_node_and_java() {
+    let dir = Dir::new();
+    if let Some(node) = cawl_kit::find("node") {
+        let script = "const fs = require('fs');\nfunction syncJournal(fd) {\n  fs.fsyncSync(fd);\n}\n\
+            syncJournal(fs.openSync('file', 'w'));\n";
+        let path = dir.path().join("journal.js");
+        std::fs::write(&path, script).unwrap();
+        let flags = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
+        let (finished, traced) =
+            run(&dir, &ALL, &[node.to_str().unwrap(), flags[0], flags[1], path.to_str().unwrap()]);
+        finished.success();
+        let stack = traced.of(Op::Fsync)[0];
+        let is_it = |frame: &Frame| frame.function.as_deref() == Some("syncJournal") && frame.line == Some(2);
+        assert!(stack.frames.iter().any(is_it), "{stack:#?}");
+    }
+    let (Some(java), Some(javac)) = (cawl_kit::find("java"), cawl_kit::find("javac")) else { return };
+    let source = "import java.nio.channels.*; import java.nio.file.*;\npublic class Journal {\n\
+        static void syncJournal(FileChannel c) throws Exception { c.force(true); }\n\
+        public static void main(String[] a) throws Exception {\n\
+        FileChannel c = FileChannel.open(Path.of(\"file\"), StandardOpenOption.CREATE, StandardOpenOption.WRITE);\n\
+        for (int i = 0; i < 3; i++) syncJournal(c); } }\n";
+    std::fs::write(dir.path().join("Journal.java"), source).unwrap();
+    tool(javac.to_str().unwrap(), &["Journal.java"], dir.path());
+    let folder = dir.path().to_str().unwrap();
+    // Compiled at once: the interpreter's frames have no names.
+    let flags =
+        ["-Xcomp", "-XX:+PreserveFramePointer", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"];
+    let program: Vec<&str> =
+        [java.to_str().unwrap()].into_iter().chain(flags).chain(["-cp", folder, "Journal"]).collect();
+    let (finished, traced) =
+        run(&dir, &["--stacks=0ms", "--stacks-one-in", "1", "--only", "*/file"], &program);
+    finished.success();
+    let stacks = traced.of(Op::Fsync);
+    let is_it = |frame: &Frame| frame.function.as_deref().is_some_and(|name| name.contains("Journal"));
+    assert!(stacks.iter().any(|stack| stack.frames.iter().any(is_it)), "{stacks:#?}");
 }

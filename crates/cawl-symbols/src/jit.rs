@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -66,6 +67,13 @@ impl PerfMap {
     /// What the map has at this address.
     pub fn find(&self, address: u64) -> Option<Frame> {
         self.entry(address).map(named)
+    }
+
+    /// True if trampolines of CPython's are among these addresses.
+    pub(crate) fn has_trampolines(&self, addresses: Range<u64>) -> bool {
+        let first = self.entries.partition_point(|(first, ..)| *first < addresses.start);
+        let first = self.entries.get(first).filter(|(first, ..)| addresses.contains(first));
+        first.is_some_and(|(.., name)| name.starts_with("py::"))
     }
 
     /// True if it is a trampoline of CPython's, whose frame is 16 bytes of the stack.

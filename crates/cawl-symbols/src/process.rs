@@ -21,8 +21,10 @@ use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as
 /// Most frames of a stack, and mappings of a process.
 const FRAMES: usize = 128;
 const MAPPINGS: usize = 16_384;
-/// Time between two looks at what a process has mapped, or at its map for perf.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Least time between two looks at what a process has mapped, or at its map for perf; and the part of all time that
+/// these looks may take, as one in so many.
+const AGAIN: Duration = Duration::from_millis(10);
+const SHARE: u32 = 10;
 
 /// A copied stack. Its bytes go nowhere else, a log included.
 #[derive(Clone)]
@@ -124,9 +126,33 @@ pub struct Process {
     mappings: Vec<Place>,
     unwinder: Native<Arc<[u8]>>,
     cache: Cache,
-    looked: Option<Instant>,
+    looked: Looks,
     map: Option<Arc<PerfMap>>,
-    mapped: Option<Instant>,
+    mapped: Looks,
+}
+
+/// Looks at what may have changed.
+#[derive(Default)]
+struct Looks {
+    began: Option<Instant>,
+    next: Option<Instant>,
+}
+
+impl Looks {
+    /// True if it is time for another look, which begins.
+    fn begin(&mut self) -> bool {
+        let now = Instant::now();
+        let is_time = self.next.is_none_or(|next| now >= next);
+        if is_time {
+            self.began = Some(now);
+        }
+        is_time
+    }
+
+    fn end(&mut self) {
+        let took = self.began.take().map_or(Duration::ZERO, |began| began.elapsed());
+        self.next = Some(Instant::now() + AGAIN.max(took * SHARE));
+    }
 }
 
 struct Place {
@@ -143,9 +169,9 @@ impl Process {
             mappings: Vec::new(),
             unwinder: Native::new(),
             cache: Cache::new(),
-            looked: None,
+            looked: Looks::default(),
             map: None,
-            mapped: None,
+            mapped: Looks::default(),
         }
     }
 
@@ -156,7 +182,7 @@ impl Process {
 
     /// The whole of /proc/PID/maps, read now; none if the process has ended.
     pub fn mapped(&mut self, lines: Option<&[u8]>) {
-        self.looked = Some(Instant::now());
+        self.looked.end();
         let Some(lines) = lines else { return };
         let now: Vec<Mapping> = crate::maps::parse(lines).collect();
         self.retain(|place| now.contains(&place.mapping));
@@ -216,7 +242,7 @@ impl Process {
 
     /// The process's map for perf was looked for.
     pub fn has_map(&mut self, map: Option<PerfMap>) {
-        self.mapped = Some(Instant::now());
+        self.mapped.end();
         self.map = map.map(Arc::new).or(self.map.take());
     }
 
@@ -270,10 +296,9 @@ impl Process {
 
     /// Where an address is; None if there is no code.
     fn spot(&mut self, address: u64) -> Result<Option<Spot>, Need> {
-        let may_look = |last: Option<Instant>| last.is_none_or(|last| last.elapsed() >= AGAIN);
-        let (looked, number) = (self.looked, self.number);
+        let number = self.number;
         let Some(place) = self.place(address) else {
-            return if may_look(looked) { Err(Need::Mappings) } else { Ok(None) };
+            return if self.looked.begin() { Err(Need::Mappings) } else { Ok(None) };
         };
         let Mapping { range, offset, path, .. } = &place.mapping;
         match (path, place.file) {
@@ -283,7 +308,7 @@ impl Process {
             (Some(_), Some(None)) => Ok(Some(Spot::Named(Frame::default()))),
             (None, _) => match self.map.as_ref().and_then(|map| map.find(address)) {
                 Some(frame) => Ok(Some(Spot::Named(frame))),
-                None if may_look(self.mapped) => Err(Need::Map),
+                None if self.mapped.begin() => Err(Need::Map),
                 None => Ok(Some(Spot::Made(number, address))),
             },
         }
@@ -292,12 +317,18 @@ impl Process {
     /// The return address of a trampoline of CPython's: it calls with 8 bytes of padding below its own.
     #[cfg(target_arch = "x86_64")]
     fn through_trampoline(
-        &self,
+        &mut self,
         address: FrameAddress,
         registers: &mut UnwindRegsX86_64,
         raw: &RawStack,
     ) -> Option<Option<u64>> {
-        self.map.as_ref().filter(|map| map.is_trampoline(address.address_for_lookup()))?;
+        let (address, map) = (address.address_for_lookup(), self.map.clone()?);
+        // Of one that is not in the map yet, its neighbours tell.
+        let made = |place: &&mut Place| place.mapping.path.is_none();
+        let among = self.place(address).filter(made).map(|place| place.mapping.range.clone())?;
+        if !map.is_trampoline(address) && !(map.find(address).is_none() && map.has_trampolines(among)) {
+            return None;
+        }
         let next = raw.word(registers.sp().wrapping_add(8)).ok()?;
         registers.set_sp(registers.sp().wrapping_add(16));
         registers.set_ip(next);

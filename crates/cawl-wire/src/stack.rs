@@ -131,3 +131,36 @@ impl Wanted {
         (word & Wanted::SOME != 0 && one_in > 0).then_some(Wanted { threshold, one_in })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_is_one_word() {
+        for wanted in [
+            Wanted { threshold: 0, one_in: 1 },
+            Wanted { threshold: 1_000_000, one_in: 64 },
+            Wanted { threshold: Wanted::LONGEST - 1, one_in: Wanted::FEWEST - 1 },
+        ] {
+            assert_eq!(Wanted::unpack(wanted.pack()), Some(wanted));
+            assert!(wanted.pack() != 0 && wanted.pack() != Wanted::NONE);
+        }
+        let most = Wanted { threshold: u64::MAX, one_in: u32::MAX };
+        let bounded = Wanted { threshold: Wanted::LONGEST - 1, one_in: Wanted::FEWEST - 1 };
+        assert_eq!(Wanted::unpack(most.pack()), Some(bounded));
+        assert!([0, Wanted::NONE, 1 << 63].into_iter().all(|word| Wanted::unpack(word).is_none()));
+    }
+
+    #[test]
+    fn an_interpreter_s_frames_are_read_as_far_as_they_are_whole() {
+        let mut bytes = [0; 40];
+        bytes[..12].copy_from_slice(&InterpreterFrames::head(7, true, [1, 2], [3, 4]));
+        bytes[12..19].copy_from_slice(b"abcd\0e\0");
+        bytes[19..31].copy_from_slice(&InterpreterFrames::head(0, false, [1, 1], [1, 900]));
+        let frame = InterpreterFrame { line: 7, is_entry: true, name: (b"abc", 1), file: (b"d\0e\0", 2) };
+        let mut frames = InterpreterFrames(&bytes);
+        assert_eq!((frames.next(), frames.next()), (Some(frame), None));
+        assert!((0..19).all(|end| InterpreterFrames(&bytes[..end]).next().is_none()));
+    }
+}

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 
 use cawl_wire::ring::{
-    Begun, CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, CoalescedCalls, Expected, Follower, HEAD_AT, Memory,
-    NAME_CELLS, NAME_HEAD, Position, RingError, RingHeader, SHAPE, SHORT, Taker, WHOLE_CELLS, end,
-    name_cells, name_head, whole,
+    Begun, CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, CoalescedCalls, Expected, Follower, HEAD_AT,
+    LONGEST_CELLS, MODULES, Memory, NAME_CELLS, NAME_HEAD, PIECE_HEAD, Position, RingError, RingHeader,
+    SHAPE, SHORT, STACK, Taker, WHOLE_CELLS, end, name_cells, name_head, piece_cells, piece_head, whole,
 };
+use cawl_wire::stack::{INTERPRETER_BYTES, STACK_BYTES, StackRecord};
 use cawl_wire::{Anchor, Event, FileId, FileKind, FileRecord, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 use proptest::prelude::*;
 
@@ -122,6 +123,20 @@ impl Thread<'_> {
         self.put_bytes(&record[..name_cells(length) as usize * CELL_LEN]);
     }
 
+    fn piece(&mut self, code: u8, body: &[u8]) {
+        self.make_room();
+        if self.position.cell + LONGEST_CELLS + WHOLE_CELLS > CHUNK_CELLS {
+            self.end_chunk();
+            self.make_room();
+        }
+        let cells = piece_cells(body.len() as u16);
+        let mut record = piece_head(self.position.chunk, code, body.len() as u16).to_vec();
+        assert_eq!(record.len(), PIECE_HEAD);
+        record.extend(body);
+        record.resize(cells as usize * CELL_LEN, 0);
+        self.put_bytes(&record);
+    }
+
     fn end_chunk(&mut self) {
         self.put_bytes(&end(self.position.chunk));
         self.position.cell = CHUNK_CELLS;
@@ -157,6 +172,9 @@ struct Found {
     files: Vec<(u64, Vec<u8>, usize)>,
     damaged: usize,
     anchors: usize,
+    /// Instruction pointer, stack and interpreter's frames.
+    stacks: Vec<(u64, Vec<u8>, Vec<u8>)>,
+    modules: Vec<u8>,
     most: usize,
     coalesces: bool,
 }
@@ -190,6 +208,15 @@ impl Taker for Found {
     fn coalesced(&mut self, calls: &CoalescedCalls) {
         assert!(self.room() > 0);
         self.coalesced.push(*calls);
+    }
+
+    fn stack(&mut self, stack: &StackRecord<'_>) -> u32 {
+        self.stacks.push((stack.ip, stack.stack.to_vec(), stack.interpreter.to_vec()));
+        self.stacks.len() as u32
+    }
+
+    fn modules(&mut self, lines: &[u8]) {
+        self.modules.extend(lines);
     }
 }
 
@@ -369,13 +396,77 @@ proptest! {
         prop_assert_eq!(found.damaged, 0);
     }
 
+    /// A stack belongs to the call behind it, if it is that call's, and to no other.
+    #[test]
+    fn stacks_are_read_with_their_calls(
+        steps in steps(),
+        stacks in prop::collection::vec((0..300usize, 0..=STACK_BYTES, 0..=INTERPRETER_BYTES, any::<bool>()), 0..40),
+        cells in LONGEST_CELLS as usize..2000,
+        room in 1usize..90,
+        looks in 1usize..60,
+    ) {
+        let memory = Shared::new();
+        let mut thread = Thread::new(&memory);
+        let mut follower = Follower::new(0);
+        let calls = calls(&steps, false, false);
+        let mut found = Found::default();
+        let (mut expected, mut wanted) = (Vec::new(), Vec::new());
+        for (number, event) in calls.iter().enumerate() {
+            let mut of_this = 0;
+            for (_, length, more, is_its) in stacks.iter().filter(|(at, ..)| *at == number) {
+                let start = if *is_its { event.start } else { event.start.wrapping_add(1) };
+                let ip = expected.len() as u64 + 7;
+                let (stack, interpreter) = (vec![b's'; *length], vec![b'i'; *more]);
+                let mut body = StackRecord::head(start, [ip, 2, 3, 4], *length as u64).concat();
+                body.extend(stack.iter().chain(&interpreter));
+                thread.piece(STACK, &body);
+                thread.piece(MODULES, b"line\n");
+                expected.push((ip, stack, interpreter));
+                of_this = if *is_its { expected.len() as u32 } else { 0 };
+                // The next one is told whole.
+                thread.before = None;
+            }
+            thread.put(event);
+            wanted.push(Event { stack: of_this, ..*event });
+            if number % looks == 0 {
+                read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
+            }
+        }
+        if !calls.is_empty() {
+            read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
+        }
+        prop_assert_eq!(&found.events, &wanted);
+        prop_assert_eq!(found.modules.len(), 5 * expected.len());
+        prop_assert_eq!(&found.stacks, &expected);
+        prop_assert_eq!(found.damaged, 0);
+    }
+
+    /// Whatever lengths a stack claims: one within its bounds, or none.
+    #[test]
+    fn a_stack_of_any_length_is_damaged_or_within_bounds(
+        claimed in prop_oneof![0..10_000u64, any::<u64>()],
+        length in 0..14_000usize,
+        cut in 0..StackRecord::HEAD,
+    ) {
+        let mut body = StackRecord::head(1, [2, 3, 4, 5], claimed).concat();
+        prop_assert_eq!(StackRecord::decode(&body[..cut]), None);
+        body.resize(StackRecord::HEAD + length, 7);
+        let found = StackRecord::decode(&body);
+        let more = (length as u64).checked_sub(claimed).filter(|more| *more <= INTERPRETER_BYTES as u64);
+        prop_assert_eq!(found.is_some(), more.is_some() && claimed <= STACK_BYTES as u64);
+        if let Some(stack) = found {
+            prop_assert_eq!((stack.stack.len() as u64, stack.interpreter.len() as u64), (claimed, more.unwrap()));
+        }
+    }
+
     /// Random bytes as records: an error or events, never a panic, and an end.
     #[test]
-    fn nonsense_is_read_to_an_end(words in prop::collection::vec((0..6u8, any::<u32>()), 0..400), cell in 0..500u32) {
+    fn nonsense_is_read_to_an_end(words in prop::collection::vec((0..8u8, any::<u32>()), 0..400), cell in 0..500u32) {
         let memory = Shared::new();
         for (place, (kind, word)) in words.iter().enumerate() {
             let head = u64::from_le_bytes(name_head(1, *word as u16));
-            let word = match kind { 0 => 1, 1 => SHORT | 1, 2 => (head >> 32) as u32, 3 => end(1)[4].into(), _ => *word };
+            let piece = |code| u64::from_le_bytes(piece_head(1, code, (*word % 700) as u16)) >> 32;
+            let word = match kind { 0 => 1, 6 => piece(STACK) as u32, 7 => piece(MODULES) as u32, 1 => SHORT | 1, 2 => (head >> 32) as u32, 3 => end(1)[4].into(), _ => *word };
             memory.put(HEADER.chunk(0) + 4 * place as u64, &word.to_le_bytes());
         }
         let mut follower = Follower::new(0);

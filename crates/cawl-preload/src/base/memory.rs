@@ -6,7 +6,7 @@
 //! Each copy costs one or two microseconds, so this is for what must be seen *before* a call; after one that
 //! succeeded, what the kernel must have read can be read.
 
-use crate::base::sys;
+use crate::base::{hot, sys};
 use core::ffi::c_char;
 use core::mem::MaybeUninit;
 use libc::iovec;
@@ -30,6 +30,17 @@ unsafe fn gather(places: &[iovec], to: *mut u8, length: usize) -> isize {
             [sys::getpid() as usize, &raw const room as usize, 1, places.as_ptr() as usize, places.len()];
         sys::call(libc::SYS_process_vm_readv, arguments)
     }
+}
+
+/// Copies what lies at an address of this process, of whose pages the last may not be there; the number of bytes.
+pub fn copy(at: u64, to: &mut [u8]) -> usize {
+    let here = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let there = iovec { iov_base: core::ptr::with_exposed_provenance_mut(at as usize), iov_len: to.len() };
+    // A vfork child has its parent's memory, and that one's number is as good.
+    let arguments = [hot::pid() as usize, &raw const here as usize, 1, &raw const there as usize, 1, 0];
+    // SAFETY: a place of the caller's, and an address that only the kernel follows.
+    let copied = unsafe { sys::call(libc::SYS_process_vm_readv, arguments) };
+    usize::try_from(copied).unwrap_or(0)
 }
 
 /// Copies plain values, each of its own place, into `to`; false if one of them cannot be read.

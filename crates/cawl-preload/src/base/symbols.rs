@@ -214,6 +214,21 @@ pub fn find_in_kernel(name: &CStr) -> *mut c_void {
     kernel.and_then(|library| library.find(name, hash(name))).unwrap_or(core::ptr::null_mut())
 }
 
+/// The address of a name in the program or in a library that it needs, up to the C library, or null.
+pub fn find_in_program(name: &CStr) -> *mut c_void {
+    let hash = hash(name);
+    // None of these is closed: they were there when the program began.
+    for library in all() {
+        if let Some(found) = library.find(name, hash) {
+            return found;
+        }
+        if library.is_the_c_library() {
+            break;
+        }
+    }
+    core::ptr::null_mut()
+}
+
 /// The address of a name in the first library behind this one that is trusted with it, or null. The stack may
 /// be a small one.
 #[cold]

@@ -5,7 +5,7 @@ use crate::base::{clock, gate, hot};
 use crate::session::{fork, open};
 use crate::state::descriptors::{self, Descriptor, Found, Opening};
 use crate::transport::slot::{self, Slot};
-use crate::transport::{link, socket, stack, table};
+use crate::transport::{link, modules, socket, stack, table};
 use cawl_wire::{Event, Op};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -41,8 +41,14 @@ fn make_room(inside: &Inside) -> Option<&'static Slot> {
         // Without the kernel nothing is known of a thread, its number included.
         if has_slot || gate::is_open() { table::find_room(thread) } else { None }
     });
-    if room.is_none() {
-        link::count_dropped(1);
+    match room {
+        Some(slot) if stack::any() && modules::is_due() => {
+            if table::begin_chunk(slot) {
+                modules::tell(slot);
+            }
+        }
+        Some(_) => {}
+        None => link::count_dropped(1),
     }
     room
 }
@@ -58,9 +64,16 @@ pub fn finish(slot: &Slot, now: u64) {
 /// Puts an event into a slot that [`open_slot`] gave; others of its key and buffering may go on from it. To
 /// be followed by [`finish`], when the event, which is large, is off the stack.
 pub fn put(slot: &Slot, event: &Event, key: u64, buffering: u64) {
-    // None goes on where each may have its stack copied.
-    let key = if stack::any() { stack::copy(slot, event) } else { key };
-    if !slot::put_whole(slot, event, key, buffering) {
+    let is_put =
+        if stack::any() { stack::put(slot, event) } else { slot::put_whole(slot, event, key, buffering) };
+    if !is_put {
+        link::count_dropped(1);
+    }
+}
+
+/// Puts an event that is no call, and so has no stack, into a slot that [`open_slot`] gave.
+pub fn put_beside(slot: &Slot, event: &Event) {
+    if !slot::put_whole(slot, event, 0, 0) {
         link::count_dropped(1);
     }
 }

@@ -2,6 +2,7 @@
 //! files are bytes to it, and knows of a session only whether it is open: if the daemon is gone, it ends the
 //! session (`link::give_up`).
 
+mod interpreter;
 pub mod link;
 pub mod modules;
 pub mod patience;

@@ -5,8 +5,9 @@
 //! end, the daemon looks for itself, as it does for what was mapped past every hook.
 
 use crate::base::sys;
+use crate::base::thread::thread;
+use crate::transport::interpreter;
 use crate::transport::slot::{self, Slot};
-use crate::transport::table;
 use cawl_wire::ring::MODULES;
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
@@ -29,9 +30,19 @@ unsafe impl Sync for Text {}
 /// Not on the stack, which may be that of a signal handler.
 static TEXT: Text = Text(UnsafeCell::new([0; LINE]));
 
-/// Code may have been mapped, or go.
+/// Code may have been mapped, or go: it is told before the thread's next call.
 pub fn changed() {
     TOLD.store(false, Relaxed);
+    if slot::KEEPS_ROOM.load(Relaxed)
+        && let Some(slot) = slot::of(thread()).filter(|slot| slot.is_ringed())
+    {
+        slot.limit.store(core::ptr::null_mut(), Relaxed);
+    }
+}
+
+/// True if what was told does not hold, and no other thread tells.
+pub fn is_due() -> bool {
+    !TOLD.load(Relaxed) && !READS.load(Relaxed)
 }
 
 /// In a copy of the process: nothing was told in its session.
@@ -40,10 +51,10 @@ pub fn forget() {
     READS.store(false, Relaxed);
 }
 
-/// Tells of all code that is mapped, unless what was told holds.
-#[inline]
+/// Tells of all code that is mapped, as far as there is room for it in the slot's chunk.
 pub fn tell(slot: &Slot) {
-    if !TOLD.load(Relaxed) && !READS.swap(true, AcqRel) {
+    interpreter::begin();
+    if !READS.swap(true, AcqRel) {
         // What changes from now on is told the next time.
         TOLD.store(true, Relaxed);
         read(slot);
@@ -76,7 +87,8 @@ fn read(slot: &Slot) {
                 slot::put_piece(slot, MODULES, length);
                 length = 0;
             }
-            if length == 0 && !table::make_room_for_piece(slot) {
+            if length == 0 && !slot.has_room_for_piece() {
+                sum = MOST;
                 break;
             }
             if let Some(place) = slot::piece_place(slot).get_mut(length..length + line.len()) {

@@ -6,8 +6,7 @@
 
 use crate::base::sys;
 use crate::transport::pool;
-use crate::transport::slot::Slot;
-use cawl_wire::EVENT_LEN;
+use crate::transport::slot::{self, Slot};
 use cawl_wire::ring::{
     Begun, CHUNK_CELLS, CHUNK_LEN, DROPPED_AT, HEAD_AT, Position, ROOM_AT, RingHeader, SHAPE, STACKS_AT,
     STACKS_LOST_AT, TAIL_AT, USED_AT,
@@ -250,8 +249,8 @@ pub fn next_chunk(slot: &Slot) -> bool {
     place.store(chunk as u16, Relaxed);
     pool::give_back(room, KEPT + used());
     slot.next.store(first, Relaxed);
-    slot.limit.store(first.wrapping_add(CHUNK_LEN - EVENT_LEN + 1), Relaxed);
     slot.position.store(Position { chunk: next, cell: 0 }.pack(), Relaxed);
+    slot::limit(slot, false);
     true
 }
 

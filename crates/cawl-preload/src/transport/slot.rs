@@ -7,7 +7,7 @@
 
 use crate::base::thread::Thread;
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, Call, Expected, LONGEST_CELLS, NAME_CELLS, NAME_HEAD, PIECE_HEAD, Position,
+    CELL_LEN, CHUNK_CELLS, Call, Expected, LONGEST_CELLS, NAME_CELLS, NAME_HEAD, PIECE_HEAD, Position, SHAPE,
     WHOLE_CELLS, end, name_cells, name_head, piece_cells, piece_head, whole,
 };
 use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
@@ -137,6 +137,20 @@ impl Slot {
     }
 }
 
+/// True if an event begins only where there is room for its stack before it, so that none is to be made then, where
+/// much of the caller's stack is in use.
+pub static KEEPS_ROOM: AtomicBool = AtomicBool::new(false);
+
+/// Sets how far events may begin in the slot's chunk: in a ring only. `all`: up to its end.
+pub fn limit(slot: &Slot, all: bool) {
+    let cell = Position::unpack(slot.position.load(Relaxed)).cell;
+    // The file may be named before, and what is no call be told.
+    const KEPT: u32 = LONGEST_CELLS + NAME_CELLS + 2 * WHOLE_CELLS;
+    let kept = if all || !KEEPS_ROOM.load(Relaxed) { 0 } else { KEPT as usize * CELL_LEN };
+    let left = (CHUNK_CELLS.saturating_sub(cell) as usize * CELL_LEN).saturating_sub(kept + EVENT_LEN - 1);
+    slot.limit.store(slot.next.load(Relaxed).wrapping_add(left), Relaxed);
+}
+
 /// The slot of a thread, if it has one.
 #[inline(always)]
 pub fn of(thread: &Thread) -> Option<&'static Slot> {
@@ -213,13 +227,14 @@ pub fn put_piece(slot: &Slot, code: u8, length: usize) {
 
 /// Ends the chunk of a slot in a ring, so that the next record takes another.
 pub fn end_chunk(slot: &Slot) {
-    if !slot.has_room() {
+    let (cell, position) = (slot.next.load(Relaxed), Position::unpack(slot.position.load(Relaxed)));
+    if SHAPE.ends_at(position.cell) {
         return;
     }
-    let (cell, position) = (slot.next.load(Relaxed), Position::unpack(slot.position.load(Relaxed)));
     // SAFETY: as in `put_whole`; this record is one cell.
     unsafe { cell.cast::<[u8; CELL_LEN]>().write(end(position.chunk)) };
-    slot.publish(slot.limit.load(Relaxed), Position { cell: CHUNK_CELLS, ..position }.pack());
+    slot.limit.store(cell, Relaxed);
+    slot.publish(cell, Position { cell: CHUNK_CELLS, ..position }.pack());
 }
 
 /// An event as `cawl_wire::ring` has it, or as the socket has.

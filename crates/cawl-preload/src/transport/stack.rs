@@ -5,14 +5,13 @@
 //! event needs. One that finds no room is counted, and its event is kept.
 
 use crate::base::settings::settings;
-use crate::base::{clock, guard, hot, sys};
+use crate::base::{clock, guard, hot, memory};
 use crate::transport::slot::{self, Slot};
-use crate::transport::{modules, ring, table};
+use crate::transport::{interpreter, modules, ring};
 use cawl_wire::stack::{STACK_BYTES, StackRecord, Wanted};
 use cawl_wire::{Event, Op};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use libc::iovec;
 
 /// Each call that takes as long, in ns.
 static NANOS: AtomicU64 = AtomicU64::new(0);
@@ -43,6 +42,7 @@ fn want(wanted: Option<Wanted>) {
     NANOS.store(wanted.map_or(0, |wanted| wanted.threshold), Relaxed);
     THRESHOLD.store(UNASKED, Relaxed);
     ONE_IN.store(wanted.map_or(0, |wanted| wanted.one_in), Relaxed);
+    slot::KEEPS_ROOM.store(wanted.is_some(), Relaxed);
 }
 
 /// Looks at what the daemon wants; false if it has not said so yet.
@@ -72,7 +72,7 @@ pub fn forget() {
 /// True if the stack of this call is to be copied: what the tracer tells beside calls has none.
 fn is_wanted(slot: &Slot, event: &Event) -> bool {
     let is_call = !matches!(event.op, Op::Resident | Op::Uncertain | Op::StreamExit | Op::MmapWrite);
-    slot.is_ringed() && is_call && (event.duration >= threshold() || is_drawn(slot, event.start))
+    is_call && (event.duration >= threshold() || is_drawn(slot, event.start))
 }
 
 /// One in so many, by chance, so that no rhythm of the program's matters (xorshift64).
@@ -88,34 +88,50 @@ fn is_drawn(slot: &Slot, seed: u64) -> bool {
     (state >> 32).wrapping_mul(ONE_IN.load(Relaxed).into()) >> 32 == 0
 }
 
-/// Copies the stack of a call, if it is to be, into a slot that has room for its event. The key of that event:
-/// none goes on from it, since each is to come by here.
+/// Puts an event into a slot, and its stack before it, if that is to be copied. None goes on from it, since each is
+/// to come by here. False if there is no room.
 #[cold]
 #[inline(never)]
-pub fn copy(slot: &Slot, event: &Event) -> u64 {
-    if is_wanted(slot, event) {
-        copy_now(slot, event.start);
+pub fn put(slot: &Slot, event: &Event) -> bool {
+    if !slot.is_ringed() {
+        return slot::put_whole(slot, event, 0, 0);
     }
-    0
+    if is_wanted(slot, event)
+        && let length @ 1.. = copy(slot, event.start)
+    {
+        // Not below the copy, since little of the caller's stack is left.
+        let more = slot::piece_place(slot).get_mut(length..).map_or(0, interpreter::frames);
+        slot::put_piece(slot, cawl_wire::ring::STACK, length + more);
+    }
+    slot::limit(slot, true);
+    let is_put = slot::put_whole(slot, event, 0, 0);
+    slot::limit(slot, false);
+    if modules::is_due() {
+        // Mapped by another thread: told before this one's next call.
+        modules::changed();
+    }
+    is_put
 }
 
-fn copy_now(slot: &Slot, start: u64) {
-    modules::tell(slot);
-    if !table::make_room_for_piece(slot) {
+/// Writes the stack of a call that began at `start` to the [`slot::piece_place`]; its length with the head, or 0.
+#[inline(never)]
+fn copy(slot: &Slot, start: u64) -> usize {
+    if !slot.has_room_for_piece() {
         ring::tell_lost_stacks(LOST.fetch_add(1, Relaxed) + 1);
-        return;
+        return 0;
     }
     let registers = registers();
     let place = slot::piece_place(slot);
-    let Some(stack) = place.get_mut(StackRecord::HEAD..StackRecord::HEAD + STACK_BYTES) else { return };
-    let copied = copy_from(registers[1], stack);
-    if copied > 0 {
-        let head = StackRecord::head(start, registers, copied as u64);
-        for (place, byte) in place.iter_mut().zip(head.as_flattened()) {
-            *place = *byte;
-        }
-        slot::put_piece(slot, cawl_wire::ring::STACK, StackRecord::HEAD + copied);
+    let Some((head, rest)) = place.split_at_mut_checked(StackRecord::HEAD) else { return 0 };
+    let copied = rest.get_mut(..STACK_BYTES).map_or(0, |stack| memory::copy(registers[1], stack));
+    if copied == 0 {
+        return 0;
     }
+    let words = StackRecord::head(start, registers, copied as u64);
+    for (place, byte) in head.iter_mut().zip(words.as_flattened()) {
+        *place = *byte;
+    }
+    StackRecord::HEAD + copied
 }
 
 /// Instruction, stack, frame and link pointer here: the caller's frames are the program's.
@@ -139,15 +155,4 @@ fn registers() -> [u64; 4] {
         );
     }
     [ip, sp, fp, lr]
-}
-
-/// Copies what lies at an address; the number of bytes, as far as there is something.
-fn copy_from(at: u64, to: &mut [u8]) -> usize {
-    let here = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let there = iovec { iov_base: at as *mut _, iov_len: to.len() };
-    // A vfork child has its parent's memory, and that one's number is as good.
-    let arguments = [hot::pid() as usize, &raw const here as usize, 1, &raw const there as usize, 1, 0];
-    // SAFETY: a place that is this thread's, and an address that only the kernel follows.
-    let copied = unsafe { sys::call(libc::SYS_process_vm_readv, arguments) };
-    usize::try_from(copied).unwrap_or(0)
 }

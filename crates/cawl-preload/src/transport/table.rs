@@ -72,7 +72,7 @@ pub fn find_room(thread: &Thread) -> Option<&'static Slot> {
     if slot.has_room() {
         return Some(slot);
     }
-    let room = if slot.is_ringed() { next_chunk(slot) } else { socket::make_room(slot) };
+    let room = if slot.is_ringed() { make_room_in_ring(slot) } else { socket::make_room(slot) };
     room.then_some(slot)
 }
 
@@ -125,14 +125,23 @@ pub fn make_room_for_name(thread: &Thread) {
     }
 }
 
-/// Makes room for a stack or modules and an event behind it, in a slot that leads into shared memory; false if
-/// there is none that events could not need.
-pub fn make_room_for_piece(slot: &Slot) -> bool {
-    if slot.has_room_for_piece() {
-        return true;
+/// In a slot whose events begin no further.
+fn make_room_in_ring(slot: &Slot) -> bool {
+    if slot::KEEPS_ROOM.load(Relaxed) {
+        // Where the daemon is behind, room that stacks would have is for events.
+        let is_behind = ring::is_behind();
+        slot::limit(slot, is_behind);
+        if slot.has_room() {
+            return true;
+        }
+        slot::end_chunk(slot);
     }
-    if ring::is_behind() {
-        link::ring_bell();
+    next_chunk(slot)
+}
+
+/// Begins another chunk, if the daemon is not behind.
+pub fn begin_chunk(slot: &Slot) -> bool {
+    if !slot.is_ringed() || ring::is_behind() {
         return false;
     }
     slot::end_chunk(slot);

@@ -17,7 +17,7 @@ fn tell(inside: &Inside, slot: &Slot, fd: c_int, file: &Descriptor, doubt: &Doub
     about(&mut event, fd, file);
     (event.returned, event.requested) = (doubt.calls as i64, doubt.bytes);
     (event.offset, event.aux) = (doubt.stands, doubt.why);
-    session::put(slot, &event, 0, 0);
+    session::put_beside(slot, &event);
 }
 
 /// Looks at a descriptor, and tells what is uncertain, in a slot that has room. Whether there was anything to
