@@ -108,7 +108,7 @@ pub struct Learner {
     stream: Bank<2>,
     reading: Bank<6>,
     fetching: Bank<3>,
-    opening: Bank<4>,
+    opening: Bank<5>,
     waiting: Bank<10>,
     writeback: Bank<1>,
     /// Banks of the profile's `others` (waiting, writeback, fetching), and which device was written to last.
@@ -219,7 +219,7 @@ impl Learner {
         self.copying.silent[1..=2].fill(is_small);
         (self.reading.silent[1], self.reading.silent[3]) = (is_small, is_small);
         self.host.silent = [is_small];
-        if work.freed > 0.0 {
+        if work.freed > 0.0 && parts[Cause::FreedPages].get() >= FREES * prediction.cost.get() {
             self.count(self.keeps == Some(event.dev));
             return work.frees_unknown == 0.0 && self.freed(observed, prediction);
         }
@@ -252,16 +252,16 @@ impl Learner {
         }
     }
 
-    /// A read, or an open or close.
+    /// A read, an open or close, or a change of a name.
     fn read(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let (read, cost) = (&work.read, prediction.cost.as_seconds());
-        if read.opens + read.closes > 0.0 {
+        if read.opens + read.closes + read.names > 0.0 {
             if parts.device() > Nanos::ZERO {
                 return false;
             }
             // Names that are not cached and names of new directories make an open dearer than any.
-            let h = [read.opens, read.creates, read.closes, 0.0];
+            let h = [read.opens, read.creates, read.closes, work.freed, read.names];
             let observed = cut(observed, self.opening.expect(&h), &COPYING);
             return self.opening.observe(&h, observed, observed)
                 && self.opening.adopt(&constants::OPENING, &mut self.profile);
@@ -329,10 +329,7 @@ impl Learner {
     /// A call that takes pages out of the cache, and does little else.
     fn freed(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let (cost, freed) = (prediction.cost.as_seconds(), prediction.parts[Cause::FreedPages].as_seconds());
-        if freed < FREES * cost {
-            return false;
-        }
-        let h = [0.0, 0.0, 0.0, prediction.work.freed];
+        let h = [0.0, 0.0, 0.0, prediction.work.freed, 0.0];
         let observed = cut(observed - (cost - freed), freed, &COPYING);
         self.opening.observe(&h, observed, observed)
             && self.opening.adopt(&constants::OPENING, &mut self.profile)

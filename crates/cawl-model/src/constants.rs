@@ -67,6 +67,7 @@ pub struct Constants {
     pub buffer: f64,
     pub open: f64,
     pub create: f64,
+    pub name: f64,
     pub close: f64,
     /// Of a folio of a page that leaves the cache.
     pub free: f64,
@@ -117,6 +118,7 @@ impl Constants {
             buffer: known(&calls.buffer),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
+            name: calls.name().value.as_seconds(),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
             free: calls.free.value.as_seconds(),
             page,

@@ -107,6 +107,8 @@ pub struct ReadWork {
     pub creates: f64,
     /// Files closed.
     pub closes: f64,
+    /// Names that go, or as much as what it does to names.
+    pub names: f64,
 }
 
 impl Work {

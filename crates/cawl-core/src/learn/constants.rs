@@ -253,12 +253,13 @@ pub(super) const FETCHING: [Coefficient; 3] = [
     coefficient!(device.sequential_read, BYTES, |of, _| of_rate(&of.device.sequential_read())),
 ];
 
-/// Opening, creating and closing a file, and taking a page of it out of the cache.
-pub(super) const OPENING: [Coefficient; 4] = [
+/// Opening, creating and closing a file, taking a page of it out of the cache, and its name away.
+pub(super) const OPENING: [Coefficient; 5] = [
     coefficient!(calls.open, CALLS, |of, _| of_short_time(&of.calls.open())),
     coefficient!(calls.create, SURCHARGES, |of, _| of_known(of.calls.create.as_ref(), FIRST)),
     coefficient!(calls.close, CALLS, |of, _| of_short_time(&of.calls.close())),
     coefficient!(calls.free, CALLS, |of, _| of_short_time(&of.calls.free)),
+    coefficient!(calls.name, CALLS, |of, _| of_short_time(&of.calls.name())),
 ];
 
 /// The names of all constants that are learned.
