@@ -214,6 +214,8 @@ constants! {
         /// Rate at which it discards blocks that a call frees, which waits for that (`ext4_issue_discard`, 6.18:
         /// ext4 without a journal, mounted with `discard`). None: no call waits.
         discard: Option<Measured<Rate>> = "discard in the call";
+        /// What such a call waits beyond that, however little it frees. None: as much as `latency`.
+        discard_latency: Option<Measured<Nanos>> = "latency of a discard";
         /// Extra cost of an access away from the previous one, synchronous (`sk`) or the flusher's.
         seek: Measured<Nanos> = "seek";
         /// Logical block size (`bs`), in bytes.

@@ -205,8 +205,11 @@ impl Kernel {
         let before = self.machine.devices[call.device].left() * page as f64 / write;
         call.spent.add_to(Cause::Queue, before);
         self.machine.wait_until(call, call.at + before);
-        let latency = self.machine.device(call).latency(call);
-        self.machine.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), latency);
+        let device = self.machine.device(call);
+        let latency = device.timing.discard_latency;
+        let fixed = latency + device.wake(call, Cause::Transfer);
+        call.spent[Cause::Transfer] += latency;
+        self.machine.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), fixed);
     }
 
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).

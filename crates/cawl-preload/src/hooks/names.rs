@@ -1,7 +1,6 @@
 //! Names that go away, come to another file, or are new. What was behind them is looked up before the call,
 //! because afterwards it is gone.
 
-use crate::base::sys::Stat;
 use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::{around, record};
 use crate::session;
@@ -15,12 +14,14 @@ use libc::mode_t;
 /// What a name leads to. Only regular files have an identity beside their device.
 pub struct Named {
     file: FileId,
-    stat: Stat,
+    mode: u32,
+    links: u32,
+    length: u64,
 }
 
 impl Named {
     fn kind(&self) -> FileKind {
-        FileKind::from_mode(self.stat.st_mode)
+        FileKind::from_mode(self.mode)
     }
 
     fn is_file(&self) -> bool {
@@ -31,47 +32,49 @@ impl Named {
     pub fn describe(&self, event: &mut Event) {
         event.set_file(self.file);
         event.kind = self.kind();
-        event.aux = self.stat.st_nlink;
+        event.aux = self.links;
     }
 }
 
-/// What is behind a name; symbolic links are followed if `follow`.
+/// What is behind a name. Symbolic links are followed if `follow`. The daemon, for whom there is room, is told a
+/// file's name, or that the file came to it where the one of `before` was.
 #[inline(never)]
-fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
+fn look(directory: c_int, path: *const c_char, follow: bool, before: Option<FileId>) -> Option<Named> {
     let stat = sys::stat_path(directory, path, follow)?;
-    let mut found = Named { file: FileId::new(stat.st_dev, 0), stat };
-    if found.is_file() {
-        found.file = birth::at(directory, path, follow, &found.stat);
+    let mut found = Named {
+        file: FileId::new(stat.st_dev, 0),
+        mode: stat.st_mode,
+        links: stat.st_nlink,
+        length: stat.st_size as u64,
+    };
+    if !found.is_file() {
+        return Some(found);
+    }
+    found.file = birth::at(directory, path, follow, &stat);
+    let source = Source::Named(directory, path);
+    match before {
+        None => _ = names::tell(found.file, &stat, source),
+        Some(before) if before == found.file => {}
+        Some(_) => names::tell_renamed(found.file, &stat, source),
     }
     Some(found)
 }
 
-/// What is behind a name that is about to go, asked before the call; the daemon is told a file's name.
+/// What is behind a name that is about to go, asked before the call.
 pub fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     let inside = guard::enter()?;
-    if !session::may_tell_name(&inside) {
-        return None;
-    }
-    let found = look(directory, path, follow)?;
-    if found.is_file() {
-        names::tell(found.file, &found.stat, Source::Named(directory, path));
-    }
-    Some(found)
+    if session::may_tell_name(&inside) { look(directory, path, follow, None) } else { None }
 }
 
-/// What came to this name, where `before` was. The daemon is told the new name of a file.
+/// What came to this name, where the file `before` was.
 #[cold]
-#[inline(never)]
 fn came(directory: c_int, path: *const c_char, before: FileId) -> Option<Named> {
-    let found = look(directory, path, false)?;
-    if !found.is_file() {
+    let found = look(directory, path, false, Some(before));
+    if !found.as_ref().is_some_and(Named::is_file) {
         // It may be a directory.
         directory::changed();
-    } else if found.file != before {
-        session::prepare_name();
-        names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
     }
-    Some(found)
+    found
 }
 
 /// The event of a name that went, by what was found behind it.
@@ -79,7 +82,7 @@ fn gone(event: &mut Event, found: &Named, returned: c_int) {
     found.describe(event);
     event.aux = event.aux.saturating_sub(u32::from(returned == 0));
     if found.is_file() {
-        event.requested = found.stat.st_size as u64;
+        event.requested = found.length;
         if returned == 0 && event.aux == 0 && found.file.birth == 0 {
             names::forget_file(found.file);
         }
@@ -124,11 +127,8 @@ fn named(op: Op, start: u64, (directory, path): (c_int, *const c_char), returned
     if !session::is_ours() {
         return;
     }
-    let found = if returned == 0 { look(directory, path, false) } else { None };
-    if let Some(found) = found.as_ref().filter(|found| found.is_file()) {
-        session::prepare_name();
-        names::tell(found.file, &found.stat, Source::Named(directory, path));
-    }
+    session::prepare_name();
+    let found = if returned == 0 { look(directory, path, false, None) } else { None };
     record(&inside, op, (start, end), None, i64::from(returned), |event| {
         if let Some(found) = &found {
             found.describe(event);
@@ -166,6 +166,7 @@ fn renamed(start: u64, (directory, to): (c_int, *const c_char), before: Option<N
     }
     let replaced = before.as_ref().filter(|before| before.is_file());
     let file = replaced.map_or(FileId::default(), |replaced| replaced.file);
+    session::prepare_name();
     let now = if returned == 0 { came(directory, to, file) } else { None };
     record(&inside, Op::Rename, (start, end), None, i64::from(returned), |event| {
         match (replaced, &now) {
@@ -198,8 +199,10 @@ pub fn renaming_with_flags(
         && let Some(_inside) = guard::enter()
         && session::is_ours()
     {
+        session::prepare_name();
         came(to_directory, to, FileId::default());
         if flags & libc::RENAME_EXCHANGE != 0 {
+            session::prepare_name();
             came(from_directory, from, FileId::default());
         }
     }
