@@ -109,10 +109,10 @@ pub struct Learner {
     reading: Bank<6>,
     fetching: Bank<3>,
     opening: Bank<5>,
-    waiting: Bank<10>,
+    waiting: Bank<11>,
     writeback: Bank<1>,
     /// Banks of the profile's `others` (waiting, writeback, fetching), and which device was written to last.
-    others: Vec<(Bank<10>, Bank<1>, Bank<3>)>,
+    others: Vec<(Bank<11>, Bank<1>, Bank<3>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -223,7 +223,7 @@ impl Learner {
             self.count(self.keeps == Some(event.dev));
             return work.frees_unknown == 0.0 && self.freed(observed, prediction);
         }
-        if work.read != ReadWork::default() {
+        if work.read != ReadWork::default() && work.discards == 0.0 {
             self.count(self.keeps == Some(event.dev));
             return self.about(event.dev, |learner| learner.read(observed, prediction, event.op));
         }
@@ -432,10 +432,22 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let Work { syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, allocated, .. } = *work;
-        let h =
-            [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, allocated];
-        if h == [0.0; 10] {
+        let &Work { transferred, syncs, fsyncs, seeks, latencies, flushes, .. } = work;
+        let &Work { idle, requests, handed, allocated, discards, .. } = work;
+        let h = [
+            transferred,
+            syncs,
+            fsyncs,
+            seeks,
+            latencies,
+            flushes,
+            idle,
+            requests,
+            handed,
+            allocated,
+            discards,
+        ];
+        if h == [0.0; 11] {
             // Waiting for others, which no constant explains.
             return false;
         }

@@ -476,7 +476,7 @@ fn profile(
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
     put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));
     put(&mut profile.device.folio, time(durable.handed.difference()).map(Some));
-    put(&mut profile.device.discard_latency, time(Estimate::of(&durable.discard_latency)).map(Some));
+    put(&mut profile.device.discard_latency, time(difference(&durable.discard_latency)).map(Some));
     put(&mut profile.device.discard, rate(Estimate::of(&durable.discard)).map(Some));
     put(&mut profile.device.request, time(durable.request.difference()).map(Some));
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {

@@ -211,7 +211,7 @@ pub(super) const STREAM: [Coefficient; 2] = [
 
 /// Calls that wait for the device. A flush that is not known is a part of a commit; an allocation, of what a synchronous
 /// write takes.
-pub(super) const WAITING: [Coefficient; 10] = [
+pub(super) const WAITING: [Coefficient; 11] = [
     coefficient!(device.write, BYTES, |of, _| of_rate(&of.device.write)),
     coefficient!(device.sync_call, WAITS, |of, _| of_time(&of.device.sync_call)),
     coefficient!(device.fsync, WAITS, |of, _| of_time(&of.device.fsync)),
@@ -225,6 +225,10 @@ pub(super) const WAITING: [Coefficient; 10] = [
         of.device.delayed_allocation.as_ref(),
         0.0
     )),
+    coefficient!(device.discard_latency, WAITS, |of, _| {
+        let device = &of.device;
+        of_known(device.discard_latency.or(device.latency.filter(|_| device.discard.is_some())).as_ref(), 0.0)
+    }),
 ];
 
 pub(super) const WRITEBACK: [Coefficient; 1] =

@@ -209,6 +209,7 @@ impl Kernel {
         let latency = device.timing.discard_latency;
         let fixed = latency + device.wake(call, Cause::Transfer);
         call.spent[Cause::Transfer] += latency;
+        call.work.discards += 1.0;
         self.machine.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), fixed);
     }
 
