@@ -345,8 +345,8 @@ constants! {
         open: Option<Measured<Nanos>> = "open", as write;
         /// What an open takes longer that creates the file. None: nothing.
         create: Option<Measured<Nanos>> = "creating a file, beyond";
-        /// Taking away a name of a file: what a rename, a link or the end of a folder takes is derived from it.
-        /// None: four times as much as `open`.
+        /// Taking away a name of a file: what a rename, a link or the end of a folder takes is derived from
+        /// it. None: four times as much as `open`.
         name: Option<Measured<Nanos>> = "name that goes";
         /// Closing a file. None: as much as `empty`.
         close: Option<Measured<Nanos>> = "close", as empty();
@@ -404,8 +404,8 @@ impl KernelSettings {
 /// measured.
 const HOT_COPY: f64 = 0.25;
 
-/// So many times as long as opening a file it takes to take a name away, where that was not measured: 7.5 µs on tmpfs
-/// of 6.18, 14 on xfs, 6.6 on ext4, where an open took 1.9.
+/// So many times as long as opening a file it takes to take a name away, where that was not measured: 7.5 µs
+/// on tmpfs of 6.18, 14 on xfs, 6.6 on ext4, where an open took 1.9.
 const NAME: f64 = 4.0;
 
 impl CallConstants {

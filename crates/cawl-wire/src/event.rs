@@ -115,12 +115,12 @@ named_codes! {
     Truncate = 20, "truncate";
     /// fallocate. `offset`, `requested`: the range in bytes; `aux`: the mode bits.
     Allocate = 21, "fallocate";
-    /// unlink and remove. `aux`: the number of links left; `requested`: the file's size in bytes. Of what is no
-    /// regular file, here and in the operations below, there is no identity but the device.
+    /// unlink and remove. `aux`: the number of links left; `requested`: the file's size in bytes. Of what is
+    /// no regular file, here and in the operations below, there is no identity but the device.
     Unlink = 22, "unlink";
-    /// rename. Identity, `aux`, `requested`: of the file that was replaced, as of `Unlink`; `offset`, `buffer`:
-    /// inode number and birth of the file that has the name now. If there was none to replace, the identity is
-    /// that of the latter, too.
+    /// rename. Identity, `aux`, `requested`: of the file that was replaced, as of `Unlink`; `offset`,
+    /// `buffer`: inode number and birth of the file that has the name now. If there was none to replace, the
+    /// identity is that of the latter, too.
     Rename = 23, "rename";
     /// link. `aux`: the number of links of the file.
     Link = 24, "link";

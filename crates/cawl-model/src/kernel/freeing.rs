@@ -10,9 +10,9 @@
 //!
 //! A file that was cut off to nothing is handed to the device when it is closed (`ext4_release_file`,
 //! fs/ext4/file.c), one that replaces another when it is renamed (`ext4_rename`, fs/ext4/namei.c), if it has
-//! dirty pages in new blocks (`ext4_alloc_da_blocks`). Nobody waits until these are written. Where a trace does
-//! not tell which file was renamed, it is taken to be the one that the process closed last of those it could
-//! write to.
+//! dirty pages in new blocks (`ext4_alloc_da_blocks`). Nobody waits until these are written. Where a trace
+//! does not tell which file was renamed, it is taken to be the one that the process closed last of those it
+//! could write to.
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
@@ -26,12 +26,13 @@ use crate::writeback::Device;
 /// Part of what the first page of a folio takes that each further one does, to free it or to hand it over.
 const FURTHER: f64 = 0.25;
 
-/// So many times as long as opening a file it takes to change its length, beyond that: 4.4 µs on ext4 of 6.18,
-/// where an open took 1.9.
+/// So many times as long as opening a file it takes to change its length, beyond that: 4.4 µs on ext4 of
+/// 6.18, where an open took 1.9.
 pub(super) const LENGTH: f64 = 2.0;
 
-/// So many times as long as taking a name away it takes to rename to a new name, and over another: on 6.18, of
-/// medians, 1.8 and 2.1 on ext4 without a journal, 1.3 and 1.7 with one, 1.3 and 1.8 on xfs, 1.2 and 1.4 on tmpfs.
+/// So many times as long as taking a name away it takes to rename to a new name, and over another: on 6.18,
+/// of medians, 1.8 and 2.1 on ext4 without a journal, 1.3 and 1.7 with one, 1.3 and 1.8 on xfs, 1.2 and 1.4
+/// on tmpfs.
 const RENAMED: f64 = 1.4;
 const REPLACED: f64 = 1.75;
 
@@ -160,8 +161,8 @@ impl Kernel {
         if walks { FURTHER * pages.saturating_sub(folios) as f64 } else { 0.0 }
     }
 
-    /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device. `told`: how
-    /// long it was, as far as the call tells.
+    /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device. `told`:
+    /// how long it was, as far as the call tells.
     pub(super) fn cut(&mut self, call: &mut Call, told: u64, size: u64) {
         let first = call.constants.pages_up_to(size);
         let inode = self.machine.cache.file_mut(call.file);

@@ -36,8 +36,8 @@ impl Named {
     }
 }
 
-/// What is behind a name. Symbolic links are followed if `follow`. The daemon, for whom there is room, is told a
-/// file's name, or that the file came to it where the one of `before` was.
+/// What is behind a name. Symbolic links are followed if `follow`. The daemon, for whom there is room, is
+/// told a file's name, or that the file came to it where the one of `before` was.
 #[inline(never)]
 fn look(directory: c_int, path: *const c_char, follow: bool, before: Option<FileId>) -> Option<Named> {
     let stat = sys::stat_path(directory, path, follow)?;
