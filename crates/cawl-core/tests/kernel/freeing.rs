@@ -134,8 +134,8 @@ fn names_cost_by_what_becomes_of_them() {
             micros(told, Cause::Call)
         })
     };
-    assert_eq!(costs(FilesystemKind::Ext4), [20.0, 8.0, 12.0, 8.0, 11.2, 14.0]);
-    assert_eq!(costs(FilesystemKind::Xfs)[0], 12.0, "a folder has no block");
+    assert_eq!(costs(FilesystemKind::Ext4), [20.0, 12.0, 12.0, 8.0, 11.2, 14.0]);
+    assert_eq!(costs(FilesystemKind::Xfs)[..2], [12.0, 8.0], "a folder has no block");
     // A folder's block is discarded, too.
     profile.device.discard = Some(Measured::assumed(Rate::mb_per_second(1000.0)));
     let mut program = Program::on(&profile);
@@ -143,6 +143,22 @@ fn names_cost_by_what_becomes_of_them() {
     // What failed, and of older traces what replaces nothing, has no known cost.
     assert!(program.call(Event { errno: 17, ..folder(Op::Mkdir) }).is_none());
     assert!(program.call(Event { kind: FileKind::Unknown, ..folder(Op::Rename) }).is_none());
+}
+
+#[test]
+fn blocks_of_the_device_become_free() {
+    let unlinked = |filesystem, synced| {
+        let mut profile = disk();
+        profile.device.filesystem = Some(filesystem);
+        let mut program = Program::on(&profile);
+        written(&mut program, 1, 1, PAGE);
+        if synced {
+            program.call(Event { op: Op::Fsync, ..write(0, 0, 0) });
+        }
+        micros(program.call(Event { op: Op::Unlink, ..write(0, 0, 0) }).expect("a cost"), Cause::Call)
+    };
+    assert_eq!([false, true].map(|synced| unlinked(FilesystemKind::Ext4, synced)), [8.0, 12.0]);
+    assert_eq!(unlinked(FilesystemKind::Tmpfs, true), 8.0);
 }
 
 #[test]
@@ -256,4 +272,31 @@ fn a_run_learns_what_pages_take() {
     assert!((told[39] / 513e3 - 1.0).abs() < 0.1, "{told:?}");
     let report = analysis.report();
     assert!(report.models[0].by_op["close"].predicted_s > 0.25 * 40e-3);
+}
+
+/// Names cost more than an open tells, and so does a wait until the device has discarded a block.
+#[test]
+fn a_run_learns_what_names_and_discards_take() {
+    for (discards, took) in [(false, 24_000), (true, 150_000)] {
+        let mut profile = disk();
+        profile.device.discard = discards.then(|| Measured::assumed(Rate::mb_per_second(1000.0)));
+        profile.device.latency = Some(Measured::assumed(Nanos::new(40e3)));
+        let (models, mode) = (vec!["kernel".to_owned()], Mode::Assimilated);
+        let options = AnalysisOptions { models, mode, learn: true, ..AnalysisOptions::default() };
+        let mut analysis = Analysis::with(&profile, &options).expect("a model");
+        let unlink = |round| Event {
+            start: round * (took + 1000),
+            duration: took,
+            ino: 10 + round,
+            requested: PAGE,
+            ..Event { op: Op::Unlink, ..write(0, 0, 0) }
+        };
+        let told: Vec<f64> = (0..400)
+            .map(|round| {
+                analysis.take(&Record::Event(unlink(round))).predictions[0].expect("a cost").cost.get()
+            })
+            .collect();
+        assert!(told[0] < 0.6 * took as f64);
+        assert!((told[399] / took as f64 - 1.0).abs() < 0.1, "{discards}: {} {}", told[0], told[399]);
+    }
 }

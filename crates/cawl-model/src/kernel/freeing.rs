@@ -36,6 +36,11 @@ pub(super) const LENGTH: f64 = 2.0;
 const RENAMED: f64 = 1.4;
 const REPLACED: f64 = 1.75;
 
+/// What it takes longer to free blocks of a device: unlink of a file that was written took 5.7 µs longer than
+/// that of an empty one on ext4 of 6.18, which took 9.3, and 2.6 and 9.9 on xfs. Where the device discards
+/// them, that is a part of its latency.
+const EXTENT: f64 = 0.5;
+
 impl Kernel {
     /// truncate and ftruncate.
     pub(super) fn change_length(&mut self, call: &mut Call, event: &Event) {
@@ -60,7 +65,7 @@ impl Kernel {
         call.spend(Cause::Call, cost);
         match event.op {
             Op::Rename => self.begin_renamed(call, event),
-            Op::Rmdir if has_blocks => self.discard(call, 1),
+            Op::Rmdir if has_blocks => self.free_blocks(call, 1),
             _ => {}
         }
         if event.takes_last_link() {
@@ -188,18 +193,21 @@ impl Kernel {
         }
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
-        self.discard(call, end.saturating_sub(first.saturating_add(unwritten)));
+        self.free_blocks(call, end.saturating_sub(first.saturating_add(unwritten)));
         self.truncate(call.file, size);
         self.machine.cache.file_mut(call.file).cut |= size == 0;
         self.writers.pass_to(&mut self.machine, call.at);
     }
 
-    /// The device discards so many blocks, where calls wait for that.
-    fn discard(&mut self, call: &mut Call, blocks: u64) {
-        let &Timing { discard: Some(rate), write, .. } = &self.machine.device(call).timing else { return };
-        if blocks == 0 {
+    /// So many blocks of the device become free. It discards them, where calls wait for that.
+    fn free_blocks(&mut self, call: &mut Call, blocks: u64) {
+        if blocks == 0 || self.in_memory(call) {
             return;
         }
+        let &Timing { discard: Some(rate), write, .. } = &self.machine.device(call).timing else {
+            call.work.read.names += EXTENT;
+            return call.spend(Cause::Call, EXTENT * call.constants.name);
+        };
         self.machine.advance(call.at);
         self.machine.drain(call.device);
         let page = call.constants.page;
