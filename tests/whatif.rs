@@ -113,6 +113,18 @@ fn the_gain_of_a_change_is_told_with_what_becomes_less_safe() {
 }
 
 #[test]
+fn another_release_has_its_laws_and_one_that_nobody_measured_is_said() {
+    let dir = Dir::new();
+    trace(&dir);
+    let total = |release| number(&asked(&dir, &["--kernel", release])["after"]["total_s"]);
+    // Its stamps are those of the tick, and ext4 writes single pages.
+    assert_ne!(total("6.1"), total("6.18"));
+    assert_eq!(whatif(&dir, &["--kernel", "6.12"]).success().stderr, "");
+    whatif(&dir, &["--kernel", "5.15"]).success().says("laws of 6.1, not verified on 5.15");
+    whatif(&dir, &["--kernel", "new"]).code(2).says("give one as 6.12");
+}
+
+#[test]
 fn changes_are_made_in_order_and_of_the_files_they_name() {
     let dir = Dir::new();
     trace(&dir);

@@ -285,6 +285,20 @@ static int descriptors(void *function) {
         check(close(file()) == 0 && F(int, const char *)(fresh()) == 0);
     } else if (is("unlinkat")) {
         check(close(file()) == 0 && F(int, int, const char *, int)(AT_FDCWD, fresh(), 0) == 0);
+    } else if (is("rmdir")) {
+        check(mkdir(fresh(), 0700) == 0 && F(int, const char *)(fresh()) == 0);
+    } else if (is("mkdir")) {
+        check(F(int, const char *, mode_t)(fresh(), 0700) == 0 && rmdir(fresh()) == 0);
+    } else if (is("mkdirat")) {
+        check(F(int, int, const char *, mode_t)(AT_FDCWD, fresh(), 0700) == 0 && rmdir(fresh()) == 0);
+    } else if (is("symlink")) {
+        check(F(int, const char *, const char *)("nowhere", fresh()) == 0 && unlink(fresh()) == 0);
+    } else if (is("symlinkat")) {
+        check(F(int, const char *, int, const char *)("nowhere", AT_FDCWD, fresh()) == 0 && unlink(fresh()) == 0);
+    } else if (is("link")) {
+        check(close(file()) == 0 && F(int, const char *, const char *)(fresh(), "linked") == 0 && unlink("linked") == 0);
+    } else if (is("linkat")) {
+        check(close(file()) == 0 && F(int, int, const char *, int, const char *, int)(AT_FDCWD, fresh(), AT_FDCWD, "linked", 0) == 0 && unlink("linked") == 0);
     } else if (is("chdir")) {
         check(F(int, const char *)(".") == 0);
     } else if (is("fchdir")) {

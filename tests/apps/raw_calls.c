@@ -136,6 +136,14 @@ static void raw(void) {
     TELL(syscall(SYS_rename, "other", "renamed"));
     TELL(syscall(SYS_renameat, AT_FDCWD, "renamed", AT_FDCWD, "other"));
     TELL(syscall(SYS_renameat2, AT_FDCWD, "other", AT_FDCWD, "renamed", 0L));
+    TELL(syscall(SYS_link, "renamed", "linked"));
+    TELL(syscall(SYS_linkat, AT_FDCWD, "renamed", AT_FDCWD, "linked too", 0L));
+    TELL(syscall(SYS_symlink, "renamed", "symlink"));
+    TELL(syscall(SYS_symlinkat, "renamed", AT_FDCWD, "symlink too"));
+    TELL(syscall(SYS_mkdir, "folder", 0700));
+    TELL(syscall(SYS_mkdirat, AT_FDCWD, "folder too", 0700));
+    TELL(syscall(SYS_rmdir, "folder"));
+    TELL(syscall(SYS_unlinkat, AT_FDCWD, "folder too", (long)AT_REMOVEDIR));
     TELL(syscall(SYS_unlink, "file"));
     TELL(syscall(SYS_unlinkat, AT_FDCWD, "file", 0L));
     TELL(fd = syscall(SYS_memfd_create, "memory", 0L));

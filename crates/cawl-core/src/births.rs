@@ -58,6 +58,9 @@ impl Births {
     }
 
     fn event(&mut self, event: &mut Event) -> Told {
+        if let Some((renamed, _)) = event.renamed() {
+            event.buffer = self.files.peek(&(renamed.dev, renamed.ino)).map_or(0, |latest| latest.birth);
+        }
         let number = (event.dev, event.ino);
         let opens = matches!(event.op, Op::Open | Op::StreamOpen) && event.errno == 0;
         let unlinks = event.takes_last_link();

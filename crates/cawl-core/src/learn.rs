@@ -108,11 +108,11 @@ pub struct Learner {
     stream: Bank<2>,
     reading: Bank<6>,
     fetching: Bank<3>,
-    opening: Bank<4>,
-    waiting: Bank<10>,
+    opening: Bank<5>,
+    waiting: Bank<11>,
     writeback: Bank<1>,
     /// Banks of the profile's `others` (waiting, writeback, fetching), and which device was written to last.
-    others: Vec<(Bank<10>, Bank<1>, Bank<3>)>,
+    others: Vec<(Bank<11>, Bank<1>, Bank<3>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -219,11 +219,11 @@ impl Learner {
         self.copying.silent[1..=2].fill(is_small);
         (self.reading.silent[1], self.reading.silent[3]) = (is_small, is_small);
         self.host.silent = [is_small];
-        if work.freed > 0.0 {
+        if work.freed > 0.0 && parts[Cause::FreedPages].get() >= FREES * prediction.cost.get() {
             self.count(self.keeps == Some(event.dev));
             return work.frees_unknown == 0.0 && self.freed(observed, prediction);
         }
-        if work.read != ReadWork::default() {
+        if work.read != ReadWork::default() && work.discards == 0.0 {
             self.count(self.keeps == Some(event.dev));
             return self.about(event.dev, |learner| learner.read(observed, prediction, event.op));
         }
@@ -252,16 +252,16 @@ impl Learner {
         }
     }
 
-    /// A read, or an open or close.
+    /// A read, an open or close, or a change of a name.
     fn read(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let (read, cost) = (&work.read, prediction.cost.as_seconds());
-        if read.opens + read.closes > 0.0 {
+        if read.opens + read.closes + read.names > 0.0 {
             if parts.device() > Nanos::ZERO {
                 return false;
             }
             // Names that are not cached and names of new directories make an open dearer than any.
-            let h = [read.opens, read.creates, read.closes, 0.0];
+            let h = [read.opens, read.creates, read.closes, work.freed, read.names];
             let observed = cut(observed, self.opening.expect(&h), &COPYING);
             return self.opening.observe(&h, observed, observed)
                 && self.opening.adopt(&constants::OPENING, &mut self.profile);
@@ -329,10 +329,7 @@ impl Learner {
     /// A call that takes pages out of the cache, and does little else.
     fn freed(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let (cost, freed) = (prediction.cost.as_seconds(), prediction.parts[Cause::FreedPages].as_seconds());
-        if freed < FREES * cost {
-            return false;
-        }
-        let h = [0.0, 0.0, 0.0, prediction.work.freed];
+        let h = [0.0, 0.0, 0.0, prediction.work.freed, 0.0];
         let observed = cut(observed - (cost - freed), freed, &COPYING);
         self.opening.observe(&h, observed, observed)
             && self.opening.adopt(&constants::OPENING, &mut self.profile)
@@ -435,10 +432,22 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let Work { syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, allocated, .. } = *work;
-        let h =
-            [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, allocated];
-        if h == [0.0; 10] {
+        let &Work { transferred, syncs, fsyncs, seeks, latencies, flushes, .. } = work;
+        let &Work { idle, requests, handed, allocated, discards, .. } = work;
+        let h = [
+            transferred,
+            syncs,
+            fsyncs,
+            seeks,
+            latencies,
+            flushes,
+            idle,
+            requests,
+            handed,
+            allocated,
+            discards,
+        ];
+        if h == [0.0; 11] {
             // Waiting for others, which no constant explains.
             return false;
         }

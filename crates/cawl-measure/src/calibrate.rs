@@ -476,6 +476,7 @@ fn profile(
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
     put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));
     put(&mut profile.device.folio, time(durable.handed.difference()).map(Some));
+    put(&mut profile.device.discard_latency, time(difference(&durable.discard_latency)).map(Some));
     put(&mut profile.device.discard, rate(Estimate::of(&durable.discard)).map(Some));
     put(&mut profile.device.request, time(durable.request.difference()).map(Some));
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
@@ -544,6 +545,7 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut calls.fault, time(difference(&reads.fault)).map(Some));
     put(&mut calls.open, time(of(&reads.open)).map(Some));
     put(&mut calls.create, time(of(&reads.create)).map(Some));
+    put(&mut calls.name, time(of(&reads.name)).map(Some));
     put(&mut calls.close, time(of(&reads.close)).map(Some));
     put(&mut constants.read_latency, time(device.latency).map(Some));
     constants.completes_together = device.together.then_some(true);

@@ -74,8 +74,9 @@ fn classify_other(event: &Event) -> Class {
         Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
         Advise if event.kind == FileKind::Regular && event.aux == ADVICE_DONTNEED => Class::Cost,
         Read | Pread | StreamRead | Open | StreamOpen | Close if has_cost(event) => Class::Cost,
-        Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen
-        | Read | Pread | StreamRead | Resident | Uncertain | Fork | Spawn | Exec => Class::Effect,
+        Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | StreamOpen | Read | Pread
+        | StreamRead | Resident | Uncertain | Fork | Spawn | Exec => Class::Effect,
+        Unlink | Rename | Link | Symlink | Mkdir | Rmdir => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,
         StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,
@@ -93,9 +94,17 @@ fn has_cost(event: &Event) -> bool {
     event.kind == FileKind::Regular && event.errno == 0
 }
 
-/// It changes the name or the length of a file, and did what it should.
+/// It changes the length of a file, or a name, and did what it should. Older traces do not tell what a rename
+/// that replaces nothing is about.
 pub fn changes_name_or_length(event: &Event) -> bool {
-    matches!(event.op, Op::Unlink | Op::Rename | Op::Truncate) && has_cost(event)
+    use Op::*;
+    match event.op {
+        Truncate => has_cost(event),
+        Unlink | Rename | Link | Symlink | Mkdir | Rmdir => {
+            event.errno == 0 && event.kind != FileKind::Unknown
+        }
+        _ => false,
+    }
 }
 
 /// It reads from a file.

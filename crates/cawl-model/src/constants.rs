@@ -67,6 +67,7 @@ pub struct Constants {
     pub buffer: f64,
     pub open: f64,
     pub create: f64,
+    pub name: f64,
     pub close: f64,
     /// Of a folio of a page that leaves the cache.
     pub free: f64,
@@ -117,6 +118,7 @@ impl Constants {
             buffer: known(&calls.buffer),
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
+            name: calls.name().value.as_seconds(),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
             free: calls.free.value.as_seconds(),
             page,
@@ -216,8 +218,9 @@ pub struct Timing {
     pub seek: f64,
     /// Of reading a page that is written in part; None: that is not read.
     pub partial_page: Option<f64>,
-    /// Rate at which it discards blocks, where a call waits for that.
+    /// Rate at which it discards blocks, where a call waits for that, and what that takes beyond.
     pub discard: Option<Rate>,
+    pub discard_latency: f64,
     /// How it reads for one reader, and ahead of one.
     pub read: Speed,
     pub read_ahead: Speed,
@@ -275,6 +278,7 @@ impl Timing {
             seek,
             partial_page,
             discard: device.discard.map(|rate| rate.value),
+            discard_latency: device.discard_latency.map_or(latency, |of| of.value.as_seconds()),
             read: speed(read),
             read_ahead: speed(read_rate),
             cached_read: device.cached_read.map(|rate| Speed {

@@ -32,9 +32,6 @@ pub trait CostModel: Send {
     /// Must not read `event.duration`.
     fn step(&mut self, event: &Event) -> Option<Prediction>;
 
-    /// A file that a call is about to be made on has this length. A model without a law of lengths ignores it.
-    fn meet_file(&mut self, _file: FileId, _length: Bytes) {}
-
     /// Neither a name nor a descriptor leads to this file any more: what is dirty of it is never written.
     fn gone(&mut self, _file: FileId) {}
 

@@ -139,6 +139,8 @@ pub(crate) struct Traits {
     pub(crate) writes_cut_files: bool,
     /// Renaming a file over another begins to write it.
     pub(crate) writes_renamed_files: bool,
+    /// A folder has blocks of its own from the beginning (`ext4_init_new_dir`).
+    pub(crate) folders_have_blocks: bool,
     /// A copy within it shares blocks instead of copying them (`vfs_clone_file_range`).
     pub(crate) clones: bool,
     /// All folios are single pages.

@@ -48,6 +48,7 @@ use super::writeback::{Device, Machine, Thresholds};
 use super::{CallState, Disturbance, Prediction};
 use crate::constants::{Constants, MAX_LIMIT, Remote};
 use crate::limits::DirtyLimits;
+use crate::lru::LruMap;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
 use crate::release::Laws;
@@ -55,7 +56,6 @@ use crate::units::{Bytes, Rate};
 pub use account::Conservation;
 use call::Call;
 use copy::Copies;
-use freeing::RecentFiles;
 use intervals::Spreads;
 use memory::Memory;
 use pending_reads::Reads;
@@ -82,7 +82,8 @@ pub struct Kernel {
     origin: Option<u64>,
     copies: Copies,
     reads: Reads,
-    recent_files: RecentFiles,
+    /// The file that each process closed last of those it could write to.
+    closed: LruMap<u32, u32>,
     /// What the processor's cache has of files.
     processor_cache: ProcessorCache,
     intervals: Spreads,
@@ -123,7 +124,7 @@ impl Kernel {
             origin: None,
             copies: Copies::default(),
             reads: Reads::default(),
-            recent_files: RecentFiles::default(),
+            closed: LruMap::default(),
             processor_cache: ProcessorCache::new(page),
             intervals: Spreads::of(profile),
             memory: Memory::default(),
@@ -190,6 +191,9 @@ impl Kernel {
         device.describe(&self.profile, &self.constants);
         let kind = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
         device.mount(kind, of.commit.as_seconds(), self.profile.kernel.laws());
+        if self.filesystems.delays_replacements(id) {
+            (device.traits.writes_cut_files, device.traits.writes_renamed_files) = (false, false);
+        }
         self.machine.meet(device);
         self.machine.devices.len() - 1
     }

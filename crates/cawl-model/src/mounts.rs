@@ -10,6 +10,7 @@ struct Mounted {
     kind: FilesystemKind,
     over: Option<u64>,
     volatile: bool,
+    delays_replacements: bool,
 }
 
 /// The filesystems of a machine, by the device number of their files.
@@ -19,11 +20,15 @@ pub struct Filesystems(Vec<Mounted>);
 impl Filesystems {
     /// Those of these mounts.
     pub fn of(mounts: &[Filesystem]) -> Filesystems {
-        let mounted = |mount: &Filesystem| Mounted {
-            dev: mount.dev,
-            kind: FilesystemKind::of(&mount.kind),
-            over: mount.over,
-            volatile: mount.options.split(',').any(|option| option == "volatile"),
+        let mounted = |mount: &Filesystem| {
+            let has = |wanted: &str| mount.options.split(',').any(|option| option == wanted);
+            Mounted {
+                dev: mount.dev,
+                kind: FilesystemKind::of(&mount.kind),
+                over: mount.over,
+                volatile: has("volatile"),
+                delays_replacements: has("noauto_da_alloc"),
+            }
         };
         Filesystems(mounts.iter().map(mounted).collect())
     }
@@ -45,6 +50,11 @@ impl Filesystems {
     /// Nothing there is ever waited for: an overlay mounted with `volatile` (`ovl_should_sync`).
     pub fn is_volatile(&self, dev: u64) -> bool {
         self.mount(dev).is_some_and(|mount| mount.volatile && mount.kind == FilesystemKind::Overlay)
+    }
+
+    /// Files that replace others are not begun to be written (`EXT4_MOUNT_NO_AUTO_DA_ALLOC`).
+    pub fn delays_replacements(&self, dev: u64) -> bool {
+        self.mount(dev).is_some_and(|mount| mount.delays_replacements)
     }
 }
 

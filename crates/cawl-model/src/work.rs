@@ -58,6 +58,8 @@ pub struct Work {
     pub other_speed: f64,
     /// Pages that it takes out of the cache; those of a folio beyond its first count in part.
     pub freed: f64,
+    /// Waits until the device has discarded what was freed.
+    pub discards: f64,
     /// 1 if it frees a file of which it is not known what was cached before its first call; else 0.
     pub frees_unknown: f64,
     /// Pages that it wrote into the cache, by what it found there.
@@ -107,6 +109,8 @@ pub struct ReadWork {
     pub creates: f64,
     /// Files closed.
     pub closes: f64,
+    /// Names that go, or as much as what it does to names.
+    pub names: f64,
 }
 
 impl Work {

@@ -2,7 +2,7 @@
 
 use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir};
-use cawl_wire::{Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag};
 
 #[test]
 fn offsets_survive_dup_append_lseek_pwrite_and_fork() {
@@ -79,6 +79,49 @@ fn the_write_after_a_look_at_the_time_stamps_says_so() {
     let writes = sessions[0].events.iter().filter(|event| matches!(event.op, Op::Write | Op::Pwrite));
     let marked: Vec<bool> = writes.map(|event| event.has(flag::STAMPS_READ)).collect();
     assert_eq!(marked, [0, 0, 1, 0, 0, 1, 0, 0, 1].map(|marked| marked == 1));
+}
+
+/// Lengths before the call, links after it; of what is no file the device alone; of a rename both files.
+#[test]
+fn names_tell_what_they_are_about() {
+    use FileKind::{Directory, Other, Regular};
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let status = daemon.command(app("named")).current_dir(place.path()).status().expect("run");
+    assert!(status.success());
+    let sessions = daemon.finish();
+    let is_name = |event: &&Event| {
+        use Op::{Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+        matches!(event.op, Mkdir | Symlink | Link | Rename | Unlink | Rmdir)
+    };
+    let names: Vec<&Event> = sessions[0].events.iter().filter(is_name).collect();
+    let told: Vec<_> = names.iter().map(|event| (event.op, event.kind, event.aux, event.requested)).collect();
+    let same = |event: &Event| event.renamed().map(|(file, replaces)| (file == event.file(), replaces));
+    let expected = [
+        (Op::Mkdir, Directory, None, 0, None),
+        (Op::Mkdir, FileKind::Unknown, Some(0), 0, None),
+        (Op::Symlink, Other, Some(1), 0, None),
+        (Op::Link, Regular, Some(2), 0, None),
+        (Op::Rename, Regular, Some(2), 0, Some((true, false))),
+        // Of two names of one file neither goes.
+        (Op::Rename, Regular, Some(2), 0, Some((true, false))),
+        (Op::Unlink, Regular, Some(1), 5000, None),
+        (Op::Rename, Regular, Some(0), 3000, Some((false, true))),
+        (Op::Unlink, Regular, Some(0), 0, None),
+        (Op::Unlink, Other, Some(0), 0, None),
+        (Op::Rename, Directory, None, 0, None),
+        (Op::Rmdir, Directory, None, 0, None),
+    ];
+    assert_eq!(names.len(), expected.len(), "{told:?}");
+    for (event, (op, kind, links, length, renamed)) in names.iter().zip(expected) {
+        assert_eq!((event.op, event.kind, event.requested), (op, kind, length), "{told:?}");
+        assert_eq!((links.unwrap_or(event.aux), same(event)), (event.aux, renamed), "{told:?}");
+        assert_eq!(event.ino == 0, kind != Regular, "{told:?}");
+        assert_eq!(event.dev, if event.errno == 0 { names[0].dev } else { 0 });
+    }
+    let is_cut = |event: &&Event| event.has(flag::TRUNC) && matches!(event.op, Op::Open | Op::StreamOpen);
+    let cut = sessions[0].events.iter().filter(is_cut).map(|event| (event.op, event.offset));
+    assert_eq!(cut.collect::<Vec<_>>(), [(Op::Open, 5000), (Op::StreamOpen, 0), (Op::StreamOpen, 4)]);
 }
 
 #[test]

@@ -122,7 +122,10 @@ pub const HOOKS: &[Group] = &[
     ),
     hooks(
         "names",
-        &["unlink", "unlinkat", "remove", "rename", "renameat", "renameat2"],
+        &[
+            "unlink", "unlinkat", "remove", "rename", "renameat", "renameat2", "rmdir", "mkdir", "mkdirat",
+            "symlink", "symlinkat", "link", "linkat",
+        ],
         "a file without a name or descriptor loses its dirty pages",
         "every::every_hook_is_called_and_recorded",
     ),

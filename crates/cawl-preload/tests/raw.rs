@@ -50,6 +50,9 @@ fn raw_calls_are_told_as_calls_by_name() {
     for (op, count) in [(Op::Dup, 4), (Op::Unlink, 1), (Op::Rename, 3), (Op::Read, 2), (Op::Exec, 3)] {
         assert_eq!(raw[0].count(op), count, "{op:?}: {:?}", told(&raw));
     }
+    for op in [Op::Link, Op::Symlink, Op::Mkdir, Op::Rmdir] {
+        assert_eq!(raw[0].count(op), 2, "{op:?}: {:?}", told(&raw));
+    }
 }
 
 /// Another one would be a cancellation point.

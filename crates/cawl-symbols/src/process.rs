@@ -326,7 +326,8 @@ impl Process {
         // Of one that is not in the map yet, its neighbours tell.
         let made = |place: &&mut Place| place.mapping.path.is_none();
         let among = self.place(address).filter(made).map(|place| place.mapping.range.clone())?;
-        if !map.is_trampoline(address) && !(map.find(address).is_none() && map.has_trampolines(among)) {
+        let is_one = map.is_trampoline(address) || map.find(address).is_none() && map.has_trampolines(among);
+        if !is_one {
             return None;
         }
         let next = raw.word(registers.sp().wrapping_add(8)).ok()?;

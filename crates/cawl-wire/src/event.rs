@@ -82,7 +82,7 @@ named_codes! {
     /// What the program asked for. Their names are those of reports, traces and the csv importer.
     enum Op;
     /// open, openat, creat and the functions that make a temporary file. `requested`: the file's size
-    /// in bytes after the call.
+    /// in bytes after the call; `offset`: of one that was cut off, its size before.
     Open = 1, "open";
     /// close of a descriptor, or its number given to another. `aux`: of a file that had no name when it was
     /// opened, the number of links it has now.
@@ -115,11 +115,21 @@ named_codes! {
     Truncate = 20, "truncate";
     /// fallocate. `offset`, `requested`: the range in bytes; `aux`: the mode bits.
     Allocate = 21, "fallocate";
-    /// unlink and remove. `aux`: the number of links left.
+    /// unlink and remove. `aux`: the number of links left; `requested`: the file's size in bytes. Of what is
+    /// no regular file, here and in the operations below, there is no identity but the device.
     Unlink = 22, "unlink";
-    /// rename. `aux`: links left to the file that was replaced; identity: that of the replaced file, none if
-    /// there was none.
+    /// rename. Identity, `aux`, `requested`: of the file that was replaced, as of `Unlink`; `offset`,
+    /// `buffer`: inode number and birth of the file that has the name now. If there was none to replace, the
+    /// identity is that of the latter, too.
     Rename = 23, "rename";
+    /// link. `aux`: the number of links of the file.
+    Link = 24, "link";
+    /// symlink.
+    Symlink = 25, "symlink";
+    /// mkdir.
+    Mkdir = 26, "mkdir";
+    /// rmdir, and remove of a directory.
+    Rmdir = 27, "rmdir";
     /// fsync.
     Fsync = 30, "fsync";
     /// fdatasync.
@@ -404,6 +414,14 @@ impl Event {
     /// True if no link is left to the file after the call.
     pub const fn takes_last_link(&self) -> bool {
         matches!(self.op, Op::Unlink | Op::Rename) && self.errno == 0 && self.aux == 0 && self.ino != 0
+    }
+
+    /// The file that a rename brought to its new name, and whether it replaced another one there; None where
+    /// that is not known.
+    pub fn renamed(&self) -> Option<(FileId, bool)> {
+        let file = FileId { dev: self.dev, ino: self.offset, birth: self.buffer };
+        let is_known = matches!(self.op, Op::Rename) && self.offset != UNKNOWN_OFFSET;
+        is_known.then_some((file, self.ino != self.offset))
     }
 
     /// True if any of these [`flag`] bits is set.

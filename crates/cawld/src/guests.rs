@@ -252,7 +252,10 @@ impl Line {
         let Some(guest) = &self.guest else {
             match &mut input {
                 Input::Events { batch, .. } => {
-                    batch.events.iter_mut().for_each(|event| event.birth &= !FOREIGN)
+                    for event in &mut batch.events {
+                        event.birth &= !FOREIGN;
+                        event.buffer &= if event.renamed().is_some() { !FOREIGN } else { u32::MAX };
+                    }
                 }
                 Input::File { file, .. } => file.birth &= !FOREIGN,
                 _ => {}
@@ -287,6 +290,9 @@ impl Line {
     fn confine(&self, guest: &Guest, events: &mut [Event]) {
         let mut latest = lock(&self.latest);
         for event in events {
+            if let Some((renamed, _)) = event.renamed() {
+                event.buffer = guest.scoped(renamed).birth;
+            }
             let told = event.file();
             if told == FileId::default() {
                 continue;

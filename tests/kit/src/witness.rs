@@ -357,9 +357,11 @@ impl Taker for Found {
 
     fn file(&mut self, file: &FileRecord<'_>) {
         let path = String::from_utf8_lossy(file.path).into_owned();
-        match file.renamed {
-            true => self.renamed.push(path),
-            false => drop(self.files.insert(file.file, path)),
+        if file.renamed {
+            self.files.entry(file.file).or_insert_with(|| path.clone());
+            self.renamed.push(path);
+        } else {
+            self.files.insert(file.file, path);
         }
     }
 
@@ -459,9 +461,11 @@ fn understand(said: &[u8], session: &mut Session) {
             Kind::File => {
                 let file = FileRecord::decode(payload).expect("file");
                 let path = String::from_utf8_lossy(file.path).into_owned();
-                match file.renamed {
-                    true => session.renamed.push(path),
-                    false => drop(session.files.insert(file.file, path)),
+                if file.renamed {
+                    session.files.entry(file.file).or_insert_with(|| path.clone());
+                    session.renamed.push(path);
+                } else {
+                    session.files.insert(file.file, path);
                 }
             }
             Kind::Events => {

@@ -104,6 +104,11 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         });
         Compared::new(text(given), after, ratio)
     };
+    for one in given {
+        if let Effect::Release(release) = one.effect {
+            release.remark().iter().for_each(|remark| render::tell(format_args!("cawl-cli: {remark}")));
+        }
+    }
     let mut answer = Answer::new(before, observed);
     if args.each {
         answer.each =

@@ -114,12 +114,18 @@ impl Files {
 
     /// A file got another name: from which to which. None if it is not known which file.
     pub fn renamed(&mut self, event: &Event) -> Option<(u32, u32)> {
-        let replaced = (event.ino != 0).then(|| self.met(event));
+        let told = event.renamed();
+        let replaces = told.map_or(event.ino != 0, |(_, replaces)| replaces && event.ino != 0);
+        let replaced = replaces.then(|| self.met(event));
         let copy = event.pid >> PIDS;
         // The copies' renames come right after the first one's.
         if copy == 0 {
             let wanted = self.known(event.file(), event.pid).2;
-            let found = self.renamed.iter().position(|(_, path)| replaced.is_some() && *path == wanted);
+            let is_it = |(id, path): &(FileId, String)| match told {
+                Some((file, _)) => *id == file,
+                None => replaced.is_some() && *path == wanted,
+            };
+            let found = self.renamed.iter().position(is_it);
             self.latest = self.renamed.remove(found.unwrap_or(0));
         }
         let (id, path) = self.latest.clone()?;

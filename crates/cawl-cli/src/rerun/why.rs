@@ -28,6 +28,7 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
             Some(Why::OnlyReads)
         }
         MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn | StreamExit => Some(Why::NotRepeatable),
+        Link | Symlink | Mkdir | Rmdir => Some(Why::NotRepeatable),
         // A reflink copies nothing.
         CopyRange if event.has(flag::ESTIMATED) => Some(Why::NotRepeatable),
         Unlink | Rename | Fork | Sync => None,

@@ -31,12 +31,15 @@ impl Learning {
         said: &[Option<Prediction>],
         models: impl Iterator<Item = &'a mut Track>,
     ) -> Option<Widths> {
-        let changed = match record {
-            Record::Event(event) if classify(event).timed(event) == Class::Cost => {
-                let prediction = self.teacher.and_then(|teacher| said.get(teacher)?.as_ref());
-                prediction.is_some_and(|prediction| self.learner.call(event, prediction))
+        let prediction = self.teacher.and_then(|teacher| said.get(teacher)?.as_ref());
+        let changed = match (record, prediction) {
+            (Record::Event(event), Some(prediction)) => {
+                let is_cost = classify(event).told(|| true).timed(event) == Class::Cost;
+                is_cost && self.learner.call(event, prediction)
             }
-            Record::Sample(sample) => self.counters.take(sample).is_some() && self.learner.sample(sample),
+            (Record::Sample(sample), _) => {
+                self.counters.take(sample).is_some() && self.learner.sample(sample)
+            }
             _ => false,
         };
         changed.then(|| {

@@ -146,7 +146,6 @@ impl Track {
                 self.told_memory = true;
                 self.model.free_memory(facts);
             }
-            Record::File(facts) if !facts.renamed => self.model.meet_file(facts.file(), facts.size),
             Record::Host(host) => self.model.meet_filesystems(&host.filesystems),
             Record::End(end) => self.gone(&descriptors.gone, end.at),
             _ => {}

@@ -211,7 +211,7 @@ pub(super) const STREAM: [Coefficient; 2] = [
 
 /// Calls that wait for the device. A flush that is not known is a part of a commit; an allocation, of what a synchronous
 /// write takes.
-pub(super) const WAITING: [Coefficient; 10] = [
+pub(super) const WAITING: [Coefficient; 11] = [
     coefficient!(device.write, BYTES, |of, _| of_rate(&of.device.write)),
     coefficient!(device.sync_call, WAITS, |of, _| of_time(&of.device.sync_call)),
     coefficient!(device.fsync, WAITS, |of, _| of_time(&of.device.fsync)),
@@ -225,6 +225,10 @@ pub(super) const WAITING: [Coefficient; 10] = [
         of.device.delayed_allocation.as_ref(),
         0.0
     )),
+    coefficient!(device.discard_latency, WAITS, |of, _| {
+        let device = &of.device;
+        of_known(device.discard_latency.or(device.latency.filter(|_| device.discard.is_some())).as_ref(), 0.0)
+    }),
 ];
 
 pub(super) const WRITEBACK: [Coefficient; 1] =
@@ -253,12 +257,13 @@ pub(super) const FETCHING: [Coefficient; 3] = [
     coefficient!(device.sequential_read, BYTES, |of, _| of_rate(&of.device.sequential_read())),
 ];
 
-/// Opening, creating and closing a file, and taking a page of it out of the cache.
-pub(super) const OPENING: [Coefficient; 4] = [
+/// Opening, creating and closing a file, taking a page of it out of the cache, and its name away.
+pub(super) const OPENING: [Coefficient; 5] = [
     coefficient!(calls.open, CALLS, |of, _| of_short_time(&of.calls.open())),
     coefficient!(calls.create, SURCHARGES, |of, _| of_known(of.calls.create.as_ref(), FIRST)),
     coefficient!(calls.close, CALLS, |of, _| of_short_time(&of.calls.close())),
     coefficient!(calls.free, CALLS, |of, _| of_short_time(&of.calls.free)),
+    coefficient!(calls.name, CALLS, |of, _| of_short_time(&of.calls.name())),
 ];
 
 /// The names of all constants that are learned.

@@ -13,6 +13,7 @@ use crate::glob::Glob;
 use crate::limits::DirtyLimits;
 use crate::named::named;
 use crate::quantity::{limits, ram, ratios, size_above_zero};
+use crate::release::Release;
 use crate::units::Bytes;
 
 named! {
@@ -71,6 +72,8 @@ pub enum Effect {
     Ram(Bytes),
     /// The memory of the programs' cgroup.
     Cgroup(Bytes),
+    /// The release of Linux whose laws hold.
+    Release(Release),
     /// No memory is cold.
     Warm,
 }
@@ -160,6 +163,10 @@ pub const KEYWORDS: &[Keyword] = &[
             Ok(Effect::Move(glob.into(), place.to_owned()))
         },
     )
+    .expert(),
+    row("kernel", "RELEASE", PAPER, "The laws of another release of Linux: 6.1", |text| {
+        text.parse().map(Effect::Release)
+    })
     .expert(),
     row("warm", "", PAPER, "No memory is cold", |_| Ok(Effect::Warm)).expert(),
 ];

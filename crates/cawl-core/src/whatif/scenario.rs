@@ -92,6 +92,7 @@ impl Scenario {
                 Effect::Ratios(of) => ratios = Some(*of),
                 Effect::Ram(bytes) => ram = Some(*bytes),
                 Effect::Cgroup(bytes) => cgroup = Some(*bytes),
+                Effect::Release(release) => machine.profile.kernel.release = Some(*release),
                 Effect::Warm => machine.warm = true,
                 Effect::On(_) => {}
             }

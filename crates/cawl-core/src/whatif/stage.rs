@@ -434,7 +434,11 @@ impl Stage {
                 }
                 match owner {
                     _ if event.kind != FileKind::Regular => {}
-                    Owner::Each => call.birth ^= copy << 20,
+                    Owner::Each => {
+                        call.birth ^= copy << 20;
+                        call.buffer ^= if event.renamed().is_some() { copy << 20 } else { 0 };
+                    }
+                    Owner::All if event.op == Op::Rename => {}
                     Owner::All if event.offset != UNKNOWN_OFFSET => {
                         call.offset += u64::from(copy) * self.facts.size_of(event.file());
                     }

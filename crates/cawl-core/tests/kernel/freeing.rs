@@ -1,17 +1,17 @@
 //! Calls that free what a file has, and those that begin to write what comes in its place.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, Cause, CostModel, FilesystemKind, HostProfile, Measured, Mode, Nanos,
-    Prediction, Rate, Record,
+    Analysis, AnalysisOptions, Cause, CostModel, DeviceConstants, Filesystem, FilesystemKind, HostProfile,
+    Measured, Mode, Nanos, Prediction, Rate, Record,
 };
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::{Program, roomy, with, write};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Pages that leave the cache take 1 µs, names 8 and lengths 4.
+/// Pages that leave the cache take 1 µs, names that go 8, that replace others 14, and lengths 4.
 fn disk() -> HostProfile {
     let mut profile = roomy();
     let micros = |micros: f64| Measured::assumed(Nanos::new(micros * 1e3));
@@ -60,6 +60,7 @@ fn pages_leave_the_cache_one_after_the_other() {
                 Op::Close => 1.0,
                 Op::Truncate => 4.0,
                 Op::Open => 6.0,
+                Op::Rename => 14.0,
                 _ => 8.0,
             };
             assert_eq!(micros(told, Cause::Call), entry);
@@ -92,17 +93,72 @@ fn what_stays_costs_nothing() {
     assert_eq!(program.dirty(), 2 * 256);
 }
 
-/// What was there before is as long as its name told, and cached as far as is known.
+/// What was there before is as long as the call tells, and cached as far as is known.
 #[test]
 fn a_file_that_was_there_before_is_freed_as_a_whole() {
-    let mut program = Program::on(&disk());
-    program.model.meet_file(write(0, 0, 0).file(), Bytes(4 * MIB));
-    let unlink = Event { op: Op::Unlink, ..write(0, 0, 0) };
-    let told = program.call(unlink).expect("a cost");
-    // Folios of 16 pages.
-    assert_eq!(micros(told, Cause::FreedPages).round(), 64.0 * (1.0 + 15.0 / 4.0));
-    assert_eq!(told.work.frees_unknown, 1.0);
-    assert_eq!(micros(program.call(unlink).expect("a cost"), Cause::FreedPages), 0.0, "once");
+    let cut = Event { offset: 4 * MIB, requested: 0, ..opened(flag::TRUNC) };
+    for call in [Event { op: Op::Unlink, ..write(0, 0, 4 * MIB) }, cut] {
+        let mut program = Program::on(&disk());
+        let told = program.call(call).expect("a cost");
+        // Folios of 16 pages.
+        assert_eq!(micros(told, Cause::FreedPages).round(), 64.0 * (1.0 + 15.0 / 4.0));
+        assert_eq!(told.work.frees_unknown, 1.0);
+        assert_eq!(micros(program.call(call).expect("a cost"), Cause::FreedPages), 0.0, "once");
+    }
+}
+
+/// Each change of a name by what a name that goes takes (8 µs) and a file that is made (2 + 10).
+#[test]
+fn names_cost_by_what_becomes_of_them() {
+    let mut profile = disk();
+    profile.calls.create = Some(Measured::assumed(Nanos::new(10e3)));
+    let folder = |op| Event { op, ino: 0, kind: FileKind::Directory, ..write(0, 0, 0) };
+    let renamed =
+        |ino, offset| Event { op: Op::Rename, ino, offset, aux: u32::from(ino == 2), ..write(0, 0, 0) };
+    let costs = |filesystem| {
+        let mut program = Program::on(&HostProfile {
+            device: DeviceConstants { filesystem: Some(filesystem), ..profile.device.clone() },
+            ..profile.clone()
+        });
+        [
+            folder(Op::Mkdir),
+            folder(Op::Rmdir),
+            Event { kind: FileKind::Other, ..folder(Op::Symlink) },
+            Event { op: Op::Link, aux: 2, ..write(0, 0, 0) },
+            renamed(2, 2),
+            renamed(1, 2),
+        ]
+        .map(|call| {
+            let told = program.call(call).expect("a cost");
+            assert_eq!(told.cost, told.parts[Cause::Call], "{:?}", call.op);
+            micros(told, Cause::Call)
+        })
+    };
+    assert_eq!(costs(FilesystemKind::Ext4), [20.0, 12.0, 12.0, 8.0, 11.2, 14.0]);
+    assert_eq!(costs(FilesystemKind::Xfs)[..2], [12.0, 8.0], "a folder has no block");
+    // A folder's block is discarded, too.
+    profile.device.discard = Some(Measured::assumed(Rate::mb_per_second(1000.0)));
+    let mut program = Program::on(&profile);
+    assert!(program.waits(folder(Op::Rmdir)) > 0.0 && program.waits(folder(Op::Mkdir)) == 0.0);
+    // What failed, and of older traces what replaces nothing, has no known cost.
+    assert!(program.call(Event { errno: 17, ..folder(Op::Mkdir) }).is_none());
+    assert!(program.call(Event { kind: FileKind::Unknown, ..folder(Op::Rename) }).is_none());
+}
+
+#[test]
+fn blocks_of_the_device_become_free() {
+    let unlinked = |filesystem, synced| {
+        let mut profile = disk();
+        profile.device.filesystem = Some(filesystem);
+        let mut program = Program::on(&profile);
+        written(&mut program, 1, 1, PAGE);
+        if synced {
+            program.call(Event { op: Op::Fsync, ..write(0, 0, 0) });
+        }
+        micros(program.call(Event { op: Op::Unlink, ..write(0, 0, 0) }).expect("a cost"), Cause::Call)
+    };
+    assert_eq!([false, true].map(|synced| unlinked(FilesystemKind::Ext4, synced)), [8.0, 12.0]);
+    assert_eq!(unlinked(FilesystemKind::Tmpfs, true), 8.0);
 }
 
 #[test]
@@ -159,23 +215,34 @@ fn close_begins_to_write_a_file_that_was_cut_off() {
 
 #[test]
 fn rename_begins_to_write_the_file_that_replaces_another() {
-    let flight = |filesystem, pid, synced| {
+    let flight = |filesystem, options: &str, call: Event, synced| {
         let mut profile = disk();
         profile.device.filesystem = Some(filesystem);
         let mut program = Program::on(&profile);
+        let kind = format!("{filesystem:?}").to_lowercase();
+        let mount = Filesystem { dev: 1, kind, options: options.into(), ..Filesystem::default() };
+        program.model.meet_filesystems(&[mount]);
         written(&mut program, 1, 1, MIB);
         written(&mut program, 2, 4, MIB);
         if synced {
             program.call(Event { op: Op::Fsync, ino: 2, ..write(0, 0, 0) });
         }
         program.call(closed(2, 0));
-        program.call(Event { op: Op::Rename, pid, ..write(0, 0, 0) });
+        program.call(call);
         (program.model.in_flight().0 / MIB, program.dirty() / 256)
     };
-    assert_eq!(flight(FilesystemKind::Ext4, 0, false), (4, 4), "what was replaced is gone");
-    assert_eq!(flight(FilesystemKind::Ext4, 0, true), (0, 0), "it is on the device");
-    assert_eq!(flight(FilesystemKind::Ext4, 7, false), (0, 4), "of another process");
-    assert_eq!(flight(FilesystemKind::Xfs, 0, false), (0, 4));
+    // A call that does not say which file is renamed, and those that do.
+    let rename = Event { op: Op::Rename, offset: UNKNOWN_OFFSET, ..write(0, 0, 0) };
+    assert_eq!(flight(FilesystemKind::Ext4, "rw", rename, false), (4, 4), "what was replaced is gone");
+    assert_eq!(flight(FilesystemKind::Ext4, "rw", rename, true), (0, 0), "it is on the device");
+    assert_eq!(flight(FilesystemKind::Xfs, "rw", rename, false), (0, 4));
+    assert_eq!(flight(FilesystemKind::Ext4, "rw,noauto_da_alloc", rename, false), (0, 4));
+    let other = Event { pid: 7, ..rename };
+    assert_eq!(flight(FilesystemKind::Ext4, "rw", other, false), (0, 4), "of another process");
+    assert_eq!(flight(FilesystemKind::Ext4, "rw", Event { offset: 2, ..other }, false), (4, 4), "by mv");
+    assert_eq!(flight(FilesystemKind::Ext4, "rw", Event { offset: 3, ..rename }, false), (0, 4));
+    let new = Event { offset: 2, ino: 2, aux: 1, ..rename };
+    assert_eq!(flight(FilesystemKind::Ext4, "rw", new, false), (0, 5), "nothing is replaced");
 }
 
 /// In a run: what was dirty is gone with the last descriptor, that is told as the time of the close, and from
@@ -205,4 +272,31 @@ fn a_run_learns_what_pages_take() {
     assert!((told[39] / 513e3 - 1.0).abs() < 0.1, "{told:?}");
     let report = analysis.report();
     assert!(report.models[0].by_op["close"].predicted_s > 0.25 * 40e-3);
+}
+
+/// Names cost more than an open tells, and so does a wait until the device has discarded a block.
+#[test]
+fn a_run_learns_what_names_and_discards_take() {
+    for (discards, took) in [(false, 24_000), (true, 150_000)] {
+        let mut profile = disk();
+        profile.device.discard = discards.then(|| Measured::assumed(Rate::mb_per_second(1000.0)));
+        profile.device.latency = Some(Measured::assumed(Nanos::new(40e3)));
+        let (models, mode) = (vec!["kernel".to_owned()], Mode::Assimilated);
+        let options = AnalysisOptions { models, mode, learn: true, ..AnalysisOptions::default() };
+        let mut analysis = Analysis::with(&profile, &options).expect("a model");
+        let unlink = |round| Event {
+            start: round * (took + 1000),
+            duration: took,
+            ino: 10 + round,
+            requested: PAGE,
+            ..Event { op: Op::Unlink, ..write(0, 0, 0) }
+        };
+        let told: Vec<f64> = (0..400)
+            .map(|round| {
+                analysis.take(&Record::Event(unlink(round))).predictions[0].expect("a cost").cost.get()
+            })
+            .collect();
+        assert!(told[0] < 0.6 * took as f64);
+        assert!((told[399] / took as f64 - 1.0).abs() < 0.1, "{discards}: {} {}", told[0], told[399]);
+    }
 }

@@ -37,6 +37,8 @@ const SCATTERED: usize = 16;
 const REPEATS: usize = 4;
 /// Bytes of a file that is cut off.
 const DISCARDED: usize = 8 << 20;
+/// Pages that are cut off alone.
+const PAGES_CUT: usize = 8;
 /// Bytes changed by the other work: more than a processor's own cache holds.
 const ELSEWHERE: usize = 2 << 20;
 
@@ -73,6 +75,8 @@ pub struct Durable {
     pub request: Rounds,
     /// Per byte that the device discards in the call that frees it.
     pub discard: Vec<f64>,
+    /// The same of a page, as a whole.
+    pub discard_latency: Vec<f64>,
 }
 
 /// A sample of each round.
@@ -151,14 +155,16 @@ fn discards(bench: &mut Bench, samples: &mut Durable) -> anyhow::Result<()> {
             break;
         }
         bench.go_on()?;
-        let cut = |on_device: bool| {
-            bench.write_run(&file, 0, DISCARDED, FOLIO)?;
+        let cut = |bytes: usize, on_device: bool| {
+            bench.write_run(&file, 0, bytes, bytes.min(FOLIO))?;
             if on_device {
                 file.sync_data()?;
             }
             timed(|| Ok(file.set_len(0)?))
         };
-        samples.discard.push((cut(true)? - cut(false)?) / DISCARDED as f64);
+        let few = (0..PAGES_CUT).map(|_| Ok(cut(PAGE, true)? - cut(PAGE, false)?));
+        samples.discard_latency.extend(few.collect::<anyhow::Result<Vec<f64>>>()?);
+        samples.discard.push((cut(DISCARDED, true)? - cut(DISCARDED, false)?) / DISCARDED as f64);
     }
     bench.scratch.remove("discarded");
     Ok(())

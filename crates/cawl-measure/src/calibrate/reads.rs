@@ -8,6 +8,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, Modes, quantile};
@@ -85,10 +86,11 @@ pub struct Reads {
     pub fault: Vec<f64>,
     /// Of a read after a millisecond of other work, beyond one before.
     pub away: Vec<f64>,
-    /// Of opening a file, what creating one takes longer, and of closing.
+    /// Of opening a file, what creating one takes longer, of closing, and of taking its name away.
     pub open: Vec<f64>,
     pub create: Vec<f64>,
     pub close: Vec<f64>,
+    pub name: Vec<f64>,
 }
 
 /// Measures the page cache.
@@ -136,12 +138,11 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         }
         Ok(())
     })?;
-    let files = ["read-far", "read-far-pages", "read-hot"].map(str::to_owned);
-    let created = (0..bench.rounds.1).flat_map(|index| (0..CREATED).map(move |at| created(index, at)));
-    files.into_iter().chain(created).for_each(|name| bench.scratch.remove(&name));
+    ["read-far", "read-far-pages", "read-hot"].into_iter().for_each(|name| bench.scratch.remove(name));
     // The first round also warms memory and code.
     let from = usize::from(rounds.len() > 1);
     let mut reads = Reads::default();
+    reads.name.extend((0..bench.rounds.1).filter_map(|index| removing(bench, index)).skip(from));
     rounds.drain(from..).for_each(|round| reads.add(round));
     Ok(reads)
 }
@@ -328,6 +329,17 @@ fn opening(bench: &Bench, index: usize, round: &mut Reads) -> anyhow::Result<()>
     round.close.push(close);
     round.create.push((create - open).max(0.0));
     Ok(())
+}
+
+/// Removes the files that a round has created: what that takes for each.
+fn removing(bench: &Bench, index: usize) -> Option<f64> {
+    let remove = |path: PathBuf| {
+        let watch = Stopwatch::start();
+        std::fs::remove_file(path).ok().map(|()| watch.elapsed())
+    };
+    let paths = (0..CREATED).map(|at| bench.scratch.path(&created(index, at)));
+    let times: Vec<f64> = paths.filter_map(remove).collect();
+    (!times.is_empty()).then(|| super::memory::usual_mean(&times))
 }
 
 /// What a byte of a hole takes the first time. The mean of all, since the calls that read ahead take much

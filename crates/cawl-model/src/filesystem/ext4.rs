@@ -17,6 +17,7 @@ impl Filesystem for Ext4 {
             // `ext4_release_file`, `ext4_rename`.
             writes_cut_files: true,
             writes_renamed_files: true,
+            folders_have_blocks: true,
             ..Traits::default()
         }
     }

@@ -145,7 +145,8 @@ impl Kernel {
             Op::Syncfs => self.machine.sync_all(call, Some(call.device)),
             Op::Read | Op::Pread | Op::StreamRead => self.read_call(call, event),
             Op::Open | Op::StreamOpen | Op::Close => self.open_or_close(call, event),
-            Op::Unlink | Op::Rename | Op::Truncate => self.change(call, event),
+            Op::Truncate => self.change_length(call, event),
+            _ if changes_name_or_length(event) => self.change_name(call, event),
             _ => {}
         }
     }
@@ -155,8 +156,8 @@ impl Kernel {
         match event.op {
             Op::Fsync | Op::Fdatasync | Op::Msync => self.remote_sync(call, remote),
             Op::Open | Op::StreamOpen => self.remote_open(call, event, remote),
-            Op::Unlink | Op::Rename => self.remote_name(call, event, remote),
             Op::Truncate => self.remote_truncate(call, event, remote),
+            _ if changes_name_or_length(event) => self.remote_name(call, event, remote),
             Op::Close => {
                 call.spend(Cause::Call, call.constants.close);
                 self.remote_close(call, remote);
@@ -196,7 +197,7 @@ impl Kernel {
             self.copy_up(call, event);
         }
         if cuts_off(event) {
-            self.cut(call, event, 0);
+            self.cut(call, event.offset, 0);
         }
         self.opened(call, event);
     }

@@ -32,10 +32,6 @@ impl CostModel for Kernel {
         self.follow_call(event, end)
     }
 
-    fn meet_file(&mut self, file: FileId, length: Bytes) {
-        self.recent_files.meet(file, length.0);
-    }
-
     fn gone(&mut self, file: FileId) {
         let device = self.device(file.dev);
         let file = self.machine.cache.open(file, device);

@@ -36,7 +36,7 @@ const TICKS: f64 = 50.0;
 
 /// It moves data; others, which open, close or change a file, are never made to pause.
 fn is_moving(event: &Event) -> bool {
-    !matches!(event.op, Op::Open | Op::StreamOpen | Op::Close | Op::Truncate | Op::Unlink | Op::Rename)
+    !matches!(event.op, Op::Open | Op::StreamOpen | Op::Close) && !changes_name_or_length(event)
 }
 
 impl Kernel {
@@ -191,7 +191,7 @@ impl Kernel {
             return false;
         }
         let buffered = match event.op {
-            Op::Truncate | Op::Unlink | Op::Rename if self.may_wait_to_free(event) => return true,
+            _ if changes_name_or_length(event) && self.may_wait_to_free(event) => return true,
             Op::Open | Op::StreamOpen if cuts_off(event) && self.may_wait_to_free(event) => return true,
             Op::Close | Op::StreamClose if self.closes_a_change(event) => return true,
             Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {

@@ -209,9 +209,13 @@ impl Kernel {
         self.machine.devices[call.device].traits.launders_pages
     }
 
-    /// unlink, remove, and rename over another file.
+    /// A name goes, or is new.
     pub(super) fn remote_name(&mut self, call: &mut Call, event: &Event, remote: &Remote) {
-        let trip = if event.op == Op::Rename { remote.rename } else { remote.unlink };
+        let trip = match event.op {
+            Op::Rename | Op::Link => remote.rename,
+            Op::Mkdir | Op::Symlink => remote.create,
+            _ => remote.unlink,
+        };
         self.machine.travel(call, 0.0, trip);
         if event.takes_last_link() {
             self.lose(call);

@@ -257,6 +257,15 @@ reals! {
     fn unlink(path: *const c_char) -> c_int = -1;
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
     fn remove(path: *const c_char) -> c_int = -1;
+    fn rmdir(path: *const c_char) -> c_int = -1;
+    fn mkdir(path: *const c_char, mode: mode_t) -> c_int = -1;
+    fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int = -1;
+    fn symlink(to: *const c_char, path: *const c_char) -> c_int = -1;
+    fn symlinkat(to: *const c_char, directory: c_int, path: *const c_char) -> c_int = -1;
+    fn link(from: *const c_char, path: *const c_char) -> c_int = -1;
+    fn linkat(
+        from_directory: c_int, from: *const c_char, directory: c_int, path: *const c_char, flags: c_int
+    ) -> c_int = -1;
     fn rename(from: *const c_char, to: *const c_char) -> c_int = -1;
     fn renameat(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char

@@ -42,6 +42,7 @@ words! {
         sync syncfs system flock;
     Passing:
         dup dup2 __dup2 dup3 creat creat64 remove rename renameat renameat2 unlink unlinkat truncate truncate64
+        rmdir mkdir mkdirat link linkat symlink symlinkat
         popen _IO_popen pclose sendfile sendfile64 copy_file_range chdir fchdir getline getdelim __getdelim;
 }
 

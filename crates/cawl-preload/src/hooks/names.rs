@@ -1,82 +1,98 @@
-//! Names that go away, or come to another file. What was behind them is looked up before the call, because
-//! afterwards it is gone.
+//! Names that go away, come to another file, or are new. What was behind them is looked up before the call,
+//! because afterwards it is gone.
 
-use crate::base::sys::Stat;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{happened, record};
+use crate::hooks::emit::{around, record};
 use crate::session;
 use crate::state::birth;
 use crate::state::directory;
 use crate::state::names::{self, Source};
 use cawl_wire::{Event, FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
+use libc::mode_t;
 
-/// A regular file that a name leads to.
+/// What a name leads to. Only regular files have an identity beside their device.
 pub struct Named {
     file: FileId,
-    stat: Stat,
+    mode: u32,
+    links: u32,
+    length: u64,
 }
 
 impl Named {
-    /// Says in an event which file it is about.
+    fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode)
+    }
+
+    fn is_file(&self) -> bool {
+        self.kind() == FileKind::Regular
+    }
+
+    /// Says in an event what it is about.
     pub fn describe(&self, event: &mut Event) {
         event.set_file(self.file);
-        event.kind = FileKind::Regular;
+        event.kind = self.kind();
+        event.aux = self.links;
     }
 }
 
-/// The regular file behind a name; symbolic links are followed if `follow`.
+/// What is behind a name. Symbolic links are followed if `follow`. The daemon, for whom there is room, is
+/// told a file's name, or that the file came to it where the one of `before` was.
 #[inline(never)]
-fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
+fn look(directory: c_int, path: *const c_char, follow: bool, before: Option<FileId>) -> Option<Named> {
     let stat = sys::stat_path(directory, path, follow)?;
-    let is_regular = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
-    is_regular.then(|| Named { file: birth::at(directory, path, follow, &stat), stat })
-}
-
-/// The regular file behind a name that is about to go, asked before the call; the daemon is told its name.
-pub fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
-    let inside = guard::enter()?;
-    if !session::may_tell_name(&inside) {
-        return None;
+    let mut found = Named {
+        file: FileId::new(stat.st_dev, 0),
+        mode: stat.st_mode,
+        links: stat.st_nlink,
+        length: stat.st_size as u64,
+    };
+    if !found.is_file() {
+        return Some(found);
     }
-    let found = look(directory, path, follow)?;
-    names::tell(found.file, &found.stat, Source::Named(directory, path));
+    found.file = birth::at(directory, path, follow, &stat);
+    let source = Source::Named(directory, path);
+    match before {
+        None => _ = names::tell(found.file, &stat, source),
+        Some(before) if before == found.file => {}
+        Some(_) => names::tell_renamed(found.file, &stat, source),
+    }
     Some(found)
 }
 
-/// A file came to this name, where `before` was. The daemon is told the new name of a file that it knows.
+/// What is behind a name that is about to go, asked before the call.
+pub fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
+    let inside = guard::enter()?;
+    if session::may_tell_name(&inside) { look(directory, path, follow, None) } else { None }
+}
+
+/// What came to this name, where the file `before` was.
 #[cold]
-fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
-    let Some(_inside) = guard::enter() else { return };
-    if !session::is_ours() {
-        return;
-    }
-    match look(directory, path, false) {
-        // Of two names of one file neither goes.
-        Some(found) if before == Some(found.file) => {}
-        Some(found) => {
-            session::prepare_name();
-            names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
-        }
+fn came(directory: c_int, path: *const c_char, before: FileId) -> Option<Named> {
+    let found = look(directory, path, false, Some(before));
+    if !found.as_ref().is_some_and(Named::is_file) {
         // It may be a directory.
-        None => directory::changed(),
+        directory::changed();
     }
+    found
 }
 
 /// The event of a name that went, by what was found behind it.
 fn gone(event: &mut Event, found: &Named, returned: c_int) {
-    let Named { file, stat } = found;
     found.describe(event);
-    event.aux = stat.st_nlink.saturating_sub(u32::from(returned == 0));
-    if returned == 0 && event.aux == 0 && file.birth == 0 {
-        names::forget_file(*file);
+    event.aux = event.aux.saturating_sub(u32::from(returned == 0));
+    if found.is_file() {
+        event.requested = found.length;
+        if returned == 0 && event.aux == 0 && found.file.birth == 0 {
+            names::forget_file(found.file);
+        }
     }
 }
 
-/// Makes a call that takes a name away, and records it for a regular file.
+/// Makes a call that takes a name away, and records it.
 #[inline(always)]
-pub fn removing(directory: c_int, path: *const c_char, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if !session::active() || flags & libc::AT_REMOVEDIR != 0 {
+pub fn removing(directory: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
         return call();
     }
     let found = behind(directory, path, false);
@@ -91,10 +107,33 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
     // Not looked at, or nothing to be told: only the former is counted.
     let Some(inside) = guard::enter_or_count() else { return };
     if let Some(found) = found {
+        let op = if found.kind() == FileKind::Directory { Op::Rmdir } else { Op::Unlink };
         // It was looked at, so that may be.
         let fill = |event: &mut Event| gone(event, &found, returned);
-        record(&inside, Op::Unlink, (start, end), None, i64::from(returned), fill);
+        record(&inside, op, (start, end), None, i64::from(returned), fill);
     }
+}
+
+/// Makes a call that makes a directory or link of this name, or gives a file one more, and records it.
+#[inline(always)]
+pub fn naming(op: Op, directory: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    around(call, |start, returned| named(op, start, (directory, path), returned))
+}
+
+#[inline(never)]
+fn named(op: Op, start: u64, (directory, path): (c_int, *const c_char), returned: c_int) {
+    let end = clock::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    if !session::is_ours() {
+        return;
+    }
+    session::prepare_name();
+    let found = if returned == 0 { look(directory, path, false, None) } else { None };
+    record(&inside, op, (start, end), None, i64::from(returned), |event| {
+        if let Some(found) = &found {
+            found.describe(event);
+        }
+    });
 }
 
 /// Makes a call that changes the working directory.
@@ -114,15 +153,33 @@ pub fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_in
     let found = behind(directory, to, false);
     let start = clock::now();
     let returned = call();
-    happened(Op::Rename, start, i64::from(returned), |event| {
-        if let Some(found) = &found {
-            gone(event, found, returned);
+    renamed(start, (directory, to), found, returned);
+    returned
+}
+
+#[inline(never)]
+fn renamed(start: u64, (directory, to): (c_int, *const c_char), before: Option<Named>, returned: c_int) {
+    let end = clock::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    if !session::is_ours() {
+        return;
+    }
+    let replaced = before.as_ref().filter(|before| before.is_file());
+    let file = replaced.map_or(FileId::default(), |replaced| replaced.file);
+    session::prepare_name();
+    let now = if returned == 0 { came(directory, to, file) } else { None };
+    record(&inside, Op::Rename, (start, end), None, i64::from(returned), |event| {
+        match (replaced, &now) {
+            // Of two names of one file neither goes.
+            (Some(replaced), Some(now)) if replaced.file == now.file => now.describe(event),
+            (Some(replaced), _) => gone(event, replaced, returned),
+            (None, Some(now)) => now.describe(event),
+            (None, None) => {}
+        }
+        if let Some(now) = now.as_ref().filter(|now| now.is_file()) {
+            (event.offset, event.buffer) = (now.file.ino, now.file.birth);
         }
     });
-    if returned == 0 {
-        came(directory, to, found.map(|found| found.file));
-    }
-    returned
 }
 
 /// Makes a call like renameat2, and records it.
@@ -138,10 +195,15 @@ pub fn renaming_with_flags(
     }
     // An exchange, or a whiteout: nothing is replaced for good.
     let returned = call();
-    if returned == 0 {
-        came(to_directory, to, None);
+    if returned == 0
+        && let Some(_inside) = guard::enter()
+        && session::is_ours()
+    {
+        session::prepare_name();
+        came(to_directory, to, FileId::default());
         if flags & libc::RENAME_EXCHANGE != 0 {
-            came(from_directory, from, None);
+            session::prepare_name();
+            came(from_directory, from, FileId::default());
         }
     }
     returned
@@ -152,12 +214,36 @@ hooks! {
 
     word fn fchdir(fd: c_int) -> c_int = moving(|| real::fchdir(fd));
 
-    word fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, 0, || real::unlink(path));
+    word fn unlink(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::unlink(path));
 
     word fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int =
-        removing(directory, path, flags, || real::unlinkat(directory, path, flags));
+        removing(directory, path, || real::unlinkat(directory, path, flags));
 
-    word fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, 0, || real::remove(path));
+    word fn remove(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::remove(path));
+
+    word fn rmdir(path: *const c_char) -> c_int = removing(libc::AT_FDCWD, path, || real::rmdir(path));
+
+    word fn mkdir(path: *const c_char, mode: mode_t) -> c_int =
+        naming(Op::Mkdir, libc::AT_FDCWD, path, || real::mkdir(path, mode));
+
+    word fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int =
+        naming(Op::Mkdir, directory, path, || real::mkdirat(directory, path, mode));
+
+    word fn symlink(to: *const c_char, path: *const c_char) -> c_int =
+        naming(Op::Symlink, libc::AT_FDCWD, path, || real::symlink(to, path));
+
+    word fn symlinkat(to: *const c_char, directory: c_int, path: *const c_char) -> c_int =
+        naming(Op::Symlink, directory, path, || real::symlinkat(to, directory, path));
+
+    word fn link(from: *const c_char, path: *const c_char) -> c_int =
+        naming(Op::Link, libc::AT_FDCWD, path, || real::link(from, path));
+
+    word fn linkat(
+        from_directory: c_int, from: *const c_char, directory: c_int, path: *const c_char, flags: c_int,
+    ) -> c_int {
+        let call = || real::linkat(from_directory, from, directory, path, flags);
+        naming(Op::Link, directory, path, call)
+    }
 
     word fn rename(from: *const c_char, to: *const c_char) -> c_int =
         renaming(libc::AT_FDCWD, to, || real::rename(from, to));

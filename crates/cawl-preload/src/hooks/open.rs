@@ -3,15 +3,24 @@
 //! recording is done with them.
 
 use crate::base::settings::reads;
-use crate::base::{clock, guard, real};
+use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::{doubts, record};
 use crate::session;
 use crate::state::creation::Creation;
 use crate::state::descriptors::{self, Opening};
 use crate::tries;
-use cawl_wire::{Op, flag};
+use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
+
+/// Length of the file of this name, which a call is about to cut off, in bytes; or that there is none.
+#[cold]
+#[inline(never)]
+pub fn length_before(directory: c_int, name: *const c_char) -> u64 {
+    let looked = guard::enter().and_then(|_inside| sys::stat_path(directory, name, true));
+    let is_file = |stat: &sys::Stat| FileKind::from_mode(stat.st_mode) == FileKind::Regular;
+    looked.filter(is_file).map_or(UNKNOWN_OFFSET, |stat| stat.st_size as u64)
+}
 
 /// Makes a call that opens a descriptor with these flags, by this name if it is not null, and records it if it
 /// matters for writes or reads.
@@ -26,12 +35,18 @@ pub fn opening(
     if !session::active() {
         return call();
     }
+    let cuts = flags & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC && !name.is_null();
+    let length = if cuts { length_before(directory, name) } else { UNKNOWN_OFFSET };
     let creation = creation();
     let start = clock::now();
     let fd = call();
-    note(start, fd, flags, creation, Opening { flags: Some(flags), directory, name, ..Opening::UNKNOWN });
+    let opening = Opening { flags: Some(flags), directory, name, ..Opening::UNKNOWN };
+    note(start, fd, flags, (creation, length), opening);
     fd
 }
+
+/// What was before a call that always makes its file.
+const MADE: (Creation, u64) = (Creation::Always, UNKNOWN_OFFSET);
 
 /// Makes a call that always makes its file, of whose flags only these are known, and no name; records it.
 #[inline(always)]
@@ -41,16 +56,17 @@ pub fn making(flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     }
     let start = clock::now();
     let fd = call();
-    note(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC, Creation::Always, Opening::UNKNOWN);
+    note(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC, MADE, Opening::UNKNOWN);
     fd
 }
 
 /// A descriptor came back from a call of whose flags only these are known, and no name.
 pub fn opened_unnamed(start: u64, fd: c_int, flags: c_int) {
-    note(start, fd, flags, Creation::Never, Opening::UNKNOWN);
+    note(start, fd, flags, (Creation::Never, UNKNOWN_OFFSET), Opening::UNKNOWN);
 }
 
-fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Opening) {
+fn note(start: u64, fd: c_int, flags: c_int, before: (Creation, u64), mut opening: Opening) {
+    let (creation, length) = before;
     if fd < 0 {
         return;
     }
@@ -78,7 +94,7 @@ fn note(start: u64, fd: c_int, flags: c_int, creation: Creation, mut opening: Op
     record(&inside, Op::Open, (start, end), Some((fd, file)), i64::from(fd), |event| {
         // F_GETFL does not tell the flags that only mattered at the opening.
         event.flags |= descriptors::event_flags(flags & (libc::O_TRUNC | libc::O_TMPFILE)) | created;
-        event.requested = found.size();
+        (event.requested, event.offset) = (found.size(), length);
         if flags & libc::O_CLOEXEC != 0 {
             event.flags |= flag::CLOEXEC;
         }

@@ -10,7 +10,7 @@ use crate::hooks::aio::Requests;
 use crate::hooks::confine::{Effect, around, forbids_counter};
 use crate::hooks::copy::{left_moved, place, truncated};
 use crate::hooks::emit::{Place, did, happened, wrote_deep as wrote};
-use crate::hooks::names::{moving, removing, renaming, renaming_with_flags};
+use crate::hooks::names::{moving, naming, removing, renaming, renaming_with_flags};
 use crate::hooks::open::{making, opened_unnamed, opening};
 use crate::hooks::process::ending;
 use crate::hooks::read::{PARTS, reading, reading_at};
@@ -77,6 +77,9 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_unlinkat
         | libc::SYS_renameat
         | libc::SYS_renameat2
+        | libc::SYS_mkdirat
+        | libc::SYS_linkat
+        | libc::SYS_symlinkat
         | libc::SYS_io_submit
         | libc::SYS_io_uring_setup
         | libc::SYS_close
@@ -98,7 +101,15 @@ fn is_understood(number: c_long) -> bool {
             reads()
         }
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_rename | libc::SYS_open | libc::SYS_creat => true,
+        libc::SYS_dup2
+        | libc::SYS_unlink
+        | libc::SYS_rename
+        | libc::SYS_mkdir
+        | libc::SYS_rmdir
+        | libc::SYS_link
+        | libc::SYS_symlink
+        | libc::SYS_open
+        | libc::SYS_creat => true,
         _ => false,
     }
 }
@@ -175,9 +186,17 @@ unsafe extern "C-unwind" fn understood(
             | libc::SYS_fchdir
             | libc::SYS_unlinkat
             | libc::SYS_renameat
-            | libc::SYS_renameat2 => name(&call),
+            | libc::SYS_renameat2
+            | libc::SYS_mkdirat
+            | libc::SYS_linkat
+            | libc::SYS_symlinkat => name(&call),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_unlink | libc::SYS_rename => name(&call),
+            libc::SYS_unlink
+            | libc::SYS_rename
+            | libc::SYS_mkdir
+            | libc::SYS_rmdir
+            | libc::SYS_link
+            | libc::SYS_symlink => name(&call),
             libc::SYS_execve | libc::SYS_execveat => c_long::from(exec(&call)),
             libc::SYS_exit_group => {
                 ending(Ended::QuickExit);
@@ -284,13 +303,22 @@ unsafe fn name(call: &Call) -> c_long {
     let [a, b, c, d, e, _] = call.arguments;
     let (second, int) = (b as *const c_char, || call.int());
     c_long::from(match call.number {
-        libc::SYS_unlinkat => removing(a as c_int, second, c as c_int, int),
+        libc::SYS_unlinkat => removing(a as c_int, second, int),
+        libc::SYS_mkdirat => naming(Op::Mkdir, a as c_int, second, int),
+        libc::SYS_linkat => naming(Op::Link, c as c_int, d as *const c_char, int),
+        libc::SYS_symlinkat => naming(Op::Symlink, b as c_int, c as *const c_char, int),
         libc::SYS_renameat => renaming(c as c_int, d as *const c_char, int),
         libc::SYS_renameat2 => {
             renaming_with_flags((a as c_int, second), (c as c_int, d as *const c_char), e as c_uint, int)
         }
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_unlink => removing(libc::AT_FDCWD, a as *const c_char, 0, int),
+        libc::SYS_unlink | libc::SYS_rmdir => removing(libc::AT_FDCWD, a as *const c_char, int),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mkdir => naming(Op::Mkdir, libc::AT_FDCWD, a as *const c_char, int),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_link => naming(Op::Link, libc::AT_FDCWD, second, int),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_symlink => naming(Op::Symlink, libc::AT_FDCWD, second, int),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_rename => renaming(libc::AT_FDCWD, second, int),
         _ => moving(int),

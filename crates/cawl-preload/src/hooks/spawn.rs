@@ -484,7 +484,7 @@ hooks! {
         }
         shell.started(start, !stream.is_null());
         if let Some(stream) = Stream::if_any(stream) {
-            opened(start, stream, true, core::ptr::null(), (Creation::Never, 0));
+            opened(start, stream, true, core::ptr::null(), (Creation::Never, 0, cawl_wire::UNKNOWN_OFFSET));
         }
         stream
     }

@@ -5,13 +5,14 @@ use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::reading;
 use crate::hooks::emit::stream::{after, after_all, closing, opened};
 use crate::hooks::emit::{around, closed, did};
+use crate::hooks::open;
 use crate::session;
 use crate::state::creation::Creation;
 use crate::state::descriptors;
 use crate::state::glibc_file::Stream;
 use crate::state::stream_table::{self, Before, before, peek};
 use crate::tries;
-use cawl_wire::{Op, flag};
+use cawl_wire::{Op, UNKNOWN_OFFSET, flag};
 use core::ffi::{CStr, c_char, c_int, c_long};
 use libc::{FILE, off_t, size_t};
 
@@ -26,13 +27,24 @@ fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
     returned
 }
 
-/// What a mode means for the opening, `then` being the time before it.
+/// Length of the file of this name, which a call of this mode is about to cut off, in bytes; or that there is
+/// none.
+///
+/// # Safety
+/// `mode` must be what the C library is about to read.
+unsafe fn length_before(path: *const c_char, mode: *const c_char) -> u64 {
+    // SAFETY: the caller's promise.
+    let cuts = session::active() && !path.is_null() && !mode.is_null() && unsafe { *mode } == b'w' as c_char;
+    if cuts { open::length_before(libc::AT_FDCWD, path) } else { UNKNOWN_OFFSET }
+}
+
+/// What a mode means for the opening, `then` being the time before it, and `length` that of its file.
 ///
 /// # Safety
 /// `mode` must be null, or what a function took that succeeded.
-unsafe fn mode_flags(mode: *const c_char, then: (i64, u32)) -> (Creation, u32) {
+unsafe fn mode_flags(mode: *const c_char, (then, length): ((i64, u32), u64)) -> (Creation, u32, u64) {
     if mode.is_null() {
-        return (Creation::Never, 0);
+        return (Creation::Never, 0, UNKNOWN_OFFSET);
     }
     // SAFETY: the caller's promise.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
@@ -40,7 +52,7 @@ unsafe fn mode_flags(mode: *const c_char, then: (i64, u32)) -> (Creation, u32) {
     // What follows a comma is the name of a character set.
     let close = mode.iter().take_while(|byte| **byte != b',').any(|byte| *byte == b'e');
     let flags = bit(mode.first() == Some(&b'w'), flag::TRUNC) | bit(close, flag::CLOEXEC);
-    (Creation::of_mode(mode, then), flags)
+    (Creation::of_mode(mode, then), flags, length)
 }
 
 /// A stream was moved, which flushes it; its descriptor may have moved too.
@@ -57,7 +69,7 @@ fn moved(stream: Stream, before: Before, returned: i64) {
         event.pending_before = before.pending;
         event.pending_after = stream.pending();
         event.flags |= flag::STREAM_KNOWN;
-        event.offset = at.unwrap_or(cawl_wire::UNKNOWN_OFFSET);
+        event.offset = at.unwrap_or(UNKNOWN_OFFSET);
     });
 }
 
@@ -129,7 +141,7 @@ unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: 
 
 hooks! {
     fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        let then = sys::coarse_time();
+        let then = (sys::coarse_time(), length_before(path, mode));
         around(|| next(path, mode), |start, stream| {
             if let Some(stream) = Stream::if_any(stream) {
                 opened(start, stream, true, path, mode_flags(mode, then));
@@ -144,7 +156,7 @@ hooks! {
                 if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
                     descriptors::flags_changed(fd);
                 }
-                opened(start, stream, false, core::ptr::null(), (Creation::Never, 0));
+                opened(start, stream, false, core::ptr::null(), (Creation::Never, 0, UNKNOWN_OFFSET));
             }
         })
     }
@@ -158,8 +170,8 @@ hooks! {
             return again;
         }
         let event = closing(Stream::open(stream));
+        let then = (sys::coarse_time(), length_before(path, mode));
         let start = clock::now();
-        let then = sys::coarse_time();
         let again = next(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         tries::give_back(buffer);
@@ -171,7 +183,7 @@ hooks! {
 
     fn tmpfile, tmpfile64() -> *mut FILE = around(|| next(), |start, stream| {
         if let Some(stream) = Stream::if_any(stream) {
-            opened(start, stream, true, core::ptr::null(), (Creation::Always, flag::TMPFILE));
+            opened(start, stream, true, core::ptr::null(), (Creation::Always, flag::TMPFILE, UNKNOWN_OFFSET));
         }
     });
 

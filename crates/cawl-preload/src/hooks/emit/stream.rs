@@ -209,8 +209,8 @@ fn is_file(fd: c_int) -> bool {
 
 /// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new, and by this
 /// name if it is not null.
-pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (Creation, u32)) {
-    let (creation, flags) = how;
+pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (Creation, u32, u64)) {
+    let (creation, flags, length) = how;
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     if !session::is_ours() {
@@ -245,7 +245,7 @@ pub fn opened(start: u64, stream: Stream, own: bool, name: *const c_char, how: (
     let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
     record(&inside, Op::StreamOpen, (start, end), Some((fd, file)), i64::from(fd), |event| {
         event.flags |= flags | created;
-        event.requested = size;
+        (event.requested, event.offset) = (size, length);
     });
     if writable && file.kind() == FileKind::Regular {
         tries::opened(stream);
