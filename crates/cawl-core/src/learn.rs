@@ -108,7 +108,8 @@ pub struct Learner {
     stream: Bank<2>,
     reading: Bank<6>,
     fetching: Bank<3>,
-    opening: Bank<5>,
+    opening: Bank<4>,
+    naming: Bank<1>,
     waiting: Bank<11>,
     writeback: Bank<1>,
     /// Banks of the profile's `others` (waiting, writeback, fetching), and which device was written to last.
@@ -190,6 +191,7 @@ impl Learner {
             reading: Bank::of(&constants::READING, profile, copying),
             fetching: Bank::of(&constants::FETCHING, profile, waiting).reopening(),
             opening: Bank::of(&constants::OPENING, profile, copying),
+            naming: Bank::of(&constants::NAMING, profile, copying),
             waiting: Bank::of(&constants::WAITING, profile, waiting).sceptical(),
             writeback: Bank::of(&constants::WRITEBACK, profile, writeback),
             level: None,
@@ -261,7 +263,10 @@ impl Learner {
                 return false;
             }
             // Names that are not cached and names of new directories make an open dearer than any.
-            let h = [read.opens, read.creates, read.closes, work.freed, read.names];
+            if read.names > 0.0 {
+                return read.opens == 0.0 && self.named(observed, prediction);
+            }
+            let h = [read.opens, read.creates, read.closes, 0.0];
             let observed = cut(observed, self.opening.expect(&h), &COPYING);
             return self.opening.observe(&h, observed, observed)
                 && self.opening.adopt(&constants::OPENING, &mut self.profile);
@@ -326,10 +331,18 @@ impl Learner {
         true
     }
 
+    /// A call on names alone: what it frees beside is believed.
+    fn named(&mut self, observed: f64, prediction: &Prediction) -> bool {
+        let observed = cut(observed, prediction.cost.as_seconds(), &COPYING);
+        let rest = observed - prediction.parts[Cause::FreedPages].as_seconds();
+        self.naming.observe(&[prediction.work.read.names], rest, observed)
+            && self.naming.adopt(&constants::NAMING, &mut self.profile)
+    }
+
     /// A call that takes pages out of the cache, and does little else.
     fn freed(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let (cost, freed) = (prediction.cost.as_seconds(), prediction.parts[Cause::FreedPages].as_seconds());
-        let h = [0.0, 0.0, 0.0, prediction.work.freed, 0.0];
+        let h = [0.0, 0.0, 0.0, prediction.work.freed];
         let observed = cut(observed - (cost - freed), freed, &COPYING);
         self.opening.observe(&h, observed, observed)
             && self.opening.adopt(&constants::OPENING, &mut self.profile)

@@ -257,20 +257,23 @@ pub(super) const FETCHING: [Coefficient; 3] = [
     coefficient!(device.sequential_read, BYTES, |of, _| of_rate(&of.device.sequential_read())),
 ];
 
-/// Opening, creating and closing a file, taking a page of it out of the cache, and its name away.
-pub(super) const OPENING: [Coefficient; 5] = [
+/// Opening, creating and closing a file, and taking a page of it out of the cache.
+pub(super) const OPENING: [Coefficient; 4] = [
     coefficient!(calls.open, CALLS, |of, _| of_short_time(&of.calls.open())),
     coefficient!(calls.create, SURCHARGES, |of, _| of_known(of.calls.create.as_ref(), FIRST)),
     coefficient!(calls.close, CALLS, |of, _| of_short_time(&of.calls.close())),
     coefficient!(calls.free, CALLS, |of, _| of_short_time(&of.calls.free)),
-    coefficient!(calls.name, CALLS, |of, _| of_short_time(&of.calls.name())),
 ];
+
+/// Taking a name away, and what is derived from that.
+pub(super) const NAMING: [Coefficient; 1] =
+    [coefficient!(calls.name, CALLS, |of, _| of_short_time(&of.calls.name()))];
 
 /// The names of all constants that are learned.
 #[cfg(test)]
 pub(super) fn learned() -> impl Iterator<Item = &'static str> {
-    let banks: [&[Coefficient]; 9] =
-        [&COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING];
+    let banks: [&[Coefficient]; 10] =
+        [&COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING, &NAMING];
     banks.into_iter().flatten().map(|one| one.name)
 }
 
@@ -314,7 +317,7 @@ impl Learner {
 
     /// The constants that are learned, as configured and as learned.
     pub fn constants(&self) -> Vec<Constant> {
-        let banks: [(&[Coefficient], u64); 9] = [
+        let banks: [(&[Coefficient], u64); 10] = [
             (&COPYING, self.copying.samples),
             (&HOST, self.host.samples),
             (&SLOWDOWN, self.slowdown.samples),
@@ -324,6 +327,7 @@ impl Learner {
             (&READING, self.reading.samples),
             (&FETCHING, self.fetching.samples),
             (&OPENING, self.opening.samples),
+            (&NAMING, self.naming.samples),
         ];
         let (mut was, mut now) = (self.configured.clone(), self.profile.clone());
         let all = banks.into_iter().flat_map(|(bank, samples)| bank.iter().map(move |one| (one, samples)));

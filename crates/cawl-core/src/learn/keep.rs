@@ -4,7 +4,8 @@
 
 use super::bank::Bank;
 use super::constants::{
-    COPYING, Coefficient, FARTHEST, FETCHING, HOST, OPENING, P90, READING, SLOWDOWN, WAITING, WRITEBACK,
+    COPYING, Coefficient, FARTHEST, FETCHING, HOST, NAMING, OPENING, P90, READING, SLOWDOWN, WAITING,
+    WRITEBACK,
 };
 use super::evidence::{Known, STRANGE, SUREST, Said};
 use super::{Constant, Learner, Memory};
@@ -89,6 +90,7 @@ impl Learner {
         self.reading.counts = counts;
         self.fetching.counts = counts;
         self.opening.counts = counts;
+        self.naming.counts = counts;
     }
 
     /// True if there is something to keep.
@@ -102,6 +104,7 @@ impl Learner {
             self.reading.kept(),
             self.fetching.kept(),
             self.opening.kept(),
+            self.naming.kept(),
         ];
         banks.iter().any(|kept| *kept > 0)
     }
@@ -127,6 +130,7 @@ impl Learner {
         merge.add(&READING, &self.reading, &measured.reading, &mut next.reading, &mut alone.reading);
         merge.add(&FETCHING, &self.fetching, &measured.fetching, &mut next.fetching, &mut alone.fetching);
         merge.add(&OPENING, &self.opening, &measured.opening, &mut next.opening, &mut alone.opening);
+        merge.add(&NAMING, &self.naming, &measured.naming, &mut next.naming, &mut alone.naming);
         let Merge { mut said, sure, .. } = merge;
         if said.contains(&"memory.cached") {
             // New pages are copied to as well.
@@ -172,6 +176,7 @@ impl Learner {
         self.reading.adopt(&READING, profile);
         self.fetching.adopt(&FETCHING, profile);
         self.opening.adopt(&OPENING, profile);
+        self.naming.adopt(&NAMING, profile);
         self.constants()
     }
 }
