@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::cause::CauseTimes;
+
 /// Values by name, in the order of names; in JSON a map. Takes as much memory as its entries, where a
 /// `BTreeMap` begins with room for eleven.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +53,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ByName<T>, D::Error> {
         Ok(BTreeMap::<String, T>::deserialize(deserializer)?.into_iter().collect())
     }
+}
+
+/// Seconds by cause, as reports have them: those that are not zero, by name.
+pub(crate) fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
+    let named = times.iter().filter(|(_, ns)| *ns > 0);
+    named.map(|(cause, ns)| (cause.name(), ns as f64 / 1e9)).collect()
 }
 
 #[cfg(test)]

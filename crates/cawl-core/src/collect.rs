@@ -11,11 +11,12 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
+use crate::by_name::seconds_by_cause;
 use crate::call::{Class, coalesced_bytes, is_copied_up, is_no_call, kernel_bytes, moved_bytes};
 use crate::cause::{Cause, CauseTimes, Causes};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
-use crate::explain::{CauseSums, Explain, Explaining, Ideal, seconds_by_cause};
+use crate::explain::{CauseSums, Explain, Explaining, Ideal};
 use crate::file_table::FileTable;
 use crate::filesystem::FilesystemKind;
 use crate::mode::Mode;

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::by_name::ByName;
-use crate::cause::{ByCause, Cause, CauseTimes, TimeSums};
+use crate::cause::{ByCause, Cause, TimeSums};
 use crate::classes::CallClass;
 use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
@@ -193,10 +192,4 @@ impl Ideal {
         let device = if synced { Nanos::new(bytes.as_f64() * self.device) + self.sync } else { Nanos::ZERO };
         self.call + Nanos::new(bytes.as_f64() * self.cached) + device
     }
-}
-
-/// Seconds by cause, as reports have them: those that are not zero, by name.
-pub(crate) fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
-    let named = times.iter().filter(|(_, ns)| *ns > 0);
-    named.map(|(cause, ns)| (cause.name(), ns as f64 / 1e9)).collect()
 }

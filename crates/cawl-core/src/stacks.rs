@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use cawl_wire::{Event, Op};
 use serde::{Deserialize, Serialize};
 
-use crate::by_name::ByName;
+use crate::by_name::{ByName, seconds_by_cause};
 use crate::cause::{Causes, TimeSums};
-use crate::explain::seconds_by_cause;
 use crate::record::{Frame, Stack, StackOptions};
 use crate::units::{Nanos, is_zero};
 

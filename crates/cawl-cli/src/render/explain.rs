@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cawl_core::{
-    AsCalibrated, ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report,
-};
+use cawl_core::{AsCalibrated, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report};
 
+use super::causes::{main_causes, share};
 use super::report::{
     basis, cold_memory, copied_up, ended, identity, in_memory, observed, profile, selected, worst_row,
     worst_table,
@@ -20,8 +19,6 @@ use super::{
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
 const CALLS: usize = 5;
-/// Part of the time below which a cause is not named beside others.
-const NAMED: f64 = 0.05;
 /// Part of the time below which causes and files are summed up.
 const LISTED: f64 = 0.001;
 /// Part of the time that is worth saving.
@@ -118,10 +115,6 @@ fn is_well(report: &Report) -> bool {
         && report.notes.is_empty()
         && report.profile.origin != Origin::Uncalibrated
         && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
-}
-
-pub(super) fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 fn what_happened(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
@@ -244,21 +237,6 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
         let more = counted((count - listed) as u64, "more line");
         out.push_str(&format!("and {more}; --long lists more of them, --report FILE.json all\n"));
     }
-}
-
-/// The one or two causes with most time, as `width` has room: `throttle 80 %, copy 15 %`.
-pub(super) fn main_causes(causes: &ByName<f64>, width: usize) -> String {
-    let all = causes.values().sum::<f64>();
-    let mut causes: Vec<_> = causes.iter().filter(|(_, time)| **time >= NAMED * all).collect();
-    causes.sort_by(|a, b| b.1.total_cmp(a.1));
-    if let [(name, _)] = causes[..] {
-        return (*name).to_owned();
-    }
-    let named =
-        causes.iter().take(2).map(|(name, time)| format!("{name} {:.0} %", share(**time, all) * 100.0));
-    let named: Vec<String> = named.collect();
-    let both = named.join(", ");
-    if both.chars().count() <= width { both } else { named.into_iter().next().unwrap_or_default() }
 }
 
 /// The calls that lost most time, below the path of their file.

@@ -2,8 +2,7 @@
 
 use cawl_core::{Bytes, Explain, Frame, StackReport, StackRow};
 
-use super::explain::{main_causes, share};
-use super::report::observed;
+use super::causes::{main_causes, share};
 use super::{
     GAP, WIDTH, below_paths, columns, compact, counted, headed, line, room, short, shown, table, time,
 };
@@ -134,7 +133,7 @@ fn cells(row: &StackRow) -> [String; 6] {
         format!("  {}", row.op),
         compact::count(row.calls),
         Bytes(row.bytes).to_string(),
-        observed(row.observed_s),
+        time(row.observed_s),
         time(row.lost_s),
         String::new(),
     ]
