@@ -1,6 +1,6 @@
 use cawl_core::advise::{Advised, Bound};
 use cawl_core::{
-    Analysis, AnalysisOptions, AsCalibrated, BestTimes, CallClass, CauseReport, ColdReport, EndKind,
+    Analysis, AnalysisOptions, AsCalibrated, BestTimes, ByName, CallClass, CauseReport, ColdReport, EndKind,
     FileFacts, HostProfile, Mode, Nanos, ProcessReport, Record, SessionReport, Tally,
 };
 use cawl_wire::{Event, FileKind, Op};
