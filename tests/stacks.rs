@@ -382,3 +382,58 @@ fn functions_of_node_and_java() {
     let is_it = |frame: &Frame| frame.function.as_deref().is_some_and(|name| name.contains("Journal"));
     assert!(stacks.iter().any(|stack| stack.frames.iter().any(is_it)), "{stacks:#?}");
 }
+
+/// A program whose function `evil` comes from this assembly, and calls `body`, which writes.
+fn assembled(dir: &Dir, assembly: &str) -> Option<std::path::PathBuf> {
+    const CALLER: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int evil(int n);
+int body(int n) {
+    int fd = open("evil.out", O_CREAT | O_WRONLY, 0600);
+    for (int i = 0; i < 5; i++) write(fd, "abc", 3);
+    return close(fd);
+}
+int main(void) { evil(5); puts("done"); return 0; }
+"#;
+    let compiler = cawl_kit::find("cc").filter(|_| cfg!(target_arch = "x86_64"))?;
+    let (caller, evil, out) =
+        (dir.path().join("caller.c"), dir.path().join("evil.s"), dir.path().join("evil"));
+    std::fs::write(&caller, CALLER).expect("a writable folder");
+    std::fs::write(&evil, assembly).expect("a writable folder");
+    let mut command = dir.command(compiler);
+    command.arg("-O1").args([&caller, &evil]).arg("-o").arg(&out);
+    Running::start(command).finish().success();
+    Some(out)
+}
+
+/// Debugging information that is made to hurt costs its own names: neither the daemon nor the program ends or hangs.
+#[test]
+fn endless_expressions_and_deep_scopes_hurt_nobody() {
+    const BODY: &str = "call body\n addq $8, %rsp\n .cfi_adjust_cfa_offset -8\n ret\n";
+    let function = |more: &str| {
+        format!(
+            ".text\n.globl evil\n.type evil, @function\nevil:\n.Lb:\n .cfi_startproc\n {more}\n subq $8, %rsp\n \
+             .cfi_adjust_cfa_offset 8\n {BODY} .cfi_endproc\n.Le:\n.size evil, .-evil\n\
+             .section .note.GNU-stack,\"\",@progbits\n"
+        )
+    };
+    // DW_CFA_def_cfa_expression: DW_OP_skip to itself.
+    let endless = function(".cfi_escape 0x0f, 0x03, 0x2f, 0xfd, 0xff");
+    // 20 000 inlined functions, each in the one before.
+    let deep = function("")
+        + ".section .debug_abbrev,\"\",@progbits\n .uleb128 1, 0x11\n .byte 1\n .uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0\n \
+           .uleb128 2, 0x2e\n .byte 1\n .uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0\n .uleb128 3, 0x1d\n .byte 1\n \
+           .uleb128 0x11, 1, 0x12, 7, 0, 0\n .byte 0\n\
+           .section .debug_info,\"\",@progbits\n .long 9f-8f\n8: .short 4\n .long 0\n .byte 8\n .uleb128 1\n \
+           .asciz \"x.c\"\n .quad .Lb, .Le-.Lb\n .uleb128 2\n .asciz \"evil\"\n .quad .Lb, .Le-.Lb\n \
+           .rept 20000\n .uleb128 3\n .quad .Lb, .Le-.Lb\n .endr\n .rept 20000\n .byte 0\n .endr\n .byte 0, 0\n9:\n";
+    for assembly in [endless, deep] {
+        let dir = Dir::new();
+        let Some(program) = assembled(&dir, &assembly) else { return };
+        let (finished, traced) = run(&dir, &ALL, &[program.to_str().unwrap()]);
+        assert_eq!(finished.success().stdout, "done\n");
+        starts_with(&functions(traced.of(Op::Write)[0]), &["body"]);
+    }
+}

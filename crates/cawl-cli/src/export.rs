@@ -117,6 +117,7 @@ pub fn is_one(head: &str, tail: &str) -> bool {
             == of_json.len()
         || head.starts_with(chrome::BEGIN) && head.contains(timeline::PAGE_CACHE)
         || head.starts_with("PAR1") && tail.ends_with("PAR1") && tail.contains("cawl.cawl_version")
+        || stacks::is_one(head)
         || head.starts_with('\n') && head.contains(timeline::PAGE_CACHE) && head.contains("cawl_version")
 }
 

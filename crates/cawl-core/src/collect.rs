@@ -298,9 +298,7 @@ impl Collector {
             }
         }
         let Some(causes) = causes else { return };
-        if event.stack != 0 {
-            self.stacks.add(event, bytes, causes);
-        }
+        self.stacks.add(event, bytes, causes);
         let Causes { times: causes, own, main } = causes;
         let first = predictions.first().and_then(Option::as_ref);
         self.causes.count(main, 1, bytes);
@@ -377,7 +375,8 @@ impl Collector {
             Some(name) if !name.path().is_empty() => {
                 (name.path().to_owned(), name.first_path().map(str::to_owned))
             }
-            _ if file == FileId::default() => ("-".to_owned(), None),
+            // Of a folder or a symbolic link that is made or goes, no more is told.
+            _ if file.ino == 0 => ("-".to_owned(), None),
             _ => (format!("dev {} inode {}", file.dev, file.ino), None),
         }
     }

@@ -363,11 +363,11 @@ pub struct TimeSums {
 }
 
 impl TimeSums {
-    /// Adds a call that stands for so many.
-    pub fn add_weighted(&mut self, causes: Causes<'_>, calls: u32) {
-        let more = |ns: u64| ns.saturating_mul(calls.into());
-        self.observed.sum_up(causes.times, |sum, ns| *sum = sum.saturating_add(more(ns)));
-        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part.get() * f64::from(calls));
+    /// Adds the sums of calls that stand for others, which took so many times as long.
+    pub fn add_scaled(&mut self, calls: &TimeSums, factor: f64) {
+        let more = |ns: u64| (ns as f64 * factor).round() as u64;
+        self.observed.sum_up(&calls.observed, |sum, ns| *sum = sum.saturating_add(more(ns)));
+        self.undisturbed.sum_up(&calls.undisturbed, |sum, part| *sum += part * factor);
     }
 
     /// Adds a call.

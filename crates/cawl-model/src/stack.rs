@@ -52,14 +52,26 @@ pub struct StackOptions {
     pub one_in: NonZeroU32,
 }
 
-impl StackOptions {
-    /// How many calls a call of this duration stands for, whose stack was copied.
-    pub fn weight(&self, duration: Nanos) -> u32 {
-        if duration.get() >= self.threshold.get() { 1 } else { self.one_in.get() }
-    }
-}
+/// What starts a program or a thread.
+const STARTS: [&str; 9] = [
+    "_start",
+    "__libc_start_main",
+    "__libc_start_call_main",
+    "__libc_start_main_impl",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone3",
+    "__clone",
+];
 
 impl Frame {
+    /// True for what starts any program or thread: it tells a reader nothing.
+    pub fn is_start(&self) -> bool {
+        let name = self.function.as_deref().unwrap_or_default();
+        STARTS.contains(&name.split('@').next().unwrap_or_default())
+    }
+
     /// The function, or where in which file its code is: `libz.so.1+0x1a2b`.
     pub fn name(&self) -> Cow<'_, str> {
         match (&self.function, &self.module) {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod elf;
+mod expressions;
 mod interpreter;
 mod jit;
 mod maps;

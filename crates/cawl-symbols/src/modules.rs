@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use cawl_model::record::Frame;
 use framehop::ExplicitModuleSectionInfo;
 use rustc_hash::FxHashMap;
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::elf::Elf;
 use crate::maps::Mapping;
@@ -80,15 +82,18 @@ impl Unwinding {
     fn read(file: File) -> Option<Unwinding> {
         let elf = Elf::read(file)?;
         let section = |name| elf.section(name, TABLES);
+        let eh_frame = elf.addresses(".eh_frame").map_or(0, |addresses| addresses.start);
+        let ends = |bytes: &Arc<[u8]>| crate::expressions::end(bytes, eh_frame);
+        let frames = |bytes: &Arc<[u8]>| crate::expressions::end_in_debug_frame(bytes);
         let sections = ExplicitModuleSectionInfo {
             base_svma: 0,
             text_svma: elf.addresses(".text"),
             got_svma: elf.addresses(".got"),
             eh_frame_svma: elf.addresses(".eh_frame"),
-            eh_frame: section(".eh_frame"),
+            eh_frame: section(".eh_frame").filter(ends),
             eh_frame_hdr_svma: elf.addresses(".eh_frame_hdr"),
             eh_frame_hdr: section(".eh_frame_hdr"),
-            debug_frame: section(".debug_frame"),
+            debug_frame: section(".debug_frame").filter(frames),
             ..ExplicitModuleSectionInfo::default()
         };
         Some(Unwinding { elf, sections })
@@ -116,12 +121,22 @@ fn open(pid: u32, mapping: &Mapping) -> Option<File> {
 }
 
 fn open_as(path: &Path, (dev, ino): (u64, u64)) -> Option<File> {
-    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+    let file = open_regular(path)?;
     let found = file.metadata().ok()?;
     // Filesystems that put several volumes or layers together show mappings another device.
     let is_same = found.ino() == ino && (found.dev() == dev || is_layered(&file));
-    (found.is_file() && is_same).then_some(file)
+    is_same.then_some(file)
+}
+
+/// Opens a regular file; of anything else the open itself may have an effect, so that it is looked at before.
+pub(crate) fn open_regular(path: &Path) -> Option<File> {
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let found = rustix::fs::fstat(&place).ok()?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    File::options().read(true).custom_flags(flags).open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()
 }
 
 /// True on btrfs, overlayfs and bcachefs.

@@ -11,15 +11,21 @@ use gimli::{Dwarf, DwarfFileType, EndianArcSlice, LittleEndian};
 use rustc_hash::FxHashMap;
 
 use crate::elf::{Elf, u32_at, u64_at};
+use crate::modules::open_regular;
 
 /// Most bytes of a section, and of all sections of a file's debugging information.
 const SECTION: u64 = 192 << 20;
 const INFORMATION: u64 = 256 << 20;
+/// Most bytes of a file's lines, each of which may become a row of this many bytes.
+const LINES: u64 = 16 << 20;
+const ROW: usize = 24;
+/// Most levels of scopes within scopes, each of which takes some of the stack of who looks for a place.
+const DEPTH: isize = 500;
 /// Most bytes of a file that is compared by its CRC-32.
 const COMPARED: u64 = 256 << 20;
 /// Most places remembered of a file, frames of a place, and characters of a name or path.
 const PLACES: usize = 65_536;
-const INLINED: usize = 64;
+const INLINED: usize = 16;
 const LONGEST: usize = 512;
 /// Where distributions have files of debugging information.
 const DEBUG: &str = "/usr/lib/debug";
@@ -124,7 +130,7 @@ fn separate(elf: &Elf, path: &Path) -> Option<Elf> {
     let elsewhere = Path::new(DEBUG).join(folder.strip_prefix("/").ok()?);
     let places = [folder.join(name), folder.join(".debug").join(name), elsewhere.join(name)];
     places.iter().filter(|place| *place != path).find_map(|place| {
-        let found = Elf::read(open(place)?)?;
+        let found = Elf::read(open_regular(place)?)?;
         let is_same = match (&id, found.build_id()) {
             (Some(one), Some(other)) => *one == other,
             _ => found.crc(COMPARED) == Some(crc),
@@ -137,16 +143,8 @@ fn of_build(id: &[u8]) -> Option<Elf> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (first, rest) = id.split_first()?;
     let place: PathBuf = [DEBUG, ".build-id", &hex(&[*first])].iter().collect();
-    let found = Elf::read(open(&place.join(hex(rest) + ".debug"))?)?;
+    let found = Elf::read(open_regular(&place.join(hex(rest) + ".debug"))?)?;
     (found.build_id().as_deref() == Some(id)).then_some(found)
-}
-
-/// Opens a regular file.
-fn open(path: &Path) -> Option<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// The debugging information of a file, if it has any of bounded size. `size` gets its bytes.
@@ -155,7 +153,7 @@ fn information(elf: &Elf, size: &mut usize) -> Option<Context<Bytes>> {
     let mut dwarf = read_dwarf(elf, size)?;
     if let Some((name, id)) = elf.alternative() {
         let named = Path::new(std::ffi::OsStr::from_bytes(&name));
-        let found = of_build(&id).or_else(|| Elf::read(open(named).filter(|_| named.is_absolute())?));
+        let found = of_build(&id).or_else(|| Elf::read(open_regular(named).filter(|_| named.is_absolute())?));
         if let Some(mut shared) = found.as_ref().and_then(|elf| read_dwarf(elf, size)) {
             shared.file_type = DwarfFileType::Main;
             dwarf.set_sup(shared);
@@ -170,14 +168,34 @@ fn read_dwarf(elf: &Elf, size: &mut usize) -> Option<Dwarf<Bytes>> {
     let dwarf = Dwarf::load(|section| {
         // What places and frames do not need.
         let needed = !matches!(section.name(), ".debug_loc" | ".debug_loclists" | ".debug_types");
-        let bytes = needed.then(|| elf.section(section.name(), SECTION.min(left))).flatten();
-        has_all &= bytes.is_some() || !needed || elf.addresses(section.name()).is_none();
+        let is_lines = section.name() == ".debug_line";
+        let most = if is_lines { LINES } else { SECTION };
+        let bytes = needed.then(|| elf.section(section.name(), most.min(left))).flatten();
+        has_all &= bytes.is_some() || !needed || is_lines || elf.addresses(section.name()).is_none();
         let bytes = bytes.unwrap_or_else(|| Arc::new([]));
         left -= bytes.len() as u64;
-        *size += bytes.len();
+        *size += if is_lines { bytes.len() * ROW / 2 } else { bytes.len() };
         Ok::<_, gimli::Error>(Bytes::new(bytes, LittleEndian))
     });
-    dwarf.ok().filter(|_| has_all)
+    dwarf.ok().filter(|dwarf| has_all && is_shallow(dwarf).unwrap_or(false))
+}
+
+/// True if no scope lies in too many others: addr2line goes through them by calls in calls.
+fn is_shallow(dwarf: &Dwarf<Bytes>) -> gimli::Result<bool> {
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        let unit = dwarf.unit(header)?;
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() {
+            if entries.next_depth() > DEPTH {
+                return Ok(false);
+            }
+            if let Some(abbreviation) = entries.read_abbreviation()? {
+                entries.skip_attributes(abbreviation.attributes())?;
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// A table of symbols: functions by address.

@@ -41,6 +41,15 @@ impl From<&StackRecord<'_>> for RawStack {
     }
 }
 
+/// Its bytes are not left in memory.
+impl Drop for RawStack {
+    fn drop(&mut self) {
+        self.stack.fill(0);
+        self.interpreter.fill(0);
+        std::hint::black_box((&self.stack, &self.interpreter));
+    }
+}
+
 impl std::fmt::Debug for RawStack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawStack").finish_non_exhaustive()
@@ -97,6 +106,9 @@ impl Way {
     pub fn named(&self, modules: &Modules, map: Option<&PerfMap>) -> Vec<Frame> {
         let mut frames = Vec::new();
         for spot in &self.spots {
+            if frames.len() >= 2 * FRAMES {
+                break;
+            }
             match spot {
                 Spot::File(number, offset) => frames.extend(modules.name(*number, *offset)),
                 Spot::Named(frame) => frames.push(frame.clone()),

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cawl_core::Stack;
+use cawl_core::{Frame, Stack};
 use cawl_symbols::{Modules, Need, PerfMap, Process, RawStack, Way};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
@@ -19,6 +19,10 @@ use crate::lock;
 
 /// Most different stacks of the daemon; further calls have none.
 const STACKS: usize = 16_384;
+/// Most different stacks of a session, so that one program does not use up those of the others.
+const OF_A_SESSION: usize = 4096;
+/// Most bytes of names, roughly; further stacks have places in files only.
+const NAMES: usize = 64 << 20;
 /// Time limit for a look at a file.
 const LOOK: Duration = Duration::from_secs(5);
 /// Time limit for the names of some stacks, and for those that a session's end waits for.
@@ -43,17 +47,19 @@ pub struct Stacks {
 struct Known {
     numbers: FxHashMap<Arc<Way>, u32>,
     named: FxHashMap<u32, Arc<Stack>>,
+    /// Bytes of the names told so far.
+    bytes: usize,
 }
 
 impl Stacks {
-    /// The number of a stack; None beyond so many.
-    fn number(&self, way: &Arc<Way>) -> Option<u32> {
+    /// The number of a stack; None beyond so many, or of a new one if there may be none.
+    fn number(&self, way: &Arc<Way>, may_be_new: bool) -> Option<u32> {
         let mut known = lock(&self.known);
         let next = known.numbers.len() as u32 + 1;
         if let Some(number) = known.numbers.get(way) {
             return Some(*number);
         }
-        if known.numbers.len() >= STACKS {
+        if known.numbers.len() >= STACKS || !may_be_new {
             return None;
         }
         known.numbers.insert(Arc::clone(way), next);
@@ -133,7 +139,8 @@ impl<'a> SessionStacks<'a> {
             let Some(way) = self.unwind(&raw).await else { continue };
             drop(raw);
             let way = Arc::new(way);
-            let Some(number) = self.all.number(&way) else {
+            let number = self.all.number(&way, self.told.len() < OF_A_SESSION);
+            let Some(number) = number else {
                 self.beyond += 1;
                 continue;
             };
@@ -271,7 +278,13 @@ impl<'a> SessionStacks<'a> {
 impl Stacks {
     /// May wait for a filesystem.
     fn name(&self, id: u32, way: &Way, map: Option<&PerfMap>) -> Arc<Stack> {
-        let frames = way.named(&self.modules, map);
+        let is_full = lock(&self.known).bytes > NAMES;
+        let frames = if is_full { way.plain(&self.modules) } else { way.named(&self.modules, map) };
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let bytes = |frame: &Frame| {
+            size_of::<Frame>() + length(&frame.function) + length(&frame.file) + length(&frame.module)
+        };
+        lock(&self.known).bytes += frames.iter().map(bytes).sum::<usize>();
         self.keep(way, Stack { id, frames, truncated: way.truncated })
     }
 }

@@ -66,6 +66,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(By::Stack) = args.by {
         let stacks = explain.stacks.as_ref().context("the report has no stacks")?;
+        damage.iter().for_each(render::tell);
         let printed =
             render::answer(args.json, stacks, |terminal| Ok(render::stacks::by_stack(explain, terminal)))?;
         return Ok(if damage.is_none() { printed } else { exit::of_whole(false) });

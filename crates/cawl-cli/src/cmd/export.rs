@@ -68,11 +68,11 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     let name = target.keep()?;
     if let Some(name) = name {
         let Report { calls, bytes, .. } = report;
-        render::tell(format_args!(
-            "{}, {} written, are now in {name}",
-            render::counted(calls, "call"),
-            Bytes(bytes)
-        ));
+        let what = match report.explain.as_ref().and_then(|explain| explain.stacks.as_ref()) {
+            Some(stacks) if by_stack => render::counted(stacks.rows.len() as u64, "way"),
+            _ => format!("{}, {} written,", render::counted(calls, "call"), Bytes(bytes)),
+        };
+        render::tell(format_args!("{what} are now in {name}"));
     }
     let colour = io::stderr().is_terminal();
     for note in notes {

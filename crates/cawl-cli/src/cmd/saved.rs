@@ -98,7 +98,7 @@ impl SavedTrace {
         let trace = self.path.display();
         ensure!(
             has_some || !wanted,
-            "{trace} has no stacks; record it with `cawl-cli run --stacks --trace {trace} -- …`"
+            "{trace} has no stacks; record one with `cawl-cli run --stacks --trace FILE -- …`"
         );
         Ok(())
     }

@@ -6,13 +6,28 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use cawl_core::{Cause, Frame, Report, StackReport, StackRow};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::{Compression, GzBuilder};
 use prost::Message;
 use serde_json::json;
 
 use super::{Call, Exporter, Output};
 use crate::args::ExportFormat;
+
+/// Stands in the head of a packed profile.
+const PPROF: &str = "cawl-cli pprof";
+
+/// True of a file of these formats that begins so.
+pub fn is_one(head: &str) -> bool {
+    let folded = || {
+        let (way, ns) = head.lines().next()?.rsplit_once("] ")?;
+        let cause = way.rsplit_once(";[")?.1;
+        Some(cause.parse::<Cause>().is_ok() && ns.parse::<u64>().is_ok())
+    };
+    head.starts_with('\u{1f}') && head.contains(PPROF)
+        || head.starts_with("{\"$schema\":\"https://www.speedscope.app")
+            && head.contains("\"exporter\":\"cawl-cli")
+        || folded() == Some(true)
+}
 
 /// Writes the sums by stack when all calls are known.
 pub struct Stacks {
@@ -63,7 +78,8 @@ pub fn folded_way(frames: &[Frame], truncated: bool) -> String {
     // A semicolon separates, and a line ends the way.
     let name = |frame: &Frame| frame.name().replace(';', ":").replace(|c: char| c.is_control(), " ");
     let cut = truncated.then(|| "[truncated]".to_owned());
-    cut.into_iter().chain(frames.iter().rev().map(name)).collect::<Vec<_>>().join(";")
+    let told = frames.iter().rev().filter(|frame| !frame.is_start());
+    cut.into_iter().chain(told.map(name)).collect::<Vec<_>>().join(";")
 }
 
 /// The format of <https://www.speedscope.app>: what the calls took, and what they lost.
@@ -80,8 +96,12 @@ fn speedscope(out: &mut Output, report: &Report, stacks: &StackReport) -> io::Re
     let (mut ways, mut times, mut whole, mut losses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for row in &stacks.rows {
         let cut = row.truncated.then(|| leaf("[truncated]"));
-        let way: Vec<usize> =
-            cut.iter().chain(row.frames.iter().rev()).chain([&leaf(&row.op)]).map(&mut number).collect();
+        let way: Vec<usize> = cut
+            .iter()
+            .chain(row.frames.iter().rev().filter(|frame| !frame.is_start()))
+            .chain([&leaf(&row.op)])
+            .map(&mut number)
+            .collect();
         for (cause, ns) in causes(row) {
             ways.push([&way[..], &[number(&leaf(&format!("[{cause}]")))]].concat());
             times.push(ns);
@@ -119,8 +139,11 @@ fn pprof(out: &mut Output, report: &Report, stacks: &StackReport, notes: &[Strin
     let mut samples = Vec::new();
     for row in &stacks.rows {
         let op = Frame { function: Some(row.op.clone()), ..Frame::default() };
-        let location_id: Vec<u64> =
-            [&op].into_iter().chain(&row.frames).map(|frame| made.location(frame)).collect();
+        let location_id: Vec<u64> = [&op]
+            .into_iter()
+            .chain(row.frames.iter().filter(|frame| !frame.is_start()))
+            .map(|frame| made.location(frame))
+            .collect();
         for (at, (cause, ns)) in causes(row).into_iter().enumerate() {
             let (calls, lost) = if at == 0 { (row.calls, row.lost_s.max(0.0) * 1e9) } else { (0, 0.0) };
             let value = vec![calls as i64, ns as i64, lost as i64];
@@ -142,7 +165,7 @@ fn pprof(out: &mut Output, report: &Report, stacks: &StackReport, notes: &[Strin
         comment,
         default_sample_type,
     };
-    let mut packed = GzEncoder::new(out, Compression::default());
+    let mut packed = GzBuilder::new().comment(PPROF).write(out, Compression::default());
     packed.write_all(&profile.encode_to_vec())?;
     packed.finish().map(drop)
 }

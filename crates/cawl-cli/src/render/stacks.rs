@@ -1,5 +1,7 @@
 //! Where in the program the time went.
 
+use std::collections::BTreeMap;
+
 use cawl_core::{Bytes, Explain, Frame, StackReport, StackRow};
 
 use super::causes::{main_causes, share};
@@ -14,40 +16,48 @@ const LONG: usize = 20;
 const LISTED: f64 = 0.001;
 /// Part of the time from which on the first line names a stack.
 const WORTH: f64 = 0.1;
-/// What starts a program or a thread.
-const START: [&str; 9] = [
-    "_start",
-    "__libc_start_main",
-    "__libc_start_call_main",
-    "__libc_start_main_impl",
-    "start_thread",
-    "clone",
-    "clone3",
-    "__clone3",
-    "__clone",
-];
+/// Parts of paths of source files that are a library's.
+const LIBRARIES: [&str; 6] =
+    ["/rustc/", "/usr/include/", "/usr/src/", "/library/std/", "/lib/python", "/.cargo/"];
 
-/// The frames that tell a reader something, innermost first.
+/// The frames that tell a reader something, innermost first; of recursion one.
 fn telling(frames: &[Frame]) -> Vec<&Frame> {
-    let starts = |frame: &&Frame| {
-        let name = frame.name();
-        let name = name.split('@').next().unwrap_or_default();
-        START.contains(&name)
-            || name.starts_with("std::rt::lang_start")
-            || name.starts_with("std::sys::backtrace")
-    };
     // Between functions of Python those of its interpreter tell nothing.
-    let interprets = |frame: &&Frame| frame.name().starts_with("_PyEval_EvalFrame");
+    let interprets = |frame: &&Frame| {
+        ["_PyEval_", "PyEval_", "Py_RunMain"].iter().any(|begin| frame.name().starts_with(begin))
+    };
     let interpreter = frames.iter().find(interprets).and_then(|frame| frame.module.as_ref());
     let interpreter = interpreter.filter(|_| frames.iter().any(is_of_python));
     let of_interpreter = |frame: &&Frame| interpreter.is_some() && frame.module.as_ref() == interpreter;
+    let runtime = ["std::rt::lang_start", "std::sys::backtrace", "std::panic", "core::ops::function"];
+    let starts = |frame: &&Frame| {
+        let name = frame.name();
+        frame.is_start() || runtime.iter().any(|begin| name.trim_start_matches('<').starts_with(begin))
+    };
     let told = frames.iter().filter(|frame| !starts(frame) && !of_interpreter(frame));
-    let told: Vec<&Frame> = told.collect();
+    let mut told: Vec<&Frame> = told.collect();
+    told.dedup_by(|one, other| one.name() == other.name() && one.place() == other.place());
     if told.is_empty() { frames.iter().collect() } else { told }
 }
 
 fn is_of_python(frame: &Frame) -> bool {
     frame.module.is_none() && frame.file.as_ref().is_some_and(|file| file.ends_with(".py"))
+}
+
+/// The place of the innermost function that is the program's own: of a script, or of the executable and no library's.
+fn own(told: &[&Frame], frames: &[Frame]) -> Option<usize> {
+    let of_library = |frame: &Frame| {
+        let name = frame.name();
+        let name = name.trim_start_matches('<');
+        ["std::", "core::", "alloc::", "__gnu_cxx::"].iter().any(|begin| name.starts_with(begin))
+            || frame.file.as_ref().is_some_and(|file| LIBRARIES.iter().any(|part| file.contains(part)))
+    };
+    if told.iter().any(|frame| is_of_python(frame)) {
+        let own = told.iter().position(|frame| is_of_python(frame) && !of_library(frame));
+        return own.or_else(|| told.iter().position(|frame| is_of_python(frame)));
+    }
+    let program = frames.iter().rev().find_map(|frame| frame.module.as_ref())?;
+    told.iter().position(|frame| frame.module.as_ref() == Some(program) && !of_library(frame))
 }
 
 /// The function and where it makes the call: `commit (pager.c:512)`.
@@ -59,73 +69,122 @@ fn named(frame: &Frame, placed: bool) -> String {
     }
 }
 
-/// The way to the call, outermost first, in at most `width` columns: what finds no room is left out from the
-/// middle on. The innermost function is told with its place.
+/// The way to the call, outermost first, in at most `width` columns. What finds no room is left out: functions between
+/// the outermost one, the innermost one of the program's own, and the innermost one of all.
 pub fn way(row: &StackRow, width: usize) -> String {
     let told = telling(&row.frames);
-    let Some((innermost, outer)) = told.split_first() else { return "not known".to_owned() };
+    if told.is_empty() {
+        return "calls without a stack".to_owned();
+    }
+    let own = own(&told, &row.frames);
     let cut = if row.truncated { "… → " } else { "" };
-    for placed in [true, false] {
-        let last = named(innermost, true);
-        let names: Vec<String> = outer.iter().rev().map(|frame| named(frame, placed)).collect();
-        // All of them; then fewer and fewer, the outermost one for the longest.
-        for left_out in 0..=names.len() {
-            if placed && left_out > 0 {
-                break;
-            }
-            let kept = names.len() - left_out;
-            let (first, rest) = names.split_at(kept.min(1));
-            let gap = ["…".to_owned()];
-            let gap = if left_out > 0 { &gap[..] } else { &[] };
-            let inner = &rest[rest.len() - (kept - first.len())..];
-            let parts = first.iter().chain(gap).chain(inner).chain([&last]);
-            let text = format!("{cut}{}", parts.map(String::as_str).collect::<Vec<_>>().join(" → "));
-            if columns(&text) <= width {
-                return text;
+    let joined = |placed: &dyn Fn(usize) -> bool, kept: &dyn Fn(usize) -> bool| {
+        let mut parts: Vec<String> = Vec::new();
+        for (at, frame) in told.iter().enumerate().rev() {
+            match kept(at) {
+                true => parts.push(named(frame, placed(at))),
+                false if parts.last().is_none_or(|last| last != "…") => parts.push("…".to_owned()),
+                false => {}
             }
         }
-    }
-    short(&named(innermost, true), width)
+        format!("{cut}{}", parts.join(" → "))
+    };
+    let outermost = told.len() - 1;
+    let is_own = |at: usize| Some(at) == own;
+    let (ends, all) = (|at: usize| at == 0 || is_own(at), |_: usize| true);
+    let three = |at: usize| ends(at) || at == outermost;
+    let innermost = |at: usize| at == 0;
+    let ways = [
+        joined(&all, &all),
+        joined(&ends, &all),
+        joined(&ends, &three),
+        joined(&is_own, &three),
+        joined(&ends, &ends),
+        joined(&is_own, &ends),
+    ];
+    let fits = |way: &String| columns(way) <= width;
+    let shortest = || {
+        let at = own.unwrap_or(0);
+        let one = joined(&|other| other == at, &|other| other == at);
+        if fits(&one) { one } else { short(&named(told[at], true), width) }
+    };
+    let of_innermost = || Some(joined(&innermost, &innermost)).filter(|way| own.is_none() && fits(way));
+    ways.into_iter().find(fits).or_else(of_innermost).unwrap_or_else(shortest)
 }
 
-/// The stack with most time, if it has a good part of all.
+/// The function of the program's own that most of the time was spent below, if that is a good part of all.
 pub fn where_most(explain: &Explain) -> Option<String> {
-    let row = explain.stacks.as_ref()?.rows.first()?;
-    let part = share(row.observed_s, explain.observed_s);
-    // Frames that are not known tell nothing.
-    (part >= WORTH && !row.frames.is_empty()).then(|| {
-        let figures = format!(": {}, {:.0} %", time(row.observed_s), part.min(1.0) * 100.0);
-        way(row, WIDTH - 11 - columns(&figures)) + &figures
+    let rows = &explain.stacks.as_ref()?.rows;
+    let mut sums: BTreeMap<String, (f64, usize, usize)> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate().filter(|(_, row)| !row.frames.is_empty()) {
+        let told = telling(&row.frames);
+        let own = own(&told, &row.frames).unwrap_or(0);
+        let sum = sums.entry(named(told[own], true)).or_insert((0.0, at, 0));
+        sum.0 += row.observed_s;
+        sum.2 += 1;
+    }
+    let (seconds, at, count) = sums.into_values().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let part = share(seconds, explain.observed_s);
+    let mut row = rows[at].clone();
+    if count > 1 {
+        // The calls go different ways from there on.
+        let told = telling(&row.frames);
+        let own = own(&told, &row.frames).unwrap_or(0);
+        row.frames = told[own..].iter().map(|frame| (*frame).clone()).collect();
+    }
+    (part >= WORTH).then(|| {
+        let figures = format!(": {}, {:.0} %", time(seconds), part.min(1.0) * 100.0);
+        way(&row, WIDTH - 11 - columns(&figures)) + &figures
     })
 }
 
 /// The rows with most time, in the short form.
 pub fn listed(out: &mut String, explain: &Explain, terminal: bool) {
     let Some(stacks) = &explain.stacks else { return };
-    let rows: Vec<&StackRow> = stacks.rows.iter().take(SHORT).collect();
-    rows_of(out, explain, stacks, &rows, terminal);
-}
-
-fn rows_of(out: &mut String, explain: &Explain, stacks: &StackReport, rows: &[&StackRow], terminal: bool) {
-    let rows: Vec<&StackRow> =
-        rows.iter().copied().filter(|row| row.observed_s >= LISTED * explain.observed_s).collect();
-    if rows.is_empty() {
+    let rows = merged(&stacks.rows);
+    let listed: Vec<&(String, StackRow)> =
+        rows.iter().filter(|(_, row)| row.observed_s >= LISTED * explain.observed_s).take(SHORT).collect();
+    if listed.is_empty() {
         return;
     }
-    let mut cells: Vec<_> = rows.iter().map(|row| cells(row)).collect();
+    let mut cells: Vec<_> = listed.iter().map(|(_, row)| cells(row)).collect();
     let header = ["STACK, OP", "CALLS", "BYTES", "TIME", "LOST", "CAUSES"];
     let width = room(&header, &cells, 5);
-    cells.iter_mut().zip(&rows).for_each(|(cells, row)| cells[5] = main_causes(&row.causes, width));
+    cells.iter_mut().zip(&listed).for_each(|(cells, (_, row))| cells[5] = main_causes(&row.causes, width));
     let text = table(&header, [0, 5], cells);
-    let ways = rows.iter().enumerate().map(|(at, row)| (at, way(row, WIDTH)));
-    headed(out, &below_paths(&text, ways), terminal);
-    let more = stacks.rows.len() + stacks.omitted as usize - rows.len();
+    headed(out, &below_paths(&text, listed.iter().map(|(way, _)| (way, way.clone()))), terminal);
+    let more = rows.len() + stacks.omitted as usize - listed.len();
     if more > 0 {
-        out.push_str(&format!(
-            "and {}; `explain TRACE --by stack` has them\n",
-            counted(more as u64, "more stack")
-        ));
+        let more = counted(more as u64, "more way");
+        out.push_str(&format!("and {more}; `explain TRACE --by stack` has them\n"));
     }
+    if listed.iter().any(|(_, row)| row.frames.iter().any(|frame| frame.name() == "?")) {
+        out.push_str("?: code without names; docs/reference/CLI.md has what Java and node need\n");
+    }
+}
+
+/// Rows that look the same in a line are one.
+fn merged(rows: &[StackRow]) -> Vec<(String, StackRow)> {
+    let mut ways: Vec<(String, StackRow)> = Vec::new();
+    let mut known: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for row in rows {
+        let way = way(row, WIDTH);
+        let at = *known.entry((way.clone(), row.op.clone())).or_insert(ways.len());
+        let Some((_, sum)) = ways.get_mut(at) else {
+            ways.push((way, row.clone()));
+            continue;
+        };
+        sum.calls += row.calls;
+        sum.bytes += row.bytes;
+        sum.observed_s += row.observed_s;
+        sum.lost_s += row.lost_s;
+        let mut causes: BTreeMap<String, f64> =
+            sum.causes.iter().map(|(name, seconds)| (name.to_owned(), *seconds)).collect();
+        row.causes.iter().for_each(|(name, seconds)| *causes.entry(name.to_owned()).or_default() += seconds);
+        sum.causes = causes.into_iter().collect();
+    }
+    ways.sort_by(|a, b| b.1.observed_s.total_cmp(&a.1.observed_s));
+    ways
 }
 
 fn cells(row: &StackRow) -> [String; 6] {
@@ -146,7 +205,7 @@ pub fn by_stack(explain: &Explain, terminal: bool) -> String {
     let StackReport { rows, copied, one_in, threshold_s, omitted, omitted_s } = stacks;
     let chosen = match one_in {
         0 | 1 => String::new(),
-        n => format!("; one in {n} of the shorter ones, which stands for {n}"),
+        n => format!("; one in {n} of the shorter ones, which stand for all"),
     };
     let copied = counted(*copied, "call");
     line(
@@ -167,17 +226,24 @@ pub fn by_stack(explain: &Explain, terminal: bool) -> String {
         );
         out.push('\n');
         line(&mut out, &(at + 1).to_string(), &text, terminal);
-        let names: Vec<(String, String)> = row.frames.iter().map(frame_cells).collect();
-        let widest = names.iter().map(|(name, _)| columns(name)).max().unwrap_or(0).min(WIDTH / 2);
-        for (name, place) in names {
+        let mut names: Vec<(String, String, usize)> = Vec::new();
+        for (name, place) in row.frames.iter().map(frame_cells) {
+            match names.last_mut() {
+                Some((last, at, times)) if *last == name && *at == place => *times += 1,
+                _ => names.push((name, place, 1)),
+            }
+        }
+        let widest = names.iter().map(|(name, ..)| columns(name)).max().unwrap_or(0).min(WIDTH / 2);
+        for (name, place, times) in names {
+            let place = if times > 1 { format!("{place} ×{times}") } else { place };
             // A long name has its place on the same line, if that fits.
             let pad = widest.saturating_sub(columns(&name));
             out.push_str(format!("  {name}{}{place}", " ".repeat(pad + GAP)).trim_end());
             out.push('\n');
         }
         match (row.frames.is_empty(), row.truncated) {
-            (true, _) => out.push_str("  not known\n"),
-            (_, true) => out.push_str("  …\n"),
+            (true, _) => out.push_str("  calls without a stack\n"),
+            (_, true) => out.push_str("  … (further out is not known)\n"),
             _ => {}
         }
     }
@@ -244,12 +310,12 @@ mod tests {
         let row = row(frames);
         let whole = "main (ins.py:5) → sqlite3.Connection.commit → pager_commit (pager.c:6500) → syncJournal (pager.c:4406)";
         assert_eq!(way(&row, 120), whole);
-        assert_eq!(way(&row, 60), "main → … → pager_commit → syncJournal (pager.c:4406)");
-        assert_eq!(way(&row, 40), "main → … → syncJournal (pager.c:4406)");
-        assert_eq!(way(&row, 26), "syncJournal (pager.c:4406)");
+        assert_eq!(way(&row, 70), "main (ins.py:5) → … → syncJournal (pager.c:4406)");
+        assert_eq!(way(&row, 40), "main (ins.py:5) → … → syncJournal");
+        assert_eq!(way(&row, 20), "main (ins.py:5) → …");
         let cut = StackRow { truncated: true, ..row };
         assert_eq!(way(&cut, 120), format!("… → {whole}"));
-        assert_eq!(way(&StackRow::default(), 80), "not known");
+        assert_eq!(way(&StackRow::default(), 80), "calls without a stack");
         let module = Frame { module: Some("/lib/libz.so.1".to_owned()), at: 0x1a2b, ..Frame::default() };
         assert_eq!(way(&StackRow { frames: vec![module], ..StackRow::default() }, 80), "libz.so.1+0x1a2b");
     }

@@ -70,6 +70,12 @@ pub fn gettid() -> u32 {
     unsafe { call(libc::SYS_gettid, []) as u32 }
 }
 
+/// True if the process lets its own user look at its memory.
+pub fn is_dumpable() -> bool {
+    // SAFETY: the call takes no further arguments.
+    unsafe { call(libc::SYS_prctl, [libc::PR_GET_DUMPABLE as usize]) == 1 }
+}
+
 /// True if a process has this thread.
 #[cold]
 pub fn is_thread(pid: u32, tid: u32) -> bool {

@@ -7,7 +7,6 @@
 
 use crate::base::guard::PAST;
 use crate::base::{real, symbols, thread};
-use crate::transport::modules;
 use cawl_wire::past;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,7 +14,6 @@ use core::sync::atomic::Ordering::Relaxed;
 /// What dlopen jumps to.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn opening(path: *const c_char, flags: c_int) -> *const c_void {
-    modules::changed();
     if flags & libc::RTLD_DEEPBIND != 0 && !path.is_null() {
         PAST.fetch_or(past::DEEP_BINDING, Relaxed);
     }

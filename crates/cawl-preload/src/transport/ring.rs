@@ -261,8 +261,13 @@ fn room() -> u32 {
     chunks.clamp(1, pool::CHUNKS.into()) as u32
 }
 
+/// True if more than half of the room is in use, which may have been read.
+pub fn is_crowded() -> bool {
+    pool::in_use() > room() / 2
+}
+
 /// True if the daemon has much to read.
 pub fn is_behind() -> bool {
     let in_use = pool::in_use();
-    in_use >= BELL + used() || in_use > room() / 2
+    in_use >= BELL + used() || is_crowded()
 }

@@ -5,7 +5,7 @@
 //! event needs. One that finds no room is counted, and its event is kept.
 
 use crate::base::settings::settings;
-use crate::base::{clock, guard, hot, memory};
+use crate::base::{clock, guard, hot, memory, sys};
 use crate::transport::slot::{self, Slot};
 use crate::transport::{interpreter, modules, ring};
 use cawl_wire::stack::{STACK_BYTES, StackRecord, Wanted};
@@ -126,6 +126,10 @@ fn put_event(slot: &Slot, event: &Event) -> bool {
 fn copy(slot: &Slot, start: u64) -> usize {
     if !slot.has_room_for_piece() {
         ring::tell_lost_stacks(LOST.fetch_add(1, Relaxed) + 1);
+        return 0;
+    }
+    // What keeps its memory from its own user keeps it from the daemon.
+    if !guard::keeping_errno(sys::is_dumpable) {
         return 0;
     }
     let registers = registers();

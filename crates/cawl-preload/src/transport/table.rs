@@ -107,9 +107,15 @@ fn next_chunk(slot: &Slot) -> bool {
 /// Another chunk for a slot, which may be one that another thread has left to be read.
 fn take_chunk(slot: &Slot) -> bool {
     ring::next_chunk(slot) || {
-        slots().iter().filter(|slot| slot.ringed.load(Acquire)).for_each(ring::release_read);
+        release_read();
         ring::next_chunk(slot)
     }
+}
+
+/// Gives back what the daemon has read of all threads.
+#[inline(never)]
+fn release_read() {
+    slots().iter().filter(|slot| slot.ringed.load(Acquire)).for_each(ring::release_read);
 }
 
 /// Makes room for a name of any length and an event behind it, if possible.
@@ -128,9 +134,8 @@ pub fn make_room_for_name(thread: &Thread) {
 /// In a slot whose events begin no further.
 fn make_room_in_ring(slot: &Slot) -> bool {
     if slot::KEEPS_ROOM.load(Relaxed) {
-        // Where the daemon is behind, room that stacks would have is for events.
-        let is_behind = ring::is_behind();
-        slot::limit(slot, is_behind);
+        // Where room is scarce, that which stacks would have is for events.
+        slot::limit(slot, is_crowded());
         if slot.has_room() {
             return true;
         }
@@ -139,9 +144,19 @@ fn make_room_in_ring(slot: &Slot) -> bool {
     next_chunk(slot)
 }
 
-/// Begins another chunk, if the daemon is not behind.
+/// True if room is scarce, also after what was read has been given back.
+#[cold]
+#[inline(never)]
+fn is_crowded() -> bool {
+    if ring::is_crowded() {
+        release_read();
+    }
+    ring::is_crowded()
+}
+
+/// Begins another chunk, if room is not scarce.
 pub fn begin_chunk(slot: &Slot) -> bool {
-    if !slot.is_ringed() || ring::is_behind() {
+    if !slot.is_ringed() || is_crowded() {
         return false;
     }
     slot::end_chunk(slot);

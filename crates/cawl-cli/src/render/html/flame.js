@@ -2,7 +2,7 @@
 
 /** The tree of all ways; the time of a node is that of the ways through it, in seconds. */
 function flameTree(rows) {
-  const root = { name: "all calls with a stack", time: 0, lost: 0, calls: 0, children: new Map() };
+  const root = { name: "all calls", time: 0, lost: 0, calls: 0, children: new Map() };
   const step = (node, name, more, row) => {
     if (!node.children.has(name)) node.children.set(name, { name, time: 0, lost: 0, calls: 0, children: new Map(), ...more });
     const next = node.children.get(name);
@@ -17,6 +17,7 @@ function flameTree(rows) {
     root.calls += row.calls;
     let node = root;
     if (row.truncated) node = step(node, "…", { detail: "the outer functions are not known" }, row);
+    if (!row.way.length) node = step(node, "without a stack", {}, row);
     for (const frame of row.way) node = step(node, frame.name, { detail: frame.detail }, row);
     node = step(node, row.op, { op: true }, row);
     for (const [cause, seconds] of Object.entries(row.causes)) {

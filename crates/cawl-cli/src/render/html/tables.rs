@@ -66,7 +66,7 @@ pub fn stacks(explain: &Explain) -> Markup {
             }
             p.sub {
                 (counted(*copied, "call")) " with a stack: each of " (seconds(*threshold_s)) " or more"
-                @if *one_in > 1 { "; one in " (one_in) " of the shorter ones, which stands for " (one_in) }
+                @if *one_in > 1 { "; one in " (one_in) " of the shorter ones, which stand for all" }
                 ". Below a function are those that it calls, then the operation and its causes; click one to see it larger."
             }
             div #flame {}
@@ -107,7 +107,7 @@ pub fn ways(stacks: &StackReport) -> Vec<Value> {
         json!({ "name": shown(&frame.name()), "detail": detail.as_deref().map(shown) })
     };
     let row = |row: &StackRow| {
-        let way: Vec<Value> = row.frames.iter().rev().map(frame).collect();
+        let way: Vec<Value> = row.frames.iter().rev().filter(|one| !one.is_start()).map(frame).collect();
         let StackRow { truncated, op, calls, observed_s, lost_s, causes, .. } = row;
         json!({
             "way": way, "truncated": truncated, "op": op, "calls": calls, "observed_s": observed_s,
