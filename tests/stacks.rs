@@ -354,12 +354,15 @@ fn functions_of_node_and_java() {
         let path = dir.path().join("journal.js");
         std::fs::write(&path, script).unwrap();
         let flags = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
-        let (finished, traced) =
-            run(&dir, &ALL, &[node.to_str().unwrap(), flags[0], flags[1], path.to_str().unwrap()]);
-        finished.success();
-        let stacks = traced.some_of(Op::Fsync);
         let is_it = |frame: &Frame| frame.function.as_deref() == Some("syncJournal") && frame.line == Some(2);
-        assert!(stacks.iter().any(|stack| stack.frames.iter().any(is_it)), "{:#?}", stacks.last());
+        // On a busy machine node may write its map when all is over.
+        let found = (0..3).any(|_| {
+            let arguments = [node.to_str().unwrap(), flags[0], flags[1], path.to_str().unwrap()];
+            let (finished, traced) = run(&dir, &ALL, &arguments);
+            finished.success();
+            traced.some_of(Op::Fsync).iter().any(|stack| stack.frames.iter().any(is_it))
+        });
+        assert!(found, "no stack has syncJournal");
     }
     let (Some(java), Some(javac)) = (cawl_kit::find("java"), cawl_kit::find("javac")) else { return };
     let source = "import java.nio.channels.*; import java.nio.file.*;\npublic class Journal {\n\
@@ -375,12 +378,14 @@ fn functions_of_node_and_java() {
         ["-Xcomp", "-XX:+PreserveFramePointer", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"];
     let program: Vec<&str> =
         [java.to_str().unwrap()].into_iter().chain(flags).chain(["-cp", folder, "Journal"]).collect();
-    let (finished, traced) =
-        run(&dir, &["--stacks=0ms", "--stacks-one-in", "1", "--only", "*/file"], &program);
-    finished.success();
-    let stacks = traced.some_of(Op::Fsync);
     let is_it = |frame: &Frame| frame.function.as_deref().is_some_and(|name| name.contains("Journal"));
-    assert!(stacks.iter().any(|stack| stack.frames.iter().any(is_it)), "{stacks:#?}");
+    let found = (0..3).any(|_| {
+        let options = ["--stacks=0ms", "--stacks-one-in", "1", "--only", "*/file"];
+        let (finished, traced) = run(&dir, &options, &program);
+        finished.success();
+        traced.some_of(Op::Fsync).iter().any(|stack| stack.frames.iter().any(is_it))
+    });
+    assert!(found, "no stack has the program's class");
 }
 
 /// A program whose function `evil` comes from this assembly, and calls `body`, which writes.

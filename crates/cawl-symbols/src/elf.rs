@@ -3,8 +3,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags};
 
 /// Most headers of segments and of sections, and bytes of their names.
 const SEGMENTS: u16 = 256;
@@ -14,6 +18,17 @@ const NAMES: u64 = 1 << 20;
 const COMPRESSED: u64 = 0x800;
 /// Of a section's types: it has no bytes in the file.
 const NO_BITS: u32 = 8;
+
+/// Opens a regular file; of anything else the open itself may have an effect, so that it is looked at before.
+pub(crate) fn open_regular(path: &Path) -> Option<File> {
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let found = rustix::fs::fstat(&place).ok()?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    File::options().read(true).custom_flags(flags).open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()
+}
 
 /// The headers of a file.
 #[derive(Debug)]

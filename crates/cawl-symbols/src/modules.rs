@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -11,9 +10,8 @@ use std::time::{Duration, Instant};
 use cawl_model::record::Frame;
 use framehop::ExplicitModuleSectionInfo;
 use rustc_hash::FxHashMap;
-use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::elf::Elf;
+use crate::elf::{Elf, open_regular};
 use crate::maps::Mapping;
 use crate::names::Names;
 
@@ -126,17 +124,6 @@ fn open_as(path: &Path, (dev, ino): (u64, u64)) -> Option<File> {
     // Filesystems that put several volumes or layers together show mappings another device.
     let is_same = found.ino() == ino && (found.dev() == dev || is_layered(&file));
     is_same.then_some(file)
-}
-
-/// Opens a regular file; of anything else the open itself may have an effect, so that it is looked at before.
-pub(crate) fn open_regular(path: &Path) -> Option<File> {
-    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let found = rustix::fs::fstat(&place).ok()?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return None;
-    }
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-    File::options().read(true).custom_flags(flags).open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()
 }
 
 /// True on btrfs, overlayfs and bcachefs.

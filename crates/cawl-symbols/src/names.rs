@@ -10,8 +10,7 @@ use cawl_model::record::Frame;
 use gimli::{Dwarf, DwarfFileType, EndianArcSlice, LittleEndian};
 use rustc_hash::FxHashMap;
 
-use crate::elf::{Elf, u32_at, u64_at};
-use crate::modules::open_regular;
+use crate::elf::{Elf, open_regular, u32_at, u64_at};
 
 /// Most bytes of a section, and of all sections of a file's debugging information.
 const SECTION: u64 = 192 << 20;

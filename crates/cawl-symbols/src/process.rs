@@ -25,6 +25,8 @@ const MAPPINGS: usize = 16_384;
 /// these looks may take, as one in so many.
 const AGAIN: Duration = Duration::from_millis(10);
 const SHARE: u32 = 10;
+/// Looks at what a process has mapped that are not limited by the two.
+const UNLIMITED: u32 = 200;
 
 /// A copied stack. Its bytes go nowhere else, a log included.
 #[derive(Clone)]
@@ -148,6 +150,8 @@ pub struct Process {
 struct Looks {
     began: Option<Instant>,
     next: Option<Instant>,
+    /// How many there were.
+    count: u32,
 }
 
 impl Looks {
@@ -164,6 +168,7 @@ impl Looks {
     fn end(&mut self) {
         let took = self.began.take().map_or(Duration::ZERO, |began| began.elapsed());
         self.next = Some(Instant::now() + AGAIN.max(took * SHARE));
+        self.count = self.count.saturating_add(1);
     }
 }
 
@@ -184,6 +189,14 @@ impl Process {
             looked: Looks::default(),
             map: None,
             mapped: Looks::default(),
+        }
+    }
+
+    /// Stacks are to be unwound that were copied before now: what a look shows now is all that they were in. So each
+    /// such batch has a look, as long as there were few.
+    pub fn begin_batch(&mut self) {
+        if self.looked.count < UNLIMITED {
+            self.looked.next = None;
         }
     }
 

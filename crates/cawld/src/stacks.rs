@@ -135,6 +135,7 @@ impl<'a> SessionStacks<'a> {
     /// Unwinds the stacks of a batch, and gives its calls the numbers of theirs.
     pub async fn take(&mut self, batch: &mut Batch) {
         batch.modules.drain(..).for_each(|lines| self.process.told(&lines));
+        self.process.begin_batch();
         for (token, raw) in std::mem::take(&mut batch.stacks) {
             let Some(way) = self.unwind(&raw).await else { continue };
             drop(raw);
