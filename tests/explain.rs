@@ -556,7 +556,7 @@ fn a_report_in_a_file_is_named_on_a_terminal() {
     let mut command = dir.command("script");
     command.args(["-qec", &typed, "/dev/null"]);
     let told = Running::start(command).finish().success().stdout.replace(['\r'], "");
-    assert!(told.contains(" in write") && told.contains("a.json\n"), "{told:?}");
+    assert!(told.contains("cawl  ") && told.contains("a.json\n"), "{told:?}");
     assert!(!told.contains("CAUSE"), "{told:?}");
     // Elsewhere it is silent: stderr is the program's.
     let silent = dir.cawl(&["run", "--report", "b.json", "--", "true"]);
