@@ -345,6 +345,7 @@ fn functions_of_python() {
 }
 
 #[test]
+#[ignore = "long: node and Java write their maps when they find the time, which beside hundreds of tests they do not"]
 fn functions_of_node_and_java() {
     let dir = Dir::new();
     if let Some(node) = cawl_kit::find("node") {
