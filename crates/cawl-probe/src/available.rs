@@ -1,0 +1,103 @@
+//! Whether probes can be attached here, and what is missing.
+
+use std::path::Path;
+
+/// Why there are no probes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Unavailable {
+    /// The user may not.
+    #[error(
+        "the kernel's probes need root, or the capabilities {} (and CAP_SYS_PTRACE for the names of other users' \
+         files): run it with sudo", .0.join(" and ")
+    )]
+    Rights(Vec<&'static str>),
+    /// The kernel does not tell its types.
+    #[error(
+        "the kernel's probes need its types, which are not there ({0}): a kernel of Linux 5.8 or later, built with \
+         CONFIG_DEBUG_INFO_BTF, has them in /sys/kernel/btf/vmlinux"
+    )]
+    NoTypes(String),
+    /// The kernel is locked down.
+    #[error(
+        "the kernel's probes may not read its memory: it is locked down (/sys/kernel/security/lockdown says \
+         confidentiality)"
+    )]
+    LockedDown,
+    /// Processes have other numbers here than in the kernel.
+    #[error(
+        "the kernel's probes know processes by the numbers of the machine, and this is a container with numbers of \
+         its own: run it outside, or in a container that shares them (docker run --pid=host)"
+    )]
+    OtherNumbers,
+    /// Another processor.
+    #[error("the kernel's probes are for x86-64 and AArch64")]
+    Processor,
+    /// Something else.
+    #[error("the kernel's probes cannot be attached: {0}")]
+    Failed(String),
+}
+
+/// What failed, with all of its reasons.
+pub fn failed(what: &str, error: &dyn std::error::Error) -> Unavailable {
+    let mut text = format!("{what}: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    // The verifier's log is long; its end has the reason.
+    let line = text.replace('\n', " ");
+    Unavailable::Failed(line.chars().take(400).collect())
+}
+
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// Looks at what can be known before.
+pub fn check() -> Result<(), Unavailable> {
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        return Err(Unavailable::Processor);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    rights(&status)?;
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Unavailable::NoTypes("/sys/kernel/btf/vmlinux".to_owned()));
+    }
+    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        return Err(Unavailable::LockedDown);
+    }
+    // The first pid namespace has this number (PROC_PID_INIT_INO).
+    let own = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    if own.to_string_lossy() != "pid:[4026531836]" {
+        return Err(Unavailable::OtherNumbers);
+    }
+    Ok(())
+}
+
+fn rights(status: &str) -> Result<(), Unavailable> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| bits >> bit & 1 == 1;
+    if has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)) {
+        return Ok(());
+    }
+    let names = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
+    Err(Unavailable::Rights(names.into_iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| name).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let status = |hex: &str| rights(&format!("Name:\tx\nCapEff:\t{hex}\n"));
+        assert_eq!(status("000001ffffffffff"), Ok(()));
+        assert_eq!(status("000000c000000000"), Ok(()));
+        assert_eq!(status("0000008000000000"), Err(Unavailable::Rights(vec!["CAP_PERFMON"])));
+        let none = status("0000000000000000").unwrap_err();
+        assert!(none.to_string().contains("CAP_BPF and CAP_PERFMON"), "{none}");
+    }
+}

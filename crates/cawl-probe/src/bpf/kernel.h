@@ -1,0 +1,170 @@
+// Types of the kernel, with the fields that are asked for. Where these lie is found out when the object is loaded.
+#pragma once
+
+#define CORE __attribute__((preserve_access_index))
+
+struct qstr {
+    const unsigned char *name;
+} CORE;
+
+struct super_block {
+    __u32 s_dev;
+    unsigned long s_magic;
+} CORE;
+
+struct inode {
+    __u16 i_mode;
+    struct super_block *i_sb;
+    unsigned long i_ino;
+    __u32 __i_nlink;
+    __s64 i_size;
+    __u32 i_generation;
+} CORE;
+
+struct dentry {
+    struct dentry *d_parent;
+    struct qstr d_name;
+    struct inode *d_inode;
+    struct super_block *d_sb;
+} CORE;
+
+struct vfsmount {
+    struct dentry *mnt_root;
+} CORE;
+
+struct mount {
+    struct mount *mnt_parent;
+    struct dentry *mnt_mountpoint;
+    struct vfsmount mnt;
+} CORE;
+
+struct path {
+    struct vfsmount *mnt;
+    struct dentry *dentry;
+} CORE;
+
+struct address_space {
+    unsigned long nrpages;
+} CORE;
+
+struct file {
+    struct path f_path;
+    struct address_space *f_mapping;
+    struct inode *f_inode;
+    __u32 f_flags;
+    __u32 f_mode;
+    __s64 f_pos;
+} CORE;
+
+struct fdtable {
+    __u32 max_fds;
+    struct file **fd;
+} CORE;
+
+struct files_struct {
+    struct fdtable *fdt;
+} CORE;
+
+struct fs_struct {
+    struct path root;
+    struct path pwd;
+} CORE;
+
+struct task_io_accounting {
+    __u64 wchar;
+} CORE;
+
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct signal_struct {
+    atomic_t live;
+} CORE;
+
+struct thread_info {
+    unsigned long flags;
+} CORE;
+
+struct thread_info___x86 {
+    __u32 status;
+} CORE;
+
+struct task_struct {
+    struct thread_info thread_info;
+    __s32 pid;
+    __s32 tgid;
+    int exit_code;
+    __u64 utime;
+    __u64 stime;
+    struct fs_struct *fs;
+    struct files_struct *files;
+    struct signal_struct *signal;
+    struct task_io_accounting ioac;
+} CORE;
+
+struct linux_binprm {
+    const char *filename;
+} CORE;
+
+struct pt_regs___x86 {
+    unsigned long di, si, dx, r10, r8, r9;
+} CORE;
+
+struct pt_regs___arm64 {
+    __u64 regs[31];
+} CORE;
+
+struct kiocb {
+    __s64 ki_pos;
+    int ki_flags;
+} CORE;
+
+struct io_rw {
+    struct kiocb kiocb;
+    __u32 len;
+} CORE;
+
+struct io_sync {
+    int flags;
+} CORE;
+
+struct io_cqe {
+    __s32 res;
+} CORE;
+
+struct io_kiocb {
+    struct file *file;
+    __u8 opcode;
+    struct io_cqe cqe;
+} CORE;
+
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+#define S_IFDIR 0040000
+#define F_DUPFD 0
+#define F_DUPFD_CLOEXEC 1030
+#define FICLONE 0x40049409
+#define FICLONERANGE 0x4020940d
+#define O_ACCMODE 3
+#define O_RDONLY 0
+#define TS_COMPAT 2
+#define AT_FDCWD -100
+#define IOCB_CMD_PWRITEV 8
+
+// Of libaio, as programs have it.
+struct iocb {
+    __u64 data;
+    __u32 key;
+    __u32 rw_flags;
+    __u16 lio_opcode;
+    __s16 priority;
+    __u32 fildes;
+    __u64 buffer;
+    __u64 nbytes;
+    __s64 offset;
+    __u64 unused;
+    __u32 flags;
+    __u32 resfd;
+};

@@ -1,0 +1,660 @@
+// What the kernel tells of the calls of processes that are followed.
+//
+// System calls come by their BTF tracepoints, of all processes, since the kernel has none for one process. A call
+// that is not recorded, or of a process that is not followed, is left after a look at its number and its process.
+// Requests of io_uring have tracepoints of their own.
+//
+// Nothing here faults: what lies in the kernel is copied, with the places of fields from the kernel's own types
+// (CO-RE), and what lies in the program's memory is read after the call, when the kernel has just read it.
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "kernel.h"
+#include "probe.h"
+
+// The object's; the workspace's are in the package. Helpers that read the kernel want one that is compatible.
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+// Set before the program is loaded. The reader is never followed: what it writes of a call would be one more.
+const volatile __u32 group_count = 0;
+const volatile __u32 reader = 0;
+
+// What is recorded of a system call, by its number.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, SYSCALLS);
+    __type(key, __u32);
+    __type(value, __u32);
+} classes SEC(".maps");
+
+// Processes that are followed.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 65536);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, __u32);
+    __type(value, __u8);
+} followed SEC(".maps");
+
+// Control groups of version 2 whose processes are followed: level and number.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, GROUPS);
+    __type(key, __u32);
+    __type(value, struct group);
+} groups SEC(".maps");
+
+// Threads that are followed, and the call that each is in. The kernel frees it with the thread.
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct thread);
+} threads SEC(".maps");
+
+// Requests of io_uring that are not complete. One that leaves no completion is displaced at last.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, __u64);
+    __type(value, struct flight);
+} requests SEC(".maps");
+
+// Files that were named, by process.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 32768);
+    __type(key, struct known);
+    __type(value, __u8);
+} named SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 16 << 20);
+} ring SEC(".maps");
+
+// Counts of what is lost, for each processor.
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, LOSSES);
+    __type(key, __u32);
+    __type(value, __u64);
+} lost SEC(".maps");
+
+// A place for what the stack has no room for.
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct scratch);
+} scratches SEC(".maps");
+
+#define COPY(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+#define PART static __always_inline
+
+PART void lose(__u32 what)
+{
+    __u64 *count = bpf_map_lookup_elem(&lost, &what);
+    if (count)
+        *count += 1;
+}
+
+PART void put(void *record, __u64 length)
+{
+    // The reader looks by itself every few ms: to wake it would cost the program more than the record.
+    if (bpf_ringbuf_output(&ring, record, length, BPF_RB_NO_WAKEUP))
+        lose(LOST_RECORD);
+}
+
+// The state of a thread of a process that is followed; NULL of another.
+PART struct thread *follow(__u32 tgid)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
+    int is_new = 1;
+    if (thread)
+        return thread;
+    if (bpf_map_lookup_elem(&followed, &tgid))
+        is_new = 0;
+    for (__u32 at = 0; is_new && at < GROUPS; at++) {
+        __u32 key = at;
+        if (at >= group_count || tgid == reader)
+            return 0;
+        struct group *group = bpf_map_lookup_elem(&groups, &key);
+        if (group && bpf_get_current_ancestor_cgroup_id(group->level) == group->id) {
+            struct life life = { .head = { FOUND, tgid, (__u32)bpf_get_current_pid_tgid() }, .at = bpf_ktime_get_ns() };
+            __u8 yes = 1;
+            bpf_map_update_elem(&followed, &tgid, &yes, BPF_ANY);
+            bpf_get_current_comm(life.name, sizeof(life.name));
+            put(&life, sizeof(life));
+            is_new = 0;
+        }
+    }
+    if (is_new)
+        return 0;
+    thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    if (!thread)
+        lose(LOST_FLIGHT);
+    return thread;
+}
+
+PART struct scratch *scratch_of_cpu(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+// A field of a structure of which the first bytes were copied: one copy instead of one a field. In another release
+// it may lie behind them.
+#define FIELD(to, copy, from, structure, field)                                                                         \
+    do {                                                                                                               \
+        __u64 offset = bpf_core_field_offset(structure, field);                                                        \
+        if (offset <= BYTES - sizeof(to))                                                                              \
+            (to) = *(typeof(to) *)((copy) + offset);                                                                   \
+        else                                                                                                           \
+            bpf_probe_read_kernel(&(to), sizeof(to), (char *)(from) + offset);                                         \
+    } while (0)
+
+PART void look_at_inode(struct scratch *scratch, struct identity *to, struct inode *inode)
+{
+    struct super_block *super = 0;
+    if (bpf_probe_read_kernel(scratch->inode, BYTES, inode))
+        return;
+    FIELD(to->ino, scratch->inode, inode, struct inode, i_ino);
+    FIELD(to->generation, scratch->inode, inode, struct inode, i_generation);
+    FIELD(to->mode, scratch->inode, inode, struct inode, i_mode);
+    FIELD(to->links, scratch->inode, inode, struct inode, __i_nlink);
+    FIELD(to->size, scratch->inode, inode, struct inode, i_size);
+    FIELD(super, scratch->inode, inode, struct inode, i_sb);
+    COPY(to->dev, super->s_dev);
+}
+
+PART void look_at_file(struct scratch *scratch, struct flight *flight, struct file *file)
+{
+    if (bpf_probe_read_kernel(scratch->file, BYTES, file))
+        return;
+    flight->file = (__u64)file;
+    FIELD(flight->flags, scratch->file, file, struct file, f_flags);
+    FIELD(flight->mode, scratch->file, file, struct file, f_mode);
+    FIELD(flight->before, scratch->file, file, struct file, f_pos);
+    FIELD(flight->inode, scratch->file, file, struct file, f_inode);
+    look_at_inode(scratch, &flight->identity, (struct inode *)flight->inode);
+}
+
+// The file behind a descriptor of this thread.
+PART struct file *file_of(__u64 fd)
+{
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct files_struct *files = task->files;
+    struct file *file = 0, **table;
+    struct fdtable *descriptors;
+    if (!files)
+        return 0;
+    descriptors = files->fdt;
+    if ((__u32)fd >= descriptors->max_fds)
+        return 0;
+    table = descriptors->fd;
+    bpf_probe_read_kernel(&file, sizeof(file), table + (__u32)fd);
+    return file;
+}
+
+// Names the file of `scratch->naming.identity` once to those who read, before its call. A function of its own to
+// the verifier, which checks it once.
+__attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid)
+{
+    struct dentry *entry = (struct dentry *)entry_at;
+    struct vfsmount *at_mount = (struct vfsmount *)mount_at;
+    __u64 inside = bpf_core_field_offset(struct mount, mnt);
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct fs_struct *fs = task->fs;
+    struct scratch *scratch = scratch_of_cpu();
+    struct path root = {};
+    __u8 yes = 1;
+    if (!scratch)
+        return 0;
+    struct naming *naming = &scratch->naming;
+    struct identity *identity = &naming->identity;
+    struct known known = {
+        .ino = identity->ino, .dev = identity->dev, .generation = identity->generation, .tgid = tgid
+    };
+    if (bpf_map_lookup_elem(&named, &known))
+        return 0;
+    if (fs)
+        COPY(root, fs->root);
+    // The names up to the root, each with its zero; the lowest comes first. The length is kept where the verifier
+    // knows nothing of it, so that it sees that all steps are alike.
+    naming->length = 0;
+    for (int step = 0; step < DEEPEST; step++) {
+        struct dentry *parent = 0, *top = 0;
+        const unsigned char *name = 0;
+        if (entry == root.dentry && at_mount == root.mnt)
+            break;
+        COPY(top, at_mount->mnt_root);
+        if (entry == top) {
+            struct mount *mount = (struct mount *)((char *)at_mount - inside), *above = 0;
+            COPY(above, mount->mnt_parent);
+            if (above == mount || !above)
+                break;
+            COPY(entry, mount->mnt_mountpoint);
+            at_mount = (struct vfsmount *)((char *)above + inside);
+            continue;
+        }
+        COPY(parent, entry->d_parent);
+        if (parent == entry || !parent)
+            break;
+        COPY(name, entry->d_name.name);
+        __u32 length = *(volatile __u32 *)&naming->length;
+        if (length > PATH - NAME)
+            break;
+        long read = bpf_probe_read_kernel_str(naming->names + length, NAME, name);
+        if (read <= 0)
+            break;
+        naming->length = length + read;
+        entry = parent;
+    }
+    struct super_block *super = 0;
+    COPY(super, ((struct dentry *)entry_at)->d_sb);
+    COPY(naming->magic, super->s_magic);
+    naming->cached = 0;
+    if (scratch->mapping)
+        COPY(naming->cached, scratch->mapping->nrpages);
+    naming->head.type = NAMED;
+    naming->head.tgid = tgid;
+    naming->head.tid = (__u32)bpf_get_current_pid_tgid();
+    __u32 length = *(volatile __u32 *)&naming->length;
+    if (length > PATH)
+        return 0;
+    if (bpf_ringbuf_output(&ring, naming, sizeof(*naming) - NAMES + length, BPF_RB_NO_WAKEUP))
+        lose(LOST_RECORD);
+    else
+        bpf_map_update_elem(&named, &known, &yes, BPF_ANY);
+    return 0;
+}
+
+// Names the file that was looked at last.
+PART void name_file(struct scratch *scratch, struct flight *flight, __u32 tgid)
+{
+    __u32 kind = flight->identity.mode & S_IFMT;
+    // Other kinds are told by their kind.
+    if (kind != S_IFREG && kind != S_IFBLK && kind != S_IFDIR)
+        return;
+    scratch->naming.identity = flight->identity;
+    struct file *file = (struct file *)flight->file;
+    struct path path = {};
+    COPY(scratch->mapping, file->f_mapping);
+    COPY(path, file->f_path);
+    name_it((__u64)path.dentry, (__u64)path.mnt, tgid);
+}
+
+PART void arguments(struct flight *flight, struct pt_regs *regs)
+{
+    if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->di)) {
+        struct pt_regs___x86 *x86 = (struct pt_regs___x86 *)regs;
+        flight->args[0] = x86->di;
+        flight->args[1] = x86->si;
+        flight->args[2] = x86->dx;
+        flight->args[3] = x86->r10;
+        flight->args[4] = x86->r8;
+        flight->args[5] = x86->r9;
+    } else {
+        struct pt_regs___arm64 *arm = (struct pt_regs___arm64 *)regs;
+        bpf_probe_read_kernel(flight->args, sizeof(flight->args), &arm->regs);
+    }
+}
+
+// True in a system call of a 32-bit program, whose numbers are others.
+PART int is_compat(struct task_struct *task)
+{
+    if (bpf_core_field_exists(((struct thread_info___x86 *)0)->status)) {
+        struct thread_info___x86 *info = (struct thread_info___x86 *)&task->thread_info;
+        __u32 status = 0;
+        COPY(status, info->status);
+        return status & TS_COMPAT;
+    }
+    return 0;
+}
+
+// The argument that the row of a system call says is its first or second descriptor or name.
+PART __u64 argument(struct flight *flight, __u32 shift)
+{
+    __u32 at = (flight->row >> shift) & NO_ARGUMENT;
+    switch (at) {
+    case 0: return flight->args[0];
+    case 1: return flight->args[1];
+    case 2: return flight->args[2];
+    case 3: return flight->args[3];
+    case 4: return flight->args[4];
+    default: return AT_FDCWD;
+    }
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
+{
+    __u32 tgid = bpf_get_current_pid_tgid() >> 32, key = number, class;
+    struct scratch *scratch;
+    struct thread *thread;
+    struct flight *flight;
+    struct file *file;
+    __u32 *row = bpf_map_lookup_elem(&classes, &key);
+    if (!row || *row == CLASS_NONE)
+        return 0;
+    thread = follow(tgid);
+    scratch = scratch_of_cpu();
+    if (!thread || !scratch)
+        return 0;
+    thread->is_inside = 0;
+    if (is_compat((struct task_struct *)bpf_get_current_task_btf())) {
+        lose(LOST_COMPAT);
+        return 0;
+    }
+    flight = &thread->flight;
+    flight->file = 0;
+    flight->changed = 0;
+    flight->number = key;
+    flight->row = *row;
+    class = *row & CLASS;
+    arguments(flight, regs);
+    if (class == CLASS_FCNTL) {
+        __u32 command = flight->args[1];
+        int is_lock = command == 6 || command == 7 || command == 37 || command == 38;
+        if (!is_lock && command != F_DUPFD && command != F_DUPFD_CLOEXEC)
+            return 0;
+    }
+    if (class == CLASS_IOCTL && (__u32)flight->args[1] != FICLONE && (__u32)flight->args[1] != FICLONERANGE)
+        return 0;
+    if (class <= CLASS_CLOSE) {
+        file = file_of(argument(flight, FIRST_FILE));
+        if (file) {
+            look_at_file(scratch, flight, file);
+            // As the tracer does: reads of files, and what else is done with files or with what can be written to.
+            int is_file = (flight->identity.mode & S_IFMT) == S_IFREG;
+            if (!is_file && (*row & IS_READ || (flight->flags & O_ACCMODE) == O_RDONLY))
+                return 0;
+            if (class != CLASS_CLOSE && (thread->named != flight->file || thread->ino != flight->identity.ino)) {
+                name_file(scratch, flight, tgid);
+                thread->named = flight->file;
+                thread->ino = flight->identity.ino;
+            }
+        }
+    }
+    thread->is_inside = 1;
+    // The time of our own look is not the call's.
+    flight->start = bpf_ktime_get_ns();
+    return 0;
+}
+
+PART void tell(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+{
+    struct call *call = bpf_ringbuf_reserve(&ring, sizeof(*call), 0);
+    if (!call) {
+        lose(LOST_RECORD);
+        return;
+    }
+    call->head.type = CALL;
+    call->head.tgid = tgid;
+    call->head.tid = tid;
+    call->end = end;
+    call->result = result;
+    call->flight = *flight;
+    bpf_ringbuf_submit(call, BPF_RB_NO_WAKEUP);
+}
+
+// Tells of a name that a call was given, and of the folder that it is in.
+PART void tell_name(struct scratch *scratch, struct flight *flight, __u32 tgid, __u32 tid, __u32 folder, __u32 name,
+                    __u32 which)
+{
+    struct file *file;
+    struct path here = {};
+    struct inode *inode = 0;
+    if (((flight->row >> name) & NO_ARGUMENT) == NO_ARGUMENT)
+        return;
+    __u32 fd = argument(flight, folder);
+    if (fd == (__u32)AT_FDCWD) {
+        struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+        struct fs_struct *fs = task->fs;
+        if (!fs)
+            return;
+        COPY(here, fs->pwd);
+    } else {
+        file = file_of(fd);
+        if (!file)
+            return;
+        COPY(here, file->f_path);
+    }
+    COPY(inode, here.dentry->d_inode);
+    if (!inode)
+        return;
+    struct naming *naming = &scratch->naming;
+    look_at_inode(scratch, &naming->identity, inode);
+    scratch->mapping = 0;
+    name_it((__u64)here.dentry, (__u64)here.mnt, tgid);
+    naming->head.type = GIVEN;
+    naming->head.tgid = tgid;
+    naming->head.tid = tid;
+    naming->which = which;
+    long read = bpf_probe_read_user_str(naming->names, PATH, (void *)argument(flight, name));
+    if (read < 0 || read > PATH)
+        return;
+    naming->length = read;
+    put(naming, sizeof(*naming) - NAMES + read);
+}
+
+// Requests that were handed to libaio's calls.
+PART void tell_requests(struct scratch *scratch, struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+{
+    struct flight one;
+    __u64 list = flight->args[2];
+    for (int at = 0; at < REQUESTS; at++) {
+        struct iocb *place = 0, request = {};
+        struct file *file;
+        if (at >= result)
+            return;
+        if (bpf_probe_read_user(&place, sizeof(place), (void *)(list + 8 * at)) ||
+            bpf_probe_read_user(&request, sizeof(request), place)) {
+            lose(LOST_REQUEST);
+            return;
+        }
+        one = *flight;
+        one.row = CLASS_AIO;
+        one.args[0] = request.fildes;
+        one.args[1] = request.lio_opcode;
+        one.args[2] = request.nbytes;
+        if (request.lio_opcode == IOCB_CMD_PWRITEV) {
+            one.args[2] = 0;
+            for (int part = 0; part < VECTORS; part++) {
+                __u64 length = 0;
+                if (part >= request.nbytes)
+                    break;
+                bpf_probe_read_user(&length, sizeof(length), (void *)(request.buffer + 16 * part + 8));
+                one.args[2] += length;
+            }
+        }
+        one.args[3] = request.offset;
+        one.args[4] = request.rw_flags;
+        file = file_of(request.fildes);
+        if (file) {
+            look_at_file(scratch, &one, file);
+            name_file(scratch, &one, tgid);
+        }
+        tell(&one, tgid, tid, end, 0);
+    }
+    if (result > REQUESTS)
+        lose(LOST_REQUEST);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
+{
+    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    struct scratch *scratch = scratch_of_cpu();
+    struct flight *flight;
+    struct file *file;
+    __u64 end, ids;
+    __u32 tgid, tid, class;
+    if (!thread || !thread->is_inside || !scratch)
+        return 0;
+    end = bpf_ktime_get_ns();
+    thread->is_inside = 0;
+    // Interrupted by a signal before it did anything: it begins again, or fails by itself.
+    if (result <= -512 && result >= -516)
+        return 0;
+    ids = bpf_get_current_pid_tgid();
+    tgid = ids >> 32;
+    tid = ids;
+    flight = &thread->flight;
+    class = flight->row & CLASS;
+    if (class == CLASS_SUBMIT) {
+        tell_requests(scratch, flight, tgid, tid, end, result);
+        return 0;
+    }
+    if (class == CLASS_OPEN && result >= 0) {
+        file = file_of(result);
+        if (file) {
+            look_at_file(scratch, flight, file);
+            name_file(scratch, flight, tgid);
+        }
+    } else if (class == CLASS_NAME && result >= 0) {
+        tell_name(scratch, flight, tgid, tid, FIRST_FILE, FIRST_NAME, 0);
+        tell_name(scratch, flight, tgid, tid, SECOND_FILE, SECOND_NAME, 1);
+    } else if (flight->file && class < CLASS_CLOSE) {
+        file = file_of(argument(flight, FIRST_FILE));
+        if ((__u64)file != flight->file) {
+            flight->changed = 1;
+        } else {
+            COPY(flight->after, file->f_pos);
+            COPY(flight->identity.size, ((struct inode *)flight->inode)->i_size);
+        }
+    }
+    // What the program's memory has of it: a place in the file, flags, a lock.
+    if (class == CLASS_FCNTL)
+        bpf_probe_read_user(&flight->args[3], 24, (void *)flight->args[2]);
+    else if (flight->row & HAS_POINTER && argument(flight, FIRST_NAME))
+        bpf_probe_read_user(&flight->args[5], 8, (void *)argument(flight, FIRST_NAME));
+    tell(flight, tgid, tid, end, result);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child)
+{
+    struct life life = {};
+    __u32 tgid = parent->tgid, own = child->tgid;
+    __u8 yes = 1;
+    if (own == tgid || own == reader || !bpf_map_lookup_elem(&followed, &tgid))
+        return 0;
+    if (bpf_map_update_elem(&followed, &own, &yes, BPF_ANY))
+        lose(LOST_PROCESS);
+    life.head.type = FORK;
+    life.head.tgid = tgid;
+    life.head.tid = parent->pid;
+    life.at = bpf_ktime_get_ns();
+    life.other = own;
+    bpf_get_current_comm(life.name, sizeof(life.name));
+    put(&life, sizeof(life));
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(process_exec, struct task_struct *task, __s32 old, struct linux_binprm *binprm)
+{
+    struct scratch *scratch = scratch_of_cpu();
+    __u32 tgid = task->tgid;
+    const char *name = 0;
+    if (!scratch || !bpf_map_lookup_elem(&followed, &tgid))
+        return 0;
+    struct image *image = &scratch->image;
+    image->head.type = EXEC;
+    image->head.tgid = tgid;
+    image->head.tid = task->pid;
+    image->at = bpf_ktime_get_ns();
+    COPY(name, binprm->filename);
+    image->program[0] = 0;
+    bpf_probe_read_kernel_str(image->program, sizeof(image->program), name);
+    put(image, sizeof(*image));
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(process_exit, struct task_struct *task)
+{
+    struct life life = {};
+    __u32 tgid = task->tgid, tid = task->pid;
+    struct signal_struct *signal;
+    if (!bpf_map_lookup_elem(&followed, &tgid))
+        return 0;
+    life.head.type = EXIT;
+    life.head.tgid = tgid;
+    life.head.tid = tid;
+    life.at = bpf_ktime_get_ns();
+    signal = task->signal;
+    // The last thread has been taken off this count already.
+    life.other = signal->live.counter == 0;
+    life.code = task->exit_code;
+    if (bpf_core_field_exists(((struct task_struct *)0)->ioac.wchar))
+        life.wchar = task->ioac.wchar;
+    life.user = task->utime;
+    life.system = task->stime;
+    if (life.other)
+        bpf_map_delete_elem(&followed, &tgid);
+    put(&life, sizeof(life));
+    return 0;
+}
+
+// Begins a request. What it is about is in it when it is complete.
+SEC("tp_btf/io_uring_submit_req")
+int BPF_PROG(uring_submit, struct io_kiocb *request)
+{
+    __u64 ids = bpf_get_current_pid_tgid(), key = (__u64)request;
+    __u32 tgid = ids >> 32;
+    struct flight flight;
+    __u32 length = 0;
+    __u8 opcode = 0;
+    if (!follow(tgid))
+        return 0;
+    COPY(opcode, request->opcode);
+    if (opcode >= URING_OPCODES)
+        return 0;
+    __builtin_memset(&flight, 0, sizeof(flight));
+    flight.row = CLASS_URING;
+    flight.number = opcode;
+    flight.args[0] = ids;
+    struct io_rw *rw = (struct io_rw *)request;
+    COPY(flight.args[1], rw->kiocb.ki_pos);
+    COPY(length, rw->len);
+    flight.args[2] = length;
+    COPY(length, rw->kiocb.ki_flags);
+    flight.args[3] = length;
+    COPY(length, ((struct io_sync *)request)->flags);
+    flight.args[4] = length;
+    flight.start = bpf_ktime_get_ns();
+    if (bpf_map_update_elem(&requests, &key, &flight, BPF_ANY))
+        lose(LOST_FLIGHT);
+    return 0;
+}
+
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(uring_complete, void *context, struct io_kiocb *request)
+{
+    __u64 end = bpf_ktime_get_ns(), key = (__u64)request;
+    struct flight *flight = bpf_map_lookup_elem(&requests, &key);
+    struct scratch *scratch = scratch_of_cpu();
+    struct file *file = 0;
+    __s32 result = 0;
+    if (!flight || !scratch)
+        return 0;
+    __u32 tgid = flight->args[0] >> 32, tid = flight->args[0];
+    COPY(file, request->file);
+    COPY(result, request->cqe.res);
+    if (file) {
+        look_at_file(scratch, flight, file);
+        name_file(scratch, flight, tgid);
+    }
+    tell(flight, tgid, tid, end, result);
+    bpf_map_delete_elem(&requests, &key);
+    return 0;
+}

@@ -1,0 +1,151 @@
+// What the probes put into the ring: records.rs reads it.
+#pragma once
+
+#define SYSCALLS 512
+#define GROUPS 16
+#define URING_OPCODES 64
+#define DEEPEST 40
+#define REQUESTS 32
+#define VECTORS 16
+#define PATH 4096
+#define NAME 256
+#define NAMES (PATH + NAME)
+
+// A row of the table of system calls: a class, and which arguments are its descriptors and names.
+#define CLASS 15
+#define FIRST_FILE 4
+#define FIRST_NAME 8
+#define SECOND_FILE 12
+#define SECOND_NAME 16
+#define NO_ARGUMENT 15
+#define IS_READ (1 << 20)
+// The argument in the place of the first name points to 8 bytes, which come in the place of the last argument.
+#define HAS_POINTER (1 << 21)
+
+enum class {
+    CLASS_NONE,
+    // About the file behind a descriptor that it is given.
+    CLASS_FILE,
+    CLASS_FCNTL,
+    CLASS_IOCTL,
+    CLASS_CLOSE,
+    // About the file behind the descriptor that it returns.
+    CLASS_OPEN,
+    // About files by name.
+    CLASS_NAME,
+    // About no file.
+    CLASS_PLAIN,
+    CLASS_SUBMIT,
+    // Requests: of io_uring, and of libaio.
+    CLASS_URING,
+    CLASS_AIO,
+};
+
+enum loss { LOST_RECORD, LOST_FLIGHT, LOST_PROCESS, LOST_COMPAT, LOST_REQUEST, LOSSES };
+
+enum type { CALL = 1, NAMED, GIVEN, FORK, EXEC, EXIT, FOUND };
+
+struct group {
+    __u64 id;
+    __u32 level;
+    __u32 unused;
+};
+
+struct head {
+    __u32 type;
+    __u32 tgid;
+    __u32 tid;
+    __u32 unused;
+};
+
+struct identity {
+    __u64 ino;
+    __u64 size;
+    __u32 dev;
+    __u32 generation;
+    __u32 links;
+    __u16 mode;
+    __u16 unused;
+};
+
+struct known {
+    __u64 ino;
+    __u32 dev;
+    __u32 generation;
+    __u32 tgid;
+    __u32 unused;
+};
+
+struct flight {
+    __u64 start;
+    __u64 args[6];
+    __u64 file;
+    __u64 inode;
+    // The file's position, before and after the call.
+    __u64 before;
+    __u64 after;
+    struct identity identity;
+    __u32 number;
+    __u32 row;
+    __u32 flags;
+    __u32 mode;
+    // The descriptor led to another file after the call.
+    __u32 changed;
+    __u32 unused;
+};
+
+struct thread {
+    struct flight flight;
+    // The file that was named last.
+    __u64 named;
+    __u64 ino;
+    __u64 is_inside;
+};
+
+struct call {
+    struct head head;
+    __u64 end;
+    __s64 result;
+    struct flight flight;
+};
+
+struct naming {
+    struct head head;
+    struct identity identity;
+    __u32 which;
+    __u32 length;
+    // Pages of it that are cached.
+    __u64 cached;
+    __u64 magic;
+    char names[NAMES];
+};
+
+struct life {
+    struct head head;
+    __u64 at;
+    __u64 wchar;
+    __u64 user;
+    __u64 system;
+    __u32 other;
+    __s32 code;
+    char name[16];
+};
+
+struct image {
+    struct head head;
+    __u64 at;
+    char program[PATH];
+};
+
+// Bytes copied of a structure: most fields lie within that are asked for.
+#define BYTES 128
+
+struct scratch {
+    char file[BYTES];
+    char inode[BYTES];
+    struct address_space *mapping;
+    union {
+        struct naming naming;
+        struct image image;
+    };
+};

@@ -1,0 +1,220 @@
+//! Files that were met: by what the kernel knows them, and by path.
+
+use std::os::unix::fs::MetadataExt;
+
+use cawl_wire::{FileId, FileKind};
+use nix::unistd::{SysconfVar, sysconf};
+use rustc_hash::FxHashMap;
+
+use crate::record::{Identity, Naming};
+
+/// Files kept; beyond that all are forgotten, and named again.
+const MOST: usize = 1 << 20;
+
+/// Filesystems whose files have another device for programs than in the kernel.
+const BTRFS: u64 = 0x9123_683E;
+const OVERLAY: u64 = 0x794C_7630;
+
+/// Bytes of a page.
+pub fn page() -> u64 {
+    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().map_or(4096, |bytes| bytes as u64)
+}
+
+/// A file that was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Which one it is to programs.
+    pub file: FileId,
+    /// Its size in bytes.
+    pub size: u64,
+    /// `st_mode`.
+    pub mode: u32,
+    /// Its path, from the root directory of the process.
+    pub path: String,
+    /// It had another name until now.
+    pub renamed: bool,
+}
+
+/// What is known of a file now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which one it is to programs.
+    pub file: FileId,
+    /// Its kind.
+    pub mode: u16,
+    /// Its size in bytes after the latest call.
+    pub size: u64,
+    /// Its names then.
+    pub links: u32,
+}
+
+impl Seen {
+    /// What it is.
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(u32::from(self.mode))
+    }
+}
+
+type Key = (u64, u32, u32);
+
+fn key(identity: &Identity) -> Key {
+    (identity.ino, identity.dev, identity.generation)
+}
+
+/// All files that were met.
+#[derive(Default)]
+pub struct Files {
+    seen: FxHashMap<Key, Seen>,
+    paths: FxHashMap<Vec<u8>, Key>,
+    /// Paths of folders.
+    folders: FxHashMap<Key, Vec<u8>>,
+}
+
+impl Files {
+    /// A file was named to a process.
+    pub fn name(&mut self, naming: &Naming) -> Named {
+        if self.seen.len() >= MOST || self.paths.len() >= MOST {
+            *self = Files::default();
+        }
+        let mut file = to_program(&naming.identity);
+        if matches!(naming.magic, BTRFS | OVERLAY) {
+            let path = String::from_utf8_lossy(&naming.path);
+            let found = std::fs::metadata(format!("/proc/{}/root{path}", naming.tgid));
+            if let Ok(found) = found.as_ref().map(|found| (found.dev(), found.ino()))
+                && found.1 == naming.identity.ino
+            {
+                file.dev = found.0;
+            }
+        }
+        let Identity { size, links, mode, .. } = naming.identity;
+        self.seen.insert(key(&naming.identity), Seen { file, mode, size, links });
+        self.paths.insert(naming.path.clone(), key(&naming.identity));
+        if FileKind::from_mode(mode.into()) == FileKind::Directory {
+            self.folders.insert(key(&naming.identity), naming.path.clone());
+        }
+        let path = String::from_utf8_lossy(&naming.path).into_owned();
+        Named { file, size, mode: mode.into(), path, renamed: false }
+    }
+
+    /// Which file a call was about, as it is after the call.
+    pub fn met(&mut self, identity: &Identity) -> FileId {
+        match self.seen.get_mut(&key(identity)) {
+            Some(seen) => {
+                (seen.size, seen.links) = (identity.size, identity.links);
+                seen.file
+            }
+            None => to_program(identity),
+        }
+    }
+
+    /// The path of a name that begins at a folder.
+    pub fn path(&self, folder: &Identity, name: &[u8]) -> Vec<u8> {
+        let mut whole = Vec::new();
+        if name.first() != Some(&b'/') {
+            whole.extend_from_slice(self.folders.get(&key(folder)).map_or(&[][..], |path| &path[..]));
+        }
+        for part in name.split(|byte| *byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => whole.truncate(whole.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
+                part => {
+                    if whole.last() != Some(&b'/') {
+                        whole.push(b'/');
+                    }
+                    whole.extend_from_slice(part);
+                }
+            }
+        }
+        whole
+    }
+
+    /// The file of a path, as far as one was met.
+    pub fn at(&self, path: &[u8]) -> Option<Seen> {
+        self.seen.get(self.paths.get(path)?).copied()
+    }
+
+    /// The file of a path has one more name.
+    pub fn link(&mut self, path: &[u8], more: Option<Vec<u8>>) {
+        let Some(key) = self.paths.get(path).copied() else { return };
+        if let Some(seen) = self.seen.get_mut(&key) {
+            seen.links += 1;
+        }
+        self.paths.extend(more.map(|more| (more, key)));
+    }
+
+    /// A path is gone.
+    pub fn remove(&mut self, path: &[u8]) {
+        if let Some(key) = self.paths.remove(path)
+            && let Some(seen) = self.seen.get_mut(&key)
+        {
+            seen.links = seen.links.saturating_sub(1);
+        }
+    }
+
+    /// A file came to another path.
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Option<Named> {
+        let key = self.paths.remove(from)?;
+        self.paths.insert(to.to_vec(), key);
+        if let Some(path) = self.folders.get_mut(&key) {
+            *path = to.to_vec();
+        }
+        let seen = self.seen.get(&key)?;
+        let path = String::from_utf8_lossy(to).into_owned();
+        Some(Named { file: seen.file, size: seen.size, mode: seen.mode.into(), path, renamed: true })
+    }
+
+    /// The file with this device and inode number, to programs.
+    pub fn find(&self, dev: u64, ino: u64) -> Option<Seen> {
+        self.seen.values().find(|seen| (seen.file.dev, seen.file.ino) == (dev, ino)).copied()
+    }
+}
+
+/// A device as programs are told of it (`st_dev`).
+pub fn device(dev: u32) -> u64 {
+    libc::makedev(dev >> 20, dev & 0xF_FFFF)
+}
+
+/// The birth is that which the tracer makes of a file's handle: of inode number and generation, as most
+/// filesystems do it (`generic_encode_ino32_fh`).
+fn to_program(identity: &Identity) -> FileId {
+    let is_file = FileKind::from_mode(u32::from(identity.mode)) == FileKind::Regular;
+    let birth = if is_file { mix(&[identity.ino as u32, identity.generation]) } else { 0 };
+    FileId { dev: device(identity.dev), ino: identity.ino, birth }
+}
+
+/// As state/birth.rs of the tracer.
+fn mix(words: &[u32]) -> u32 {
+    let step = |mixed: u64, word: &u32| {
+        (mixed ^ u64::from(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+    };
+    let mixed = words.iter().fold(words.len() as u64, step);
+    ((mixed >> 32) as u32 ^ mixed as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn naming(ino: u64, path: &str, mode: u16) -> Naming {
+        let identity = Identity { ino, dev: 254 << 20, mode, links: 1, size: 5, generation: 9 };
+        Naming { tgid: 1, identity, path: path.into(), ..Naming::default() }
+    }
+
+    #[test]
+    fn names_lead_to_files() {
+        let mut files = Files::default();
+        let folder = naming(2, "/a", 0o40755);
+        files.name(&folder);
+        let named = files.name(&naming(3, "/a/b", 0o100644));
+        let path = files.path(&folder.identity, b"./x/../b");
+        assert_eq!(path, b"/a/b");
+        assert_eq!(files.path(&folder.identity, b"/c//d"), b"/c/d");
+        assert_eq!(files.at(&path).map(|seen| seen.file), Some(named.file));
+        let renamed = files.rename(b"/a/b", b"/a/c").unwrap();
+        assert!(renamed.renamed && renamed.path == "/a/c" && renamed.file == named.file);
+        assert_eq!(files.at(b"/a/b"), None);
+        files.remove(b"/a/c");
+        assert_eq!(files.at(b"/a/c"), None);
+        assert_eq!(named.file.dev, libc::makedev(254, 0));
+    }
+}

@@ -1,0 +1,534 @@
+//! Events of records: those that the tracer under LD_PRELOAD makes of the same calls.
+
+use std::collections::BTreeMap;
+
+use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag, lock};
+use libc::c_int;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::files::{self, Files, Named, Seen};
+use crate::record::{Call, Given, Image, Life, Naming, Record};
+use crate::syscalls::{self, Does};
+
+/// `FMODE_CREATED`: the open made the file.
+const CREATED: u32 = 1 << 20;
+
+/// What a record means.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// A call.
+    Event(Event),
+    /// A file, before the first call on it of this process.
+    File(u32, Named),
+    /// A process made another.
+    Fork(Life),
+    /// A process becomes another program.
+    Exec(Image),
+    /// A thread or process ended.
+    Exit(Life),
+    /// A process of a group was met.
+    Found(Life),
+}
+
+/// Makes events of records.
+pub struct Translator {
+    does: Vec<Option<Does>>,
+    files: Files,
+    /// Descriptors that are known, by process.
+    descriptors: BTreeMap<u32, FxHashMap<i32, FileId>>,
+    /// What was cached of a file when it was named to a process that has not read it yet.
+    cached: FxHashMap<(u32, FileId), u64>,
+    /// Names that the call was given which a thread is in: the first and the second.
+    given: FxHashMap<u32, [Option<Given>; 2]>,
+    /// Processes whose requests of io_uring were seen.
+    pub uring: FxHashSet<u32>,
+}
+
+impl Default for Translator {
+    fn default() -> Translator {
+        let mut does = Vec::new();
+        for (number, _) in syscalls::rows() {
+            let at = number as usize;
+            does.resize(does.len().max(at + 1), None);
+            does[at] = syscalls::does(number);
+        }
+        Translator {
+            does,
+            files: Files::default(),
+            descriptors: BTreeMap::new(),
+            cached: FxHashMap::default(),
+            given: FxHashMap::default(),
+            uring: FxHashSet::default(),
+        }
+    }
+}
+
+impl Translator {
+    /// Tells what a record means.
+    pub fn take(&mut self, record: Record, mut tell: impl FnMut(Told)) {
+        match record {
+            Record::Call(call) => self.call(&call, &mut tell),
+            Record::Named(naming) => self.named(&naming, &mut tell),
+            Record::Given(given) => {
+                let (tid, which) = (given.tid, given.which.min(1) as usize);
+                self.given.entry(tid).or_default()[which] = Some(given);
+            }
+            Record::Fork(life) => {
+                let known = self.descriptors.get(&life.tgid).cloned().unwrap_or_default();
+                self.descriptors.insert(life.other, known);
+                let mut event = Event::new(Op::Fork);
+                (event.start, event.pid, event.tid) = (life.at, life.tgid, life.tid);
+                event.returned = life.other.into();
+                tell(Told::Event(event));
+                tell(Told::Fork(life));
+            }
+            Record::Exec(image) => {
+                let mut event = Event::new(Op::Exec);
+                (event.start, event.pid, event.tid) = (image.at, image.tgid, image.tgid);
+                tell(Told::Event(event));
+                tell(Told::Exec(image));
+            }
+            Record::Exit(life) => {
+                self.given.remove(&life.tid);
+                if life.other != 0 {
+                    self.forget(life.tgid);
+                }
+                tell(Told::Exit(life));
+            }
+            Record::Found(life) => tell(Told::Found(life)),
+        }
+    }
+
+    /// A process ended, or is followed no longer.
+    pub fn forget(&mut self, pid: u32) {
+        self.descriptors.remove(&pid);
+        self.cached.retain(|(process, _), _| *process != pid);
+        self.uring.remove(&pid);
+    }
+
+    fn named(&mut self, naming: &Naming, tell: &mut impl FnMut(Told)) {
+        let named = self.files.name(naming);
+        if FileKind::from_mode(named.mode) == FileKind::Regular {
+            self.cached.insert((naming.tgid, named.file), naming.cached);
+        }
+        if FileKind::from_mode(named.mode) != FileKind::Directory {
+            tell(Told::File(naming.tgid, named));
+        }
+    }
+
+    fn call(&mut self, call: &Call, tell: &mut impl FnMut(Told)) {
+        let mut event = Event::new(Op::Write);
+        (event.start, event.duration) = (call.start, call.end.saturating_sub(call.start));
+        (event.pid, event.tid) = (call.tgid, call.tid);
+        event.returned = call.result.max(-1);
+        event.errno = if call.result < 0 { call.result.unsigned_abs() as u16 } else { 0 };
+        if syscalls::is_aio(call.row) {
+            return self.handed_over(event, call, tell);
+        }
+        if syscalls::is_uring(call.row) {
+            self.uring.insert(call.tgid);
+            return self.request(event, call, tell);
+        }
+        let Some(does) = self.does.get(call.number as usize).copied().flatten() else { return };
+        let given = self.given.remove(&call.tid).unwrap_or_default();
+        let by_name = matches!(
+            does,
+            Does::TruncateNamed | Does::Unlink(_) | Does::Rmdir | Does::Rename(_) | Does::Make(_)
+        );
+        if by_name {
+            return self.by_name(event, call, does, given, tell);
+        }
+        let fd = call.args[(call.row as usize >> 4 & 15).min(5)] as i32;
+        if call.file != 0 {
+            self.about(&mut event, call, fd);
+        }
+        let length = |at: usize| call.args[at.min(5)];
+        match does {
+            Does::Own(op, size) => {
+                (event.op, event.requested) = (op, length(size));
+                event.offset = own_place(call, &event);
+            }
+            Does::At(op, size, place) => {
+                (event.op, event.requested, event.offset) = (op, length(size), length(place));
+            }
+            Does::Vectors(op, place, flags) => {
+                (event.op, event.requested) = (op, call.result.max(0) as u64);
+                let at = place.map(length);
+                event.offset = match at {
+                    // pwritev2 at the place -1 is writev.
+                    Some(at) if at != u64::MAX => at,
+                    _ => own_place(call, &event),
+                };
+                let more = flags.map_or(0, |at| length(at) as c_int);
+                event.flags |= if more & libc::RWF_SYNC != 0 { flag::SYNC } else { 0 };
+                event.flags |= if more & libc::RWF_DSYNC != 0 { flag::DSYNC } else { 0 };
+            }
+            Does::Copy(op, size, pointer) => {
+                (event.op, event.requested) = (op, length(size));
+                event.offset = match length(pointer) {
+                    0 => own_place(call, &event),
+                    // The kernel has moved it on.
+                    _ if call.result > 0 => call.args[5].wrapping_sub(call.result as u64),
+                    _ => UNKNOWN_OFFSET,
+                };
+            }
+            Does::Open(flags) => return self.opened(event, call, length(flags) as c_int, tell),
+            Does::Create => return self.opened(event, call, libc::O_TRUNC, tell),
+            Does::OpenBy => return self.opened(event, call, call.args[5] as c_int, tell),
+            Does::Close => {
+                event.op = Op::Close;
+                event.aux = if event.has(flag::TMPFILE) { call.identity.links } else { 0 };
+                self.descriptors.entry(call.tgid).or_default().remove(&fd);
+                if call.file == 0 {
+                    return;
+                }
+            }
+            Does::Dup => return self.duplicated(event, call, false, false, tell),
+            Does::DupTo(flags) => {
+                let until_exec = flags.is_some_and(|at| is_set(length(at), libc::O_CLOEXEC));
+                return self.duplicated(event, call, true, until_exec, tell);
+            }
+            Does::Control => {
+                let command = call.args[1] as c_int;
+                if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+                    return self.duplicated(event, call, false, command == libc::F_DUPFD_CLOEXEC, tell);
+                }
+                locked(&mut event, call, command);
+            }
+            Does::Lock => {
+                event.op = Op::Lock;
+                let action = match call.args[1] as c_int & !libc::LOCK_NB {
+                    libc::LOCK_SH => lock::SHARED,
+                    libc::LOCK_EX => lock::EXCLUSIVE,
+                    libc::LOCK_UN => lock::UNLOCK,
+                    _ => 0,
+                };
+                (event.aux, event.offset) = (lock::DESCRIPTION | lock::FLOCK | action, 0);
+            }
+            Does::Seek => {
+                event.op = Op::Seek;
+                event.offset = if call.result >= 0 { call.result as u64 } else { UNKNOWN_OFFSET };
+            }
+            Does::Truncate => (event.op, event.offset) = (Op::Truncate, call.args[1]),
+            Does::Allocate => {
+                (event.op, event.aux) = (Op::Allocate, call.args[1] as u32);
+                (event.offset, event.requested) = (call.args[2], call.args[3]);
+            }
+            Does::Sync(op) => event.op = op,
+            Does::SyncRange => {
+                (event.op, event.aux) = (Op::SyncRange, call.args[3] as u32);
+                (event.offset, event.requested) = (call.args[1], call.args[2]);
+            }
+            Does::SyncMapping => {
+                (event.op, event.requested) = (Op::Msync, call.args[1]);
+                if let Some(seen) = self.mapped(call.tgid, call.args[0]) {
+                    event.set_file(seen.file);
+                    event.kind = seen.kind();
+                }
+            }
+            Does::Advise => {
+                (event.op, event.aux) = (Op::Advise, call.args[3] as u32);
+                (event.offset, event.requested) = (call.args[1], call.args[2]);
+            }
+            Does::ReadAhead => {
+                (event.op, event.aux) = (Op::Advise, libc::POSIX_FADV_WILLNEED as u32);
+                (event.offset, event.requested) = (call.args[1], call.args[2]);
+            }
+            Does::Clone => {
+                (event.op, event.offset) = (Op::CopyRange, 0);
+                event.requested = call.identity.size;
+                event.returned = if call.result == 0 { call.identity.size as i64 } else { -1 };
+                event.flags |= flag::ESTIMATED;
+            }
+            Does::Submit
+            | Does::TruncateNamed
+            | Does::Unlink(_)
+            | Does::Rmdir
+            | Does::Rename(_)
+            | Does::Make(_) => return,
+        }
+        self.cached_before(&event, call.identity.size, tell);
+        tell(Told::Event(event));
+    }
+
+    /// Completes an event by the file of its descriptor.
+    fn about(&mut self, event: &mut Event, call: &Call, fd: i32) {
+        event.fd = fd;
+        event.set_file(self.files.met(&call.identity));
+        event.kind = FileKind::from_mode(call.identity.mode.into());
+        event.flags = flags(call.flags);
+        let known = self.descriptors.entry(call.tgid).or_default();
+        if known.insert(fd, event.file()) != Some(event.file()) {
+            event.flags |= flag::INHERITED;
+        }
+    }
+
+    fn opened(&mut self, mut event: Event, call: &Call, asked: c_int, tell: &mut impl FnMut(Told)) {
+        if call.result < 0 || call.file == 0 {
+            return;
+        }
+        let fd = call.result as i32;
+        self.about(&mut event, call, fd);
+        event.flags &= !flag::INHERITED;
+        event.op = Op::Open;
+        event.requested = call.identity.size;
+        let asked_for = |bit: c_int, flag: u32| if asked & bit != 0 { flag } else { 0 };
+        event.flags |= asked_for(libc::O_TRUNC, flag::TRUNC) | asked_for(libc::O_CLOEXEC, flag::CLOEXEC);
+        event.flags |= if call.mode & CREATED != 0 { flag::CREATED } else { 0 };
+        tell(Told::Event(event));
+    }
+
+    fn duplicated(
+        &mut self,
+        mut event: Event,
+        call: &Call,
+        replaces: bool,
+        until_exec: bool,
+        tell: &mut impl FnMut(Told),
+    ) {
+        if call.result < 0 || call.file == 0 || call.result == i64::from(event.fd) {
+            return;
+        }
+        let to = call.result as i32;
+        let known = self.descriptors.entry(call.tgid).or_default();
+        if let Some(before) = known.insert(to, event.file())
+            && replaces
+        {
+            let mut closed = Event { op: Op::Close, fd: to, duration: 0, returned: 0, ..event };
+            closed.set_file(before);
+            tell(Told::Event(closed));
+        }
+        event.op = Op::Dup;
+        event.flags |= if until_exec { flag::CLOEXEC } else { 0 };
+        tell(Told::Event(event));
+    }
+
+    /// A call that takes names.
+    fn by_name(
+        &mut self,
+        mut event: Event,
+        call: &Call,
+        does: Does,
+        [first, second]: [Option<Given>; 2],
+        tell: &mut impl FnMut(Told),
+    ) {
+        let Some(first) = first else { return };
+        let path = self.files.path(&first.folder, &first.name);
+        let seen = self.files.at(&path);
+        event.dev = files::device(first.folder.dev);
+        match does {
+            Does::TruncateNamed => {
+                (event.op, event.offset) = (Op::Truncate, call.args[1]);
+                describe(&mut event, seen.as_ref());
+            }
+            Does::Unlink(by_flags) if !by_flags || !is_set(call.args[2], libc::AT_REMOVEDIR) => {
+                event.op = Op::Unlink;
+                gone(&mut event, seen.as_ref());
+                self.files.remove(&path);
+            }
+            Does::Unlink(_) | Does::Rmdir => {
+                (event.op, event.kind) = (Op::Rmdir, FileKind::Directory);
+                self.files.remove(&path);
+            }
+            Does::Rename(flags) => {
+                let Some(second) = second else { return };
+                // An exchange, or a whiteout: nothing is replaced.
+                if flags.is_some_and(|at| call.args[at] & !u64::from(libc::RENAME_NOREPLACE) != 0) {
+                    return;
+                }
+                event.op = Op::Rename;
+                let to = self.files.path(&second.folder, &second.name);
+                match self.files.at(&to).filter(|to| Some(to.file) != seen.map(|seen| seen.file)) {
+                    Some(replaced) => gone(&mut event, Some(&replaced)),
+                    None => describe(&mut event, seen.as_ref()),
+                }
+                if let Some(moved) = seen.filter(|seen| seen.kind() == FileKind::Regular) {
+                    (event.offset, event.buffer) = (moved.file.ino, moved.file.birth);
+                }
+                self.files.remove(&to);
+                if let Some(named) = self.files.rename(&path, &to) {
+                    tell(Told::File(call.tgid, named));
+                }
+            }
+            Does::Make(op) => {
+                event.op = op;
+                match op {
+                    Op::Link => {
+                        describe(&mut event, seen.as_ref());
+                        event.aux += u32::from(seen.is_some());
+                        let second = second.map(|second| self.files.path(&second.folder, &second.name));
+                        self.files.link(&path, second);
+                    }
+                    Op::Mkdir => event.kind = FileKind::Directory,
+                    _ => {}
+                }
+            }
+            _ => return,
+        }
+        tell(Told::Event(event));
+    }
+
+    /// A request of libaio, when it was handed over: its end is no call's.
+    fn handed_over(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
+        // PWRITE, PWRITEV; FSYNC, FDSYNC.
+        let aux = match call.args[1] {
+            1 | 8 => 2,
+            2 | 3 => 0,
+            _ => return,
+        };
+        if call.file != 0 {
+            self.about(&mut event, call, call.args[0] as i32);
+        }
+        (event.op, event.aux) = (Op::AioWrite, aux);
+        if aux == 2 {
+            (event.requested, event.offset) = (call.args[2], call.args[3]);
+            event.returned = call.args[2] as i64;
+        }
+        event.flags |= flag::ESTIMATED;
+        tell(Told::Event(event));
+    }
+
+    /// A request of io_uring, from its submission to its completion.
+    fn request(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
+        if call.file != 0 {
+            self.about(&mut event, call, -1);
+        }
+        let (place, length, rw_flags) = (call.args[1], call.args[2], call.args[3] as c_int);
+        match call.number {
+            // READV, READ_FIXED, READ.
+            1 | 4 | 22 => event.op = Op::Pread,
+            // WRITEV, WRITE_FIXED, WRITE.
+            2 | 5 | 23 => event.op = Op::Pwrite,
+            3 => event.op = if call.args[4] & 1 == 1 { Op::Fdatasync } else { Op::Fsync },
+            _ => return,
+        }
+        if event.op.moves_bytes() {
+            let is_vector = matches!(call.number, 1 | 2);
+            event.requested = if is_vector { call.result.max(0) as u64 } else { length };
+            event.offset = if place == u64::MAX { UNKNOWN_OFFSET } else { place };
+            // IOCB_SYNC and IOCB_DSYNC are those of RWF_.
+            event.flags |= if rw_flags & libc::RWF_SYNC != 0 { flag::SYNC } else { 0 };
+            event.flags |= if rw_flags & libc::RWF_DSYNC != 0 { flag::DSYNC } else { 0 };
+            if event.op == Op::Pread && event.kind != FileKind::Regular {
+                return;
+            }
+        }
+        self.cached_before(&event, call.identity.size, tell);
+        tell(Told::Event(event));
+    }
+
+    /// Before a process's first read of a file: what of it was cached. The kernel tells how much, not where.
+    fn cached_before(&mut self, event: &Event, size: u64, tell: &mut impl FnMut(Told)) {
+        if event.kind != FileKind::Regular || !event.op.moves_bytes() {
+            return;
+        }
+        let Some(cached) = self.cached.remove(&(event.pid, event.file())) else { return };
+        if !matches!(event.op, Op::Read | Op::Pread) || size == 0 {
+            return;
+        }
+        let page = files::page();
+        let range = size.div_ceil(64).next_multiple_of(page);
+        let mut before = Event { op: Op::Resident, duration: 0, errno: 0, ..*event };
+        (before.offset, before.returned) = (range, cached.min(size) as i64);
+        before.requested = match cached.min(size).div_ceil(range) {
+            0 => 0,
+            _ if cached >= size => u64::MAX,
+            ranges => {
+                before.flags |= flag::ESTIMATED;
+                u64::MAX >> (64 - ranges.min(64))
+            }
+        };
+        tell(Told::Event(before));
+    }
+
+    /// The file that is mapped there.
+    fn mapped(&self, pid: u32, address: u64) -> Option<Seen> {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        maps.lines().find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (from, to) = words.next()?.split_once('-')?;
+            if !(hex(from)?..hex(to)?).contains(&address) {
+                return None;
+            }
+            let (major, minor) = words.nth(2)?.split_once(':')?;
+            let dev = libc::makedev(hex(major)? as u32, hex(minor)? as u32);
+            self.files.find(dev, words.next()?.parse().ok()?)
+        })
+    }
+}
+
+fn is_set(argument: u64, bit: c_int) -> bool {
+    argument as c_int & bit != 0
+}
+
+/// Where a call began that moved the descriptor's own position.
+fn own_place(call: &Call, event: &Event) -> u64 {
+    if event.kind != FileKind::Regular && event.kind != FileKind::Block {
+        return UNKNOWN_OFFSET;
+    }
+    match call.result {
+        1.. if call.changed => UNKNOWN_OFFSET,
+        // Of one that appends, and of threads that share the position, only the end is known.
+        1.. => call.after.saturating_sub(call.result as u64),
+        _ => call.before,
+    }
+}
+
+fn flags(open: u32) -> u32 {
+    let open = open as c_int;
+    let all = |bits: c_int, flag: u32| if open & bits == bits { flag } else { 0 };
+    let writable = open & libc::O_ACCMODE != libc::O_RDONLY;
+    let sync = open & libc::O_SYNC == libc::O_SYNC;
+    all(libc::O_APPEND, flag::APPEND)
+        | if sync { flag::SYNC } else { all(libc::O_DSYNC, flag::DSYNC) }
+        | all(libc::O_DIRECT, flag::DIRECT)
+        | all(libc::O_TMPFILE, flag::TMPFILE)
+        | if writable { flag::WRITABLE } else { 0 }
+}
+
+fn describe(event: &mut Event, seen: Option<&Seen>) {
+    let Some(seen) = seen else { return };
+    event.kind = seen.kind();
+    if event.kind == FileKind::Regular {
+        event.set_file(seen.file);
+    }
+    event.aux = seen.links;
+}
+
+/// A name that went.
+fn gone(event: &mut Event, seen: Option<&Seen>) {
+    // Of one that was not met it is known that it was no folder.
+    event.kind = FileKind::Regular;
+    describe(event, seen);
+    event.aux = event.aux.saturating_sub(u32::from(event.errno == 0));
+    event.requested = seen.map_or(0, |seen| seen.size);
+}
+
+/// A lock of fcntl: struct flock comes in the last three arguments.
+fn locked(event: &mut Event, call: &Call, command: c_int) {
+    event.op = Op::Lock;
+    let holder = match command {
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => lock::DESCRIPTION,
+        _ => 0,
+    };
+    event.aux = holder;
+    if call.result < 0 {
+        return;
+    }
+    let (kind, whence) = (call.args[3] as i16, (call.args[3] >> 16) as i16);
+    let action = match c_int::from(kind) {
+        libc::F_RDLCK => lock::SHARED,
+        libc::F_WRLCK => lock::EXCLUSIVE,
+        _ => lock::UNLOCK,
+    };
+    event.aux |= action;
+    let base = match c_int::from(whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => call.after,
+        _ => call.identity.size,
+    };
+    let (start, length) = (call.args[4], call.args[5] as i64);
+    event.offset = base.wrapping_add(start).wrapping_add(length.min(0) as u64);
+    event.requested = length.unsigned_abs();
+}
