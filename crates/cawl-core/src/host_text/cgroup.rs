@@ -80,6 +80,26 @@ pub fn hierarchies(text: &str) -> [Option<Hierarchy>; 2] {
     found
 }
 
+/// Where hierarchies are mounted, from /proc/self/mountinfo: version 2, then systemd's own of version 1, then those
+/// of version 1's controllers.
+pub fn mounts(text: &str) -> Vec<String> {
+    let mount = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mount = unescape(before.split(' ').nth(4)?).into_owned();
+        let mut after = after.split(' ');
+        let rank = match (after.next()?, after.nth(1).unwrap_or_default()) {
+            ("cgroup2", _) => 0,
+            ("cgroup", options) if options.split(',').any(|option| option == "name=systemd") => 1,
+            ("cgroup", _) => 2,
+            _ => return None,
+        };
+        Some((rank, mount))
+    };
+    let mut found: Vec<_> = text.lines().filter_map(mount).collect();
+    found.sort_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, mount)| mount).collect()
+}
+
 /// A limit such as memory.max: a number of bytes, or `max` for none. Version 1 writes none as the largest
 /// number of pages.
 pub fn limit(text: &str) -> Option<Bytes> {
