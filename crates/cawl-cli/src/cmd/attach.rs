@@ -55,7 +55,8 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
             return Err(error);
         }
     };
-    if std::io::stderr().is_terminal() {
+    let terminal = std::io::stderr().is_terminal();
+    if terminal {
         render::tell(format_args!("attached to {}; {}", render::shown(&told), end(args.span)));
     }
     let span = async {
@@ -67,7 +68,8 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
     tokio::select! {
         () = probes.ended() => {}
         () = span => {}
-        () = stop.asked() => {}
+        // The terminal has written ^C on a line of its own.
+        () = stop.asked() => if terminal { render::tell(format_args!("")) },
     }
     notes.extend(recording::detach(probes, &stop).await);
     let end = RunEnd { outcome: None, notes, running: Vec::new() };

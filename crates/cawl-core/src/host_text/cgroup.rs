@@ -155,6 +155,17 @@ mod tests {
                           41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
 
     #[test]
+    fn version_two_is_the_first_mount() {
+        let systemd = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
+        let wanted = ["unified", "systemd", "memory", "blkio"].map(|name| format!("/sys/fs/cgroup/{name}"));
+        assert_eq!(mounts(&format!("{MOUNTS}{systemd}")), wanted);
+        assert_eq!(
+            mounts("20 19 0:18 / /sys/fs/cgroup\\040x rw - cgroup2 c rw\nmalformed\n - cgroup2"),
+            ["/sys/fs/cgroup x"]
+        );
+    }
+
+    #[test]
     fn groups_of_a_process() {
         let hybrid = groups(HYBRID);
         let memory = Some("/process_api/d8c7".to_owned());

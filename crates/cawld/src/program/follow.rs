@@ -87,7 +87,7 @@ impl Following {
                 Ok(found) => attach(daemon, &name, found).await?,
                 Err(error) if matches!(name, Name::Process(_)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!("it is followed from when it runs: {error:#}");
+                    tracing::info!("it is followed from when it runs: {error:#}");
                     None
                 }
             };
@@ -127,7 +127,7 @@ async fn follow(
                 _ = end.changed() => true,
             };
             for note in probes.stop().await? {
-                tracing::warn!("{name}: {note}");
+                tracing::info!("{name}: {note}");
             }
             if is_over || matches!(name, Name::Process(_)) {
                 return Ok(());
