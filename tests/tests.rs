@@ -6,6 +6,7 @@
 //! - `waiting`: processes that outlive the program; Ctrl-C while a report is made
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
+//! - `attach`: following what runs already: names, refusals
 //! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
 //! - `check`: which pages processes share without an order: planted cases, sqlite3, PostgreSQL
@@ -53,6 +54,7 @@
 
 mod advise;
 mod anomalies;
+mod attach;
 mod buffers;
 mod by_stack;
 mod check;

@@ -1,12 +1,14 @@
 //! The command line.
 
 mod advise;
+mod attach;
 mod changes;
 mod check;
 mod diff;
 mod explain;
 mod headings;
 mod live;
+mod record;
 mod rerun;
 mod select;
 mod service;
@@ -18,13 +20,14 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
-use cawl_core::{Glob, MODELS, Mode, Nanos, StackOptions, quantity};
+use cawl_core::{MODELS, Mode, Nanos, StackOptions, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use advise::AdviseArgs;
+pub use attach::AttachArgs;
 pub use check::CheckArgs;
 pub use diff::DiffArgs;
 pub use explain::{By, ExplainArgs};
@@ -33,6 +36,7 @@ pub use live::{
     TopArgs,
 };
 use quantity::size;
+pub use record::RecordArgs;
 pub use rerun::RerunArgs;
 pub use select::SelectArgs;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
@@ -109,6 +113,7 @@ fn moved(error: &clap::Error) -> Option<clap::Error> {
 #[derive(Subcommand)]
 pub enum Command {
     Run(RunArgs),
+    Attach(AttachArgs),
     Replay(ReplayArgs),
     Explain(ExplainArgs),
     Diff(DiffArgs),
@@ -140,38 +145,17 @@ pub enum Command {
 /// report at once, without the calls not yet read; a second Ctrl-C: no report.
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// Keep every call in a trace for `replay`
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-    /// Write the report to a file instead of stderr; .html, .json or .txt
-    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file))]
-    pub report: Option<PathBuf>,
-    /// The report with all processes, files, quantiles and errors
-    #[arg(long)]
-    pub long: bool,
     #[command(flatten)]
-    pub model: ModelArgs,
-    #[command(flatten)]
-    pub classes: ClassesArgs,
-    /// Whether the models learn constants from observed calls: on or off
-    #[arg(long, help_heading = EXPERT, value_name = "on|off", default_value = "on",
-          value_parser = ["on", "off"])]
-    pub learn: String,
+    pub record: RecordArgs,
     /// Do not calibrate devices without a profile before the program starts
     #[arg(long)]
     pub no_calibrate: bool,
-    /// Do not keep what was learned in the profile for the next run; with --profile nothing is kept either
-    #[arg(long, help_heading = EXPERT)]
-    pub no_save: bool,
     /// Report through the daemon that listens here instead of one inside this process
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
-    /// Record calls on files only whose path or name fits; may be repeated
-    #[arg(long, value_name = "GLOB", value_parser = some_glob)]
-    pub only: Vec<Glob>,
     /// Do not trace programs that are started by this name; may be repeated
     #[arg(long, value_name = "PROGRAM", value_parser = program_name)]
     pub exclude: Vec<String>,
@@ -199,12 +183,41 @@ pub struct RunArgs {
     /// preallocate; docs/reference/WHATIF.md explains them
     #[arg(long = "try", value_name = "CHANGE", value_delimiter = ',', conflicts_with = "socket")]
     pub tries: Vec<Try>,
+    /// See calls by the tracer's library (preload), by probes in the kernel, or (auto) by what can see the command
+    #[arg(long, value_enum, value_name = "EYE", default_value = "auto", hide_possible_values = true)]
+    pub via: Via,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
+/// What sees the calls of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Via {
+    /// The library, and the kernel where the command itself cannot load it and rights allow
+    Auto,
+    /// The library, in the command and what it starts
+    Preload,
+    /// Probes in the kernel, as root or with CAP_BPF and CAP_PERFMON
+    Kernel,
+}
+
 impl RunArgs {
+    /// The options that only the tracer's library can fulfil.
+    pub fn of_library(&self) -> Vec<&'static str> {
+        let all = [
+            ("--try", !self.tries.is_empty()),
+            ("--stacks", self.stacks.is_some()),
+            ("--lossless", self.lossless),
+            ("--exclude", !self.exclude.is_empty()),
+            ("--no-children", self.no_children),
+            ("--no-reads", self.no_reads),
+            ("--all-reads", self.all_reads),
+            ("--socket", self.socket.is_some()),
+        ];
+        all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+    }
+
     /// Which calls have their stack copied.
     pub fn stacks(&self) -> Option<StackOptions> {
         let one_in = self.stacks_one_in;
@@ -454,10 +467,6 @@ fn model_name(name: &str) -> Result<String, String> {
 }
 
 /// A name as the tracer compares it, without a folder.
-fn some_glob(text: &str) -> Result<Glob, String> {
-    if text.is_empty() { Err("give a pattern".to_owned()) } else { Ok(text.into()) }
-}
-
 fn program_name(name: &str) -> Result<String, String> {
     match name {
         "" => Err("give the name of a program".to_owned()),

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub mod advise;
+pub mod attach;
 pub mod calibrate;
 pub mod check;
 pub mod diff;
@@ -12,6 +13,7 @@ pub mod import;
 mod on_paper;
 pub mod predict;
 pub mod profile;
+mod recording;
 pub mod replay;
 pub mod rerun;
 pub mod run;

@@ -1,13 +1,23 @@
-//! What the control group of this process, and so of a program that it starts, means for predictions.
+//! What the control group of a program means for predictions.
+
+use std::fs;
 
 use cawl_core::host_text::cgroup::IoLimit;
 use cawl_core::{Bytes, DirtyLimits, GroupBounds, Rate};
 use cawl_host::cgroup::{Group, Version};
 use cawl_host::place::Place;
 
-/// The group's bounds on a run that may write at these places, and remarks for its report.
-pub fn bounds(places: &[Place], machine: DirtyLimits) -> (GroupBounds, Vec<String>) {
-    let Some(group) = Group::of(None) else { return Default::default() };
+/// The group of all these processes; None if they are in several.
+pub fn of_all(processes: &[u32]) -> Option<Group> {
+    let groups = |pid: &u32| fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let (first, others) = processes.split_first()?;
+    let of_first = groups(first);
+    others.iter().all(|pid| groups(pid) == of_first).then(|| Group::of(Some(*first)))?
+}
+
+/// A group's bounds on programs that may write at these places, and remarks for their report.
+pub fn bounds(group: Option<Group>, places: &[Place], machine: DirtyLimits) -> (GroupBounds, Vec<String>) {
+    let Some(group) = group else { return Default::default() };
     let cache = group.memory.map(|memory| memory.cache());
     let mut bounds = GroupBounds { limits: group.dirty_limits(machine), rates: Vec::new(), cache };
     let mut notes: Vec<String> = memory(&group, bounds.limits).into_iter().collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// A signal this soon after the program's end was meant for the program: a terminal sends it to both.
@@ -22,13 +22,22 @@ impl Stop {
             let count = count.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(MEANT_FOR_THE_PROGRAM).await;
-                let Ok(mut signals) = signal(kind) else { return };
-                while signals.recv().await.is_some() {
-                    count.send_modify(|count| *count += 1);
+                if let Ok(signals) = signal(kind) {
+                    count_all(signals, count).await;
                 }
             });
         }
         Stop(asked)
+    }
+
+    /// Handles signals of these kinds from now on, but for those that are ignored, as SIGHUP under nohup. Needs a
+    /// tokio runtime.
+    pub fn from_now(kinds: &[SignalKind]) -> std::io::Result<Stop> {
+        let (count, asked) = watch::channel(0);
+        for kind in kinds.iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
+            tokio::spawn(count_all(signal(*kind)?, count.clone()));
+        }
+        Ok(Stop(asked))
     }
 
     /// Returns at the next signal.
@@ -37,6 +46,12 @@ impl Stop {
             // There is no handler any more.
             std::future::pending::<()>().await;
         }
+    }
+}
+
+async fn count_all(mut signals: Signal, count: watch::Sender<u64>) {
+    while signals.recv().await.is_some() {
+        count.send_modify(|count| *count += 1);
     }
 }
 

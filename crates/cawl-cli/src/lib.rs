@@ -31,6 +31,7 @@ use args::{Args, Command};
 pub fn main() -> ExitCode {
     let result = match Args::of_process().command {
         Command::Run(args) => cmd::run::run(&args),
+        Command::Attach(args) => cmd::attach::attach(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
         Command::Diff(args) => cmd::diff::diff(&args),

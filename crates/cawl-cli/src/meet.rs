@@ -5,6 +5,8 @@
 //! device that does not answer cannot be interrupted. A failure becomes a note in the report, and the next
 //! run tries again.
 
+mod open;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -84,12 +86,7 @@ impl Devices {
     /// Measures the measurable ones of `unmet`. True if there are new profiles.
     pub fn measure(&self, unmet: &[usize], notes: &mut Vec<String>) -> bool {
         let mut found = false;
-        let in_memory = |at: usize| self.places[at].backing == Backing::Memory;
-        // The profile of a disk has the constants of memory too.
-        let all_in_memory = (0..self.places.len()).all(in_memory);
-        let measured =
-            unmet.iter().filter(|at| is_measured(&self.places[**at]) && (all_in_memory || !in_memory(**at)));
-        for &at in measured.take(DEVICES) {
+        for at in self.measurable(unmet).take(DEVICES) {
             let device = &self.places[at].device;
             let Some(folder) = self.folders[at].iter().find(|folder| may_be_filled(folder)) else { continue };
             match profiles::file_of(device).and_then(|file| once(device, folder, &file)) {
@@ -102,6 +99,17 @@ impl Devices {
             }
         }
         found
+    }
+
+    /// Those of `unmet` that can be measured unasked. The profile of a disk has the constants of memory too.
+    fn measurable(&self, unmet: &[usize]) -> impl Iterator<Item = usize> {
+        let in_memory = |place: &Place| place.backing == Backing::Memory;
+        let all_in_memory = self.places.iter().all(in_memory);
+        let is_one = move |at: &usize| {
+            let place = &self.places[*at];
+            is_measured(place) && (all_in_memory || !in_memory(place))
+        };
+        unmet.iter().copied().filter(is_one)
     }
 
     /// Those of `unmet` that lie behind a network, which are measured only when asked for.

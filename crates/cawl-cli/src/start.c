@@ -1,5 +1,6 @@
 /* The inherited state, read before Rust's runtime starts: the runtime ignores SIGPIPE, and opens
    /dev/null in the place of closed standard descriptors. The started program must get neither. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -39,6 +40,42 @@ sigset_t cawl_start_usual(void) {
 
 int cawl_start_closed(void) {
     return closed;
+}
+
+/* Starts a process that waits for a byte from the socket `own`, then becomes the program at `path`. The number of the
+   error, if it cannot, is its answer; it ends when the other end, `other`, is closed. Its number; -1 if there is none.
+   As posix_spawn does, it shields what runs here from the signals of that process, and the other way round. */
+pid_t cawl_start_waiting(const char *path, char *const *arguments, char *const *environment, int own, int other) {
+    const uint64_t all = ~UINT64_C(0);
+    uint64_t before = 0;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int signal = 1; signal <= 64; signal++) {
+            uint64_t now[4] = {0}, none[4] = {0};
+            int is_known = syscall(SYS_rt_sigaction, signal, NULL, now, sizeof all) == 0;
+            if (is_known && (now[0] != (uint64_t)(uintptr_t)SIG_IGN || usual >> (signal - 1) & 1))
+                syscall(SYS_rt_sigaction, signal, none, NULL, sizeof all);
+        }
+        for (int fd = 0; fd < 3; fd++)
+            if (closed >> fd & 1)
+                close(fd);
+        close(other);
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+        char go;
+        ssize_t got;
+        do
+            got = read(own, &go, 1);
+        while (got < 0 && errno == EINTR);
+        if (got == 1) {
+            execve(path, arguments, environment);
+            int error = errno;
+            (void)!write(own, &error, sizeof error);
+        }
+        _exit(127);
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    return child;
 }
 
 /* The tracer's own system calls, by their names in service.rs; cachestat is 451 on every processor. */

@@ -41,9 +41,19 @@ pub struct Verdict {
     pub remarks: Vec<String>,
     /// Its dynamic linker would choke on the tracer, or complain: it must not even be named to it.
     pub must_not_preload: bool,
+    /// It can run, and no library can be preloaded into it: only probes in the kernel see it.
+    pub needs_kernel: bool,
     /// The runtime of a sanitizer that is the program's first library, and must stay so: the address
     /// sanitizer's ends a program in which something comes before it.
     pub sanitizer: Option<String>,
+}
+
+impl Verdict {
+    /// No library sees it, though it runs.
+    fn is_past_libraries(&mut self, why: String) {
+        self.obstacles.push(why);
+        self.needs_kernel = true;
+    }
 }
 
 /// The file that a name means, as execvp looks for it: if none can be executed, the first one that is there.
@@ -168,29 +178,37 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Programs that run with more rights than their caller take no library from the caller.
 fn privileges(path: &Path, verdict: &mut Verdict) {
-    let Ok(meta) = fs::metadata(path) else { return };
+    if let Some(why) = elevation(path) {
+        verdict.is_past_libraries(why);
+    }
+}
+
+/// The rights that a program gets, in words.
+fn elevation(path: &Path) -> Option<String> {
+    let meta = fs::metadata(path).ok()?;
     let name = path.display();
     if may_not_elevate(path) {
-        return;
+        return None;
     }
     // The linker compares real ids with the effective ones that the program gets.
     let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
+    let mut value = [0u8; 64];
     if meta.mode() & 0o4000 != 0 && meta.uid() != uid {
-        verdict.obstacles.push(format!(
+        Some(format!(
             "{name} is setuid to uid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE); run cawl as that user",
             meta.uid()
-        ));
+        ))
     } else if meta.mode() & 0o2000 != 0 && meta.mode() & 0o010 != 0 && meta.gid() != gid {
-        verdict.obstacles.push(format!(
+        Some(format!(
             "{name} is setgid to gid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)",
             meta.gid()
-        ));
-    }
-    let mut value = [0u8; 64];
-    if uid != 0 && rustix::fs::getxattr(path, c"security.capability", &mut value).is_ok() {
-        verdict.obstacles.push(format!(
+        ))
+    } else if uid != 0 && rustix::fs::getxattr(path, c"security.capability", &mut value).is_ok() {
+        Some(format!(
             "{name} has file capabilities: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)"
-        ));
+        ))
+    } else {
+        None
     }
 }
 
@@ -270,27 +288,26 @@ impl Elf {
 
     /// Its dynamic linker must not be told of the tracer.
     fn is_foreign(&self, why: String, verdict: &mut Verdict) {
-        verdict.obstacles.push(why);
+        verdict.is_past_libraries(why);
         verdict.must_not_preload = true;
     }
 
     fn judge(&self, path: &Path, verdict: &mut Verdict) {
         let name = path.display();
         if let Some(foreign) = &self.foreign {
-            verdict.obstacles.push(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
-            verdict.must_not_preload = true;
-            return;
+            let why = format!("{name} is {foreign}: the tracer cannot be loaded into it");
+            return self.is_foreign(why, verdict);
         }
         if self.is_go {
             let linked = if self.interpreter.is_some() { "dynamically" } else { "statically" };
-            verdict.obstacles.push(format!(
+            verdict.is_past_libraries(format!(
                 "{name} is a Go program ({linked} linked): its runtime makes system calls itself, past the C library"
             ));
             return;
         }
         let Some(interpreter) = &self.interpreter else {
             match &self.name {
-                None => verdict.obstacles.push(format!(
+                None => verdict.is_past_libraries(format!(
                     "{name} is statically linked: no dynamic linker runs that could load the tracer"
                 )),
                 // The dynamic linker is started itself.

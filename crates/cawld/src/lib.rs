@@ -21,6 +21,7 @@ mod foreign;
 mod guests;
 pub mod history;
 pub mod http;
+pub mod kernel;
 mod lane;
 mod mappings;
 mod merge;

@@ -1,6 +1,7 @@
 //! The program `cawld`: a daemon for many programs. Its `main` is in cawl-cli's package, which installs both
 //! programs.
 
+mod follow;
 mod service;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -26,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing_subscriber::filter::LevelFilter;
 
+use self::follow::{FollowArgs, Following};
 use crate::http::{Guard, Http};
 use crate::socket::{self, SocketFile};
 use crate::{Allowed, Asker, Daemon, EngineOptions, Node, Usage, WatchOptions, metrics};
@@ -105,6 +108,8 @@ struct Args {
     /// With --stacks, one in so many of the calls below its threshold
     #[arg(long, value_name = "N", default_value = "64", requires = "stacks")]
     stacks_one_in: NonZeroU32,
+    #[command(flatten)]
+    follow: FollowArgs,
     /// Learn constants from observed calls and the kernel's counters
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     learn: String,
@@ -226,8 +231,9 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     let stacks = args.stacks.map(|seconds| StackOptions { threshold: Nanos::seconds(seconds), one_in });
     let (host_models, host_trace, watch) = (Some(models), args.trace, watch.transpose()?);
     let options = EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks };
-    let daemon = Daemon::start_as(listener, options, node, allowed)?;
+    let daemon = Arc::new(Daemon::start_as(listener, options, node, allowed)?);
     let asker = daemon.asker();
+    let mut following = Following::start(&daemon, args.follow).await?;
     let token = http.as_ref().filter(|_| has_token).map(Http::guard);
     if let Some(http) = http {
         tracing::info!("answering at http://{}/", http.address());
@@ -235,19 +241,25 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     }
     tokio::spawn(service::watchdog(asker.clone()));
     service::ready();
-    while reloads.recv().await.is_some() {
+    let failed = loop {
+        tokio::select! {
+            reload = reloads.recv() => if reload.is_none() { break Ok(()) },
+            error = following.failed() => break Err(error),
+        }
         service::reloading();
         match reload(args.profile.as_deref(), token.as_deref(), &asker).await {
             Ok(changed) => tracing::info!("read again: {changed}"),
             Err(error) => tracing::error!("what was stays in use: {error:#}"),
         }
         service::ready();
-    }
+    };
     tracing::info!("draining");
     service::stopping();
     // Before all else, whose end may be late.
     drop(socket);
-    daemon.stop().await
+    following.stop().await;
+    Arc::into_inner(daemon).context("probes are still attached")?.stop().await?;
+    failed
 }
 
 /// The socket that systemd passed, else a new one with its file. `to_all`: every user may connect.

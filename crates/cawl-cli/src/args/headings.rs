@@ -9,7 +9,7 @@ use super::Command;
 
 /// Each command that the help lists, under its heading.
 const HEADINGS: [(&str, &[&str]); 5] = [
-    ("Trace", &["run", "doctor", "import", "export"]),
+    ("Trace", &["run", "attach", "doctor", "import", "export"]),
     ("Understand", &["replay", "explain", "diff"]),
     ("Change", &["advise", "whatif", "rerun", "check"]),
     ("Machine", &["calibrate", "predict"]),

@@ -80,6 +80,26 @@ pub fn hierarchies(text: &str) -> [Option<Hierarchy>; 2] {
     found
 }
 
+/// Where hierarchies are mounted, from /proc/self/mountinfo: version 2, then systemd's own of version 1, then those
+/// of version 1's controllers.
+pub fn mounts(text: &str) -> Vec<String> {
+    let mount = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mount = unescape(before.split(' ').nth(4)?).into_owned();
+        let mut after = after.split(' ');
+        let rank = match (after.next()?, after.nth(1).unwrap_or_default()) {
+            ("cgroup2", _) => 0,
+            ("cgroup", options) if options.split(',').any(|option| option == "name=systemd") => 1,
+            ("cgroup", _) => 2,
+            _ => return None,
+        };
+        Some((rank, mount))
+    };
+    let mut found: Vec<_> = text.lines().filter_map(mount).collect();
+    found.sort_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, mount)| mount).collect()
+}
+
 /// A limit such as memory.max: a number of bytes, or `max` for none. Version 1 writes none as the largest
 /// number of pages.
 pub fn limit(text: &str) -> Option<Bytes> {
@@ -133,6 +153,17 @@ mod tests {
                           35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
                           38 31 0:35 / /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio\n\
                           41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn version_two_is_the_first_mount() {
+        let systemd = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
+        let wanted = ["unified", "systemd", "memory", "blkio"].map(|name| format!("/sys/fs/cgroup/{name}"));
+        assert_eq!(mounts(&format!("{MOUNTS}{systemd}")), wanted);
+        assert_eq!(
+            mounts("20 19 0:18 / /sys/fs/cgroup\\040x rw - cgroup2 c rw\nmalformed\n - cgroup2"),
+            ["/sys/fs/cgroup x"]
+        );
+    }
 
     #[test]
     fn groups_of_a_process() {

@@ -11,7 +11,7 @@ fn descriptors_are_looked_at_up_to_a_number() {
 #[test]
 fn this_test_would_be_traced() {
     let verdict = program(&std::env::current_exe().unwrap());
-    assert!(verdict.obstacles.is_empty(), "{verdict:?}");
+    assert!(verdict.obstacles.is_empty() && !verdict.needs_kernel, "{verdict:?}");
     assert_eq!(verdict.chain.len(), 1);
 }
 
@@ -28,7 +28,8 @@ fn scripts_lead_to_their_interpreters() {
     assert!(through_env.obstacles.is_empty(), "{through_env:?}");
     assert!(through_env.chain.iter().any(|path| path.ends_with("env")));
     assert!(through_env.chain.iter().any(|path| path.ends_with("sh")));
-    assert!(!program(&script("b", "#!/nonexistent/interpreter\n")).obstacles.is_empty());
+    let missing = program(&script("b", "#!/nonexistent/interpreter\n"));
+    assert!(!missing.obstacles.is_empty() && !missing.needs_kernel, "{missing:?}");
     let itself = dir.path().join("c");
     script("c", &format!("#!{}\n", itself.display()));
     assert!(!program(&itself).obstacles.is_empty());
@@ -100,6 +101,7 @@ fn a_dynamic_linker_is_known_by_what_it_calls_itself() {
     assert!(loader.obstacles.is_empty() && !loader.must_not_preload, "{loader:?}");
     let other = judged("ld-linux", std::env::current_exe().unwrap().to_str().unwrap());
     assert!(other.obstacles[0].ends_with("which is not glibc's") && other.must_not_preload, "{other:?}");
+    assert!(other.needs_kernel && !loader.needs_kernel, "{other:?}");
     let old = dir.path().join("ld-2.12.so");
     fs::copy(&own, &old).unwrap();
     let old = judged("b", old.to_str().unwrap());

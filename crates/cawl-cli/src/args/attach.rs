@@ -1,0 +1,58 @@
+//! The arguments of `attach`.
+
+use std::path::PathBuf;
+
+use cawl_core::{Nanos, quantity};
+use cawl_host::target::Name;
+use clap::Args;
+
+use super::RecordArgs;
+
+/// Report on programs that run already, by probes in the kernel
+///
+/// Nothing is loaded into the programs, and none is restarted. Processes that they start are followed too. Ctrl-C,
+/// --for or the end of all of them ends it, and the report goes to stderr; Ctrl-C while the report is made: report at
+/// once, without the calls not yet read; another Ctrl-C: no report. Needs root, or CAP_BPF and CAP_PERFMON, and
+/// measures no device: `calibrate` does. docs/guide/ATTACH.md begins with a slow database.
+#[derive(Args)]
+pub struct AttachArgs {
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Detach after this time: 30s, 5m
+    #[arg(long = "for", value_name = "SPAN", value_parser = quantity::duration)]
+    pub span: Option<Nanos>,
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+/// What to follow.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub struct TargetArgs {
+    /// Processes, with all their threads and children
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    processes: Vec<u32>,
+    /// Services of systemd, such as postgresql@15-main
+    #[arg(long = "unit", value_name = "NAME,…", value_delimiter = ',')]
+    units: Vec<String>,
+    /// Containers of Docker, Podman or containerd, by name or id; also of LXC and systemd-nspawn, by name
+    #[arg(long = "container", value_name = "NAME|ID,…", value_delimiter = ',')]
+    containers: Vec<String>,
+    /// A control group with all below it, as a folder of /sys/fs/cgroup; may be repeated
+    #[arg(long = "cgroup", value_name = "DIR")]
+    cgroups: Vec<PathBuf>,
+}
+
+impl TargetArgs {
+    /// Their names.
+    pub fn names(&self) -> Vec<Name> {
+        let processes = self.processes.iter().copied().map(Name::Process);
+        let units = self.units.iter().cloned().map(Name::Unit);
+        let containers = self.containers.iter().cloned().map(Name::Container);
+        processes
+            .chain(units)
+            .chain(containers)
+            .chain(self.cgroups.iter().cloned().map(Name::Group))
+            .collect()
+    }
+}
