@@ -80,8 +80,8 @@ pub struct Probe {
     lost: PerCpuArray<MapData, u64>,
     /// Requests of io_uring are told of.
     pub sees_uring: bool,
-    // Its programs are attached as long as it lives.
-    _programs: Ebpf,
+    /// They are attached as long as they are here.
+    programs: Option<Ebpf>,
 }
 
 impl Probe {
@@ -114,14 +114,18 @@ impl Probe {
         for (name, point) in NEEDED {
             start(&mut programs, name, point, &btf)?;
         }
-        let sees_uring =
-            URING.iter().all(|(name, point)| start(&mut programs, name, point, &btf).is_ok());
-        Ok(Probe { ring, followed, lost, sees_uring, _programs: programs })
+        let sees_uring = URING.iter().all(|(name, point)| start(&mut programs, name, point, &btf).is_ok());
+        Ok(Probe { ring, followed, lost, sees_uring, programs: Some(programs) })
     }
 
     /// Follows a process and the children that it makes from now on. False if there is no room.
     pub fn follow(&mut self, pid: u32) -> bool {
         self.followed.insert(pid, 1, 0).is_ok()
+    }
+
+    /// Ends the probes. What they told is still to be read.
+    pub fn detach(&mut self) {
+        self.programs = None;
     }
 
     /// Gives what was told since, at most so many records; returns their number.

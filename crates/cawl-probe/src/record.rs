@@ -110,6 +110,8 @@ pub struct Image {
     pub tgid: u32,
     /// When, in ns of CLOCK_MONOTONIC.
     pub at: u64,
+    /// Bytes that its thread had written by calls.
+    pub wchar: u64,
     /// The file that was executed.
     pub program: Vec<u8>,
 }
@@ -197,7 +199,9 @@ impl Record {
                     _ => Record::Found(life),
                 }
             }
-            5 => Record::Exec(Image { tgid, at: from.u64(16)?, program: from.text(24) }),
+            5 => {
+                Record::Exec(Image { tgid, at: from.u64(16)?, wchar: from.u64(24)?, program: from.text(32) })
+            }
             _ => return None,
         })
     }

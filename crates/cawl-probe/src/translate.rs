@@ -13,6 +13,9 @@ use crate::syscalls::{self, Does};
 /// `FMODE_CREATED`: the open made the file.
 const CREATED: u32 = 1 << 20;
 
+/// `aux` of a write by io_uring.
+const BY_URING: u32 = 2;
+
 /// What a record means.
 #[derive(Clone, Debug)]
 pub enum Told {
@@ -398,7 +401,7 @@ impl Translator {
             // READV, READ_FIXED, READ.
             1 | 4 | 22 => event.op = Op::Pread,
             // WRITEV, WRITE_FIXED, WRITE.
-            2 | 5 | 23 => event.op = Op::Pwrite,
+            2 | 5 | 23 => (event.op, event.aux) = (Op::Pwrite, BY_URING),
             3 => event.op = if call.args[4] & 1 == 1 { Op::Fdatasync } else { Op::Fsync },
             _ => return,
         }

@@ -178,6 +178,11 @@ impl Connections {
         Some((id, close))
     }
 
+    /// A number for a session that has no connection.
+    pub fn new_session(&self) -> u32 {
+        1 + self.latest.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// A connection ended.
     pub fn disconnect(&self, id: u32) {
         self.open().remove(&id);

@@ -95,6 +95,14 @@ impl Daemon {
         self.asker.clone()
     }
 
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
+    pub(crate) fn engine(&self) -> mpsc::Sender<Input> {
+        self.engine.clone()
+    }
+
     /// Opens a lane for a run; its number goes into CAWL_RUN.
     pub async fn begin_run(&self, spec: RunSpec) -> anyhow::Result<u64> {
         begin_run(spec, &self.engine, None).await

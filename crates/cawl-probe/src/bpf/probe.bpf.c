@@ -572,6 +572,9 @@ int BPF_PROG(process_exec, struct task_struct *task, __s32 old, struct linux_bin
     image->head.tgid = tgid;
     image->head.tid = task->pid;
     image->at = bpf_ktime_get_ns();
+    image->wchar = 0;
+    if (bpf_core_field_exists(((struct task_struct *)0)->ioac.wchar))
+        image->wchar = task->ioac.wchar;
     COPY(name, binprm->filename);
     image->program[0] = 0;
     bpf_probe_read_kernel_str(image->program, sizeof(image->program), name);

@@ -134,6 +134,7 @@ struct life {
 struct image {
     struct head head;
     __u64 at;
+    __u64 wchar;
     char program[PATH];
 };
 

@@ -1,0 +1,384 @@
+//! The task that reads what probes tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cawl_core::{Bytes, EndKind, FileFacts, Nanos, Time, Usage};
+use cawl_host::target;
+use cawl_probe::{Life, Losses, Named, Probe, Told, Translator};
+use cawl_wire::FileKind;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+
+use super::process::{Process, running_wrote};
+use super::{Target, text};
+use crate::batch::Batch;
+use crate::connections::Connections;
+use crate::engine::Input;
+
+/// Interval of reading the ring, in ms: while calls come, and at most.
+const BUSY: u64 = 4;
+const IDLE: u64 = 25;
+/// Records read before calls are sent to the engine.
+const ROUND: usize = 8192;
+/// Interval of looking at groups, at mappings and at what is left.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Probes, and the processes that they follow.
+pub struct Eye<'a> {
+    probe: Probe,
+    translator: Translator,
+    run: u64,
+    connections: &'a Arc<Connections>,
+    engine: mpsc::Sender<Input>,
+    processes: BTreeMap<u32, Process<'a>>,
+    target: Target,
+    /// Groups that are looked at at intervals, since the kernel cannot compare them.
+    walked: Vec<PathBuf>,
+    lost: Losses,
+    /// The kernel counts the bytes of each thread.
+    counts: bool,
+}
+
+impl<'a> Eye<'a> {
+    /// Of probes that are attached.
+    pub fn new(
+        probe: Probe,
+        run: u64,
+        connections: &'a Arc<Connections>,
+        engine: mpsc::Sender<Input>,
+        target: Target,
+        walked: Vec<PathBuf>,
+    ) -> Eye<'a> {
+        Eye {
+            probe,
+            translator: Translator::default(),
+            run,
+            connections,
+            engine,
+            processes: BTreeMap::new(),
+            target,
+            walked,
+            lost: Losses::default(),
+            counts: running_wrote(std::process::id()).is_some(),
+        }
+    }
+
+    /// Follows what is there.
+    pub async fn begin(&mut self) -> anyhow::Result<()> {
+        // A child that was made while its parent was not followed yet is met in the next look.
+        loop {
+            let found: BTreeSet<u32> =
+                self.wanted().into_iter().filter(|pid| !self.processes.contains_key(pid)).collect();
+            if found.is_empty() {
+                return Ok(());
+            }
+            for pid in found {
+                self.meet(pid).await?;
+            }
+        }
+    }
+
+    /// The processes that are to be followed now, with their children.
+    fn wanted(&self) -> Vec<u32> {
+        let groups = self.target.cgroups.iter().flat_map(|folder| target::processes(folder));
+        let mut wanted: Vec<u32> = groups.filter(|pid| *pid != std::process::id()).collect();
+        wanted.extend(descendants(&self.target.processes));
+        wanted
+    }
+
+    /// Follows a process that runs.
+    async fn meet(&mut self, pid: u32) -> anyhow::Result<()> {
+        if self.processes.contains_key(&pid) || !cawl_host::is_running(pid) {
+            return Ok(());
+        }
+        if !self.probe.follow(pid) {
+            let note = format!("process {pid} is not followed: there are too many at once");
+            return self.note(note).await;
+        }
+        self.begin_session(pid, cawl_host::now(), None, running_wrote(pid)).await
+    }
+
+    /// A process of which the probes told that it is there.
+    async fn begin_or_keep(&mut self, pid: u32, at: Time, name: Option<String>) -> anyhow::Result<()> {
+        if self.processes.contains_key(&pid) {
+            return Ok(());
+        }
+        // One that was made has written nothing, and it may have ended meanwhile.
+        let written = if name.is_some() { running_wrote(pid) } else { self.counts.then_some(0) };
+        self.begin_session(pid, at, name, written).await
+    }
+
+    async fn begin_session(
+        &mut self,
+        pid: u32,
+        at: Time,
+        program: Option<String>,
+        written: Option<u64>,
+    ) -> anyhow::Result<()> {
+        let (process, session) = Process::new(pid, at, program, written, self.connections);
+        tracing::debug!(pid, program = session.program, "followed by probes");
+        self.processes.insert(pid, process);
+        let run = self.run;
+        Ok(self.engine.send(Input::act(move |engine| engine.begin(session, run))).await?)
+    }
+
+    /// Reads until it is told to stop, or the daemon ends; tells when nothing is left to follow.
+    pub async fn follow(
+        mut self,
+        mut stopped: watch::Receiver<bool>,
+        over: watch::Sender<bool>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut pause = BUSY;
+        let mut look = Instant::now();
+        loop {
+            let is_last = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stop| *stop) => true,
+                () = self.connections.draining() => true,
+                () = sleep(Duration::from_millis(pause)) => false,
+            };
+            let mut taken = self.take(ROUND).await?;
+            while taken >= ROUND {
+                taken = self.take(ROUND).await?;
+                tokio::task::yield_now().await;
+            }
+            if is_last {
+                return self.finish().await;
+            }
+            pause = if taken > 0 { BUSY } else { (pause * 2).min(IDLE) };
+            if look.elapsed() >= LOOK_EVERY {
+                look = Instant::now();
+                self.look().await?;
+                let is_over = self.processes.is_empty() && self.wanted().is_empty();
+                over.send_if_modified(|over| std::mem::replace(over, is_over) != is_over);
+            }
+        }
+    }
+
+    /// Reads records and sends what they mean; returns their number.
+    async fn take(&mut self, most: usize) -> anyhow::Result<usize> {
+        let mut told = Vec::new();
+        let translator = &mut self.translator;
+        let taken = self.probe.read(most, |record| translator.take(record, |one| told.push(one)));
+        if taken > 0 {
+            self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
+        }
+        for one in told {
+            match one {
+                Told::Event(event) => match self.processes.get_mut(&event.pid) {
+                    Some(process) => process.batch.events.push(event),
+                    None => {
+                        self.meet(event.pid).await?;
+                        let process = self.processes.get_mut(&event.pid);
+                        process.into_iter().for_each(|process| process.batch.events.push(event));
+                    }
+                },
+                Told::File(pid, named) => self.named(pid, &named).await?,
+                Told::Found(life) => {
+                    let name = text(&life.name);
+                    self.begin_or_keep(life.tgid, Time(life.at), Some(name)).await?;
+                }
+                Told::Fork(life) => self.begin_or_keep(life.other, Time(life.at), None).await?,
+                Told::Exec(image) => {
+                    self.send(image.tgid).await?;
+                    let before = self.processes.remove(&image.tgid);
+                    let ended =
+                        before.as_ref().map_or(self.counts.then_some(0), |process| process.ended_wrote);
+                    let written = ended.map(|ended| ended + image.wchar);
+                    if let Some(process) = before {
+                        let end = process.end(Time(image.at), EndKind::Exec, written, None);
+                        self.end(end, process).await?;
+                    }
+                    let program = Some(text(&image.program));
+                    self.begin_session(image.tgid, Time(image.at), program, written).await?;
+                    let process = self.processes.get_mut(&image.tgid);
+                    process.into_iter().for_each(|process| process.ended_wrote = ended);
+                }
+                Told::Exit(life) => self.exit(&life).await?,
+            }
+        }
+        self.count_losses();
+        let waiting =
+            |process: &&Process<'_>| !process.batch.events.is_empty() || !process.batch.files.is_empty();
+        let pids: Vec<u32> =
+            self.processes.iter().filter(|(_, process)| waiting(process)).map(|(pid, _)| *pid).collect();
+        for pid in pids {
+            self.send(pid).await?;
+        }
+        Ok(taken)
+    }
+
+    /// A file is about to be in a process's calls.
+    async fn named(&mut self, pid: u32, named: &Named) -> anyhow::Result<()> {
+        // One that was not met yet: the record that tells of it was lost.
+        if !self.processes.contains_key(&pid) {
+            self.meet(pid).await?;
+        }
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        if FileKind::from_mode(named.mode) == FileKind::Regular {
+            process.mappings.has_file();
+        }
+        let file = FileFacts {
+            dev: named.file.dev,
+            ino: named.file.ino,
+            birth: named.file.birth,
+            renamed: named.renamed,
+            size: Bytes(named.size),
+            block: 4096,
+            mode: named.mode,
+            path: named.path.clone(),
+            owner: 0,
+        };
+        let session = process.session;
+        Ok(self.engine.send(Input::File { session, file }).await?)
+    }
+
+    /// A thread or process ended.
+    async fn exit(&mut self, life: &Life) -> anyhow::Result<()> {
+        let Some(process) = self.processes.get_mut(&life.tgid) else { return Ok(()) };
+        process.ended_wrote = process.ended_wrote.map(|written| written.saturating_add(life.wchar));
+        process.ended_usage.0 += life.user;
+        process.ended_usage.1 += life.system;
+        if life.other == 0 {
+            return Ok(());
+        }
+        self.send(life.tgid).await?;
+        let Some(process) = self.processes.remove(&life.tgid) else { return Ok(()) };
+        self.translator.forget(life.tgid);
+        let how = if life.code & 0x7f == 0 { EndKind::Exit } else { EndKind::Vanished };
+        let (user, system) = process.ended_usage;
+        let usage =
+            Usage { user: Nanos::new(user as f64), system: Nanos::new(system as f64), ..Usage::default() };
+        let end = process.end(Time(life.at), how, process.ended_wrote, Some(usage));
+        self.end(end, process).await
+    }
+
+    async fn end(&mut self, end: cawl_core::SessionEnd, process: Process<'a>) -> anyhow::Result<()> {
+        tracing::debug!(program = process.program, "no longer followed");
+        Ok(self.engine.send(Input::act(move |engine| engine.end(end, None))).await?)
+    }
+
+    /// Gives a process's calls to the engine.
+    async fn send(&mut self, pid: u32) -> anyhow::Result<()> {
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let mut batch = std::mem::take(&mut process.batch);
+        if batch.events.is_empty() {
+            return Ok(());
+        }
+        process.mappings.pass(&mut batch.events);
+        let delays = process.run_delays.look(&batch);
+        let (session, dropped) = (process.session, process.dropped);
+        if !delays.is_empty() {
+            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
+        }
+        Ok(self.engine.send(Input::Events { session, batch, dropped }).await?)
+    }
+
+    /// What was lost counts with the process that made the latest calls.
+    fn count_losses(&mut self) {
+        let lost = self.probe.lost();
+        let more = lost.calls() - self.lost.calls();
+        if more > 0
+            && let Some(process) =
+                self.processes.values_mut().max_by_key(|process| process.batch.events.len())
+        {
+            process.dropped += more;
+            self.lost = lost;
+        }
+    }
+
+    /// Looks at groups, at mappings, and whether processes are still there.
+    async fn look(&mut self) -> anyhow::Result<()> {
+        for pid in self.walked.iter().flat_map(|folder| target::processes(folder)).collect::<Vec<_>>() {
+            if pid != std::process::id() {
+                self.meet(pid).await?;
+            }
+        }
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        for pid in pids {
+            self.look_at(pid).await?;
+        }
+        Ok(())
+    }
+
+    async fn look_at(&mut self, pid: u32) -> anyhow::Result<()> {
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let session = process.session;
+        let delays = process.run_delays.look(&Batch::default());
+        if !delays.is_empty() {
+            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
+        }
+        if tokio::time::timeout(Duration::ZERO, process.mappings.due()).await.is_ok() {
+            let (events, failure) = process.mappings.look();
+            let is_told = failure.is_some() && self.connections.is_first_failure_of_mappings();
+            if let Some(failure) = failure.filter(|failure| failure.is_its_own || is_told) {
+                self.note(failure.note).await?;
+            }
+            if !events.is_empty() {
+                let (batch, dropped) = (Batch { events, ..Batch::default() }, 0);
+                self.engine.send(Input::Events { session, batch, dropped }).await?;
+            }
+        }
+        // The record of its end was lost.
+        let is_gone = !std::path::Path::new("/proc").join(pid.to_string()).exists();
+        if is_gone
+            && self.lost.records > 0
+            && let Some(process) = self.processes.remove(&pid)
+        {
+            let end = process.end(cawl_host::now(), EndKind::Vanished, None, None);
+            self.end(end, process).await?;
+        }
+        Ok(())
+    }
+
+    async fn note(&self, note: String) -> anyhow::Result<()> {
+        Ok(self.engine.send(Input::Note { run: self.run, note }).await?)
+    }
+
+    /// Detaches, reads the rest and ends the sessions that are left.
+    async fn finish(mut self) -> anyhow::Result<Vec<String>> {
+        self.probe.detach();
+        while self.take(ROUND).await? > 0 {}
+        for (pid, process) in std::mem::take(&mut self.processes) {
+            let written = process.ended_wrote.zip(running_wrote(pid)).map(|(ended, now)| ended + now);
+            let end = process.end(cawl_host::now(), EndKind::Running, written, cawl_host::usage(pid));
+            self.end(end, process).await?;
+        }
+        let Losses { compat, processes, .. } = self.probe.lost();
+        let mut notes = vec![];
+        if compat > 0 {
+            notes.push(format!(
+                "{compat} calls of 32-bit programs were not recorded: their numbers are others"
+            ));
+        }
+        if processes > 0 {
+            notes.push(format!("{processes} processes were not followed: there were too many at once"));
+        }
+        if !self.probe.sees_uring {
+            notes.push(
+                "requests of io_uring are not recorded: this kernel has no tracepoints for them".to_owned(),
+            );
+        }
+        Ok(notes)
+    }
+}
+
+/// Processes and all that they led to.
+fn descendants(roots: &[u32]) -> Vec<u32> {
+    let mut found: Vec<u32> = roots.iter().copied().filter(|pid| cawl_host::is_running(*pid)).collect();
+    let mut at = 0;
+    while let Some(pid) = found.get(at).copied() {
+        at += 1;
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+            found.extend(children.filter(|child| *child != std::process::id()));
+        }
+    }
+    found
+}

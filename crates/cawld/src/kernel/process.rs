@@ -1,0 +1,110 @@
+//! A process that the probes follow.
+
+use std::sync::Arc;
+
+use cawl_core::{Session, SessionEnd, Time, Usage, Wchar};
+use cawl_wire::Usage as Counted;
+
+use crate::batch::Batch;
+use crate::connections::Connections;
+use crate::mappings::Mappings;
+use crate::run_delays::RunDelays;
+
+/// Longest name and arguments that are kept, in bytes, and most arguments.
+const LONGEST: usize = 4096;
+const ARGUMENTS: usize = 256;
+
+/// A process that is followed, under one image.
+pub struct Process<'a> {
+    /// The number of its session.
+    pub session: u32,
+    /// The program.
+    pub program: String,
+    /// Calls that were not sent to the engine yet.
+    pub batch: Batch,
+    /// Stores through its mappings.
+    pub mappings: Mappings<'a>,
+    /// What its threads waited for a processor.
+    pub run_delays: RunDelays<'a>,
+    /// Bytes that its threads wrote which ended since it is followed; None: the kernel does not count.
+    pub ended_wrote: Option<u64>,
+    /// Processor time of those threads in ns, in user mode and in the kernel.
+    pub ended_usage: (u64, u64),
+    /// Lost calls that are counted with this session.
+    pub dropped: u64,
+}
+
+impl<'a> Process<'a> {
+    /// A process that is met or begins, whose threads had written this.
+    pub fn new(
+        pid: u32,
+        started: Time,
+        program: Option<String>,
+        written: Option<u64>,
+        connections: &'a Arc<Connections>,
+    ) -> (Process<'a>, Session) {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut arguments = arguments[..arguments.len().min(LONGEST)]
+            .split(|byte| *byte == 0)
+            .filter(|argument| !argument.is_empty())
+            .take(ARGUMENTS)
+            .map(|argument| String::from_utf8_lossy(argument).into_owned());
+        let typed = arguments.next();
+        let program = program.or(typed).unwrap_or_else(|| format!("process {pid}"));
+        let session = Session {
+            id: connections.new_session(),
+            pid,
+            ppid: cawl_host::parent(pid),
+            started,
+            wchar: own(written),
+            usage: cawl_host::usage(pid),
+            rank: None,
+            program: program.clone(),
+            arguments: arguments.collect(),
+            language: None,
+        };
+        let process = Process {
+            session: session.id,
+            program,
+            batch: Batch::default(),
+            mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
+            run_delays: RunDelays::new(pid, started, &Counted::default(), &connections.run_delays),
+            ended_wrote: written.map(|_| 0),
+            ended_usage: (0, 0),
+            dropped: 0,
+        };
+        (process, session)
+    }
+
+    /// Its end, when its threads wrote this in all.
+    pub fn end(
+        &self,
+        at: Time,
+        how: cawl_core::EndKind,
+        written: Option<u64>,
+        usage: Option<Usage>,
+    ) -> SessionEnd {
+        SessionEnd {
+            wchar: own(written),
+            usage,
+            dropped: self.dropped,
+            ..SessionEnd::new(self.session, at, how)
+        }
+    }
+}
+
+/// Bytes of a process without those of its children: of all its threads as if it had one.
+fn own(written: Option<u64>) -> Wchar {
+    Wchar { process: written, thread: written }
+}
+
+/// Bytes that the running threads of a process wrote.
+pub fn running_wrote(pid: u32) -> Option<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut sum = 0_u64;
+    for thread in threads.flatten() {
+        let text = std::fs::read_to_string(thread.path().join("io")).ok()?;
+        sum = sum.saturating_add(cawl_core::host_text::wchar(&text)?);
+    }
+    Some(sum)
+}
