@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag, lock};
+use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag, lock, uncertain};
 use libc::c_int;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -33,12 +33,26 @@ pub enum Told {
     Found(Life),
 }
 
+/// What a descriptor leads to, and how.
+#[derive(Clone, Copy)]
+struct Descriptor {
+    file: FileId,
+    kind: FileKind,
+    flags: u32,
+}
+
+impl Descriptor {
+    fn of(event: &Event) -> Descriptor {
+        Descriptor { file: event.file(), kind: event.kind, flags: event.flags & !flag::INHERITED }
+    }
+}
+
 /// Makes events of records.
 pub struct Translator {
     does: Vec<Option<Does>>,
     files: Files,
     /// Descriptors that are known, by process.
-    descriptors: BTreeMap<u32, FxHashMap<i32, FileId>>,
+    descriptors: BTreeMap<u32, FxHashMap<i32, Descriptor>>,
     /// What was cached of a file when it was named to a process that has not read it yet.
     cached: FxHashMap<(u32, FileId), u64>,
     /// Names that the call was given which a thread is in: the first and the second.
@@ -114,9 +128,7 @@ impl Translator {
         if FileKind::from_mode(named.mode) == FileKind::Regular {
             self.cached.insert((naming.tgid, named.file), naming.cached);
         }
-        if FileKind::from_mode(named.mode) != FileKind::Directory {
-            tell(Told::File(naming.tgid, named));
-        }
+        tell(Told::File(naming.tgid, named));
     }
 
     fn call(&mut self, call: &Call, tell: &mut impl FnMut(Told)) {
@@ -146,6 +158,12 @@ impl Translator {
             self.about(&mut event, call, fd);
         }
         let length = |at: usize| call.args[at.min(5)];
+        let is_own = match does {
+            Does::Own(..) => true,
+            Does::Vectors(_, place, _) => place.is_none_or(|at| length(at) == u64::MAX),
+            Does::Copy(.., pointer) => length(pointer) == 0,
+            _ => false,
+        };
         match does {
             Does::Own(op, size) => {
                 (event.op, event.requested) = (op, length(size));
@@ -252,6 +270,12 @@ impl Translator {
         }
         self.cached_before(&event, call.identity.size, tell);
         tell(Told::Event(event));
+        if is_own && is_in_doubt(call, &event) {
+            let mut doubt = Event { op: Op::Uncertain, start: call.end, duration: 0, ..event };
+            (doubt.returned, doubt.requested) = (1, event.returned as u64);
+            (doubt.offset, doubt.aux) = (call.after, uncertain::ORDER);
+            tell(Told::Event(doubt));
+        }
     }
 
     /// Completes an event by the file of its descriptor.
@@ -261,7 +285,7 @@ impl Translator {
         event.kind = FileKind::from_mode(call.identity.mode.into());
         event.flags = flags(call.flags);
         let known = self.descriptors.entry(call.tgid).or_default();
-        if known.insert(fd, event.file()) != Some(event.file()) {
+        if known.insert(fd, Descriptor::of(event)).map(|before| before.file) != Some(event.file()) {
             event.flags |= flag::INHERITED;
         }
     }
@@ -271,13 +295,22 @@ impl Translator {
             return;
         }
         let fd = call.result as i32;
+        let length = self.files.length(&call.identity);
         self.about(&mut event, call, fd);
+        // As the tracer does: no folder, and no device or pipe to read.
+        let writes = event.has(flag::WRITABLE) || asked & libc::O_TRUNC != 0;
+        if asked & libc::O_PATH != 0 || !writes && event.kind != FileKind::Regular {
+            return;
+        }
         event.flags &= !flag::INHERITED;
         event.op = Op::Open;
         event.requested = call.identity.size;
         let asked_for = |bit: c_int, flag: u32| if asked & bit != 0 { flag } else { 0 };
         event.flags |= asked_for(libc::O_TRUNC, flag::TRUNC) | asked_for(libc::O_CLOEXEC, flag::CLOEXEC);
         event.flags |= if call.mode & CREATED != 0 { flag::CREATED } else { 0 };
+        // Of a file that was not met before it is too late to ask.
+        let cuts = asked & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC && !event.has(flag::CREATED);
+        event.offset = length.filter(|_| cuts).unwrap_or(UNKNOWN_OFFSET);
         tell(Told::Event(event));
     }
 
@@ -294,11 +327,11 @@ impl Translator {
         }
         let to = call.result as i32;
         let known = self.descriptors.entry(call.tgid).or_default();
-        if let Some(before) = known.insert(to, event.file())
+        if let Some(Descriptor { file, kind, flags }) = known.insert(to, Descriptor::of(&event))
             && replaces
         {
-            let mut closed = Event { op: Op::Close, fd: to, duration: 0, returned: 0, ..event };
-            closed.set_file(before);
+            let mut closed = Event { op: Op::Close, fd: to, kind, flags, duration: 0, returned: 0, ..event };
+            closed.set_file(file);
             tell(Told::Event(closed));
         }
         event.op = Op::Dup;
@@ -408,7 +441,13 @@ impl Translator {
         if event.op.moves_bytes() {
             let is_vector = matches!(call.number, 1 | 2);
             event.requested = if is_vector { call.result.max(0) as u64 } else { length };
-            event.offset = if place == u64::MAX { UNKNOWN_OFFSET } else { place };
+            // At the file's own position, or at its end: known afterwards.
+            let is_own = place == u64::MAX || event.op == Op::Pwrite && event.has(flag::APPEND);
+            event.offset = match (event.kind, call.result) {
+                _ if !is_own => place,
+                (FileKind::Regular, 1..) => call.after.wrapping_sub(call.result as u64),
+                _ => UNKNOWN_OFFSET,
+            };
             // IOCB_SYNC and IOCB_DSYNC are those of RWF_.
             event.flags |= if rw_flags & libc::RWF_SYNC != 0 { flag::SYNC } else { 0 };
             event.flags |= if rw_flags & libc::RWF_DSYNC != 0 { flag::DSYNC } else { 0 };
@@ -476,6 +515,14 @@ fn own_place(call: &Call, event: &Event) -> u64 {
         1.. => call.after.saturating_sub(call.result as u64),
         _ => call.before,
     }
+}
+
+/// Another thread moved the position meanwhile: only the kernel knows in which order.
+fn is_in_doubt(call: &Call, event: &Event) -> bool {
+    event.kind == FileKind::Regular
+        && call.result > 0
+        && !call.changed
+        && call.before.wrapping_add(call.result as u64) != call.after
 }
 
 fn flags(open: u32) -> u32 {
