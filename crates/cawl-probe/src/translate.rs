@@ -368,12 +368,20 @@ impl Translator {
             }
             Does::Rename(flags) => {
                 let Some(second) = second else { return };
-                // An exchange, or a whiteout: nothing is replaced.
+                let to = self.files.path(&second.folder, &second.name);
+                if flags.is_some_and(|at| is_set(call.args[at], libc::RENAME_EXCHANGE as c_int)) {
+                    let aside = b"\0".to_vec();
+                    for (from, to) in [(&path, &aside), (&to, &path), (&aside, &to)] {
+                        let named = self.files.rename(from, to).filter(|_| *to != aside);
+                        named.into_iter().for_each(|named| tell(Told::File(call.tgid, named)));
+                    }
+                    return;
+                }
+                // A whiteout: nothing is replaced.
                 if flags.is_some_and(|at| call.args[at] & !u64::from(libc::RENAME_NOREPLACE) != 0) {
                     return;
                 }
                 event.op = Op::Rename;
-                let to = self.files.path(&second.folder, &second.name);
                 match self.files.at(&to).filter(|to| Some(to.file) != seen.map(|seen| seen.file)) {
                     Some(replaced) => gone(&mut event, Some(&replaced)),
                     None => describe(&mut event, seen.as_ref()),
