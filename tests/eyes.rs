@@ -101,6 +101,8 @@ fn by_thread(trace: &Path, folder: &Path) -> BTreeMap<u32, Vec<Same>> {
         let Record::Event(event) = record else { continue };
         // The tracer itself asks for positions. What is cached is no call.
         let is_left = matches!(event.op, Op::Seek | Op::Resident) || event.returned < 0;
+        // Of libaio's syncs the library does not tell.
+        let is_left = is_left || event.op == Op::AioWrite && event.aux == 0;
         if is_left || paths.get(&event.file()) != Some(&true) {
             continue;
         }

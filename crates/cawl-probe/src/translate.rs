@@ -153,11 +153,17 @@ impl Translator {
         if by_name {
             return self.by_name(event, call, does, given, tell);
         }
+        let length = |at: usize| call.args[at.min(5)];
+        match does {
+            Does::Open(flags) => return self.opened(event, call, length(flags) as c_int, tell),
+            Does::Create => return self.opened(event, call, libc::O_TRUNC, tell),
+            Does::OpenBy => return self.opened(event, call, call.args[5] as c_int, tell),
+            _ => {}
+        }
         let fd = call.args[(call.row as usize >> 4 & 15).min(5)] as i32;
         if call.file != 0 {
             self.about(&mut event, call, fd);
         }
-        let length = |at: usize| call.args[at.min(5)];
         let is_own = match does {
             Does::Own(..) => true,
             Does::Vectors(_, place, _) => place.is_none_or(|at| length(at) == u64::MAX),
@@ -193,9 +199,6 @@ impl Translator {
                     _ => UNKNOWN_OFFSET,
                 };
             }
-            Does::Open(flags) => return self.opened(event, call, length(flags) as c_int, tell),
-            Does::Create => return self.opened(event, call, libc::O_TRUNC, tell),
-            Does::OpenBy => return self.opened(event, call, call.args[5] as c_int, tell),
             Does::Close => {
                 event.op = Op::Close;
                 event.aux = if event.has(flag::TMPFILE) { call.identity.links } else { 0 };
@@ -261,7 +264,10 @@ impl Translator {
                 event.returned = if call.result == 0 { call.identity.size as i64 } else { -1 };
                 event.flags |= flag::ESTIMATED;
             }
-            Does::Submit
+            Does::Open(_)
+            | Does::Create
+            | Does::OpenBy
+            | Does::Submit
             | Does::TruncateNamed
             | Does::Unlink(_)
             | Does::Rmdir
