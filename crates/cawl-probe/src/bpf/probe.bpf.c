@@ -342,7 +342,11 @@ __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
     file = file_of(request.fildes);
     if (file) {
         look_at_file(scratch, &one, file);
-        name_file(scratch, &one, ids >> 32);
+        if (thread->named != one.file || thread->ino != one.identity.ino) {
+            name_file(scratch, &one, ids >> 32);
+            thread->named = one.file;
+            thread->ino = one.identity.ino;
+        }
     }
     tell(&one, ids >> 32, ids, end, 0);
     return 0;
