@@ -112,7 +112,8 @@ impl Translator {
     fn named(&mut self, naming: &Naming, tell: &mut impl FnMut(Told)) {
         let named = self.files.name(naming);
         if FileKind::from_mode(named.mode) == FileKind::Regular {
-            self.cached.insert((naming.tgid, named.file), naming.cached);
+            let cached = naming.cached.saturating_mul(files::page());
+            self.cached.insert((naming.tgid, named.file), cached);
         }
         if FileKind::from_mode(named.mode) != FileKind::Directory {
             tell(Told::File(naming.tgid, named));
