@@ -79,11 +79,12 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             (verdict.chain, verdict.obstacles, verdict.remarks);
     }
     let is_fine = findings.machine.iter().all(|check| check.state != State::Bad);
-    findings.via = match (findings.obstacles.is_empty(), needs_kernel && cawld::kernel::unavailable().is_none()) {
-        (true, _) if is_fine => Some(Via::Library),
-        (false, true) if is_fine => Some(Via::Kernel),
-        _ => None,
-    };
+    findings.via =
+        match (findings.obstacles.is_empty(), needs_kernel && cawld::kernel::unavailable().is_none()) {
+            (true, _) if is_fine => Some(Via::Library),
+            (false, true) if is_fine => Some(Via::Kernel),
+            _ => None,
+        };
     findings.traced = findings.via.is_some();
     let printed = render::answer(args.json, &findings, |terminal| Ok(text(&findings, terminal)))?;
     Ok(if findings.traced { printed } else { ExitCode::from(exit::FAILED) })
