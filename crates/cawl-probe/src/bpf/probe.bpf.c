@@ -476,6 +476,7 @@ PART void tell_requests(struct scratch *scratch, struct flight *flight, __u32 tg
         }
         one.args[3] = request.offset;
         one.args[4] = request.rw_flags;
+        one.args[5] = (__u64)place;
         file = file_of(request.fildes);
         if (file) {
             look_at_file(scratch, &one, file);
@@ -485,6 +486,22 @@ PART void tell_requests(struct scratch *scratch, struct flight *flight, __u32 tg
     }
     if (result > REQUESTS)
         lose(LOST_REQUEST);
+}
+
+// Requests of libaio that are complete.
+PART void tell_complete(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+{
+    __u64 list = flight->args[3];
+    flight->row = CLASS_COMPLETE;
+    for (int at = 0; at < REQUESTS; at++) {
+        struct io_event event = {};
+        if (at >= result)
+            return;
+        if (bpf_probe_read_user(&event, sizeof(event), (void *)(list + sizeof(event) * at)))
+            return;
+        flight->args[5] = event.request;
+        tell(flight, tgid, tid, end, event.result);
+    }
 }
 
 SEC("tp_btf/sys_exit")
@@ -510,6 +527,10 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
     class = flight->row & CLASS;
     if (class == CLASS_SUBMIT) {
         tell_requests(scratch, flight, tgid, tid, end, result);
+        return 0;
+    }
+    if (class == CLASS_REAP) {
+        tell_complete(flight, tgid, tid, end, result);
         return 0;
     }
     if (class == CLASS_OPEN && result >= 0) {
