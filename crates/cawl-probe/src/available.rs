@@ -7,8 +7,8 @@ use std::path::Path;
 pub enum Unavailable {
     /// The user may not.
     #[error(
-        "the kernel's probes need root, or the capabilities {} (and CAP_SYS_PTRACE for the names of other users' \
-         files): run it with sudo", .0.join(" and ")
+        "the kernel's probes need root (sudo), or CAP_BPF and CAP_PERFMON, and CAP_SYS_PTRACE for what /proc tells of \
+         other users' processes; here {} is missing", .0.join(" and ")
     )]
     Rights(Vec<&'static str>),
     /// The kernel does not tell its types.
