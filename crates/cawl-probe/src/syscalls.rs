@@ -11,8 +11,10 @@ const OPEN: u32 = 5;
 const NAME: u32 = 6;
 const PLAIN: u32 = 7;
 const SUBMIT: u32 = 8;
-const URING: u32 = 9;
-const AIO: u32 = 10;
+const REAP: u32 = 9;
+const URING: u32 = 10;
+const AIO: u32 = 11;
+const COMPLETE: u32 = 12;
 const NONE: u32 = 15;
 const IS_READ: u32 = 1 << 20;
 const HAS_POINTER: u32 = 1 << 21;
@@ -74,9 +76,12 @@ pub enum Does {
     Rename(Option<usize>),
     /// Makes a name.
     Make(Op),
-    /// io_submit, of which each request is told by itself.
-    Submit,
+    /// io_submit and io_getevents, of which each request is told by itself.
+    Requests,
 }
+
+/// Which libc does not have.
+const IO_PGETEVENTS: libc::c_long = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
 
 struct Syscall {
     number: libc::c_long,
@@ -148,7 +153,9 @@ const COMMON: &[Syscall] = &[
     named(libc::SYS_linkat, [0, 1, 2, 3], Does::Make(Op::Link)),
     named(libc::SYS_symlinkat, [1, 2, NONE, NONE], Does::Make(Op::Symlink)),
     named(libc::SYS_mkdirat, [0, 1, NONE, NONE], Does::Make(Op::Mkdir)),
-    of_class(SUBMIT, libc::SYS_io_submit, Does::Submit),
+    of_class(SUBMIT, libc::SYS_io_submit, Does::Requests),
+    of_class(REAP, libc::SYS_io_getevents, Does::Requests),
+    of_class(REAP, IO_PGETEVENTS, Does::Requests),
 ];
 
 /// Those that newer processors' tables do without.
@@ -192,12 +199,23 @@ pub fn does(number: u32) -> Option<Does> {
     all().find(|call| call.number as u32 == number).map(|call| call.does)
 }
 
-/// True if a record is that of a request of io_uring; of libaio.
-pub fn is_uring(row: u32) -> bool {
-    row & 15 == URING
+/// What a record is of that is no system call's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A request of io_uring, complete.
+    Uring,
+    /// One of libaio that was handed over.
+    HandedOver,
+    /// One of libaio that is complete.
+    Complete,
 }
 
-/// See [`is_uring`].
-pub fn is_aio(row: u32) -> bool {
-    row & 15 == AIO
+/// What a record is of, by its row; None: a system call.
+pub fn request(row: u32) -> Option<Request> {
+    match row & 15 {
+        URING => Some(Request::Uring),
+        AIO => Some(Request::HandedOver),
+        COMPLETE => Some(Request::Complete),
+        _ => None,
+    }
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag, lock, uncertain};
 use libc::c_int;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use crate::figures::{describe, flags, gone, is_in_doubt, locked, own_place};
 use crate::files::{self, Files, Named, Seen};
 use crate::record::{Call, Given, Image, Life, Naming, Record};
-use crate::syscalls::{self, Does};
+use crate::syscalls::{self, Does, Request};
 
 /// `FMODE_CREATED`: the open made the file.
 const CREATED: u32 = 1 << 20;
 
-/// `aux` of a write by io_uring.
-const BY_URING: u32 = 2;
+/// `aux` of a write by io_uring or libaio.
+const PAST_CALLS: u32 = 2;
 
 /// What a record means.
 #[derive(Clone, Debug)]
@@ -57,8 +58,8 @@ pub struct Translator {
     cached: FxHashMap<(u32, FileId), u64>,
     /// Names that the call was given which a thread is in: the first and the second.
     given: FxHashMap<u32, [Option<Given>; 2]>,
-    /// Processes whose requests of io_uring were seen.
-    pub uring: FxHashSet<u32>,
+    /// Requests of libaio that are not complete, by process and control block.
+    handed: FxHashMap<(u32, u64), Event>,
 }
 
 impl Default for Translator {
@@ -75,7 +76,7 @@ impl Default for Translator {
             descriptors: BTreeMap::new(),
             cached: FxHashMap::default(),
             given: FxHashMap::default(),
-            uring: FxHashSet::default(),
+            handed: FxHashMap::default(),
         }
     }
 }
@@ -108,6 +109,7 @@ impl Translator {
             Record::Exit(life) => {
                 self.given.remove(&life.tid);
                 if life.other != 0 {
+                    self.finish(Some(life.tgid), &mut tell);
                     self.forget(life.tgid);
                 }
                 tell(Told::Exit(life));
@@ -120,13 +122,13 @@ impl Translator {
     pub fn forget(&mut self, pid: u32) {
         self.descriptors.remove(&pid);
         self.cached.retain(|(process, _), _| *process != pid);
-        self.uring.remove(&pid);
     }
 
     fn named(&mut self, naming: &Naming, tell: &mut impl FnMut(Told)) {
         let named = self.files.name(naming);
         if FileKind::from_mode(named.mode) == FileKind::Regular {
-            self.cached.insert((naming.tgid, named.file), naming.cached);
+            let cached = naming.cached.saturating_mul(files::page());
+            self.cached.insert((naming.tgid, named.file), cached);
         }
         tell(Told::File(naming.tgid, named));
     }
@@ -137,12 +139,11 @@ impl Translator {
         (event.pid, event.tid) = (call.tgid, call.tid);
         event.returned = call.result.max(-1);
         event.errno = if call.result < 0 { call.result.unsigned_abs() as u16 } else { 0 };
-        if syscalls::is_aio(call.row) {
-            return self.handed_over(event, call, tell);
-        }
-        if syscalls::is_uring(call.row) {
-            self.uring.insert(call.tgid);
-            return self.request(event, call, tell);
+        match syscalls::request(call.row) {
+            None => {}
+            Some(Request::HandedOver) => return self.handed_over(event, call, tell),
+            Some(Request::Complete) => return self.complete(&event, call, tell),
+            Some(Request::Uring) => return self.request(event, call, tell),
         }
         let Some(does) = self.does.get(call.number as usize).copied().flatten() else { return };
         let given = self.given.remove(&call.tid).unwrap_or_default();
@@ -267,7 +268,7 @@ impl Translator {
             Does::Open(_)
             | Does::Create
             | Does::OpenBy
-            | Does::Submit
+            | Does::Requests
             | Does::TruncateNamed
             | Does::Unlink(_)
             | Does::Rmdir
@@ -418,24 +419,46 @@ impl Translator {
         tell(Told::Event(event));
     }
 
-    /// A request of libaio, when it was handed over: its end is no call's.
+    /// A request of libaio, when it was handed over: it is told of when it is complete.
     fn handed_over(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
-        // PWRITE, PWRITEV; FSYNC, FDSYNC.
-        let aux = match call.args[1] {
-            1 | 8 => 2,
-            2 | 3 => 0,
+        event.op = match call.args[1] {
+            0 | 7 => Op::Pread,
+            1 | 8 => Op::Pwrite,
+            2 => Op::Fsync,
+            3 => Op::Fdatasync,
             _ => return,
         };
         if call.file != 0 {
             self.about(&mut event, call, call.args[0] as i32);
         }
-        (event.op, event.aux) = (Op::AioWrite, aux);
-        if aux == 2 {
-            (event.requested, event.offset) = (call.args[2], call.args[3]);
-            event.returned = call.args[2] as i64;
+        if event.op == Op::Pread && event.kind != FileKind::Regular {
+            return;
         }
-        event.flags |= flag::ESTIMATED;
+        if event.op.moves_bytes() {
+            (event.requested, event.offset) = (call.args[2], call.args[3]);
+        }
+        if let Some(before) = self.handed.insert((call.tgid, call.args[5]), event)
+            && before.op != Op::Pread
+        {
+            tell(Told::Event(unfinished(before)));
+        }
+    }
+
+    /// A request of libaio is complete: the program was told so.
+    fn complete(&mut self, end: &Event, call: &Call, tell: &mut impl FnMut(Told)) {
+        let Some(mut event) = self.handed.remove(&(call.tgid, call.args[5])) else { return };
+        event.duration = call.end.saturating_sub(event.start);
+        (event.returned, event.errno) = (end.returned, end.errno);
+        event.aux = if event.op == Op::Pwrite { PAST_CALLS } else { 0 };
+        self.cached_before(&event, call.identity.size, tell);
         tell(Told::Event(event));
+    }
+
+    /// Tells of requests of which no end was seen; those of one process, or all.
+    pub fn finish(&mut self, pid: Option<u32>, mut tell: impl FnMut(Told)) {
+        let left = self.handed.extract_if(|(process, _), _| pid.is_none_or(|pid| pid == *process));
+        let left = left.filter(|(_, event)| event.op != Op::Pread);
+        left.for_each(|(_, event)| tell(Told::Event(unfinished(event))));
     }
 
     /// A request of io_uring, from its submission to its completion.
@@ -448,7 +471,7 @@ impl Translator {
             // READV, READ_FIXED, READ.
             1 | 4 | 22 => event.op = Op::Pread,
             // WRITEV, WRITE_FIXED, WRITE.
-            2 | 5 | 23 => (event.op, event.aux) = (Op::Pwrite, BY_URING),
+            2 | 5 | 23 => (event.op, event.aux) = (Op::Pwrite, PAST_CALLS),
             3 => event.op = if call.args[4] & 1 == 1 { Op::Fdatasync } else { Op::Fsync },
             _ => return,
         }
@@ -514,85 +537,18 @@ impl Translator {
     }
 }
 
+/// A write or sync that was handed over, and of whose end nothing is known.
+fn unfinished(event: Event) -> Event {
+    let is_write = event.op == Op::Pwrite;
+    Event {
+        op: Op::AioWrite,
+        aux: if is_write { PAST_CALLS } else { 0 },
+        returned: if is_write { event.requested as i64 } else { 0 },
+        flags: event.flags | flag::ESTIMATED,
+        ..event
+    }
+}
+
 fn is_set(argument: u64, bit: c_int) -> bool {
     argument as c_int & bit != 0
-}
-
-/// Where a call began that moved the descriptor's own position.
-fn own_place(call: &Call, event: &Event) -> u64 {
-    if event.kind != FileKind::Regular && event.kind != FileKind::Block {
-        return UNKNOWN_OFFSET;
-    }
-    match call.result {
-        1.. if call.changed => UNKNOWN_OFFSET,
-        // Of one that appends, and of threads that share the position, only the end is known.
-        1.. => call.after.saturating_sub(call.result as u64),
-        _ => call.before,
-    }
-}
-
-/// Another thread moved the position meanwhile: only the kernel knows in which order.
-fn is_in_doubt(call: &Call, event: &Event) -> bool {
-    event.kind == FileKind::Regular
-        && call.result > 0
-        && !call.changed
-        && call.before.wrapping_add(call.result as u64) != call.after
-}
-
-fn flags(open: u32) -> u32 {
-    let open = open as c_int;
-    let all = |bits: c_int, flag: u32| if open & bits == bits { flag } else { 0 };
-    let writable = open & libc::O_ACCMODE != libc::O_RDONLY;
-    let sync = open & libc::O_SYNC == libc::O_SYNC;
-    all(libc::O_APPEND, flag::APPEND)
-        | if sync { flag::SYNC } else { all(libc::O_DSYNC, flag::DSYNC) }
-        | all(libc::O_DIRECT, flag::DIRECT)
-        | all(libc::O_TMPFILE, flag::TMPFILE)
-        | if writable { flag::WRITABLE } else { 0 }
-}
-
-fn describe(event: &mut Event, seen: Option<&Seen>) {
-    let Some(seen) = seen else { return };
-    event.kind = seen.kind();
-    if event.kind == FileKind::Regular {
-        event.set_file(seen.file);
-    }
-    event.aux = seen.links;
-}
-
-/// A name that went.
-fn gone(event: &mut Event, seen: Option<&Seen>) {
-    // Of one that was not met it is known that it was no folder.
-    event.kind = FileKind::Regular;
-    describe(event, seen);
-    event.aux = event.aux.saturating_sub(u32::from(event.errno == 0));
-    event.requested = seen.map_or(0, |seen| seen.size);
-}
-
-/// A lock of fcntl: struct flock comes in the last three arguments.
-fn locked(event: &mut Event, call: &Call, command: c_int) {
-    event.op = Op::Lock;
-    let holder = match command {
-        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => lock::DESCRIPTION,
-        _ => 0,
-    };
-    event.aux = holder;
-    if call.result < 0 {
-        return;
-    }
-    let (kind, whence) = (call.args[3] as i16, (call.args[3] >> 16) as i16);
-    let action = match c_int::from(kind) {
-        libc::F_RDLCK => lock::SHARED,
-        libc::F_WRLCK => lock::EXCLUSIVE,
-        _ => lock::UNLOCK,
-    };
-    event.aux |= action;
-    let base = match c_int::from(whence) {
-        libc::SEEK_SET => 0,
-        libc::SEEK_CUR => call.after,
-        _ => call.identity.size,
-    };
-    let (start, length) = (call.args[4], call.args[5] as i64);
-    event.offset = base.wrapping_add(start).wrapping_add(length.min(0) as u64);
-    event.requested = length.unsigned_abs();
 }

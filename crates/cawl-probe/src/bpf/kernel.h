@@ -169,3 +169,10 @@ struct iocb {
     __u32 flags;
     __u32 resfd;
 };
+
+struct io_event {
+    __u64 data;
+    __u64 request;
+    __s64 result;
+    __s64 more;
+};

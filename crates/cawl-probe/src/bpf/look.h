@@ -104,7 +104,7 @@ __attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid
         }
         COPY(parent, entry->d_parent);
         // The root of another tree; a file in memory has a name and no folder.
-        if (!parent || parent == entry && *(volatile __u32 *)&naming->length)
+        if (!parent || (parent == entry && *(volatile __u32 *)&naming->length))
             break;
         COPY(name, entry->d_name.name);
         __u32 length = *(volatile __u32 *)&naming->length;

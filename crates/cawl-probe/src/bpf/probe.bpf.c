@@ -339,6 +339,7 @@ __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
     }
     one.args[3] = request.offset;
     one.args[4] = request.rw_flags;
+    one.args[5] = (__u64)place;
     file = file_of(request.fildes);
     if (file) {
         look_at_file(scratch, &one, file);
@@ -364,6 +365,22 @@ PART void tell_requests(__u64 list, __u64 end, long count)
         lose(LOST_REQUEST, count - REQUESTS);
 }
 
+// Requests of libaio that are complete.
+PART void tell_complete(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+{
+    __u64 list = flight->args[3];
+    flight->row = CLASS_COMPLETE;
+    for (int at = 0; at < REQUESTS; at++) {
+        struct io_event event = {};
+        if (at >= result)
+            return;
+        if (bpf_probe_read_user(&event, sizeof(event), (void *)(list + sizeof(event) * at)))
+            return;
+        flight->args[5] = event.request;
+        tell(flight, tgid, tid, end, event.result);
+    }
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
@@ -387,6 +404,10 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
     class = flight->row & CLASS;
     if (class == CLASS_SUBMIT) {
         tell_requests(flight->args[2], end, result);
+        return 0;
+    }
+    if (class == CLASS_REAP) {
+        tell_complete(flight, tgid, tid, end, result);
         return 0;
     }
     if (class == CLASS_OPEN && result >= 0) {

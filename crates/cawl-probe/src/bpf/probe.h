@@ -40,9 +40,11 @@ enum class {
     // About no file.
     CLASS_PLAIN,
     CLASS_SUBMIT,
-    // Requests: of io_uring, and of libaio.
+    CLASS_REAP,
+    // Requests: of io_uring, and of libaio when they are handed over and when they are complete.
     CLASS_URING,
     CLASS_AIO,
+    CLASS_COMPLETE,
 };
 
 enum loss { LOST_RECORD, LOST_FLIGHT, LOST_PROCESS, LOST_COMPAT, LOST_REQUEST, LOSSES };

@@ -343,6 +343,17 @@ impl<'a> Eye<'a> {
     async fn finish(mut self) -> anyhow::Result<Vec<String>> {
         self.probe.detach();
         while self.take(ROUND).await? > 0 {}
+        let processes = &mut self.processes;
+        self.translator.finish(None, |told| {
+            if let Told::Event(event) = told
+                && let Some(process) = processes.get_mut(&event.pid)
+            {
+                process.batch.events.push(event);
+            }
+        });
+        for pid in self.processes.keys().copied().collect::<Vec<_>>() {
+            self.send(pid).await?;
+        }
         for (pid, process) in std::mem::take(&mut self.processes) {
             let written = process.ended_wrote.zip(running_wrote(pid)).map(|(ended, now)| ended + now);
             let end = process.end(cawl_host::now(), EndKind::Running, written, cawl_host::usage(pid));
