@@ -86,3 +86,22 @@ pub fn locked(event: &mut Event, call: &Call, command: c_int) {
     event.offset = base.wrapping_add(start).wrapping_add(length.min(0) as u64);
     event.requested = length.unsigned_abs();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_in_doubt_when_another_thread_moved_it() {
+        let mut event = Event::new(Op::Write);
+        event.kind = FileKind::Regular;
+        let alone = Call { before: 100, after: 150, result: 50, ..Call::default() };
+        assert_eq!((own_place(&alone, &event), is_in_doubt(&alone, &event)), (100, false));
+        let beside = Call { after: 220, ..alone };
+        assert_eq!((own_place(&beside, &event), is_in_doubt(&beside, &event)), (170, true));
+        let failed = Call { result: -5, after: 100, ..alone };
+        assert!(!is_in_doubt(&failed, &event));
+        let changed = Call { changed: true, ..beside };
+        assert_eq!((own_place(&changed, &event), is_in_doubt(&changed, &event)), (UNKNOWN_OFFSET, false));
+    }
+}

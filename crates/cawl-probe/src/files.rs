@@ -228,4 +228,20 @@ mod tests {
         assert_eq!(files.at(b"/a/c"), None);
         assert_eq!(named.file.dev, libc::makedev(254, 0));
     }
+
+    /// It is named after an open has cut it off, and the open is told of after that.
+    #[test]
+    fn what_is_cut_off_had_a_length() {
+        let mut files = Files::default();
+        let mut file = naming(3, "/a", 0o100644);
+        files.name(&file);
+        assert_eq!(files.length(&file.identity), Some(5));
+        file.identity.size = 0;
+        assert_eq!(files.name(&file).size, 0);
+        assert_eq!(files.length(&file.identity), Some(5));
+        files.met(&file.identity);
+        assert_eq!(files.length(&file.identity), Some(0));
+        file.identity.links = 0;
+        assert_eq!(files.name(&file).path, "/a (deleted)");
+    }
 }
