@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod available;
+mod figures;
 mod files;
 mod record;
 mod syscalls;

@@ -18,6 +18,8 @@ const COMPLETE: u32 = 12;
 const NONE: u32 = 15;
 const IS_READ: u32 = 1 << 20;
 const HAS_POINTER: u32 = 1 << 21;
+const IS_COMPAT_WRITE: u32 = 1 << 22;
+const IS_SYNC: u32 = 1 << 23;
 
 /// What a call does, and where its figures are among its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,10 @@ const fn read(number: libc::c_long, does: Does) -> Syscall {
     let all = file(number, 0, does);
     Syscall { row: all.row | IS_READ, ..all }
 }
+const fn sync(number: libc::c_long, op: Op) -> Syscall {
+    let all = file(number, 0, Does::Sync(op));
+    Syscall { row: all.row | IS_SYNC, ..all }
+}
 const fn of_class(class: u32, number: libc::c_long, does: Does) -> Syscall {
     Syscall { number, row: class | NONE << 8 | NONE << 12 | NONE << 16, does }
 }
@@ -134,9 +140,9 @@ const COMMON: &[Syscall] = &[
     file(libc::SYS_ftruncate, 0, Does::Truncate),
     named(libc::SYS_truncate, [NONE, 0, NONE, NONE], Does::TruncateNamed),
     file(libc::SYS_fallocate, 0, Does::Allocate),
-    file(libc::SYS_fsync, 0, Does::Sync(Op::Fsync)),
-    file(libc::SYS_fdatasync, 0, Does::Sync(Op::Fdatasync)),
-    file(libc::SYS_syncfs, 0, Does::Sync(Op::Syncfs)),
+    sync(libc::SYS_fsync, Op::Fsync),
+    sync(libc::SYS_fdatasync, Op::Fdatasync),
+    sync(libc::SYS_syncfs, Op::Syncfs),
     of_class(PLAIN, libc::SYS_sync, Does::Sync(Op::Sync)),
     file(libc::SYS_sync_file_range, 0, Does::SyncRange),
     of_class(PLAIN, libc::SYS_msync, Does::SyncMapping),
@@ -173,9 +179,19 @@ fn all() -> impl Iterator<Item = &'static Syscall> {
     COMMON.iter().chain(OLDER)
 }
 
+/// Writes and syncs of i386, which are counted: write, fsync, writev, fdatasync, pwrite64, sendfile, sendfile64, splice,
+/// pwritev, copy_file_range, pwritev2.
+#[cfg(target_arch = "x86_64")]
+const COMPAT: &[u32] = &[4, 118, 146, 148, 181, 187, 239, 313, 334, 377, 379];
+#[cfg(not(target_arch = "x86_64"))]
+const COMPAT: &[u32] = &[];
+
 /// Numbers and rows for the probes.
 pub fn rows() -> impl Iterator<Item = (u32, u32)> {
-    all().map(|call| (call.number as u32, call.row))
+    let compat = |number: u32| if COMPAT.contains(&number) { IS_COMPAT_WRITE } else { 0 };
+    let others = COMPAT.iter().filter(|number| does(**number).is_none());
+    let rows = all().map(move |call| (call.number as u32, call.row | compat(call.number as u32)));
+    rows.chain(others.map(|number| (*number, IS_COMPAT_WRITE)))
 }
 
 /// What the system call of this number does.

@@ -148,6 +148,7 @@ struct io_kiocb {
 #define FICLONE 0x40049409
 #define FICLONERANGE 0x4020940d
 #define O_ACCMODE 3
+#define O_APPEND 02000
 #define O_RDONLY 0
 #define TS_COMPAT 2
 #define AT_FDCWD -100
