@@ -7,6 +7,7 @@
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `attach`: following what runs already: names, refusals
+//! - `followed`: programs that run already, followed by probes in the kernel
 //! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
 //! - `check`: which pages processes share without an order: planted cases, sqlite3, PostgreSQL
@@ -69,6 +70,7 @@ mod ending;
 mod explain;
 mod export;
 mod filesystems;
+mod followed;
 mod groups;
 mod http;
 mod identity;
