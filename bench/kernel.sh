@@ -15,8 +15,7 @@ trap 'for pid in "${ours[@]}"; do kill "$pid" 2>/dev/null || true; done; rm -rf 
 # The program and what watches it share no processor, where there are two.
 pin=() aside=()
 if [ "$(nproc)" -gt 1 ]; then pin=(taskset -c 1) aside=(taskset -c 0); fi
-calls() { case $1 in getppid) echo 500000 ;; *) echo 200000 ;; esac; }
-few() { case $1 in strace | perf-trace) echo 5000 ;; *) calls "$2" ;; esac; }
+calls() { case $1 in strace | perf-trace) echo 1000 ;; *) echo 20000 ;; esac; }
 
 # The probes follow it once they were loaded: there is no word of it where stderr is no terminal.
 attached() {
@@ -31,19 +30,20 @@ watch() {
     local word=$1; shift
     "${aside[@]}" "$@" >watcher.out 2>&1 &
     watcher=$!; ours+=("$watcher")
-    for _ in $(seq 300); do
-        if grep -q "$word" watcher.out; then break; fi
+    until grep -q "$word" watcher.out; do
+        kill -0 "$watcher" 2>/dev/null || return 1
         sleep 0.1
     done
     sleep 0.5
 }
-rest() { kill -INT "$watcher" 2>/dev/null || true; wait "$watcher" 2>/dev/null || true; ours=(); }
+rest() { kill "$watcher" 2>/dev/null || true; wait "$watcher" 2>/dev/null || true; ours=(); }
 
 # One round of a loop under a tool; prints ns a call.
 measure() {
     local tool=$1 kind=$2 n
-    n=$(few "$tool" "$kind")
-    local loop=("${pin[@]}" ./loop "$kind" "$n" 3 file)
+    n=$(calls "$tool")
+    # Short rounds: one of them is undisturbed.
+    local loop=("${pin[@]}" ./loop "$kind" "$n" 20 file)
     case $tool in
         plain) "${loop[@]}" ;;
         other)
@@ -56,7 +56,7 @@ measure() {
             mkfifo go; "${loop[@]}" follow <go >took 2>pid & local program=$!; ours+=("$program")
             exec 8>go
             until [ -s pid ]; do sleep 0.05; done
-            "${aside[@]}" "$cawl" attach "$(cat pid)" --no-save --report followed.json 2>/dev/null &
+            "${aside[@]}" "$cawl" attach "$(cat pid)" --no-save --report followed.json 8>&- 2>/dev/null &
             watcher=$!; attached "$watcher"
             exec 8>&-; wait "$program"; cat took; wait "$watcher"; rm go pid took; ours=()
             python3 -c "import json; r = json.load(open('followed.json')); print('drops', r['drops'], 'of', r['calls'] + r['drops'])" >&2
@@ -69,7 +69,7 @@ measure() {
                 tracepoint:syscalls:sys_exit_pwrite64 /@start[tid]/ { @took = hist(nsecs - @start[tid]); delete(@start[tid]); }'
             "${loop[@]}"; rest
             ;;
-        ext4slower) watch TIME ext4slower-bpfcc 10; "${loop[@]}"; rest ;;
+        ext4slower) watch Tracing python3 -u "$(command -v ext4slower-bpfcc)" 10 && "${loop[@]}"; rest ;;
     esac
 }
 
@@ -92,5 +92,5 @@ awk -v tools="${tools[*]}" '$3 != "failed" { key = $1 " " $2; if (!(key in least
     END { n = split(tools, of, " ")
         for (at = 1; at <= n; at++) {
             a = least["getppid " of[at]]; b = least["pwrite " of[at]]
-            printf "| %s | %.0f | %.0f | %.0f | %.0f |\n", of[at], a, a - least["getppid plain"], b, b - least["pwrite plain"]
+            if (a) printf "| %s | %.0f | %.0f | %.0f | %.0f |\n", of[at], a, a - least["getppid plain"], b, b - least["pwrite plain"]
         } }' results
