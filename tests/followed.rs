@@ -38,7 +38,7 @@ fn attached(dir: &Dir, args: &[&str]) -> Option<Running> {
 
 /// A program that has written half of its 20 blocks of 1000 bytes, and waits for a line.
 fn writer(dir: &Dir, file: &str) -> Running {
-    let mut command = dir.command(dir.app("paced_writer"));
+    let mut command = dir.command(cawl_kit::app("paced_writer"));
     command.args([file, "10", "1000"]);
     let mut writer = Running::start(command);
     writer.stdout_until("half");
