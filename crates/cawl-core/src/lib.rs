@@ -107,7 +107,7 @@ pub use record::{
 pub use release::{LAWS, Laws, Release};
 pub use report::{
     AsCalibrated, ColdReport, CopiedUp, FileOp, FileReport, ModelReport, OpReport, ProfileUsed,
-    REPORT_SCHEMA, Report, SessionReport, SessionTotals,
+    REPORT_SCHEMA, Report, SEEN_BY_PROBES, SessionReport, SessionTotals,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::{Bounds, RunDelays};

@@ -227,6 +227,21 @@ pub struct SessionTotals {
     pub unseen: u64,
 }
 
+/// Begins the note that the calls were seen by probes in the kernel; what these do not see follows.
+pub const SEEN_BY_PROBES: &str = "seen by the kernel's probes";
+
+impl Report {
+    /// The note that begins with [`SEEN_BY_PROBES`], if any.
+    pub fn seen_by_probes(&self) -> Option<&str> {
+        self.notes.iter().map(String::as_str).find(|note| note.starts_with(SEEN_BY_PROBES))
+    }
+
+    /// The other notes.
+    pub fn remarks(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().filter(|note| !note.starts_with(SEEN_BY_PROBES))
+    }
+}
+
 impl SessionTotals {
     /// Adds an image.
     pub fn add(&mut self, session: &SessionReport) {

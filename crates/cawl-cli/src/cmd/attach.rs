@@ -56,9 +56,7 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
         }
     };
     let terminal = std::io::stderr().is_terminal();
-    if terminal {
-        render::tell(format_args!("attached to {}; {}", render::shown(&told), end(args.span)));
-    }
+    render::tell(format_args!("attached to {}; {}", render::shown(&told), end(args.span)));
     let span = async {
         match args.span {
             Some(span) => tokio::time::sleep(Duration::from_nanos(span.get() as u64)).await,

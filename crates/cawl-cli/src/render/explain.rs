@@ -81,7 +81,11 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
         report.models.iter().for_each(|model| accuracy(&mut out, model, terminal));
     }
     if explained.is_some() && is_well(report) {
-        let text = format!("{} of the bytes seen; {}", percent(report.coverage), profile(report, terminal));
+        let by = report
+            .seen_by_probes()
+            .map_or(String::new(), |seen| format!(" {}", shown(seen.trim_start_matches("seen "))));
+        let text =
+            format!("{} of the bytes seen{by}; {}", percent(report.coverage), profile(report, terminal));
         line(&mut out, "rests on", &text, terminal);
         selected(&mut out, report, terminal);
     } else {
@@ -112,7 +116,7 @@ fn is_well(report: &Report) -> bool {
     report.coverage.is_some_and(|coverage| (0.99..=1.01).contains(&coverage))
         && report.drops.max(report.unseen) == 0
         && report.unmodelled.is_empty()
-        && report.notes.is_empty()
+        && report.remarks().next().is_none()
         && report.profile.origin != Origin::Uncalibrated
         && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
 }

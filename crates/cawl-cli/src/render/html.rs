@@ -125,6 +125,7 @@ fn summary(told: &Report) -> Markup {
                 p.selected { (shown(&selection.to_string())) " only; coverage, losses and errors are those of all calls." }
             }
             @for warning in warnings(told) { p.warning { (warning) } }
+            @if let Some(seen) = told.seen_by_probes() { p.sub { (shown(seen)) } }
         }
     }
 }
@@ -144,7 +145,7 @@ fn warnings(told: &Report) -> Vec<String> {
     if told.profile.origin == Origin::Uncalibrated {
         warnings.push("uncalibrated: predictions tell orders of magnitude".to_owned());
     }
-    warnings.extend(told.notes.iter().map(|note| shown(note).into_owned()));
+    warnings.extend(told.remarks().map(|note| shown(note).into_owned()));
     warnings
 }
 

@@ -53,6 +53,9 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         line(out, "program", &ended(outcome), terminal);
     }
     line(out, "coverage", &coverage(report, terminal), terminal);
+    if let Some(seen) = report.seen_by_probes() {
+        line(out, "seen by", &shown(seen.trim_start_matches("seen by ")), terminal);
+    }
     let lost = report.drops.max(report.unseen) > 0;
     let text = losses(report);
     line(out, "drops", &if lost { warn(&text, terminal) } else { text }, terminal);
@@ -67,7 +70,7 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     }
     line(out, "profile", &profile(report, terminal), terminal);
     selected(out, report, terminal);
-    for note in &report.notes {
+    for note in report.remarks() {
         line(out, "note", &warn(&shown(note), terminal), terminal);
     }
     if report.sessions.len() > 1 {
@@ -78,8 +81,12 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
 /// Calls that were lost, and how to lose none.
 pub(super) fn losses(report: &Report) -> String {
     let lost = format!("{} dropped, {} unseen", counted(report.drops, "call"), report.unseen);
-    let remedy =
-        if report.drops > 0 { "; with `run --lossless` the program waits, and none is dropped" } else { "" };
+    let remedy = match report.seen_by_probes() {
+        _ if report.drops == 0 => "",
+        // They let nobody wait.
+        Some(_) => "; cawl had too little processor time to read them",
+        None => "; with `run --lossless` the program waits, and none is dropped",
+    };
     lost + remedy
 }
 
@@ -108,6 +115,9 @@ pub(super) fn ended(outcome: &Outcome) -> String {
 fn coverage(report: &Report, terminal: bool) -> String {
     if report.sessions.is_empty() && report.calls > 0 {
         return "unknown: the trace does not have the processes that made its calls".to_owned();
+    }
+    if report.sessions.is_empty() && report.seen_by_probes().is_some() {
+        return "nothing was seen: no process ran that was to be followed".to_owned();
     }
     if report.sessions.is_empty() {
         let is_excluded = report.notes.iter().any(|note| note.ends_with("(--exclude)"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cawl_core::{Bytes, EndKind, FileFacts, Nanos, Time, Usage};
+use cawl_core::{Bytes, EndKind, FileFacts, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
 use cawl_host::target;
 use cawl_probe::{Life, Losses, Named, Probe, Told, Translator};
 use cawl_wire::FileKind;
@@ -39,6 +39,12 @@ pub struct Eye<'a> {
     /// Groups that are looked at at intervals, since the kernel cannot compare them.
     walked: Vec<PathBuf>,
     lost: Losses,
+    /// Lost calls that count with no session yet.
+    unassigned: u64,
+    /// More was in the ring than was read.
+    is_behind: bool,
+    /// It is told to stop: what begins from now on is not followed.
+    stopped: Option<Time>,
     /// The kernel counts the bytes of each thread.
     counts: bool,
 }
@@ -63,16 +69,26 @@ impl<'a> Eye<'a> {
             target,
             walked,
             lost: Losses::default(),
+            unassigned: 0,
+            is_behind: false,
+            stopped: None,
             counts: running_wrote(std::process::id()).is_some(),
         }
     }
 
     /// Follows what is there.
     pub async fn begin(&mut self) -> anyhow::Result<()> {
+        let uring = if self.probe.sees_uring {
+            ""
+        } else {
+            ", and requests of io_uring: it has no tracepoints for them"
+        };
+        let rest = "stores through mappings between samples, calls of 32-bit programs";
+        self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await?;
         // A child that was made while its parent was not followed yet is met in the next look.
+        let mut tried = BTreeSet::new();
         loop {
-            let found: BTreeSet<u32> =
-                self.wanted().into_iter().filter(|pid| !self.processes.contains_key(pid)).collect();
+            let found: Vec<u32> = self.wanted().into_iter().filter(|pid| tried.insert(*pid)).collect();
             if found.is_empty() {
                 return Ok(());
             }
@@ -92,19 +108,32 @@ impl<'a> Eye<'a> {
 
     /// Follows a process that runs.
     async fn meet(&mut self, pid: u32) -> anyhow::Result<()> {
-        if self.processes.contains_key(&pid) || !cawl_host::is_running(pid) {
+        if self.stopped.is_some() || self.processes.contains_key(&pid) || !cawl_host::is_running(pid) {
             return Ok(());
         }
         if !self.probe.follow(pid) {
             let note = format!("process {pid} is not followed: there are too many at once");
             return self.note(note).await;
         }
-        self.begin_session(pid, cawl_host::now(), None, running_wrote(pid)).await
+        let written = running_wrote(pid);
+        // It ends just now: if it was made by one that is followed, that is still to be read.
+        if written.is_none() && self.counts {
+            return Ok(());
+        }
+        self.begin_session(pid, cawl_host::now(), None, written).await?;
+        self.was_counted(pid);
+        Ok(())
+    }
+
+    /// What a process had written was read just now: it has that of its calls which were seen before.
+    fn was_counted(&mut self, pid: u32) {
+        let now = cawl_host::now();
+        self.processes.get_mut(&pid).into_iter().for_each(|process| process.counted = now);
     }
 
     /// A process of which the probes told that it is there.
     async fn begin_or_keep(&mut self, pid: u32, at: Time, name: Option<String>) -> anyhow::Result<()> {
-        if self.processes.contains_key(&pid) {
+        if self.processes.contains_key(&pid) || self.stopped.is_some_and(|stopped| at > stopped) {
             return Ok(());
         }
         // One that was made has written nothing, and it may have ended meanwhile.
@@ -141,15 +170,16 @@ impl<'a> Eye<'a> {
                 () = self.connections.draining() => true,
                 () = sleep(Duration::from_millis(pause)) => false,
             };
-            let mut taken = self.take(ROUND).await?;
-            while taken >= ROUND {
-                taken = self.take(ROUND).await?;
-                tokio::task::yield_now().await;
-            }
             if is_last {
                 return self.finish().await;
             }
-            pause = if taken > 0 { BUSY } else { (pause * 2).min(IDLE) };
+            let taken = self.take(ROUND).await?;
+            self.is_behind = taken >= ROUND;
+            pause = match taken {
+                ROUND.. => 0,
+                0 => (pause * 2).min(IDLE),
+                _ => BUSY,
+            };
             if look.elapsed() >= LOOK_EVERY {
                 look = Instant::now();
                 self.look().await?;
@@ -169,20 +199,33 @@ impl<'a> Eye<'a> {
         }
         for one in told {
             match one {
-                Told::Event(event) => match self.processes.get_mut(&event.pid) {
-                    Some(process) => process.batch.events.push(event),
-                    None => {
+                Told::Event(event) => {
+                    if !self.processes.contains_key(&event.pid) {
                         self.meet(event.pid).await?;
-                        let process = self.processes.get_mut(&event.pid);
-                        process.into_iter().for_each(|process| process.batch.events.push(event));
                     }
-                },
+                    let end = event.start.saturating_add(event.duration);
+                    let Some(process) = self.processes.get_mut(&event.pid) else {
+                        self.unassigned += u64::from(self.stopped.is_none());
+                        continue;
+                    };
+                    if end <= process.counted.0 {
+                        process.ended_wrote = process.ended_wrote.map(|wrote| wrote + wchar_bytes(&event));
+                    }
+                    if process.has(end) {
+                        process.batch.events.push(event);
+                    }
+                }
                 Told::File(pid, named) => self.named(pid, &named).await?,
                 Told::Found(life) => {
                     let name = text(&life.name);
-                    self.begin_or_keep(life.tgid, Time(life.at), Some(name)).await?;
+                    if !self.processes.contains_key(&life.tgid) {
+                        self.begin_or_keep(life.tgid, Time(life.at), Some(name)).await?;
+                        self.was_counted(life.tgid);
+                    }
                 }
                 Told::Fork(life) => self.begin_or_keep(life.other, Time(life.at), None).await?,
+                Told::Exec(image)
+                    if self.processes.get(&image.tgid).is_some_and(|process| !process.has(image.at)) => {}
                 Told::Exec(image) => {
                     self.send(image.tgid).await?;
                     let before = self.processes.remove(&image.tgid);
@@ -239,8 +282,12 @@ impl<'a> Eye<'a> {
 
     /// A thread or process ended.
     async fn exit(&mut self, life: &Life) -> anyhow::Result<()> {
-        let Some(process) = self.processes.get_mut(&life.tgid) else { return Ok(()) };
-        process.ended_wrote = process.ended_wrote.map(|written| written.saturating_add(life.wchar));
+        let process = self.processes.get_mut(&life.tgid).filter(|process| process.has(life.at));
+        let Some(process) = process else { return Ok(()) };
+        // One that ended before is not in what was read then.
+        if life.at > process.counted.0 {
+            process.ended_wrote = process.ended_wrote.map(|written| written.saturating_add(life.wchar));
+        }
         process.ended_usage.0 += life.user;
         process.ended_usage.1 += life.system;
         if life.other == 0 {
@@ -280,14 +327,17 @@ impl<'a> Eye<'a> {
 
     /// What was lost counts with the process that made the latest calls.
     fn count_losses(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
         let lost = self.probe.lost();
-        let more = lost.calls() - self.lost.calls();
-        if more > 0
+        self.unassigned += lost.calls() - self.lost.calls();
+        self.lost = lost;
+        if self.unassigned > 0
             && let Some(process) =
                 self.processes.values_mut().max_by_key(|process| process.batch.events.len())
         {
-            process.dropped += more;
-            self.lost = lost;
+            process.dropped += std::mem::take(&mut self.unassigned);
         }
     }
 
@@ -323,12 +373,15 @@ impl<'a> Eye<'a> {
                 self.engine.send(Input::Events { session, batch, dropped }).await?;
             }
         }
-        // The record of its end was lost.
-        let is_gone = !std::path::Path::new("/proc").join(pid.to_string()).exists();
-        if is_gone
-            && self.lost.records > 0
+        // The record of its end was lost, or it had ended when it was met: what was told of it is read by now.
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let is_missing = !self.is_behind && !cawl_host::is_running(pid);
+        if std::mem::replace(&mut process.is_missing, is_missing)
+            && is_missing
+            && threads(pid) == 0
             && let Some(process) = self.processes.remove(&pid)
         {
+            self.translator.forget(pid);
             let end = process.end(cawl_host::now(), EndKind::Vanished, None, None);
             self.end(end, process).await?;
         }
@@ -341,6 +394,12 @@ impl<'a> Eye<'a> {
 
     /// Detaches, reads the rest and ends the sessions that are left.
     async fn finish(mut self) -> anyhow::Result<Vec<String>> {
+        self.count_losses();
+        self.stopped = Some(cawl_host::now());
+        // What was written is counted up to here: to detach takes longer than many calls.
+        for (pid, process) in &mut self.processes {
+            process.until = Some((cawl_host::now(), running_wrote(*pid)));
+        }
         self.probe.detach();
         while self.take(ROUND).await? > 0 {}
         let processes = &mut self.processes;
@@ -355,12 +414,16 @@ impl<'a> Eye<'a> {
             self.send(pid).await?;
         }
         for (pid, process) in std::mem::take(&mut self.processes) {
-            let written = process.ended_wrote.zip(running_wrote(pid)).map(|(ended, now)| ended + now);
-            let end = process.end(cawl_host::now(), EndKind::Running, written, cawl_host::usage(pid));
+            let (at, running) = process.until.unwrap_or((cawl_host::now(), None));
+            let written = process.ended_wrote.zip(running).map(|(ended, now)| ended + now);
+            let end = process.end(at, EndKind::Running, written, cawl_host::usage(pid));
             self.end(end, process).await?;
         }
         let Losses { compat, processes, .. } = self.probe.lost();
         let mut notes = vec![];
+        if self.unassigned > 0 {
+            notes.push(format!("{} calls were dropped of processes that are not known", self.unassigned));
+        }
         if compat > 0 {
             notes.push(format!(
                 "{compat} calls of 32-bit programs were not recorded: their numbers are others"
@@ -369,13 +432,15 @@ impl<'a> Eye<'a> {
         if processes > 0 {
             notes.push(format!("{processes} processes were not followed: there were too many at once"));
         }
-        if !self.probe.sees_uring {
-            notes.push(
-                "requests of io_uring are not recorded: this kernel has no tracepoints for them".to_owned(),
-            );
-        }
         Ok(notes)
     }
+}
+
+/// Threads of a process that run: a process can outlive its first one.
+fn threads(pid: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|thread| cawl_host::is_running(*thread)).count()
 }
 
 /// Processes and all that they led to.

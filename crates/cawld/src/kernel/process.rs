@@ -26,12 +26,19 @@ pub struct Process<'a> {
     pub mappings: Mappings<'a>,
     /// What its threads waited for a processor.
     pub run_delays: RunDelays<'a>,
-    /// Bytes that its threads wrote which ended since it is followed; None: the kernel does not count.
+    /// Bytes that its threads wrote which ended since it is followed, and of calls that were seen before `counted`;
+    /// None: the kernel does not count.
     pub ended_wrote: Option<u64>,
     /// Processor time of those threads in ns, in user mode and in the kernel.
     pub ended_usage: (u64, u64),
     /// Lost calls that are counted with this session.
     pub dropped: u64,
+    /// When it was read what its threads had written.
+    pub counted: Time,
+    /// The last look did not find it running.
+    pub is_missing: bool,
+    /// It is followed no longer: calls that ended later are not its session's. With what it had written then.
+    pub until: Option<(Time, Option<u64>)>,
 }
 
 impl<'a> Process<'a> {
@@ -72,8 +79,16 @@ impl<'a> Process<'a> {
             ended_wrote: written.map(|_| 0),
             ended_usage: (0, 0),
             dropped: 0,
+            counted: Time(0),
+            is_missing: false,
+            until: None,
         };
         (process, session)
+    }
+
+    /// What was at this time belongs to its session.
+    pub fn has(&self, at: u64) -> bool {
+        self.until.is_none_or(|(until, _)| at <= until.0)
     }
 
     /// Its end, when its threads wrote this in all.

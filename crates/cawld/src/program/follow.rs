@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use cawl_host::target::{Found, Name};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -24,6 +24,7 @@ const OWN: u64 = 0;
 
 /// What probes in the kernel follow.
 #[derive(Args)]
+#[command(group = ArgGroup::new("followed").multiple(true))]
 pub struct FollowArgs {
     /// Follow what --unit, --container, --cgroup and --pid name by probes in the kernel, without a restart; needs root,
     /// or CAP_BPF and CAP_PERFMON

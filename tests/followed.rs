@@ -1,0 +1,206 @@
+//! Programs that run already, followed by probes in the kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use cawl_kit::{Dir, Report, Running, eventually, find, skipped};
+use nix::sys::signal::Signal;
+
+/// Why nothing can be attached here, if so.
+fn obstacle() -> Option<&'static str> {
+    static WHY: OnceLock<Option<String>> = OnceLock::new();
+    let why = WHY.get_or_init(|| {
+        let dir = Dir::new();
+        let mut idle = Running::start(dir.command("cat"));
+        let pid = idle.pid().to_string();
+        let attach = Running::start(dir.cawl(&["attach", &pid, "--no-save", "--for", "1ms"])).finish();
+        idle.say("\n");
+        idle.finish().success();
+        (!attach.status.success()).then_some(attach.stderr)
+    });
+    why.as_deref().map(str::trim_end)
+}
+
+/// `attach`, which has attached. None, after a line that says why, where it cannot.
+fn attached(dir: &Dir, args: &[&str]) -> Option<Running> {
+    if let Some(why) = obstacle() {
+        skipped(why);
+        return None;
+    }
+    let mut command = dir.cawl(&["attach", "--no-save", "--report"]);
+    command.arg(dir.path().join("report.json")).args(args);
+    let mut attach = Running::start(command);
+    attach.stderr_until("attached to");
+    Some(attach)
+}
+
+/// A program that has written half of its 20 blocks of 1000 bytes, and waits for a line.
+fn writer(dir: &Dir, file: &str) -> Running {
+    let mut command = dir.command(cawl_kit::app("paced_writer"));
+    command.args([file, "10", "1000"]);
+    let mut writer = Running::start(command);
+    writer.stdout_until("half");
+    writer
+}
+
+fn pid(of: &Running) -> String {
+    of.pid().to_string()
+}
+
+#[test]
+fn a_writer_is_followed_to_its_end() {
+    let dir = Dir::new();
+    let mut writer = writer(&dir, "to");
+    let Some(attach) = attached(&dir, &[&pid(&writer)]) else { return };
+    writer.say("\n");
+    writer.finish().success();
+    let report = dir.report(&attach.finish().success());
+    report.all_seen();
+    assert_eq!((report.calls_of("write"), report.bytes(), report.file_bytes("to")), (10, 10_000, 10_000));
+    assert_eq!((report.sessions().len(), &report["sessions"][0]["ended"]), (1, &"exit".into()));
+    assert!(report["notes"].to_string().contains("seen by the kernel's probes"), "{}", report["notes"]);
+}
+
+/// A program goes on as if nobody had been there.
+#[test]
+fn a_writer_is_left() {
+    let dir = Dir::new();
+    let mut writer = writer(&dir, "to");
+    let Some(attach) = attached(&dir, &[&pid(&writer)]) else { return };
+    attach.signal(Signal::SIGINT);
+    let report = dir.report(&attach.finish().success());
+    assert_eq!((&report["calls"], &report["sessions"][0]["ended"]), (&0.into(), &"running".into()));
+    writer.say("\n");
+    writer.finish().success();
+    assert_eq!(cawl_kit::size(&dir, "to"), 20_000);
+}
+
+/// Children that begin later are followed under each of their images; those that had ended already are not waited for.
+#[test]
+fn children_are_followed() {
+    let dir = Dir::new();
+    let mut shell = dir.command("sh");
+    let script = "true & echo half; read go; (printf abc >own); dd if=/dev/zero of=child bs=100 count=7 2>/dev/null; :";
+    shell.args(["-c", script]);
+    let mut shell = Running::start(shell);
+    shell.stdout_until("half");
+    let Some(attach) = attached(&dir, &[&pid(&shell)]) else { return };
+    shell.say("\n");
+    shell.finish().success();
+    let report = dir.report(&attach.finish().success());
+    report.all_seen();
+    assert_eq!((report.file_bytes("own"), report.file_bytes("child")), (3, 700));
+    let images: Vec<String> = report.sessions().iter().map(|one| one["program"].to_string()).collect();
+    assert!(images.len() >= 3 && images.iter().any(|image| image.ends_with("/dd\"")), "{images:?}");
+}
+
+/// A control group of this test, removed with the value.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Group> {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("the kernel lists mounts");
+        let mount = mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            (words.get(2) == Some(&"cgroup2")).then(|| words[1].to_owned())
+        });
+        let folder = Path::new(&mount?).join(format!("cawl-tests-{}", std::process::id()));
+        fs::create_dir(&folder).ok().map(|()| Group(folder))
+    }
+
+    fn take(&self, process: &Running) {
+        fs::write(self.0.join("cgroup.procs"), pid(process)).expect("a process can be moved");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        eventually("its processes have left the group", || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// What is in the group, and what comes to it.
+#[test]
+fn a_group_is_followed() {
+    let dir = Dir::new();
+    let Some(group) = Group::new() else { return skipped("no control group can be made") };
+    let (mut first, mut second, mut other) =
+        (writer(&dir, "first"), writer(&dir, "second"), writer(&dir, "other"));
+    group.take(&first);
+    let Some(attach) = attached(&dir, &["--cgroup", group.0.to_str().expect("a readable path")]) else {
+        return;
+    };
+    group.take(&second);
+    for writer in [&mut second, &mut other, &mut first] {
+        writer.say("\n");
+    }
+    for writer in [first, second, other] {
+        writer.finish().success();
+    }
+    let report = dir.report(&attach.finish().success());
+    let seen = ["first", "second", "other"].map(|name| report.file_bytes(name));
+    assert_eq!((seen, &report["drops"]), ([10_000, 10_000, 0], &0.into()));
+}
+
+/// The kernel ends the probes with the process that they belong to.
+#[test]
+fn kill_leaves_nothing() {
+    let dir = Dir::new();
+    let mut writer = writer(&dir, "to");
+    let Some(attach) = attached(&dir, &[&pid(&writer)]) else { return };
+    let programs = programs(&attach);
+    assert!(programs.len() >= 5, "{programs:?}");
+    attach.signal(Signal::SIGKILL);
+    attach.finish().signal(Signal::SIGKILL);
+    writer.say("\n");
+    writer.finish().success();
+    let Some(bpftool) = find("bpftool") else { return };
+    eventually("the programs are gone", || {
+        !programs.iter().any(|id| {
+            let mut show = Command::new(&bpftool);
+            show.args(["prog", "show", "id", id]).output().is_ok_and(|shown| shown.status.success())
+        })
+    });
+}
+
+/// The programs of a process's links, by number.
+fn programs(of: &Running) -> Vec<String> {
+    let folder = format!("/proc/{}/fdinfo", of.pid());
+    let entries = fs::read_dir(folder).expect("it runs").flatten();
+    let texts = entries.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
+    let links = texts.filter(|text| text.contains("link_id:"));
+    let id =
+        |text: String| text.lines().find_map(|line| Some(line.strip_prefix("prog_id:")?.trim().to_owned()));
+    links.filter_map(id).collect()
+}
+
+/// Another eye on the same process changes nothing, be it another of these or the tracer's library.
+#[test]
+fn two_eyes_see_the_same() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let mut run = dir.cawl(&["run", "--report"]);
+    run.arg(dir.path().join("run.json")).arg("--").arg(program).args(["to", "10", "1000"]);
+    let mut run = Running::start(run);
+    let said = run.stdout_until("half");
+    let writer = said.trim().rsplit(' ').next().expect("a pid").to_owned();
+    let Some(first) = attached(&dir, &[&writer]) else {
+        run.say("\n");
+        run.finish().success();
+        return;
+    };
+    let path = dir.path().join("second.json");
+    let mut second = dir.cawl(&["attach", "--no-save", &writer, "--report"]);
+    second.arg(&path);
+    let mut second = Running::start(second);
+    second.stderr_until("attached to");
+    run.say("\n");
+    run.finish().success();
+    let second = Report::read(&path, &second.finish().success());
+    for report in [dir.report(&first.finish().success()), second] {
+        report.all_seen();
+        assert_eq!((report.calls_of("write"), report.file_bytes("to")), (10, 10_000));
+    }
+}
