@@ -8,7 +8,7 @@
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under
 # /var/tmp).
 # PROFILE=quick|first: made by `calibrate --quick`, or by the first meeting of a `run`. KEEP=DIR: keep traces,
-# reports and the profile there. Nothing else should run at the same time.
+# reports and the profile there. VIA=kernel: by probes in the kernel. Nothing else should run at the same time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -197,7 +197,7 @@ for round in $(seq "$rounds"); do
         trace=()
         [ -z "${KEEP:-}" ] || trace=(--trace "$keep/$name-$round.cawl")
         [ ! -e "$keep/$name-$round.cawl" ] || rm "$keep/$name-$round.cawl"
-        "$cawl" run --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >/dev/null 2>>"$keep/log" ||
+        "$cawl" run --via "${VIA:-auto}" --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >/dev/null 2>>"$keep/log" ||
             echo "failed: $name, round $round"
     done
 done

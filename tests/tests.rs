@@ -8,6 +8,7 @@
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `attach`: following what runs already: names, refusals
 //! - `followed`: programs that run already, followed by probes in the kernel
+//! - `eyes`: kinds of programs by probes in the kernel, and the same calls by both eyes
 //! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
 //! - `check`: which pages processes share without an order: planted cases, sqlite3, PostgreSQL
@@ -69,6 +70,7 @@ mod doctor;
 mod ending;
 mod explain;
 mod export;
+mod eyes;
 mod filesystems;
 mod followed;
 mod groups;

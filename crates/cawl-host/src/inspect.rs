@@ -27,6 +27,9 @@ const SCRIPT_HEAD: usize = 256;
 /// The oldest glibc that the tracer can be loaded beside is 2.17.
 const OLDEST: u32 = 17;
 
+/// What it is whose system calls have other numbers.
+const OF_32_BITS: &str = "a 32-bit program";
+
 /// Programs with more bytes are not looked into.
 const LARGEST: u64 = 1 << 30;
 
@@ -239,7 +242,7 @@ impl Elf {
         match object::FileKind::parse(bytes).ok()? {
             object::FileKind::Elf64 => Elf::of::<FileHeader64<Endianness>>(bytes, None),
             object::FileKind::Elf32 => {
-                Elf::of::<FileHeader32<Endianness>>(bytes, Some("a 32-bit program".to_owned()))
+                Elf::of::<FileHeader32<Endianness>>(bytes, Some(OF_32_BITS.to_owned()))
             }
             _ => None,
         }
@@ -296,7 +299,10 @@ impl Elf {
         let name = path.display();
         if let Some(foreign) = &self.foreign {
             let why = format!("{name} is {foreign}: the tracer cannot be loaded into it");
-            return self.is_foreign(why, verdict);
+            self.is_foreign(why, verdict);
+            // The probes do not know its calls either.
+            verdict.needs_kernel &= foreign != OF_32_BITS;
+            return;
         }
         if self.is_go {
             let linked = if self.interpreter.is_some() { "dynamically" } else { "statically" };

@@ -157,7 +157,7 @@ pub fn wchar_bytes(event: &Event) -> u64 {
         Op::Splice | Op::MmapWrite => 0,
         // POSIX aio is done by the C library's own threads, by ordinary writes.
         Op::AioWrite if event.aux != 1 => 0,
-        // What io_uring writes, the kernel does not count.
+        // What io_uring and libaio write, the kernel does not count.
         Op::Pwrite if event.aux == 2 => 0,
         _ if is_clone(event) => 0,
         _ => kernel_bytes(event),

@@ -7,13 +7,13 @@ use std::path::Path;
 pub enum Unavailable {
     /// The user may not.
     #[error(
-        "the kernel's probes need root, or the capabilities {} (and CAP_SYS_PTRACE for the names of other users' \
-         files): run it with sudo", .0.join(" and ")
+        "the kernel's probes need root (sudo), or CAP_BPF and CAP_PERFMON, and CAP_SYS_PTRACE for what /proc tells of \
+         other users' processes; here {} is missing", .0.join(" and ")
     )]
     Rights(Vec<&'static str>),
     /// The kernel does not tell its types.
     #[error(
-        "the kernel's probes need its types, which are not there ({0}): a kernel of Linux 5.8 or later, built with \
+        "the kernel's probes need its types, which are not there ({0}): a kernel of Linux 5.11 or later, built with \
          CONFIG_DEBUG_INFO_BTF, has them in /sys/kernel/btf/vmlinux"
     )]
     NoTypes(String),
@@ -54,7 +54,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Looks at what can be known before.
+/// Whether probes may be attached here, as far as that can be known before they are.
 pub fn check() -> Result<(), Unavailable> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return Err(Unavailable::Processor);

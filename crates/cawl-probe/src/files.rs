@@ -87,13 +87,24 @@ impl Files {
             }
         }
         let Identity { size, links, mode, .. } = naming.identity;
-        self.seen.insert(key(&naming.identity), Seen { file, mode, size, links });
+        // An open that cuts it off is told of after this.
+        let before = self.length(&naming.identity).filter(|_| size == 0).unwrap_or(size);
+        self.seen.insert(key(&naming.identity), Seen { file, mode, size: before, links });
         self.paths.insert(naming.path.clone(), key(&naming.identity));
         if FileKind::from_mode(mode.into()) == FileKind::Directory {
             self.folders.insert(key(&naming.identity), naming.path.clone());
         }
-        let path = String::from_utf8_lossy(&naming.path).into_owned();
+        let mut path = String::from_utf8_lossy(&naming.path).into_owned();
+        // As /proc/PID/fd says it.
+        if links == 0 {
+            path.push_str(" (deleted)");
+        }
         Named { file, size, mode: mode.into(), path, renamed: false }
+    }
+
+    /// The length of a file in bytes after the latest call, if it was met.
+    pub fn length(&self, identity: &Identity) -> Option<u64> {
+        self.seen.get(&key(identity)).map(|seen| seen.size)
     }
 
     /// Which file a call was about, as it is after the call.
@@ -216,5 +227,21 @@ mod tests {
         files.remove(b"/a/c");
         assert_eq!(files.at(b"/a/c"), None);
         assert_eq!(named.file.dev, libc::makedev(254, 0));
+    }
+
+    /// It is named after an open has cut it off, and the open is told of after that.
+    #[test]
+    fn what_is_cut_off_had_a_length() {
+        let mut files = Files::default();
+        let mut file = naming(3, "/a", 0o100644);
+        files.name(&file);
+        assert_eq!(files.length(&file.identity), Some(5));
+        file.identity.size = 0;
+        assert_eq!(files.name(&file).size, 0);
+        assert_eq!(files.length(&file.identity), Some(5));
+        files.met(&file.identity);
+        assert_eq!(files.length(&file.identity), Some(0));
+        file.identity.links = 0;
+        assert_eq!(files.name(&file).path, "/a (deleted)");
     }
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod available;
+mod figures;
 mod files;
 mod record;
 mod syscalls;
@@ -19,7 +20,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf, EbpfLoader};
 
-pub use available::Unavailable;
+pub use available::{Unavailable, check};
 pub use files::{Named, Seen};
 pub use record::{Call, Given, Identity, Image, Life, Naming, Record};
 pub use translate::{Told, Translator};

@@ -61,7 +61,7 @@ pub struct Naming {
     pub identity: Identity,
     /// Its path, from the process's root directory.
     pub path: Vec<u8>,
-    /// Bytes of it that were cached.
+    /// Pages of it that were cached.
     pub cached: u64,
     /// The filesystem's magic number.
     pub magic: u64,
@@ -174,7 +174,7 @@ impl Record {
             2 => {
                 let length = from.u32(52)? as usize;
                 let names = bytes.get(72..72 + length)?;
-                let (cached, magic) = (from.u64(56)?.saturating_mul(crate::files::page()), from.u64(64)?);
+                let (cached, magic) = (from.u64(56)?, from.u64(64)?);
                 Record::Named(Naming { tgid, identity: from.identity(16)?, path: path(names), cached, magic })
             }
             3 => {

@@ -11,11 +11,15 @@ const OPEN: u32 = 5;
 const NAME: u32 = 6;
 const PLAIN: u32 = 7;
 const SUBMIT: u32 = 8;
-const URING: u32 = 9;
-const AIO: u32 = 10;
+const REAP: u32 = 9;
+const URING: u32 = 10;
+const AIO: u32 = 11;
+const COMPLETE: u32 = 12;
 const NONE: u32 = 15;
 const IS_READ: u32 = 1 << 20;
 const HAS_POINTER: u32 = 1 << 21;
+const IS_COMPAT_WRITE: u32 = 1 << 22;
+const IS_SYNC: u32 = 1 << 23;
 
 /// What a call does, and where its figures are among its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +76,12 @@ pub enum Does {
     Rename(Option<usize>),
     /// Makes a name.
     Make(Op),
-    /// io_submit, of which each request is told by itself.
-    Submit,
+    /// io_submit and io_getevents, of which each request is told by itself.
+    Requests,
 }
+
+/// Which libc does not have.
+const IO_PGETEVENTS: libc::c_long = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
 
 struct Syscall {
     number: libc::c_long,
@@ -88,6 +95,10 @@ const fn file(number: libc::c_long, argument: u32, does: Does) -> Syscall {
 const fn read(number: libc::c_long, does: Does) -> Syscall {
     let all = file(number, 0, does);
     Syscall { row: all.row | IS_READ, ..all }
+}
+const fn sync(number: libc::c_long, op: Op) -> Syscall {
+    let all = file(number, 0, Does::Sync(op));
+    Syscall { row: all.row | IS_SYNC, ..all }
 }
 const fn of_class(class: u32, number: libc::c_long, does: Does) -> Syscall {
     Syscall { number, row: class | NONE << 8 | NONE << 12 | NONE << 16, does }
@@ -129,9 +140,9 @@ const COMMON: &[Syscall] = &[
     file(libc::SYS_ftruncate, 0, Does::Truncate),
     named(libc::SYS_truncate, [NONE, 0, NONE, NONE], Does::TruncateNamed),
     file(libc::SYS_fallocate, 0, Does::Allocate),
-    file(libc::SYS_fsync, 0, Does::Sync(Op::Fsync)),
-    file(libc::SYS_fdatasync, 0, Does::Sync(Op::Fdatasync)),
-    file(libc::SYS_syncfs, 0, Does::Sync(Op::Syncfs)),
+    sync(libc::SYS_fsync, Op::Fsync),
+    sync(libc::SYS_fdatasync, Op::Fdatasync),
+    sync(libc::SYS_syncfs, Op::Syncfs),
     of_class(PLAIN, libc::SYS_sync, Does::Sync(Op::Sync)),
     file(libc::SYS_sync_file_range, 0, Does::SyncRange),
     of_class(PLAIN, libc::SYS_msync, Does::SyncMapping),
@@ -142,7 +153,9 @@ const COMMON: &[Syscall] = &[
     named(libc::SYS_linkat, [0, 1, 2, 3], Does::Make(Op::Link)),
     named(libc::SYS_symlinkat, [1, 2, NONE, NONE], Does::Make(Op::Symlink)),
     named(libc::SYS_mkdirat, [0, 1, NONE, NONE], Does::Make(Op::Mkdir)),
-    of_class(SUBMIT, libc::SYS_io_submit, Does::Submit),
+    of_class(SUBMIT, libc::SYS_io_submit, Does::Requests),
+    of_class(REAP, libc::SYS_io_getevents, Does::Requests),
+    of_class(REAP, IO_PGETEVENTS, Does::Requests),
 ];
 
 /// Those that newer processors' tables do without.
@@ -166,9 +179,19 @@ fn all() -> impl Iterator<Item = &'static Syscall> {
     COMMON.iter().chain(OLDER)
 }
 
+/// Writes and syncs of i386, which are counted: write, fsync, writev, fdatasync, pwrite64, sendfile, sendfile64, splice,
+/// pwritev, copy_file_range, pwritev2.
+#[cfg(target_arch = "x86_64")]
+const COMPAT: &[u32] = &[4, 118, 146, 148, 181, 187, 239, 313, 334, 377, 379];
+#[cfg(not(target_arch = "x86_64"))]
+const COMPAT: &[u32] = &[];
+
 /// Numbers and rows for the probes.
 pub fn rows() -> impl Iterator<Item = (u32, u32)> {
-    all().map(|call| (call.number as u32, call.row))
+    let compat = |number: u32| if COMPAT.contains(&number) { IS_COMPAT_WRITE } else { 0 };
+    let others = COMPAT.iter().filter(|number| does(**number).is_none());
+    let rows = all().map(move |call| (call.number as u32, call.row | compat(call.number as u32)));
+    rows.chain(others.map(|number| (*number, IS_COMPAT_WRITE)))
 }
 
 /// What the system call of this number does.
@@ -176,12 +199,23 @@ pub fn does(number: u32) -> Option<Does> {
     all().find(|call| call.number as u32 == number).map(|call| call.does)
 }
 
-/// True if a record is that of a request of io_uring; of libaio.
-pub fn is_uring(row: u32) -> bool {
-    row & 15 == URING
+/// What a record is of that is no system call's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A request of io_uring, complete.
+    Uring,
+    /// One of libaio that was handed over.
+    HandedOver,
+    /// One of libaio that is complete.
+    Complete,
 }
 
-/// See [`is_uring`].
-pub fn is_aio(row: u32) -> bool {
-    row & 15 == AIO
+/// What a record is of, by its row; None: a system call.
+pub fn request(row: u32) -> Option<Request> {
+    match row & 15 {
+        URING => Some(Request::Uring),
+        AIO => Some(Request::HandedOver),
+        COMPLETE => Some(Request::Complete),
+        _ => None,
+    }
 }

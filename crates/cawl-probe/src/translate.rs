@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag, lock};
+use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag, lock, uncertain};
 use libc::c_int;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use crate::figures::{describe, flags, gone, is_in_doubt, locked, own_place};
 use crate::files::{self, Files, Named, Seen};
 use crate::record::{Call, Given, Image, Life, Naming, Record};
-use crate::syscalls::{self, Does};
+use crate::syscalls::{self, Does, Request};
 
 /// `FMODE_CREATED`: the open made the file.
 const CREATED: u32 = 1 << 20;
 
-/// `aux` of a write by io_uring.
-const BY_URING: u32 = 2;
+/// `aux` of a write by io_uring or libaio.
+const PAST_CALLS: u32 = 2;
 
 /// What a record means.
 #[derive(Clone, Debug)]
@@ -33,18 +34,32 @@ pub enum Told {
     Found(Life),
 }
 
+/// What a descriptor leads to, and how.
+#[derive(Clone, Copy)]
+struct Descriptor {
+    file: FileId,
+    kind: FileKind,
+    flags: u32,
+}
+
+impl Descriptor {
+    fn of(event: &Event) -> Descriptor {
+        Descriptor { file: event.file(), kind: event.kind, flags: event.flags & !flag::INHERITED }
+    }
+}
+
 /// Makes events of records.
 pub struct Translator {
     does: Vec<Option<Does>>,
     files: Files,
     /// Descriptors that are known, by process.
-    descriptors: BTreeMap<u32, FxHashMap<i32, FileId>>,
+    descriptors: BTreeMap<u32, FxHashMap<i32, Descriptor>>,
     /// What was cached of a file when it was named to a process that has not read it yet.
     cached: FxHashMap<(u32, FileId), u64>,
     /// Names that the call was given which a thread is in: the first and the second.
     given: FxHashMap<u32, [Option<Given>; 2]>,
-    /// Processes whose requests of io_uring were seen.
-    pub uring: FxHashSet<u32>,
+    /// Requests of libaio that are not complete, by process and control block.
+    handed: FxHashMap<(u32, u64), Event>,
 }
 
 impl Default for Translator {
@@ -61,7 +76,7 @@ impl Default for Translator {
             descriptors: BTreeMap::new(),
             cached: FxHashMap::default(),
             given: FxHashMap::default(),
-            uring: FxHashSet::default(),
+            handed: FxHashMap::default(),
         }
     }
 }
@@ -94,6 +109,7 @@ impl Translator {
             Record::Exit(life) => {
                 self.given.remove(&life.tid);
                 if life.other != 0 {
+                    self.finish(Some(life.tgid), &mut tell);
                     self.forget(life.tgid);
                 }
                 tell(Told::Exit(life));
@@ -106,17 +122,15 @@ impl Translator {
     pub fn forget(&mut self, pid: u32) {
         self.descriptors.remove(&pid);
         self.cached.retain(|(process, _), _| *process != pid);
-        self.uring.remove(&pid);
     }
 
     fn named(&mut self, naming: &Naming, tell: &mut impl FnMut(Told)) {
         let named = self.files.name(naming);
         if FileKind::from_mode(named.mode) == FileKind::Regular {
-            self.cached.insert((naming.tgid, named.file), naming.cached);
+            let cached = naming.cached.saturating_mul(files::page());
+            self.cached.insert((naming.tgid, named.file), cached);
         }
-        if FileKind::from_mode(named.mode) != FileKind::Directory {
-            tell(Told::File(naming.tgid, named));
-        }
+        tell(Told::File(naming.tgid, named));
     }
 
     fn call(&mut self, call: &Call, tell: &mut impl FnMut(Told)) {
@@ -125,12 +139,11 @@ impl Translator {
         (event.pid, event.tid) = (call.tgid, call.tid);
         event.returned = call.result.max(-1);
         event.errno = if call.result < 0 { call.result.unsigned_abs() as u16 } else { 0 };
-        if syscalls::is_aio(call.row) {
-            return self.handed_over(event, call, tell);
-        }
-        if syscalls::is_uring(call.row) {
-            self.uring.insert(call.tgid);
-            return self.request(event, call, tell);
+        match syscalls::request(call.row) {
+            None => {}
+            Some(Request::HandedOver) => return self.handed_over(event, call, tell),
+            Some(Request::Complete) => return self.complete(&event, call, tell),
+            Some(Request::Uring) => return self.request(event, call, tell),
         }
         let Some(does) = self.does.get(call.number as usize).copied().flatten() else { return };
         let given = self.given.remove(&call.tid).unwrap_or_default();
@@ -141,11 +154,23 @@ impl Translator {
         if by_name {
             return self.by_name(event, call, does, given, tell);
         }
+        let length = |at: usize| call.args[at.min(5)];
+        match does {
+            Does::Open(flags) => return self.opened(event, call, length(flags) as c_int, tell),
+            Does::Create => return self.opened(event, call, libc::O_TRUNC, tell),
+            Does::OpenBy => return self.opened(event, call, call.args[5] as c_int, tell),
+            _ => {}
+        }
         let fd = call.args[(call.row as usize >> 4 & 15).min(5)] as i32;
         if call.file != 0 {
             self.about(&mut event, call, fd);
         }
-        let length = |at: usize| call.args[at.min(5)];
+        let is_own = match does {
+            Does::Own(..) => true,
+            Does::Vectors(_, place, _) => place.is_none_or(|at| length(at) == u64::MAX),
+            Does::Copy(.., pointer) => length(pointer) == 0,
+            _ => false,
+        };
         match does {
             Does::Own(op, size) => {
                 (event.op, event.requested) = (op, length(size));
@@ -175,9 +200,6 @@ impl Translator {
                     _ => UNKNOWN_OFFSET,
                 };
             }
-            Does::Open(flags) => return self.opened(event, call, length(flags) as c_int, tell),
-            Does::Create => return self.opened(event, call, libc::O_TRUNC, tell),
-            Does::OpenBy => return self.opened(event, call, call.args[5] as c_int, tell),
             Does::Close => {
                 event.op = Op::Close;
                 event.aux = if event.has(flag::TMPFILE) { call.identity.links } else { 0 };
@@ -243,7 +265,10 @@ impl Translator {
                 event.returned = if call.result == 0 { call.identity.size as i64 } else { -1 };
                 event.flags |= flag::ESTIMATED;
             }
-            Does::Submit
+            Does::Open(_)
+            | Does::Create
+            | Does::OpenBy
+            | Does::Requests
             | Does::TruncateNamed
             | Does::Unlink(_)
             | Does::Rmdir
@@ -252,6 +277,12 @@ impl Translator {
         }
         self.cached_before(&event, call.identity.size, tell);
         tell(Told::Event(event));
+        if is_own && is_in_doubt(call, &event) {
+            let mut doubt = Event { op: Op::Uncertain, start: call.end, duration: 0, ..event };
+            (doubt.returned, doubt.requested) = (1, event.returned as u64);
+            (doubt.offset, doubt.aux) = (call.after, uncertain::ORDER);
+            tell(Told::Event(doubt));
+        }
     }
 
     /// Completes an event by the file of its descriptor.
@@ -261,7 +292,7 @@ impl Translator {
         event.kind = FileKind::from_mode(call.identity.mode.into());
         event.flags = flags(call.flags);
         let known = self.descriptors.entry(call.tgid).or_default();
-        if known.insert(fd, event.file()) != Some(event.file()) {
+        if known.insert(fd, Descriptor::of(event)).map(|before| before.file) != Some(event.file()) {
             event.flags |= flag::INHERITED;
         }
     }
@@ -271,13 +302,22 @@ impl Translator {
             return;
         }
         let fd = call.result as i32;
+        let length = self.files.length(&call.identity);
         self.about(&mut event, call, fd);
+        // As the tracer does: no folder, and no device or pipe to read.
+        let writes = event.has(flag::WRITABLE) || asked & libc::O_TRUNC != 0;
+        if asked & libc::O_PATH != 0 || !writes && event.kind != FileKind::Regular {
+            return;
+        }
         event.flags &= !flag::INHERITED;
         event.op = Op::Open;
         event.requested = call.identity.size;
         let asked_for = |bit: c_int, flag: u32| if asked & bit != 0 { flag } else { 0 };
         event.flags |= asked_for(libc::O_TRUNC, flag::TRUNC) | asked_for(libc::O_CLOEXEC, flag::CLOEXEC);
         event.flags |= if call.mode & CREATED != 0 { flag::CREATED } else { 0 };
+        // Of a file that was not met before it is too late to ask.
+        let cuts = asked & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC && !event.has(flag::CREATED);
+        event.offset = length.filter(|_| cuts).unwrap_or(UNKNOWN_OFFSET);
         tell(Told::Event(event));
     }
 
@@ -294,11 +334,11 @@ impl Translator {
         }
         let to = call.result as i32;
         let known = self.descriptors.entry(call.tgid).or_default();
-        if let Some(before) = known.insert(to, event.file())
+        if let Some(Descriptor { file, kind, flags }) = known.insert(to, Descriptor::of(&event))
             && replaces
         {
-            let mut closed = Event { op: Op::Close, fd: to, duration: 0, returned: 0, ..event };
-            closed.set_file(before);
+            let mut closed = Event { op: Op::Close, fd: to, kind, flags, duration: 0, returned: 0, ..event };
+            closed.set_file(file);
             tell(Told::Event(closed));
         }
         event.op = Op::Dup;
@@ -335,12 +375,20 @@ impl Translator {
             }
             Does::Rename(flags) => {
                 let Some(second) = second else { return };
-                // An exchange, or a whiteout: nothing is replaced.
+                let to = self.files.path(&second.folder, &second.name);
+                if flags.is_some_and(|at| is_set(call.args[at], libc::RENAME_EXCHANGE as c_int)) {
+                    let aside = b"\0".to_vec();
+                    for (from, to) in [(&path, &aside), (&to, &path), (&aside, &to)] {
+                        let named = self.files.rename(from, to).filter(|_| *to != aside);
+                        named.into_iter().for_each(|named| tell(Told::File(call.tgid, named)));
+                    }
+                    return;
+                }
+                // A whiteout: nothing is replaced.
                 if flags.is_some_and(|at| call.args[at] & !u64::from(libc::RENAME_NOREPLACE) != 0) {
                     return;
                 }
                 event.op = Op::Rename;
-                let to = self.files.path(&second.folder, &second.name);
                 match self.files.at(&to).filter(|to| Some(to.file) != seen.map(|seen| seen.file)) {
                     Some(replaced) => gone(&mut event, Some(&replaced)),
                     None => describe(&mut event, seen.as_ref()),
@@ -371,24 +419,46 @@ impl Translator {
         tell(Told::Event(event));
     }
 
-    /// A request of libaio, when it was handed over: its end is no call's.
+    /// A request of libaio, when it was handed over: it is told of when it is complete.
     fn handed_over(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
-        // PWRITE, PWRITEV; FSYNC, FDSYNC.
-        let aux = match call.args[1] {
-            1 | 8 => 2,
-            2 | 3 => 0,
+        event.op = match call.args[1] {
+            0 | 7 => Op::Pread,
+            1 | 8 => Op::Pwrite,
+            2 => Op::Fsync,
+            3 => Op::Fdatasync,
             _ => return,
         };
         if call.file != 0 {
             self.about(&mut event, call, call.args[0] as i32);
         }
-        (event.op, event.aux) = (Op::AioWrite, aux);
-        if aux == 2 {
-            (event.requested, event.offset) = (call.args[2], call.args[3]);
-            event.returned = call.args[2] as i64;
+        if event.op == Op::Pread && event.kind != FileKind::Regular {
+            return;
         }
-        event.flags |= flag::ESTIMATED;
+        if event.op.moves_bytes() {
+            (event.requested, event.offset) = (call.args[2], call.args[3]);
+        }
+        if let Some(before) = self.handed.insert((call.tgid, call.args[5]), event)
+            && before.op != Op::Pread
+        {
+            tell(Told::Event(unfinished(before)));
+        }
+    }
+
+    /// A request of libaio is complete: the program was told so.
+    fn complete(&mut self, end: &Event, call: &Call, tell: &mut impl FnMut(Told)) {
+        let Some(mut event) = self.handed.remove(&(call.tgid, call.args[5])) else { return };
+        event.duration = call.end.saturating_sub(event.start);
+        (event.returned, event.errno) = (end.returned, end.errno);
+        event.aux = if event.op == Op::Pwrite { PAST_CALLS } else { 0 };
+        self.cached_before(&event, call.identity.size, tell);
         tell(Told::Event(event));
+    }
+
+    /// Tells of requests of which no end was seen; those of one process, or all.
+    pub fn finish(&mut self, pid: Option<u32>, mut tell: impl FnMut(Told)) {
+        let left = self.handed.extract_if(|(process, _), _| pid.is_none_or(|pid| pid == *process));
+        let left = left.filter(|(_, event)| event.op != Op::Pread);
+        left.for_each(|(_, event)| tell(Told::Event(unfinished(event))));
     }
 
     /// A request of io_uring, from its submission to its completion.
@@ -401,14 +471,20 @@ impl Translator {
             // READV, READ_FIXED, READ.
             1 | 4 | 22 => event.op = Op::Pread,
             // WRITEV, WRITE_FIXED, WRITE.
-            2 | 5 | 23 => (event.op, event.aux) = (Op::Pwrite, BY_URING),
+            2 | 5 | 23 => (event.op, event.aux) = (Op::Pwrite, PAST_CALLS),
             3 => event.op = if call.args[4] & 1 == 1 { Op::Fdatasync } else { Op::Fsync },
             _ => return,
         }
         if event.op.moves_bytes() {
             let is_vector = matches!(call.number, 1 | 2);
             event.requested = if is_vector { call.result.max(0) as u64 } else { length };
-            event.offset = if place == u64::MAX { UNKNOWN_OFFSET } else { place };
+            // At the file's own position, or at its end: known afterwards.
+            let is_own = place == u64::MAX || event.op == Op::Pwrite && event.has(flag::APPEND);
+            event.offset = match (event.kind, call.result) {
+                _ if !is_own => place,
+                (FileKind::Regular, 1..) => call.after.wrapping_sub(call.result as u64),
+                _ => UNKNOWN_OFFSET,
+            };
             // IOCB_SYNC and IOCB_DSYNC are those of RWF_.
             event.flags |= if rw_flags & libc::RWF_SYNC != 0 { flag::SYNC } else { 0 };
             event.flags |= if rw_flags & libc::RWF_DSYNC != 0 { flag::DSYNC } else { 0 };
@@ -461,77 +537,18 @@ impl Translator {
     }
 }
 
+/// A write or sync that was handed over, and of whose end nothing is known.
+fn unfinished(event: Event) -> Event {
+    let is_write = event.op == Op::Pwrite;
+    Event {
+        op: Op::AioWrite,
+        aux: if is_write { PAST_CALLS } else { 0 },
+        returned: if is_write { event.requested as i64 } else { 0 },
+        flags: event.flags | flag::ESTIMATED,
+        ..event
+    }
+}
+
 fn is_set(argument: u64, bit: c_int) -> bool {
     argument as c_int & bit != 0
-}
-
-/// Where a call began that moved the descriptor's own position.
-fn own_place(call: &Call, event: &Event) -> u64 {
-    if event.kind != FileKind::Regular && event.kind != FileKind::Block {
-        return UNKNOWN_OFFSET;
-    }
-    match call.result {
-        1.. if call.changed => UNKNOWN_OFFSET,
-        // Of one that appends, and of threads that share the position, only the end is known.
-        1.. => call.after.saturating_sub(call.result as u64),
-        _ => call.before,
-    }
-}
-
-fn flags(open: u32) -> u32 {
-    let open = open as c_int;
-    let all = |bits: c_int, flag: u32| if open & bits == bits { flag } else { 0 };
-    let writable = open & libc::O_ACCMODE != libc::O_RDONLY;
-    let sync = open & libc::O_SYNC == libc::O_SYNC;
-    all(libc::O_APPEND, flag::APPEND)
-        | if sync { flag::SYNC } else { all(libc::O_DSYNC, flag::DSYNC) }
-        | all(libc::O_DIRECT, flag::DIRECT)
-        | all(libc::O_TMPFILE, flag::TMPFILE)
-        | if writable { flag::WRITABLE } else { 0 }
-}
-
-fn describe(event: &mut Event, seen: Option<&Seen>) {
-    let Some(seen) = seen else { return };
-    event.kind = seen.kind();
-    if event.kind == FileKind::Regular {
-        event.set_file(seen.file);
-    }
-    event.aux = seen.links;
-}
-
-/// A name that went.
-fn gone(event: &mut Event, seen: Option<&Seen>) {
-    // Of one that was not met it is known that it was no folder.
-    event.kind = FileKind::Regular;
-    describe(event, seen);
-    event.aux = event.aux.saturating_sub(u32::from(event.errno == 0));
-    event.requested = seen.map_or(0, |seen| seen.size);
-}
-
-/// A lock of fcntl: struct flock comes in the last three arguments.
-fn locked(event: &mut Event, call: &Call, command: c_int) {
-    event.op = Op::Lock;
-    let holder = match command {
-        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => lock::DESCRIPTION,
-        _ => 0,
-    };
-    event.aux = holder;
-    if call.result < 0 {
-        return;
-    }
-    let (kind, whence) = (call.args[3] as i16, (call.args[3] >> 16) as i16);
-    let action = match c_int::from(kind) {
-        libc::F_RDLCK => lock::SHARED,
-        libc::F_WRLCK => lock::EXCLUSIVE,
-        _ => lock::UNLOCK,
-    };
-    event.aux |= action;
-    let base = match c_int::from(whence) {
-        libc::SEEK_SET => 0,
-        libc::SEEK_CUR => call.after,
-        _ => call.identity.size,
-    };
-    let (start, length) = (call.args[4], call.args[5] as i64);
-    event.offset = base.wrapping_add(start).wrapping_add(length.min(0) as u64);
-    event.requested = length.unsigned_abs();
 }

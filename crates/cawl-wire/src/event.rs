@@ -94,8 +94,8 @@ named_codes! {
     Seek = 4, "lseek";
     /// write at the descriptor's own position.
     Write = 10, "write";
-    /// pwrite: the position does not move. `aux`: 2 if io_uring made it; it began when it was submitted then, and
-    /// ended when it was complete.
+    /// pwrite: the position does not move. `aux`: 2 of a request of io_uring or libaio, which began when it was
+    /// submitted, and ended when it was complete.
     Pwrite = 11, "pwrite";
     /// writev.
     Writev = 12, "writev";

@@ -37,6 +37,11 @@ pub struct Attached {
     task: JoinHandle<anyhow::Result<Vec<String>>>,
 }
 
+/// Why probes cannot be attached here, as far as that can be known before they are.
+pub fn unavailable() -> Option<String> {
+    cawl_probe::check().err().map(|why| why.to_string())
+}
+
 impl Daemon {
     /// Attaches probes; the calls of what they follow are those of this run, and of the daemon's own lane.
     pub async fn attach(&self, run: u64, target: Target) -> anyhow::Result<Attached> {

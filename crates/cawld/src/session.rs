@@ -3,16 +3,16 @@
 //! The first byte decides: messages begin with the magic number, questions with a brace. Any failure ends
 //! only this connection.
 
+mod admission;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cawl_client::protocol::Failure;
 use cawl_core::{EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time, Usage, Wchar};
 use cawl_host::inspect;
 use cawl_wire::stack::Wanted;
-use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, WireError, past};
-use nix::unistd::{Uid, User};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, past};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -21,9 +21,9 @@ use crate::asker::Asker;
 use crate::batch::{Batch, facts};
 use crate::connections::{Connections, Role};
 use crate::engine::{Engine, Input};
-use crate::guests::{Guest, Line, Numbers};
+use crate::guests::{Line, Numbers};
 use crate::mappings::Mappings;
-use crate::messages::{Broken, Messages};
+use crate::messages::Messages;
 use crate::possible::{Moved, Possible};
 use crate::questions::Questions;
 use crate::ring::Ring;
@@ -32,6 +32,7 @@ use crate::socket::Peer;
 use crate::stacks::SessionStacks;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
+use admission::{NO_REQUEST, admit, has_said_hello, number, refuse_question};
 
 /// Longest interval, in ms, between two reads of an idle ring.
 const IDLE: u64 = 50;
@@ -102,24 +103,6 @@ pub async fn serve(
         }
         Some(_) => Ok(messages.stream.write_all(NO_REQUEST).await?),
     }
-}
-
-/// To who sends neither a request nor what a tracer sends.
-const NO_REQUEST: &[u8] = b"{\"error\":\"not a request this daemon knows: a request is a line of JSON\"}\n";
-
-/// Only the daemon's own user and root may ask.
-async fn refuse_question(
-    mut messages: Messages,
-    connections: &Connections,
-    peer: Peer,
-) -> anyhow::Result<()> {
-    let line = "refused a connection from another user, who asked a question";
-    connections.complaints.warn(peer.uid, line);
-    let error =
-        format!("it belongs to another user, and answers only that user and root (you are uid {})", peer.uid);
-    let answer = serde_json::to_string(&Failure { error })? + "\n";
-    messages.stream.write_all(answer.as_bytes()).await?;
-    Ok(())
 }
 
 /// A tracer's session.
@@ -230,50 +213,6 @@ async fn tracer(
         Ok(false) => Ok(()),
         ended => tracer.end(ended.map(drop)).await,
     }
-}
-
-/// Reads the hello into `payload`. False if there is none, or a tracer of another protocol version, which is
-/// refused.
-async fn has_said_hello(
-    messages: &mut Messages,
-    payload: &mut Vec<u8>,
-    connections: &Connections,
-    peer: Peer,
-) -> anyhow::Result<bool> {
-    match messages.next(payload).await {
-        Ok(Some(header)) => {
-            anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
-            Ok(true)
-        }
-        Ok(None) => Ok(false),
-        Err(Broken::Wire(WireError::Version(theirs))) => {
-            let refusal = Header { kind: Kind::Refused, len: 0, dropped: 0 }.encode();
-            messages.stream.write_all(&refusal).await?;
-            let line = format!(
-                "a program with a tracer of protocol version {theirs} was refused, this daemon speaks version {}: \
-                 it runs untraced; start it with the cawl-cli of this daemon",
-                cawl_wire::VERSION
-            );
-            connections.complaints.warn(peer.uid, &line);
-            Ok(false)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Another user's program as a guest; None if it may not be recorded.
-fn admit(peer: Peer, connections: &Connections, run: u64) -> Option<Arc<Guest>> {
-    let admitted = connections.guests.admit(peer.uid, connections.traces.has_run(run));
-    if admitted.is_none() {
-        let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten().map(|user| user.name);
-        let user = user.unwrap_or_else(|| peer.uid.to_string());
-        let line = format!(
-            "refused a program of another user, {user}, that belongs to no run: it runs untraced; cawld \
-             --allow-user {user} would record it"
-        );
-        connections.complaints.warn(peer.uid, &line);
-    }
-    admitted
 }
 
 /// An open session.
@@ -631,12 +570,6 @@ impl Tracer<'_> {
 /// The later counters. For a process that ended, the kernel may have zero or none.
 fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
-}
-
-/// The process's number in the daemon's pid namespace, from the kernel; the tracer sends that of its own.
-fn number(hello: &Hello<'_>, peer: Peer) -> u32 {
-    // A client in the daemon's own process stands for other processes, in tests.
-    peer.pid.filter(|pid| *pid != std::process::id()).unwrap_or(hello.pid)
 }
 
 fn text(bytes: &[u8]) -> String {

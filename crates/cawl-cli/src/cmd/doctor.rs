@@ -21,10 +21,12 @@ struct Findings {
     schema: u32,
     /// True if the program will be traced; without a program, if any program can be.
     traced: bool,
+    /// By what.
+    via: Option<Via>,
     program: Option<PathBuf>,
     /// The started file, then the interpreters that run it.
     chain: Vec<PathBuf>,
-    /// Why the program will not be traced.
+    /// Why the library does not trace the program.
     obstacles: Vec<String>,
     /// Parts of its work that will not be seen.
     remarks: Vec<String>,
@@ -50,8 +52,19 @@ enum State {
     Bad,
 }
 
+/// What traces a program.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Via {
+    /// The library under LD_PRELOAD.
+    Library,
+    /// Probes in the kernel.
+    Kernel,
+}
+
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = Findings { schema: SCHEMA, machine: machine(), ..Findings::default() };
+    let mut needs_kernel = false;
     if let Some(name) = args.command.first() {
         let Some(path) = inspect::find(name) else {
             let name = name.to_string_lossy();
@@ -60,12 +73,19 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(exit::NOT_FOUND));
         };
         let verdict = inspect::program(&path);
+        needs_kernel = verdict.needs_kernel;
         findings.program = Some(path);
         (findings.chain, findings.obstacles, findings.remarks) =
             (verdict.chain, verdict.obstacles, verdict.remarks);
     }
-    findings.traced =
-        findings.obstacles.is_empty() && findings.machine.iter().all(|check| check.state != State::Bad);
+    let is_fine = findings.machine.iter().all(|check| check.state != State::Bad);
+    findings.via =
+        match (findings.obstacles.is_empty(), needs_kernel && cawld::kernel::unavailable().is_none()) {
+            (true, _) if is_fine => Some(Via::Library),
+            (false, true) if is_fine => Some(Via::Kernel),
+            _ => None,
+        };
+    findings.traced = findings.via.is_some();
     let printed = render::answer(args.json, &findings, |terminal| Ok(text(&findings, terminal)))?;
     Ok(if findings.traced { printed } else { ExitCode::from(exit::FAILED) })
 }
@@ -78,7 +98,9 @@ fn text(findings: &Findings, terminal: bool) -> String {
         line(role, &shown(&path.to_string_lossy()));
     }
     for obstacle in &findings.obstacles {
-        line("not traced", &render::warn(&shown(obstacle), terminal));
+        let by_library = findings.via == Some(Via::Kernel);
+        let name = if by_library { "no library" } else { "not traced" };
+        line(name, &render::warn_if(&shown(obstacle), !by_library, terminal));
     }
     for remark in &findings.remarks {
         line("not seen", &shown(remark));
@@ -86,11 +108,12 @@ fn text(findings: &Findings, terminal: bool) -> String {
     for check in &findings.machine {
         line(check.name, &render::warn_if(&shown(&check.text), check.state != State::Fine, terminal));
     }
-    out += match (findings.traced, &findings.program) {
-        (true, Some(_)) => "It will be traced.\n",
-        (true, None) => "Programs can be traced here.\n",
-        (false, Some(_)) => "It will not be traced.\n",
-        (false, None) => "Nothing can be traced here.\n",
+    out += match (findings.via, &findings.program) {
+        (Some(Via::Library), Some(_)) => "It will be traced.\n",
+        (Some(Via::Kernel), Some(_)) => "It will be traced by probes in the kernel.\n",
+        (Some(_), None) => "Programs can be traced here.\n",
+        (None, Some(_)) => "It will not be traced.\n",
+        (None, None) => "Nothing can be traced here.\n",
     };
     out
 }
@@ -98,7 +121,7 @@ fn text(findings: &Findings, terminal: bool) -> String {
 fn machine() -> Vec<Check> {
     let mut checks = vec![sockets(), library()];
     checks.extend(preloads());
-    checks.extend([kernel(), coverage(), limits()]);
+    checks.extend([kernel(), probes(), coverage(), limits()]);
     checks.extend(group());
     checks.push(profile());
     checks
@@ -168,6 +191,13 @@ fn kernel() -> Check {
     }
     let text = "before 6.5 there is no cachestat, stores to mappings are guessed from smaps";
     check("kernel", State::Note, format_args!("{release}: {text}"))
+}
+
+fn probes() -> Check {
+    match cawld::kernel::unavailable() {
+        None => check("probes", State::Fine, "in the kernel: attach, and run of what loads no library"),
+        Some(why) => check("probes", State::Note, format_args!("no attach: {why}")),
+    }
 }
 
 fn coverage() -> Check {

@@ -191,9 +191,8 @@ async fn begin(
         match backend.attach(target).await {
             Ok(probes) => {
                 let pid = waiting.go()?;
-                notes.extend(
-                    verdict.obstacles.iter().map(|why| format!("seen by probes in the kernel: {why}")),
-                );
+                let by = if verdict.needs_kernel { "seen by probes in the kernel" } else { "not traced" };
+                notes.extend(verdict.obstacles.iter().map(|why| format!("{by}: {why}")));
                 return Ok((pid, Some(probes)));
             }
             Err(error) if args.via == Via::Kernel => return Err(NotBegun::NotSeen(error)),

@@ -148,6 +148,7 @@ struct io_kiocb {
 #define FICLONE 0x40049409
 #define FICLONERANGE 0x4020940d
 #define O_ACCMODE 3
+#define O_APPEND 02000
 #define O_RDONLY 0
 #define TS_COMPAT 2
 #define AT_FDCWD -100
@@ -167,4 +168,11 @@ struct iocb {
     __u64 unused;
     __u32 flags;
     __u32 resfd;
+};
+
+struct io_event {
+    __u64 data;
+    __u64 request;
+    __s64 result;
+    __s64 more;
 };

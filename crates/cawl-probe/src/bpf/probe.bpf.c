@@ -96,18 +96,18 @@ struct {
 #define COPY(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 #define PART static __always_inline
 
-PART void lose(__u32 what)
+PART void lose(__u32 what, __u64 more)
 {
     __u64 *count = bpf_map_lookup_elem(&lost, &what);
     if (count)
-        *count += 1;
+        *count += more;
 }
 
 PART void put(void *record, __u64 length)
 {
     // The reader looks by itself every few ms: to wake it would cost the program more than the record.
     if (bpf_ringbuf_output(&ring, record, length, BPF_RB_NO_WAKEUP))
-        lose(LOST_RECORD);
+        lose(LOST_RECORD, 1);
 }
 
 // The state of a thread of a process that is followed; NULL of another.
@@ -138,157 +138,11 @@ PART struct thread *follow(__u32 tgid)
         return 0;
     thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
     if (!thread)
-        lose(LOST_FLIGHT);
+        lose(LOST_FLIGHT, 1);
     return thread;
 }
 
-PART struct scratch *scratch_of_cpu(void)
-{
-    __u32 zero = 0;
-    return bpf_map_lookup_elem(&scratches, &zero);
-}
-
-// A field of a structure of which the first bytes were copied: one copy instead of one a field. In another release
-// it may lie behind them.
-#define FIELD(to, copy, from, structure, field)                                                                         \
-    do {                                                                                                               \
-        __u64 offset = bpf_core_field_offset(structure, field);                                                        \
-        if (offset <= BYTES - sizeof(to))                                                                              \
-            (to) = *(typeof(to) *)((copy) + offset);                                                                   \
-        else                                                                                                           \
-            bpf_probe_read_kernel(&(to), sizeof(to), (char *)(from) + offset);                                         \
-    } while (0)
-
-PART void look_at_inode(struct scratch *scratch, struct identity *to, struct inode *inode)
-{
-    struct super_block *super = 0;
-    if (bpf_probe_read_kernel(scratch->inode, BYTES, inode))
-        return;
-    FIELD(to->ino, scratch->inode, inode, struct inode, i_ino);
-    FIELD(to->generation, scratch->inode, inode, struct inode, i_generation);
-    FIELD(to->mode, scratch->inode, inode, struct inode, i_mode);
-    FIELD(to->links, scratch->inode, inode, struct inode, __i_nlink);
-    FIELD(to->size, scratch->inode, inode, struct inode, i_size);
-    FIELD(super, scratch->inode, inode, struct inode, i_sb);
-    COPY(to->dev, super->s_dev);
-}
-
-PART void look_at_file(struct scratch *scratch, struct flight *flight, struct file *file)
-{
-    if (bpf_probe_read_kernel(scratch->file, BYTES, file))
-        return;
-    flight->file = (__u64)file;
-    FIELD(flight->flags, scratch->file, file, struct file, f_flags);
-    FIELD(flight->mode, scratch->file, file, struct file, f_mode);
-    FIELD(flight->before, scratch->file, file, struct file, f_pos);
-    FIELD(flight->inode, scratch->file, file, struct file, f_inode);
-    look_at_inode(scratch, &flight->identity, (struct inode *)flight->inode);
-}
-
-// The file behind a descriptor of this thread.
-PART struct file *file_of(__u64 fd)
-{
-    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
-    struct files_struct *files = task->files;
-    struct file *file = 0, **table;
-    struct fdtable *descriptors;
-    if (!files)
-        return 0;
-    descriptors = files->fdt;
-    if ((__u32)fd >= descriptors->max_fds)
-        return 0;
-    table = descriptors->fd;
-    bpf_probe_read_kernel(&file, sizeof(file), table + (__u32)fd);
-    return file;
-}
-
-// Names the file of `scratch->naming.identity` once to those who read, before its call. A function of its own to
-// the verifier, which checks it once.
-__attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid)
-{
-    struct dentry *entry = (struct dentry *)entry_at;
-    struct vfsmount *at_mount = (struct vfsmount *)mount_at;
-    __u64 inside = bpf_core_field_offset(struct mount, mnt);
-    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
-    struct fs_struct *fs = task->fs;
-    struct scratch *scratch = scratch_of_cpu();
-    struct path root = {};
-    __u8 yes = 1;
-    if (!scratch)
-        return 0;
-    struct naming *naming = &scratch->naming;
-    struct identity *identity = &naming->identity;
-    struct known known = {
-        .ino = identity->ino, .dev = identity->dev, .generation = identity->generation, .tgid = tgid
-    };
-    if (bpf_map_lookup_elem(&named, &known))
-        return 0;
-    if (fs)
-        COPY(root, fs->root);
-    // The names up to the root, each with its zero; the lowest comes first. The length is kept where the verifier
-    // knows nothing of it, so that it sees that all steps are alike.
-    naming->length = 0;
-    for (int step = 0; step < DEEPEST; step++) {
-        struct dentry *parent = 0, *top = 0;
-        const unsigned char *name = 0;
-        if (entry == root.dentry && at_mount == root.mnt)
-            break;
-        COPY(top, at_mount->mnt_root);
-        if (entry == top) {
-            struct mount *mount = (struct mount *)((char *)at_mount - inside), *above = 0;
-            COPY(above, mount->mnt_parent);
-            if (above == mount || !above)
-                break;
-            COPY(entry, mount->mnt_mountpoint);
-            at_mount = (struct vfsmount *)((char *)above + inside);
-            continue;
-        }
-        COPY(parent, entry->d_parent);
-        if (parent == entry || !parent)
-            break;
-        COPY(name, entry->d_name.name);
-        __u32 length = *(volatile __u32 *)&naming->length;
-        if (length > PATH - NAME)
-            break;
-        long read = bpf_probe_read_kernel_str(naming->names + length, NAME, name);
-        if (read <= 0)
-            break;
-        naming->length = length + read;
-        entry = parent;
-    }
-    struct super_block *super = 0;
-    COPY(super, ((struct dentry *)entry_at)->d_sb);
-    COPY(naming->magic, super->s_magic);
-    naming->cached = 0;
-    if (scratch->mapping)
-        COPY(naming->cached, scratch->mapping->nrpages);
-    naming->head.type = NAMED;
-    naming->head.tgid = tgid;
-    naming->head.tid = (__u32)bpf_get_current_pid_tgid();
-    __u32 length = *(volatile __u32 *)&naming->length;
-    if (length > PATH)
-        return 0;
-    if (bpf_ringbuf_output(&ring, naming, sizeof(*naming) - NAMES + length, BPF_RB_NO_WAKEUP))
-        lose(LOST_RECORD);
-    else
-        bpf_map_update_elem(&named, &known, &yes, BPF_ANY);
-    return 0;
-}
-
-// Names the file that was looked at last.
-PART void name_file(struct scratch *scratch, struct flight *flight, __u32 tgid)
-{
-    __u32 kind = flight->identity.mode & S_IFMT;
-    // Other kinds are told by their kind.
-    if (kind != S_IFREG && kind != S_IFBLK && kind != S_IFDIR)
-        return;
-    scratch->naming.identity = flight->identity;
-    struct file *file = (struct file *)flight->file;
-    struct path path = {};
-    COPY(scratch->mapping, file->f_mapping);
-    COPY(path, file->f_path);
-    name_it((__u64)path.dentry, (__u64)path.mnt, tgid);
-}
+#include "look.h"
 
 PART void arguments(struct flight *flight, struct pt_regs *regs)
 {
@@ -341,7 +195,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
     struct flight *flight;
     struct file *file;
     __u32 *row = bpf_map_lookup_elem(&classes, &key);
-    if (!row || *row == CLASS_NONE)
+    if (!row || !*row)
         return 0;
     thread = follow(tgid);
     scratch = scratch_of_cpu();
@@ -349,9 +203,12 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
         return 0;
     thread->is_inside = 0;
     if (is_compat((struct task_struct *)bpf_get_current_task_btf())) {
-        lose(LOST_COMPAT);
+        if (*row & IS_COMPAT_WRITE)
+            lose(LOST_COMPAT, 1);
         return 0;
     }
+    if ((*row & CLASS) == CLASS_NONE)
+        return 0;
     flight = &thread->flight;
     flight->file = 0;
     flight->changed = 0;
@@ -373,8 +230,11 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
             look_at_file(scratch, flight, file);
             // As the tracer does: reads of files, and what else is done with files or with what can be written to.
             int is_file = (flight->identity.mode & S_IFMT) == S_IFREG;
-            if (!is_file && (*row & IS_READ || (flight->flags & O_ACCMODE) == O_RDONLY))
+            if (!is_file && !(*row & IS_SYNC) && (*row & IS_READ || (flight->flags & O_ACCMODE) == O_RDONLY))
                 return 0;
+            // Where one that appends begins.
+            if (flight->flags & O_APPEND && !(*row & IS_READ))
+                flight->before = flight->identity.size;
             if (class != CLASS_CLOSE && (thread->named != flight->file || thread->ino != flight->identity.ino)) {
                 name_file(scratch, flight, tgid);
                 thread->named = flight->file;
@@ -392,7 +252,7 @@ PART void tell(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long res
 {
     struct call *call = bpf_ringbuf_reserve(&ring, sizeof(*call), 0);
     if (!call) {
-        lose(LOST_RECORD);
+        lose(LOST_RECORD, 1);
         return;
     }
     call->head.type = CALL;
@@ -444,47 +304,81 @@ PART void tell_name(struct scratch *scratch, struct flight *flight, __u32 tgid, 
     put(naming, sizeof(*naming) - NAMES + read);
 }
 
-// Requests that were handed to libaio's calls.
-PART void tell_requests(struct scratch *scratch, struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+// A request that the call of libaio took which this thread is in. A function of its own to the verifier.
+__attribute__((noinline)) int tell_request(__u64 list, __u64 end)
 {
-    struct flight one;
-    __u64 list = flight->args[2];
+    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    struct scratch *scratch = scratch_of_cpu();
+    __u64 ids = bpf_get_current_pid_tgid();
+    struct iocb *place = 0, request = {};
+    struct file *file;
+    if (!thread || !scratch)
+        return 0;
+    if (bpf_probe_read_user(&place, sizeof(place), (void *)list) ||
+        bpf_probe_read_user(&request, sizeof(request), place)) {
+        lose(LOST_REQUEST, 1);
+        return 0;
+    }
+    struct flight one = thread->flight;
+    one.row = CLASS_AIO;
+    one.args[0] = request.fildes;
+    one.args[1] = request.lio_opcode;
+    one.args[2] = request.nbytes;
+    if (request.lio_opcode == IOCB_CMD_PWRITEV) {
+        one.args[2] = 0;
+        for (int part = 0; part < VECTORS; part++) {
+            __u64 length = 0;
+            if (part >= request.nbytes)
+                break;
+            bpf_probe_read_user(&length, sizeof(length), (void *)(request.buffer + 16 * part + 8));
+            one.args[2] += length;
+        }
+        // The rest of it is missing.
+        if (request.nbytes > VECTORS)
+            lose(LOST_REQUEST, 1);
+    }
+    one.args[3] = request.offset;
+    one.args[4] = request.rw_flags;
+    one.args[5] = (__u64)place;
+    file = file_of(request.fildes);
+    if (file) {
+        look_at_file(scratch, &one, file);
+        if (thread->named != one.file || thread->ino != one.identity.ino) {
+            name_file(scratch, &one, ids >> 32);
+            thread->named = one.file;
+            thread->ino = one.identity.ino;
+        }
+    }
+    tell(&one, ids >> 32, ids, end, 0);
+    return 0;
+}
+
+// Requests that were handed to libaio's calls.
+PART void tell_requests(__u64 list, __u64 end, long count)
+{
     for (int at = 0; at < REQUESTS; at++) {
-        struct iocb *place = 0, request = {};
-        struct file *file;
+        if (at >= count)
+            return;
+        tell_request(list + 8 * at, end);
+    }
+    if (count > REQUESTS)
+        lose(LOST_REQUEST, count - REQUESTS);
+}
+
+// Requests of libaio that are complete.
+PART void tell_complete(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+{
+    __u64 list = flight->args[3];
+    flight->row = CLASS_COMPLETE;
+    for (int at = 0; at < REQUESTS; at++) {
+        struct io_event event = {};
         if (at >= result)
             return;
-        if (bpf_probe_read_user(&place, sizeof(place), (void *)(list + 8 * at)) ||
-            bpf_probe_read_user(&request, sizeof(request), place)) {
-            lose(LOST_REQUEST);
+        if (bpf_probe_read_user(&event, sizeof(event), (void *)(list + sizeof(event) * at)))
             return;
-        }
-        one = *flight;
-        one.row = CLASS_AIO;
-        one.args[0] = request.fildes;
-        one.args[1] = request.lio_opcode;
-        one.args[2] = request.nbytes;
-        if (request.lio_opcode == IOCB_CMD_PWRITEV) {
-            one.args[2] = 0;
-            for (int part = 0; part < VECTORS; part++) {
-                __u64 length = 0;
-                if (part >= request.nbytes)
-                    break;
-                bpf_probe_read_user(&length, sizeof(length), (void *)(request.buffer + 16 * part + 8));
-                one.args[2] += length;
-            }
-        }
-        one.args[3] = request.offset;
-        one.args[4] = request.rw_flags;
-        file = file_of(request.fildes);
-        if (file) {
-            look_at_file(scratch, &one, file);
-            name_file(scratch, &one, tgid);
-        }
-        tell(&one, tgid, tid, end, 0);
+        flight->args[5] = event.request;
+        tell(flight, tgid, tid, end, event.result);
     }
-    if (result > REQUESTS)
-        lose(LOST_REQUEST);
 }
 
 SEC("tp_btf/sys_exit")
@@ -509,7 +403,11 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
     flight = &thread->flight;
     class = flight->row & CLASS;
     if (class == CLASS_SUBMIT) {
-        tell_requests(scratch, flight, tgid, tid, end, result);
+        tell_requests(flight->args[2], end, result);
+        return 0;
+    }
+    if (class == CLASS_REAP) {
+        tell_complete(flight, tgid, tid, end, result);
         return 0;
     }
     if (class == CLASS_OPEN && result >= 0) {
@@ -548,7 +446,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
     if (own == tgid || own == reader || !bpf_map_lookup_elem(&followed, &tgid))
         return 0;
     if (bpf_map_update_elem(&followed, &own, &yes, BPF_ANY))
-        lose(LOST_PROCESS);
+        lose(LOST_PROCESS, 1);
     life.head.type = FORK;
     life.head.tgid = tgid;
     life.head.tid = parent->pid;
@@ -636,7 +534,7 @@ int BPF_PROG(uring_submit, struct io_kiocb *request)
     flight.args[4] = length;
     flight.start = bpf_ktime_get_ns();
     if (bpf_map_update_elem(&requests, &key, &flight, BPF_ANY))
-        lose(LOST_FLIGHT);
+        lose(LOST_FLIGHT, 1);
     return 0;
 }
 
@@ -657,6 +555,7 @@ int BPF_PROG(uring_complete, void *context, struct io_kiocb *request)
         look_at_file(scratch, flight, file);
         name_file(scratch, flight, tgid);
     }
+    COPY(flight->after, ((struct io_rw *)request)->kiocb.ki_pos);
     tell(flight, tgid, tid, end, result);
     bpf_map_delete_elem(&requests, &key);
     return 0;

@@ -5,8 +5,8 @@
 #define GROUPS 16
 #define URING_OPCODES 64
 #define DEEPEST 40
-#define REQUESTS 32
-#define VECTORS 16
+#define REQUESTS 128
+#define VECTORS 64
 #define PATH 4096
 #define NAME 256
 #define NAMES (PATH + NAME)
@@ -21,6 +21,10 @@
 #define IS_READ (1 << 20)
 // The argument in the place of the first name points to 8 bytes, which come in the place of the last argument.
 #define HAS_POINTER (1 << 21)
+// To 32-bit programs, whose numbers are others, it is a write or a sync.
+#define IS_COMPAT_WRITE (1 << 22)
+// It is recorded of folders, too.
+#define IS_SYNC (1 << 23)
 
 enum class {
     CLASS_NONE,
@@ -36,9 +40,11 @@ enum class {
     // About no file.
     CLASS_PLAIN,
     CLASS_SUBMIT,
-    // Requests: of io_uring, and of libaio.
+    CLASS_REAP,
+    // Requests: of io_uring, and of libaio when they are handed over and when they are complete.
     CLASS_URING,
     CLASS_AIO,
+    CLASS_COMPLETE,
 };
 
 enum loss { LOST_RECORD, LOST_FLIGHT, LOST_PROCESS, LOST_COMPAT, LOST_REQUEST, LOSSES };

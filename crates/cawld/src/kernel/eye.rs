@@ -402,6 +402,17 @@ impl<'a> Eye<'a> {
         }
         self.probe.detach();
         while self.take(ROUND).await? > 0 {}
+        let processes = &mut self.processes;
+        self.translator.finish(None, |told| {
+            if let Told::Event(event) = told
+                && let Some(process) = processes.get_mut(&event.pid)
+            {
+                process.batch.events.push(event);
+            }
+        });
+        for pid in self.processes.keys().copied().collect::<Vec<_>>() {
+            self.send(pid).await?;
+        }
         for (pid, process) in std::mem::take(&mut self.processes) {
             let (at, running) = process.until.unwrap_or((cawl_host::now(), None));
             let written = process.ended_wrote.zip(running).map(|(ended, now)| ended + now);

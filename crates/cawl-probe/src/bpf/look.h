@@ -1,0 +1,153 @@
+// What is noted of a file: which one it is, and its path.
+#pragma once
+
+PART struct scratch *scratch_of_cpu(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+// A field of a structure of which the first bytes were copied: one copy instead of one a field. In another release
+// it may lie behind them.
+#define FIELD(to, copy, from, structure, field)                                                                         \
+    do {                                                                                                               \
+        __u64 offset = bpf_core_field_offset(structure, field);                                                        \
+        if (offset <= BYTES - sizeof(to))                                                                              \
+            (to) = *(typeof(to) *)((copy) + offset);                                                                   \
+        else                                                                                                           \
+            bpf_probe_read_kernel(&(to), sizeof(to), (char *)(from) + offset);                                         \
+    } while (0)
+
+PART void look_at_inode(struct scratch *scratch, struct identity *to, struct inode *inode)
+{
+    struct super_block *super = 0;
+    if (bpf_probe_read_kernel(scratch->inode, BYTES, inode))
+        return;
+    FIELD(to->ino, scratch->inode, inode, struct inode, i_ino);
+    FIELD(to->generation, scratch->inode, inode, struct inode, i_generation);
+    FIELD(to->mode, scratch->inode, inode, struct inode, i_mode);
+    FIELD(to->links, scratch->inode, inode, struct inode, __i_nlink);
+    FIELD(to->size, scratch->inode, inode, struct inode, i_size);
+    FIELD(super, scratch->inode, inode, struct inode, i_sb);
+    COPY(to->dev, super->s_dev);
+}
+
+PART void look_at_file(struct scratch *scratch, struct flight *flight, struct file *file)
+{
+    if (bpf_probe_read_kernel(scratch->file, BYTES, file))
+        return;
+    flight->file = (__u64)file;
+    FIELD(flight->flags, scratch->file, file, struct file, f_flags);
+    FIELD(flight->mode, scratch->file, file, struct file, f_mode);
+    FIELD(flight->before, scratch->file, file, struct file, f_pos);
+    FIELD(flight->inode, scratch->file, file, struct file, f_inode);
+    look_at_inode(scratch, &flight->identity, (struct inode *)flight->inode);
+}
+
+// The file behind a descriptor of this thread.
+PART struct file *file_of(__u64 fd)
+{
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct files_struct *files = task->files;
+    struct file *file = 0, **table;
+    struct fdtable *descriptors;
+    if (!files)
+        return 0;
+    descriptors = files->fdt;
+    if ((__u32)fd >= descriptors->max_fds)
+        return 0;
+    table = descriptors->fd;
+    bpf_probe_read_kernel(&file, sizeof(file), table + (__u32)fd);
+    return file;
+}
+
+// Names the file of `scratch->naming.identity` once to those who read, before its call. A function of its own to
+// the verifier, which checks it once.
+__attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid)
+{
+    struct dentry *entry = (struct dentry *)entry_at;
+    struct vfsmount *at_mount = (struct vfsmount *)mount_at;
+    __u64 inside = bpf_core_field_offset(struct mount, mnt);
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct fs_struct *fs = task->fs;
+    struct scratch *scratch = scratch_of_cpu();
+    struct path root = {};
+    __u8 yes = 1;
+    if (!scratch)
+        return 0;
+    struct naming *naming = &scratch->naming;
+    struct identity *identity = &naming->identity;
+    struct known known = {
+        .ino = identity->ino, .dev = identity->dev, .generation = identity->generation, .tgid = tgid
+    };
+    if (bpf_map_lookup_elem(&named, &known))
+        return 0;
+    if (fs)
+        COPY(root, fs->root);
+    // The names up to the root, each with its zero; the lowest comes first. The length is kept where the verifier
+    // knows nothing of it, so that it sees that all steps are alike.
+    naming->length = 0;
+    for (int step = 0; step < DEEPEST; step++) {
+        struct dentry *parent = 0, *top = 0;
+        const unsigned char *name = 0;
+        if (entry == root.dentry && at_mount == root.mnt)
+            break;
+        COPY(top, at_mount->mnt_root);
+        if (entry == top) {
+            struct mount *mount = (struct mount *)((char *)at_mount - inside), *above = 0;
+            COPY(above, mount->mnt_parent);
+            if (above == mount || !above)
+                break;
+            COPY(entry, mount->mnt_mountpoint);
+            at_mount = (struct vfsmount *)((char *)above + inside);
+            continue;
+        }
+        COPY(parent, entry->d_parent);
+        // The root of another tree; a file in memory has a name and no folder.
+        if (!parent || (parent == entry && *(volatile __u32 *)&naming->length))
+            break;
+        COPY(name, entry->d_name.name);
+        __u32 length = *(volatile __u32 *)&naming->length;
+        if (length > PATH - NAME)
+            break;
+        long read = bpf_probe_read_kernel_str(naming->names + length, NAME, name);
+        if (read <= 0)
+            break;
+        naming->length = length + read;
+        if (parent == entry)
+            break;
+        entry = parent;
+    }
+    struct super_block *super = 0;
+    COPY(super, ((struct dentry *)entry_at)->d_sb);
+    COPY(naming->magic, super->s_magic);
+    naming->cached = 0;
+    if (scratch->mapping)
+        COPY(naming->cached, scratch->mapping->nrpages);
+    naming->head.type = NAMED;
+    naming->head.tgid = tgid;
+    naming->head.tid = (__u32)bpf_get_current_pid_tgid();
+    __u32 length = *(volatile __u32 *)&naming->length;
+    if (length > PATH)
+        return 0;
+    if (bpf_ringbuf_output(&ring, naming, sizeof(*naming) - NAMES + length, BPF_RB_NO_WAKEUP))
+        lose(LOST_RECORD, 1);
+    else
+        bpf_map_update_elem(&named, &known, &yes, BPF_ANY);
+    return 0;
+}
+
+// Names the file that was looked at last.
+PART void name_file(struct scratch *scratch, struct flight *flight, __u32 tgid)
+{
+    __u32 kind = flight->identity.mode & S_IFMT;
+    // Other kinds are told by their kind.
+    if (kind != S_IFREG && kind != S_IFBLK && kind != S_IFDIR)
+        return;
+    scratch->naming.identity = flight->identity;
+    struct file *file = (struct file *)flight->file;
+    struct path path = {};
+    COPY(scratch->mapping, file->f_mapping);
+    COPY(path, file->f_path);
+    name_it((__u64)path.dentry, (__u64)path.mnt, tgid);
+}

@@ -1,0 +1,177 @@
+//! What the eyes see: kinds of programs by probes in the kernel, and the same calls by both eyes. apps/eyes.c makes
+//! the calls; bench/eyes compares more kinds of programs with strace.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use cawl_core::Record;
+use cawl_host::trace::TraceReader;
+use cawl_kit::{Dir, Report, Running, built, compiled, skipped};
+use cawl_wire::{Event, FileId, FileKind, Op};
+
+/// Whether probes can be attached here.
+fn can_attach(dir: &Dir) -> bool {
+    let finished = Running::start(dir.run_command(&["--via", "kernel"], &["true"])).finish();
+    if finished.status.success() {
+        return true;
+    }
+    skipped(finished.stderr.lines().last().unwrap_or("probes cannot be attached"));
+    false
+}
+
+/// Runs a mode of apps/eyes.c; the bytes that it counted itself were seen. False if the kernel has none of it.
+#[track_caller]
+fn counts(dir: &Dir, program: &Path, mode: &str, options: &[&str]) -> Option<Report> {
+    let work = dir.work();
+    let command = [program.as_os_str(), mode.as_ref(), work.as_os_str()];
+    let (finished, report) = dir.run(options, &command);
+    if finished.status.code() == Some(77) {
+        skipped(&format!("the kernel has no {mode}"));
+        return None;
+    }
+    let counted: u64 = finished.success().stdout.trim().parse().expect("a count");
+    let seen: u64 = events(&dir.trace())
+        .iter()
+        .filter(|event| event.kind == FileKind::Regular && writes(event.op))
+        .map(|event| event.returned.max(0) as u64)
+        .sum();
+    assert_eq!(seen, counted, "{mode}: {}", report["notes"]);
+    assert_eq!((&report["drops"], &report["unseen"]), (&0.into(), &0.into()));
+    Some(report)
+}
+
+fn writes(op: Op) -> bool {
+    let copies = [Op::CopyRange, Op::Sendfile, Op::Splice, Op::AioWrite];
+    [Op::Write, Op::Pwrite, Op::Writev, Op::Pwritev].contains(&op) || copies.contains(&op)
+}
+
+fn records(trace: &Path) -> Vec<Record> {
+    let mut reader = TraceReader::open(trace).expect("a trace");
+    let mut records = Vec::new();
+    reader.read(&mut records, usize::MAX).expect("it is whole");
+    records
+}
+
+fn events(trace: &Path) -> Vec<Event> {
+    let event = |record| if let Record::Event(event) = record { Some(event) } else { None };
+    records(trace).into_iter().filter_map(event).collect()
+}
+
+#[test]
+fn the_kernel_sees_every_kind() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let program = dir.app("eyes");
+    for mode in ["calls", "threads", "confined", "uring", "aio"] {
+        counts(&dir, &program, mode, &["--via", "kernel"]);
+        dir.clear();
+    }
+}
+
+#[test]
+fn run_sees_a_static_program_without_an_option() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    match compiled("eyes", &["-O2", "-static"]) {
+        Ok(program) => drop(counts(&dir, &program, "calls", &[])),
+        Err(_) => skipped("cc -static does not work here"),
+    }
+}
+
+/// What both eyes tell of a call: all but its times.
+type Same = (Op, FileId, FileKind, Option<u64>, i64, u64, u32);
+
+/// The calls of each thread in their order, on files of the folder, and the paths of these files.
+fn by_thread(trace: &Path, folder: &Path, is_aio: bool) -> BTreeMap<u32, Vec<Same>> {
+    let records = records(trace);
+    let mut paths = BTreeMap::new();
+    for record in &records {
+        if let Record::File(file) = record {
+            let id = FileId { dev: file.dev, ino: file.ino, birth: file.birth };
+            paths.insert(id, Path::new(&file.path).starts_with(folder));
+        }
+    }
+    let mut threads: BTreeMap<u32, Vec<Same>> = BTreeMap::new();
+    for record in records {
+        let Record::Event(event) = record else { continue };
+        // The tracer itself asks for positions. What is cached is no call.
+        let is_left = matches!(event.op, Op::Seek | Op::Resident) || event.returned < 0;
+        // Of libaio's syncs the library does not tell.
+        let is_left =
+            is_left || is_aio && (event.op == Op::Fsync || event.op == Op::AioWrite && event.aux == 0);
+        if is_left || paths.get(&event.file()) != Some(&true) {
+            continue;
+        }
+        // What a call is not about is not compared.
+        let offset = Some(event.offset).filter(|_| event.op.moves_bytes() || event.op == Op::Truncate);
+        let flags = cawl_wire::flag::APPEND | cawl_wire::flag::DSYNC | cawl_wire::flag::WRITABLE;
+        let requested = if event.op.moves_bytes() { event.requested } else { 0 };
+        let op = if event.op == Op::AioWrite { Op::Pwrite } else { event.op };
+        let same = (op, event.file(), event.kind, offset, event.returned, requested, event.flags & flags);
+        threads.entry(event.tid).or_default().push(same);
+    }
+    if is_aio {
+        // Requests that were handed over at once are complete in any order.
+        threads.values_mut().for_each(|calls| calls.sort_unstable());
+    }
+    threads
+}
+
+#[test]
+fn both_eyes_see_the_same_calls() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let inner = dir.path().join("inner.trace");
+    for mode in ["calls", "aio"] {
+        dir.clear();
+        let mut command: Vec<std::ffi::OsString> = vec![built("cawl-cli").into(), "run".into()];
+        command.extend(["--via", "preload", "--trace"].map(Into::into));
+        command.extend([inner.clone().into(), "--".into(), dir.app("eyes").into(), mode.into()]);
+        command.push(dir.work().into());
+        let (finished, _) = dir.run(&["--via", "kernel"], &command);
+        finished.success();
+        let (library, kernel) = (
+            by_thread(&inner, &dir.work(), mode == "aio"),
+            by_thread(&dir.trace(), &dir.work(), mode == "aio"),
+        );
+        let calls: usize = library.values().map(Vec::len).sum();
+        assert!(calls > 50, "{mode}: {calls} calls");
+        for (tid, calls) in &library {
+            let other = kernel.get(tid).map_or(&[][..], Vec::as_slice);
+            for (at, (one, other)) in calls.iter().zip(other).enumerate() {
+                assert_eq!(one, other, "{mode}: call {at}, by the library and by the kernel");
+            }
+            assert_eq!(calls.len(), other.len(), "{mode}: {calls:?}, {other:?}");
+        }
+        std::fs::remove_file(&inner).expect("a trace");
+    }
+}
+
+/// Its calls have other numbers: they are counted, and said.
+#[test]
+fn calls_of_32_bits_are_said() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let Ok(program) = compiled("eyes", &["-m32", "-D_FILE_OFFSET_BITS=64"]) else {
+        return skipped("cc -m32 does not work here");
+    };
+    let mut command = Command::new(&program);
+    if !command.arg("calls").arg(dir.work()).status().is_ok_and(|status| status.success()) {
+        return skipped("no 32-bit program runs here");
+    }
+    let work = dir.work();
+    let command = [program.as_os_str(), "calls".as_ref(), work.as_os_str()];
+    let (finished, report) = dir.run(&["--via", "kernel"], &command);
+    finished.success();
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("of 32-bit programs were not recorded"), "{notes}");
+}
