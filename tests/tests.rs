@@ -9,8 +9,6 @@
 //! - `attach`: following what runs already: names, refusals
 //! - `eyes`: kinds of programs by probes in the kernel, and the same calls by both eyes
 //! - `followed`: programs that run already, followed by probes in the kernel
-//! - `followed`: programs that run already, followed by probes in the kernel
-//! - `eyes`: kinds of programs by probes in the kernel, and the same calls by both eyes
 //! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
 //! - `check`: which pages processes share without an order: planted cases, sqlite3, PostgreSQL

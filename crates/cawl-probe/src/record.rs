@@ -175,7 +175,8 @@ impl Record {
                 let length = from.u32(52)? as usize;
                 let names = bytes.get(72..72 + length)?;
                 let (cached, magic) = (from.u64(56)?, from.u64(64)?);
-                Record::Named(Naming { tgid, identity: from.identity(16)?, path: path(names), cached, magic })
+                let path = path(names, from.u32(48)? != 0);
+                Record::Named(Naming { tgid, identity: from.identity(16)?, path, cached, magic })
             }
             3 => {
                 let (folder, which) = (from.identity(16)?, from.u32(48)?);
@@ -233,9 +234,9 @@ fn call(from: &Bytes<'_>, tgid: u32, tid: u32) -> Option<Call> {
     })
 }
 
-/// A path from the names of its entries, the lowest first, each with a zero.
-fn path(names: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(names.len() + 1);
+/// A path from the names of its entries, the lowest first, each with a zero; `is_cut`: its beginning is missing.
+fn path(names: &[u8], is_cut: bool) -> Vec<u8> {
+    let mut path = if is_cut { "…".as_bytes().to_vec() } else { Vec::new() };
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).rev() {
         path.push(b'/');
         path.extend_from_slice(name);
@@ -252,8 +253,9 @@ mod tests {
 
     #[test]
     fn paths_are_turned_round() {
-        assert_eq!(path(b"c.txt\0b\0a\0"), b"/a/b/c.txt");
-        assert_eq!(path(b""), b"/");
+        assert_eq!(path(b"c.txt\0b\0a\0", false), b"/a/b/c.txt");
+        assert_eq!(path(b"", false), b"/");
+        assert_eq!(path(b"b\0a\0", true), "…/a/b".as_bytes());
     }
 
     #[test]

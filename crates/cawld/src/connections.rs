@@ -178,6 +178,13 @@ impl Connections {
         Some((id, close))
     }
 
+    /// True if the process has a tracer of its own that is connected.
+    pub fn is_traced(&self, pid: u32) -> bool {
+        self.open()
+            .values()
+            .any(|connection| matches!(connection.role, Role::Tracer(traced) if traced == pid))
+    }
+
     /// A number for a session that has no connection.
     pub fn new_session(&self) -> u32 {
         1 + self.latest.fetch_add(1, Ordering::Relaxed)

@@ -72,6 +72,9 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         render::tell(format_args!("cawl-cli: {note}"));
         notes.push(note);
     }
+    if let Some(why) = cawld::kernel::unavailable().filter(|_| args.via == Via::Kernel) {
+        anyhow::bail!(why);
+    }
     let devices = Devices::of(&args.command);
     let chosen = profile(args, &devices, &mut notes);
     let (group, said) = group::bounds(Group::of(None), devices.places(), chosen.profile.kernel.limits);

@@ -87,25 +87,32 @@ __attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid
     // The names up to the root, each with its zero; the lowest comes first. The length is kept where the verifier
     // knows nothing of it, so that it sees that all steps are alike.
     naming->length = 0;
+    naming->which = IS_CUT;
     for (int step = 0; step < DEEPEST; step++) {
         struct dentry *parent = 0, *top = 0;
         const unsigned char *name = 0;
-        if (entry == root.dentry && at_mount == root.mnt)
+        if (entry == root.dentry && at_mount == root.mnt) {
+            naming->which = 0;
             break;
+        }
         COPY(top, at_mount->mnt_root);
         if (entry == top) {
             struct mount *mount = (struct mount *)((char *)at_mount - inside), *above = 0;
             COPY(above, mount->mnt_parent);
-            if (above == mount || !above)
+            if (above == mount || !above) {
+                naming->which = 0;
                 break;
+            }
             COPY(entry, mount->mnt_mountpoint);
             at_mount = (struct vfsmount *)((char *)above + inside);
             continue;
         }
         COPY(parent, entry->d_parent);
         // The root of another tree; a file in memory has a name and no folder.
-        if (!parent || (parent == entry && *(volatile __u32 *)&naming->length))
+        if (!parent || (parent == entry && *(volatile __u32 *)&naming->length)) {
+            naming->which = 0;
             break;
+        }
         COPY(name, entry->d_name.name);
         __u32 length = *(volatile __u32 *)&naming->length;
         if (length > PATH - NAME)
@@ -114,8 +121,10 @@ __attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid
         if (read <= 0)
             break;
         naming->length = length + read;
-        if (parent == entry)
+        if (parent == entry) {
+            naming->which = 0;
             break;
+        }
         entry = parent;
     }
     struct super_block *super = 0;

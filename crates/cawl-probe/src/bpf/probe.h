@@ -5,6 +5,7 @@
 #define GROUPS 16
 #define URING_OPCODES 64
 #define DEEPEST 40
+#define IS_CUT 1
 #define REQUESTS 128
 #define VECTORS 64
 #define PATH 4096
@@ -118,6 +119,7 @@ struct call {
 struct naming {
     struct head head;
     struct identity identity;
+    // Of a name that a call was given: the first or the second. Of a path: whether it has no beginning.
     __u32 which;
     __u32 length;
     // Pages of it that are cached.

@@ -47,6 +47,8 @@ pub struct Eye<'a> {
     stopped: Option<Time>,
     /// The kernel counts the bytes of each thread.
     counts: bool,
+    /// Processes whose calls come from the tracer's library already.
+    by_library: BTreeSet<u32>,
 }
 
 impl<'a> Eye<'a> {
@@ -73,6 +75,7 @@ impl<'a> Eye<'a> {
             is_behind: false,
             stopped: None,
             counts: running_wrote(std::process::id()).is_some(),
+            by_library: BTreeSet::new(),
         }
     }
 
@@ -108,7 +111,8 @@ impl<'a> Eye<'a> {
 
     /// Follows a process that runs.
     async fn meet(&mut self, pid: u32) -> anyhow::Result<()> {
-        if self.stopped.is_some() || self.processes.contains_key(&pid) || !cawl_host::is_running(pid) {
+        let is_known = self.processes.contains_key(&pid) || self.by_library.contains(&pid);
+        if self.stopped.is_some() || is_known || !cawl_host::is_running(pid) {
             return Ok(());
         }
         if !self.probe.follow(pid) {
@@ -120,7 +124,7 @@ impl<'a> Eye<'a> {
         if written.is_none() && self.counts {
             return Ok(());
         }
-        self.begin_session(pid, cawl_host::now(), None, written).await?;
+        self.begin_session(pid, cawl_host::now(), (None, None), written).await?;
         self.was_counted(pid);
         Ok(())
     }
@@ -131,24 +135,31 @@ impl<'a> Eye<'a> {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.counted = now);
     }
 
-    /// A process of which the probes told that it is there.
-    async fn begin_or_keep(&mut self, pid: u32, at: Time, name: Option<String>) -> anyhow::Result<()> {
-        if self.processes.contains_key(&pid) || self.stopped.is_some_and(|stopped| at > stopped) {
+    /// A process of which the probes told that it is there: it was made, or met.
+    async fn begin_or_keep(
+        &mut self,
+        pid: u32,
+        at: Time,
+        parent: Option<u32>,
+        name: Option<String>,
+    ) -> anyhow::Result<()> {
+        let is_known = self.processes.contains_key(&pid) || self.by_library.contains(&pid);
+        if is_known || self.stopped.is_some_and(|stopped| at > stopped) {
             return Ok(());
         }
         // One that was made has written nothing, and it may have ended meanwhile.
-        let written = if name.is_some() { running_wrote(pid) } else { self.counts.then_some(0) };
-        self.begin_session(pid, at, name, written).await
+        let written = if parent.is_none() { running_wrote(pid) } else { self.counts.then_some(0) };
+        self.begin_session(pid, at, (parent, name), written).await
     }
 
     async fn begin_session(
         &mut self,
         pid: u32,
         at: Time,
-        program: Option<String>,
+        known: (Option<u32>, Option<String>),
         written: Option<u64>,
     ) -> anyhow::Result<()> {
-        let (process, session) = Process::new(pid, at, program, written, self.connections);
+        let (process, session) = Process::new(pid, at, known, written, self.connections);
         tracing::debug!(pid, program = session.program, "followed by probes");
         self.processes.insert(pid, process);
         let run = self.run;
@@ -205,7 +216,8 @@ impl<'a> Eye<'a> {
                     }
                     let end = event.start.saturating_add(event.duration);
                     let Some(process) = self.processes.get_mut(&event.pid) else {
-                        self.unassigned += u64::from(self.stopped.is_none());
+                        let is_lost = self.stopped.is_none() && !self.by_library.contains(&event.pid);
+                        self.unassigned += u64::from(is_lost);
                         continue;
                     };
                     if end <= process.counted.0 {
@@ -219,25 +231,30 @@ impl<'a> Eye<'a> {
                 Told::Found(life) => {
                     let name = text(&life.name);
                     if !self.processes.contains_key(&life.tgid) {
-                        self.begin_or_keep(life.tgid, Time(life.at), Some(name)).await?;
+                        self.begin_or_keep(life.tgid, Time(life.at), None, Some(name)).await?;
                         self.was_counted(life.tgid);
                     }
                 }
-                Told::Fork(life) => self.begin_or_keep(life.other, Time(life.at), None).await?,
+                Told::Fork(life) => {
+                    let program = self.processes.get(&life.tgid).map(|parent| parent.program.clone());
+                    self.begin_or_keep(life.other, Time(life.at), Some(life.tgid), program).await?;
+                }
                 Told::Exec(image)
                     if self.processes.get(&image.tgid).is_some_and(|process| !process.has(image.at)) => {}
                 Told::Exec(image) => {
                     self.send(image.tgid).await?;
+                    self.by_library.remove(&image.tgid);
                     let before = self.processes.remove(&image.tgid);
                     let ended =
                         before.as_ref().map_or(self.counts.then_some(0), |process| process.ended_wrote);
                     let written = ended.map(|ended| ended + image.wchar);
+                    let parent = before.as_ref().map(|process| process.parent);
                     if let Some(process) = before {
                         let end = process.end(Time(image.at), EndKind::Exec, written, None);
                         self.end(end, process).await?;
                     }
-                    let program = Some(text(&image.program));
-                    self.begin_session(image.tgid, Time(image.at), program, written).await?;
+                    let known = (parent, Some(text(&image.program)));
+                    self.begin_session(image.tgid, Time(image.at), known, written).await?;
                     let process = self.processes.get_mut(&image.tgid);
                     process.into_iter().for_each(|process| process.ended_wrote = ended);
                 }
@@ -282,6 +299,9 @@ impl<'a> Eye<'a> {
 
     /// A thread or process ended.
     async fn exit(&mut self, life: &Life) -> anyhow::Result<()> {
+        if life.other != 0 {
+            self.by_library.remove(&life.tgid);
+        }
         let process = self.processes.get_mut(&life.tgid).filter(|process| process.has(life.at));
         let Some(process) = process else { return Ok(()) };
         // One that ended before is not in what was read then.
@@ -356,8 +376,15 @@ impl<'a> Eye<'a> {
     }
 
     async fn look_at(&mut self, pid: u32) -> anyhow::Result<()> {
+        if self.connections.is_traced(pid)
+            && let Some(process) = self.processes.remove(&pid)
+        {
+            self.by_library.insert(pid);
+            let end = process.end(cawl_host::now(), EndKind::Running, None, None);
+            return self.end(end, process).await;
+        }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let session = process.session;
+        let (session, dropped) = (process.session, process.dropped);
         let delays = process.run_delays.look(&Batch::default());
         if !delays.is_empty() {
             self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
@@ -369,7 +396,7 @@ impl<'a> Eye<'a> {
                 self.note(failure.note).await?;
             }
             if !events.is_empty() {
-                let (batch, dropped) = (Batch { events, ..Batch::default() }, 0);
+                let batch = Batch { events, ..Batch::default() };
                 self.engine.send(Input::Events { session, batch, dropped }).await?;
             }
         }

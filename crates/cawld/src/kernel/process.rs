@@ -20,6 +20,8 @@ pub struct Process<'a> {
     pub session: u32,
     /// The program.
     pub program: String,
+    /// The process that made it.
+    pub parent: u32,
     /// Calls that were not sent to the engine yet.
     pub batch: Batch,
     /// Stores through its mappings.
@@ -42,11 +44,12 @@ pub struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    /// A process that is met or begins, whose threads had written this.
+    /// A process that is met or begins, whose threads had written this. What is not given /proc tells, if it is not
+    /// too late.
     pub fn new(
         pid: u32,
         started: Time,
-        program: Option<String>,
+        (parent, program): (Option<u32>, Option<String>),
         written: Option<u64>,
         connections: &'a Arc<Connections>,
     ) -> (Process<'a>, Session) {
@@ -61,7 +64,7 @@ impl<'a> Process<'a> {
         let session = Session {
             id: connections.new_session(),
             pid,
-            ppid: cawl_host::parent(pid),
+            ppid: parent.unwrap_or_else(|| cawl_host::parent(pid)),
             started,
             wchar: own(written),
             usage: cawl_host::usage(pid),
@@ -73,6 +76,7 @@ impl<'a> Process<'a> {
         let process = Process {
             session: session.id,
             program,
+            parent: session.ppid,
             batch: Batch::default(),
             mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
             run_delays: RunDelays::new(pid, started, &Counted::default(), &connections.run_delays),
