@@ -54,7 +54,8 @@ impl Name {
         match self {
             Name::Process(_) => ensure!(
                 !ancestors(own).any(|pid| found.processes.contains(&pid)),
-                "process {self} started this one, whose own calls would be recorded: attach from another terminal"
+                "process {self} is one of those that started this one: follow one that is not, or start this from another \
+                 terminal"
             ),
             _ => ensure!(
                 !found.processes.contains(&own),

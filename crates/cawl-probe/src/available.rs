@@ -8,7 +8,7 @@ pub enum Unavailable {
     /// The user may not.
     #[error(
         "the kernel's probes need root (sudo), or CAP_BPF and CAP_PERFMON, and CAP_SYS_PTRACE for what /proc tells of \
-         other users' processes; here {} is missing", .0.join(" and ")
+         other users' processes; missing: {}", .0.join(", ")
     )]
     Rights(Vec<&'static str>),
     /// The kernel does not tell its types.
@@ -98,6 +98,6 @@ mod tests {
         assert_eq!(status("000000c000000000"), Ok(()));
         assert_eq!(status("0000008000000000"), Err(Unavailable::Rights(vec!["CAP_PERFMON"])));
         let none = status("0000000000000000").unwrap_err();
-        assert!(none.to_string().contains("CAP_BPF and CAP_PERFMON"), "{none}");
+        assert!(none.to_string().contains("missing: CAP_BPF, CAP_PERFMON"), "{none}");
     }
 }

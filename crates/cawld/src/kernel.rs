@@ -26,6 +26,8 @@ use eye::Eye;
 pub struct Target {
     /// Processes, with all threads and children.
     pub processes: Vec<u32>,
+    /// Processes that are about to become the program that is meant, from then on.
+    pub from_exec: Vec<u32>,
     /// Control groups, as folders of /sys/fs/cgroup (either version), with all below them.
     pub cgroups: Vec<PathBuf>,
 }

@@ -190,7 +190,7 @@ async fn begin(
     };
     if let Some(path) = inspect::find(&args.command[0]).filter(|_| by_kernel) {
         let waiting = Waiting::new(&path, &args.command, &BTreeMap::new())?;
-        let target = Target { processes: vec![waiting.pid()], cgroups: Vec::new() };
+        let target = Target { from_exec: vec![waiting.pid()], ..Target::default() };
         match backend.attach(target).await {
             Ok(probes) => {
                 let pid = waiting.go()?;

@@ -158,7 +158,7 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
     lines.extend(stacks::where_most(explain).map(|way| ("where", way)));
     let part = percent(Some(share(observed, report.span_s)));
     let span = format!("in calls: {part} of the {} elapsed", time(report.span_s));
-    let threads = if observed > report.span_s { ", by several threads" } else { "" };
+    let threads = if observed > report.span_s { ", by several at once" } else { "" };
     let program = report.outcome.as_ref().map_or(String::new(), |outcome| format!("; {}", ended(outcome)));
     lines.push(("time", format!("{span}{threads}{program}")));
     lines.extend(report.cold.as_ref().map(|cold| ("cold", cold_memory(cold))));

@@ -13,6 +13,8 @@ use crate::whatif::{Ledger, Ratio, Request, Rewrite};
 const LEAST: Nanos = Nanos::millis(1.0);
 /// Two gains are the same by different means where so much of them is of the same causes.
 const SAME: f64 = 0.9;
+/// Share of the time in a device's queue beyond which no gain is sure.
+const QUEUED: f64 = 0.25;
 /// Pieces of advice at most.
 const MOST: usize = 7;
 
@@ -31,7 +33,13 @@ impl Sure {
         let depends = |request: &Request| {
             matches!(request.rewrite(), Some(Rewrite::Preallocate | Rewrite::Flags(_, true)))
         };
-        let most = if requests.any(depends) { Sure::Likely } else { Sure::Sure };
+        // Requests that wait in a device's queue do so at the same time: what one gains, the others may lose.
+        let queued = before.causes[Cause::Queue].get() > QUEUED * before.total.get();
+        let most = match requests.any(depends) {
+            _ if queued => Sure::Unsure,
+            true => Sure::Likely,
+            false => Sure::Sure,
+        };
         Sure::of(ratio, profile, off).max(most)
     }
 

@@ -47,8 +47,8 @@ pub struct Eye<'a> {
     stopped: Option<Time>,
     /// The kernel counts the bytes of each thread.
     counts: bool,
-    /// Processes whose calls come from the tracer's library already.
-    by_library: BTreeSet<u32>,
+    /// Processes whose calls are not taken: the tracer's library has them, or they are not the program yet.
+    left_out: BTreeSet<u32>,
 }
 
 impl<'a> Eye<'a> {
@@ -75,7 +75,7 @@ impl<'a> Eye<'a> {
             is_behind: false,
             stopped: None,
             counts: running_wrote(std::process::id()).is_some(),
-            by_library: BTreeSet::new(),
+            left_out: BTreeSet::new(),
         }
     }
 
@@ -86,8 +86,15 @@ impl<'a> Eye<'a> {
         } else {
             ", and requests of io_uring: it has no tracepoints for them"
         };
+        for pid in self.target.from_exec.clone() {
+            self.probe.follow(pid);
+            self.left_out.insert(pid);
+        }
         let rest = "stores through mappings between samples, calls of 32-bit programs";
-        self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await?;
+        // The daemon's own lane has other calls, too, and no report.
+        if self.run != 0 {
+            self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await?;
+        }
         // A child that was made while its parent was not followed yet is met in the next look.
         let mut tried = BTreeSet::new();
         loop {
@@ -106,12 +113,13 @@ impl<'a> Eye<'a> {
         let groups = self.target.cgroups.iter().flat_map(|folder| target::processes(folder));
         let mut wanted: Vec<u32> = groups.filter(|pid| *pid != std::process::id()).collect();
         wanted.extend(descendants(&self.target.processes));
+        wanted.extend(descendants(&self.target.from_exec));
         wanted
     }
 
     /// Follows a process that runs.
     async fn meet(&mut self, pid: u32) -> anyhow::Result<()> {
-        let is_known = self.processes.contains_key(&pid) || self.by_library.contains(&pid);
+        let is_known = self.processes.contains_key(&pid) || self.left_out.contains(&pid);
         if self.stopped.is_some() || is_known || !cawl_host::is_running(pid) {
             return Ok(());
         }
@@ -143,7 +151,7 @@ impl<'a> Eye<'a> {
         parent: Option<u32>,
         name: Option<String>,
     ) -> anyhow::Result<()> {
-        let is_known = self.processes.contains_key(&pid) || self.by_library.contains(&pid);
+        let is_known = self.processes.contains_key(&pid) || self.left_out.contains(&pid);
         if is_known || self.stopped.is_some_and(|stopped| at > stopped) {
             return Ok(());
         }
@@ -216,7 +224,7 @@ impl<'a> Eye<'a> {
                     }
                     let end = event.start.saturating_add(event.duration);
                     let Some(process) = self.processes.get_mut(&event.pid) else {
-                        let is_lost = self.stopped.is_none() && !self.by_library.contains(&event.pid);
+                        let is_lost = self.stopped.is_none() && !self.left_out.contains(&event.pid);
                         self.unassigned += u64::from(is_lost);
                         continue;
                     };
@@ -243,7 +251,7 @@ impl<'a> Eye<'a> {
                     if self.processes.get(&image.tgid).is_some_and(|process| !process.has(image.at)) => {}
                 Told::Exec(image) => {
                     self.send(image.tgid).await?;
-                    self.by_library.remove(&image.tgid);
+                    self.left_out.remove(&image.tgid);
                     let before = self.processes.remove(&image.tgid);
                     let ended =
                         before.as_ref().map_or(self.counts.then_some(0), |process| process.ended_wrote);
@@ -300,7 +308,7 @@ impl<'a> Eye<'a> {
     /// A thread or process ended.
     async fn exit(&mut self, life: &Life) -> anyhow::Result<()> {
         if life.other != 0 {
-            self.by_library.remove(&life.tgid);
+            self.left_out.remove(&life.tgid);
         }
         let process = self.processes.get_mut(&life.tgid).filter(|process| process.has(life.at));
         let Some(process) = process else { return Ok(()) };
@@ -379,7 +387,7 @@ impl<'a> Eye<'a> {
         if self.connections.is_traced(pid)
             && let Some(process) = self.processes.remove(&pid)
         {
-            self.by_library.insert(pid);
+            self.left_out.insert(pid);
             let end = process.end(cawl_host::now(), EndKind::Running, None, None);
             return self.end(end, process).await;
         }

@@ -87,6 +87,10 @@ impl Following {
             let probes = match look(&name).await {
                 Ok(found) => attach(daemon, &name, found).await?,
                 Err(error) if matches!(name, Name::Process(_)) => return Err(error),
+                Err(error) if matches!(&name, Name::Group(folder) if !folder.starts_with("/sys/fs/cgroup")) =>
+                {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::info!("it is followed from when it runs: {error:#}");
                     None
@@ -157,7 +161,7 @@ async fn attach(daemon: &Daemon, name: &Name, found: Found) -> anyhow::Result<Op
     if !groups.is_empty() {
         processes.clear();
     }
-    match daemon.attach(OWN, Target { processes, cgroups: groups.clone() }).await {
+    match daemon.attach(OWN, Target { processes, cgroups: groups.clone(), ..Target::default() }).await {
         Ok(probes) => {
             tracing::info!("following {name} by probes in the kernel");
             Ok(Some(probes))

@@ -174,7 +174,7 @@ fn every_line_fits_80_columns() {
     assert!(over.is_empty(), "{over:#?} in {long}");
     assert!(long.contains("\nworst calls") && !long.contains('\x1b'), "{long}");
     let text = report(&well, false, false);
-    assert!(text.contains("rests on") && text.contains(", by several threads"), "{text}");
+    assert!(text.contains("rests on") && text.contains(", by several at once"), "{text}");
 }
 
 #[test]
