@@ -59,7 +59,7 @@ fn nothing_follows_itself() {
     let dir = Dir::new();
     let mut shell = dir.command("sh");
     shell.arg("-c").arg(format!("{} attach $$; exit $?", cawl_kit::built("cawl-cli").display()));
-    Running::start(shell).finish().code(1).says("started this one, whose own calls would be recorded");
+    Running::start(shell).finish().code(1).says("is one of those that started this one");
 }
 
 #[test]

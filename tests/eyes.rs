@@ -1,7 +1,7 @@
 //! What the eyes see: kinds of programs by probes in the kernel, and the same calls by both eyes. apps/eyes.c makes
 //! the calls; bench/eyes compares more kinds of programs with strace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -96,6 +96,12 @@ fn by_thread(trace: &Path, folder: &Path, is_aio: bool) -> BTreeMap<u32, Vec<Sam
             paths.insert(id, Path::new(&file.path).starts_with(folder));
         }
     }
+    // A file without a name has no handle, so the library tells its birth by its time.
+    let is_nameless = |record: &Record| match record {
+        Record::Event(event) if event.has(cawl_wire::flag::TMPFILE) => Some(event.ino),
+        _ => None,
+    };
+    let nameless: BTreeSet<u64> = records.iter().filter_map(is_nameless).collect();
     let mut threads: BTreeMap<u32, Vec<Same>> = BTreeMap::new();
     for record in records {
         let Record::Event(event) = record else { continue };
@@ -112,7 +118,16 @@ fn by_thread(trace: &Path, folder: &Path, is_aio: bool) -> BTreeMap<u32, Vec<Sam
         let flags = cawl_wire::flag::APPEND | cawl_wire::flag::DSYNC | cawl_wire::flag::WRITABLE;
         let requested = if event.op.moves_bytes() { event.requested } else { 0 };
         let op = if event.op == Op::AioWrite { Op::Pwrite } else { event.op };
-        let same = (op, event.file(), event.kind, offset, event.returned, requested, event.flags & flags);
+        let birth = if nameless.contains(&event.ino) { 0 } else { event.birth };
+        let same = (
+            op,
+            FileId { birth, ..event.file() },
+            event.kind,
+            offset,
+            event.returned,
+            requested,
+            event.flags & flags,
+        );
         threads.entry(event.tid).or_default().push(same);
     }
     if is_aio {
