@@ -112,16 +112,7 @@ fn by_thread(trace: &Path, folder: &Path, is_aio: bool) -> BTreeMap<u32, Vec<Sam
         let flags = cawl_wire::flag::APPEND | cawl_wire::flag::DSYNC | cawl_wire::flag::WRITABLE;
         let requested = if event.op.moves_bytes() { event.requested } else { 0 };
         let op = if event.op == Op::AioWrite { Op::Pwrite } else { event.op };
-        let birth = if nameless.contains(&event.ino) { 0 } else { event.birth };
-        let same = (
-            op,
-            FileId { birth, ..event.file() },
-            event.kind,
-            offset,
-            event.returned,
-            requested,
-            event.flags & flags,
-        );
+        let same = (op, event.file(), event.kind, offset, event.returned, requested, event.flags & flags);
         threads.entry(event.tid).or_default().push(same);
     }
     if is_aio {
