@@ -19,6 +19,7 @@ mod translate;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf, EbpfLoader};
+use aya_obj::btf::BtfKind;
 
 pub use available::{Unavailable, check};
 pub use files::{Named, Seen};
@@ -77,6 +78,7 @@ pub struct Group {
 /// Probes that are attached.
 pub struct Probe {
     ring: RingBuf<MapData>,
+    filter: Array<MapData, u8>,
     followed: HashMap<MapData, u32, u8>,
     lost: PerCpuArray<MapData, u64>,
     /// Requests of io_uring are told of.
@@ -92,13 +94,15 @@ impl Probe {
         available::check()?;
         let btf = Btf::from_sys_fs().map_err(|error| Unavailable::NoTypes(error.to_string()))?;
         let count = groups.len().min(GROUPS) as u32;
+        let (object, has_cast) = with_casts(&btf);
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))
             // Only the programs use the one of threads.
             .allow_unsupported_maps()
             .override_global("group_count", &count, true)
             .override_global("reader", &std::process::id(), true)
-            .load(OBJECT)
+            .override_global("has_cast", &u32::from(has_cast), true)
+            .load(&object)
             .map_err(|error| available::failed("its object cannot be loaded", &error))?;
         let mut rows: Array<_, u32> = map(programs.map_mut("classes"))?;
         for (number, row) in syscalls::rows() {
@@ -109,6 +113,7 @@ impl Probe {
             let value = [group.id, u64::from(group.level)];
             table.set(at as u32, value, 0).map_err(|error| available::failed("its table", &error))?;
         }
+        let filter = map(programs.take_map("filter"))?;
         let ring = map(programs.take_map("ring"))?;
         let followed = map(programs.take_map("followed"))?;
         let lost = map(programs.take_map("lost"))?;
@@ -116,12 +121,12 @@ impl Probe {
             start(&mut programs, name, point, &btf)?;
         }
         let sees_uring = URING.iter().all(|(name, point)| start(&mut programs, name, point, &btf).is_ok());
-        Ok(Probe { ring, followed, lost, sees_uring, programs: Some(programs) })
+        Ok(Probe { ring, filter, followed, lost, sees_uring, programs: Some(programs) })
     }
 
     /// Follows a process and the children that it makes from now on. False if there is no room.
     pub fn follow(&mut self, pid: u32) -> bool {
-        self.followed.insert(pid, 1, 0).is_ok()
+        self.followed.insert(pid, 1, 0).is_ok() && self.filter.set(pid % self.filter.len(), 1, 0).is_ok()
     }
 
     /// Ends the probes. What they told is still to be read.
@@ -149,6 +154,23 @@ impl Probe {
         let sum = |at: u32| self.lost.get(&at, 0).map_or(0, |values| values.iter().sum::<u64>());
         Losses { records: sum(0), flights: sum(1), processes: sum(2), compat: sum(3), requests: sum(4) }
     }
+}
+
+/// The object for this kernel: with the number of its function bpf_rdonly_cast, whose call aya cannot relocate, in
+/// the place of the mark CAST of bpf/probe.h. A kernel before Linux 6.2 lacks it: what is given comes back, and the
+/// programs copy what they read. True with it.
+fn with_casts(btf: &Btf) -> (Vec<u8>, bool) {
+    const CALL: [u8; 8] = [0x85, 0, 0, 0, 0x57, 0xCA, 0xA5, 0x7C];
+    let number = btf.id_by_type_name_kind("bpf_rdonly_cast", BtfKind::Func).ok();
+    let instead = match number.map(u32::to_le_bytes) {
+        // A call of a function of the kernel (BPF_PSEUDO_KFUNC_CALL).
+        Some([a, b, c, d]) => [0x85, 0x20, 0, 0, a, b, c, d],
+        // r0 = r1
+        None => [0xBF, 0x10, 0, 0, 0, 0, 0, 0],
+    };
+    let mut object = OBJECT.to_vec();
+    object.chunks_exact_mut(8).filter(|code| *code == CALL).for_each(|code| code.copy_from_slice(&instead));
+    (object, number.is_some())
 }
 
 fn map<M, T>(map: Option<M>) -> Result<T, Unavailable>

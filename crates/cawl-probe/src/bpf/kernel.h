@@ -56,6 +56,12 @@ struct file {
     __s64 f_pos;
 } CORE;
 
+// A pointer in an array of them.
+struct hlist_node;
+struct hlist_head {
+    struct hlist_node *first;
+} CORE;
+
 struct fdtable {
     __u32 max_fds;
     struct file **fd;
@@ -90,6 +96,8 @@ struct thread_info___x86 {
     __u32 status;
 } CORE;
 
+struct bpf_local_storage;
+
 struct task_struct {
     struct thread_info thread_info;
     __s32 pid;
@@ -101,6 +109,7 @@ struct task_struct {
     struct files_struct *files;
     struct signal_struct *signal;
     struct task_io_accounting ioac;
+    struct bpf_local_storage *bpf_storage;
 } CORE;
 
 struct linux_binprm {

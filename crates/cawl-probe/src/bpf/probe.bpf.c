@@ -22,6 +22,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 // Set before the program is loaded. The reader is never followed: what it writes of a call would be one more.
 const volatile __u32 group_count = 0;
 const volatile __u32 reader = 0;
+// The kernel has bpf_rdonly_cast.
+const volatile __u32 has_cast = 0;
 
 // What is recorded of a system call, by its number.
 struct {
@@ -39,6 +41,15 @@ struct {
     __type(key, __u32);
     __type(value, __u8);
 } followed SEC(".maps");
+
+// 0: no process whose number is this one's, modulo the entries, is followed. It costs others less than a look into the
+// table of those that are.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, FILTER);
+    __type(key, __u32);
+    __type(value, __u8);
+} filter SEC(".maps");
 
 // Control groups of version 2 whose processes are followed: level and number.
 struct {
@@ -110,15 +121,41 @@ PART void put(void *record, __u64 length)
         lose(LOST_RECORD, 1);
 }
 
-// The state of a thread of a process that is followed; NULL of another.
-PART struct thread *follow(__u32 tgid)
+// The state of this thread if it was followed before.
+PART struct thread *known_thread(struct task_struct *task)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
+    // Nothing of any BPF program is stored with most threads; to ask the helper costs more than a load.
+    if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
+        return 0;
+    return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+PART void follow_process(__u32 tgid)
+{
+    __u32 at = tgid % FILTER;
+    __u8 *maybe = bpf_map_lookup_elem(&filter, &at), yes = 1;
+    if (bpf_map_update_elem(&followed, &tgid, &yes, BPF_ANY))
+        lose(LOST_PROCESS, 1);
+    if (maybe)
+        *maybe = 1;
+}
+
+PART int is_followed(__u32 tgid)
+{
+    __u32 at = tgid % FILTER;
+    __u8 *maybe = bpf_map_lookup_elem(&filter, &at);
+    return maybe && *maybe && bpf_map_lookup_elem(&followed, &tgid);
+}
+
+// The state of a thread of a process that is followed; NULL of another.
+PART struct thread *follow(struct task_struct *task)
+{
+    __u32 tgid = task->tgid;
+    struct thread *thread = known_thread(task);
     int is_new = 1;
     if (thread)
         return thread;
-    if (bpf_map_lookup_elem(&followed, &tgid))
+    if (is_followed(tgid))
         is_new = 0;
     for (__u32 at = 0; is_new && at < GROUPS; at++) {
         __u32 key = at;
@@ -126,9 +163,8 @@ PART struct thread *follow(__u32 tgid)
             return 0;
         struct group *group = bpf_map_lookup_elem(&groups, &key);
         if (group && bpf_get_current_ancestor_cgroup_id(group->level) == group->id) {
-            struct life life = { .head = { FOUND, tgid, (__u32)bpf_get_current_pid_tgid() }, .at = bpf_ktime_get_ns() };
-            __u8 yes = 1;
-            bpf_map_update_elem(&followed, &tgid, &yes, BPF_ANY);
+            struct life life = { .head = { FOUND, tgid, task->pid }, .at = bpf_ktime_get_ns() };
+            follow_process(tgid);
             bpf_get_current_comm(life.name, sizeof(life.name));
             put(&life, sizeof(life));
             is_new = 0;
@@ -165,9 +201,7 @@ PART int is_compat(struct task_struct *task)
 {
     if (bpf_core_field_exists(((struct thread_info___x86 *)0)->status)) {
         struct thread_info___x86 *info = (struct thread_info___x86 *)&task->thread_info;
-        __u32 status = 0;
-        COPY(status, info->status);
-        return status & TS_COMPAT;
+        return info->status & TS_COMPAT;
     }
     return 0;
 }
@@ -189,7 +223,8 @@ PART __u64 argument(struct flight *flight, __u32 shift)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
 {
-    __u32 tgid = bpf_get_current_pid_tgid() >> 32, key = number, class;
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    __u32 key = number, class;
     struct scratch *scratch;
     struct thread *thread;
     struct flight *flight;
@@ -197,12 +232,12 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
     __u32 *row = bpf_map_lookup_elem(&classes, &key);
     if (!row || !*row)
         return 0;
-    thread = follow(tgid);
+    thread = follow(task);
     scratch = scratch_of_cpu();
     if (!thread || !scratch)
         return 0;
     thread->is_inside = 0;
-    if (is_compat((struct task_struct *)bpf_get_current_task_btf())) {
+    if (is_compat(task)) {
         if (*row & IS_COMPAT_WRITE)
             lose(LOST_COMPAT, 1);
         return 0;
@@ -236,7 +271,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
             if (flight->flags & O_APPEND && !(*row & IS_READ))
                 flight->before = flight->identity.size;
             if (class != CLASS_CLOSE && (thread->named != flight->file || thread->ino != flight->identity.ino)) {
-                name_file(scratch, flight, tgid);
+                name_file(scratch, flight, task->tgid);
                 thread->named = flight->file;
                 thread->ino = flight->identity.ino;
             }
@@ -286,9 +321,10 @@ PART void tell_name(struct scratch *scratch, struct flight *flight, __u32 tgid, 
             return;
         COPY(here, file->f_path);
     }
-    COPY(inode, here.dentry->d_inode);
+    GET(inode, AS(dentry, here.dentry), d_inode);
     if (!inode)
         return;
+    inode = AS(inode, inode);
     struct naming *naming = &scratch->naming;
     look_at_inode(scratch, &naming->identity, inode);
     scratch->mapping = 0;
@@ -384,11 +420,12 @@ PART void tell_complete(struct flight *flight, __u32 tgid, __u32 tid, __u64 end,
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
-    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct thread *thread = known_thread(task);
     struct scratch *scratch = scratch_of_cpu();
     struct flight *flight;
     struct file *file;
-    __u64 end, ids;
+    __u64 end;
     __u32 tgid, tid, class;
     if (!thread || !thread->is_inside || !scratch)
         return 0;
@@ -397,9 +434,8 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
     // Interrupted by a signal before it did anything: it begins again, or fails by itself.
     if (result <= -512 && result >= -516)
         return 0;
-    ids = bpf_get_current_pid_tgid();
-    tgid = ids >> 32;
-    tid = ids;
+    tgid = task->tgid;
+    tid = task->pid;
     flight = &thread->flight;
     class = flight->row & CLASS;
     if (class == CLASS_SUBMIT) {
@@ -421,11 +457,13 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
         tell_name(scratch, flight, tgid, tid, SECOND_FILE, SECOND_NAME, 1);
     } else if (flight->file && class < CLASS_CLOSE) {
         file = file_of(argument(flight, FIRST_FILE));
-        if ((__u64)file != flight->file) {
+        if (!file || (__u64)file != flight->file) {
             flight->changed = 1;
         } else {
-            COPY(flight->after, file->f_pos);
-            COPY(flight->identity.size, ((struct inode *)flight->inode)->i_size);
+            struct inode *inode = 0;
+            GET(flight->after, file, f_pos);
+            GET(inode, file, f_inode);
+            GET(flight->identity.size, inode, i_size);
         }
     }
     // What the program's memory has of it: a place in the file, flags, a lock.
@@ -442,11 +480,9 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 {
     struct life life = {};
     __u32 tgid = parent->tgid, own = child->tgid;
-    __u8 yes = 1;
-    if (own == tgid || own == reader || !bpf_map_lookup_elem(&followed, &tgid))
+    if (own == tgid || own == reader || !is_followed(tgid))
         return 0;
-    if (bpf_map_update_elem(&followed, &own, &yes, BPF_ANY))
-        lose(LOST_PROCESS, 1);
+    follow_process(own);
     life.head.type = FORK;
     life.head.tgid = tgid;
     life.head.tid = parent->pid;
@@ -463,7 +499,7 @@ int BPF_PROG(process_exec, struct task_struct *task, __s32 old, struct linux_bin
     struct scratch *scratch = scratch_of_cpu();
     __u32 tgid = task->tgid;
     const char *name = 0;
-    if (!scratch || !bpf_map_lookup_elem(&followed, &tgid))
+    if (!scratch || !is_followed(tgid))
         return 0;
     struct image *image = &scratch->image;
     image->head.type = EXEC;
@@ -486,7 +522,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
     struct life life = {};
     __u32 tgid = task->tgid, tid = task->pid;
     struct signal_struct *signal;
-    if (!bpf_map_lookup_elem(&followed, &tgid))
+    if (!is_followed(tgid))
         return 0;
     life.head.type = EXIT;
     life.head.tgid = tgid;
@@ -510,27 +546,26 @@ int BPF_PROG(process_exit, struct task_struct *task)
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *request)
 {
-    __u64 ids = bpf_get_current_pid_tgid(), key = (__u64)request;
-    __u32 tgid = ids >> 32;
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    __u64 key = (__u64)request;
     struct flight flight;
-    __u32 length = 0;
-    __u8 opcode = 0;
-    if (!follow(tgid))
+    __u32 length = 0, opcode;
+    if (!follow(task))
         return 0;
-    COPY(opcode, request->opcode);
+    opcode = request->opcode;
     if (opcode >= URING_OPCODES)
         return 0;
     __builtin_memset(&flight, 0, sizeof(flight));
     flight.row = CLASS_URING;
     flight.number = opcode;
-    flight.args[0] = ids;
-    struct io_rw *rw = (struct io_rw *)request;
-    COPY(flight.args[1], rw->kiocb.ki_pos);
-    COPY(length, rw->len);
+    flight.args[0] = bpf_get_current_pid_tgid();
+    struct io_rw *rw = AS(io_rw, request);
+    GET(flight.args[1], rw, kiocb.ki_pos);
+    GET(length, rw, len);
     flight.args[2] = length;
-    COPY(length, rw->kiocb.ki_flags);
+    GET(length, rw, kiocb.ki_flags);
     flight.args[3] = length;
-    COPY(length, ((struct io_sync *)request)->flags);
+    GET(length, AS(io_sync, request), flags);
     flight.args[4] = length;
     flight.start = bpf_ktime_get_ns();
     if (bpf_map_update_elem(&requests, &key, &flight, BPF_ANY))
@@ -539,9 +574,10 @@ int BPF_PROG(uring_submit, struct io_kiocb *request)
 }
 
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_complete, void *context, struct io_kiocb *request)
+int BPF_PROG(uring_complete, void *context, void *request_at)
 {
-    __u64 end = bpf_ktime_get_ns(), key = (__u64)request;
+    struct io_kiocb *request = AS(io_kiocb, request_at);
+    __u64 end = bpf_ktime_get_ns(), key = (__u64)request_at;
     struct flight *flight = bpf_map_lookup_elem(&requests, &key);
     struct scratch *scratch = scratch_of_cpu();
     struct file *file = 0;
@@ -549,13 +585,13 @@ int BPF_PROG(uring_complete, void *context, struct io_kiocb *request)
     if (!flight || !scratch)
         return 0;
     __u32 tgid = flight->args[0] >> 32, tid = flight->args[0];
-    COPY(file, request->file);
-    COPY(result, request->cqe.res);
+    GET(file, request, file);
+    GET(result, request, cqe.res);
     if (file) {
         look_at_file(scratch, flight, file);
         name_file(scratch, flight, tgid);
     }
-    COPY(flight->after, ((struct io_rw *)request)->kiocb.ki_pos);
+    GET(flight->after, AS(io_rw, request), kiocb.ki_pos);
     tell(flight, tgid, tid, end, result);
     bpf_map_delete_elem(&requests, &key);
     return 0;
