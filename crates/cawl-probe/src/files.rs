@@ -49,6 +49,12 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// A file that a call took the last name of, if the kernel told of it.
+    pub fn evicted(identity: &Identity) -> Option<Seen> {
+        let Identity { mode, size, .. } = *identity;
+        (identity.ino != 0).then(|| Seen { file: to_program(identity), mode, size, links: 1 })
+    }
+
     /// What it is.
     pub fn kind(&self) -> FileKind {
         FileKind::from_mode(u32::from(self.mode))

@@ -24,7 +24,7 @@ use aya_obj::btf::BtfKind;
 pub use available::{Unavailable, check};
 pub use files::{Named, Seen};
 pub use record::{Call, Given, Identity, Image, Life, Naming, Record};
-pub use translate::{Told, Translator};
+pub use translate::{Requests, Told, Translator};
 
 /// The programs for the kernel.
 static OBJECT: &[u8] = include_bytes!("bpf/probe.o");
@@ -41,8 +41,12 @@ const NEEDED: [(&str, &str); 5] = [
     ("sys_exit", "sys_exit"),
     ("sys_enter", "sys_enter"),
 ];
-const URING: [(&str, &str); 2] =
-    [("uring_complete", "io_uring_complete"), ("uring_submit", "io_uring_submit_req")];
+/// Requests: the end first, too. Before Linux 6.4 the begin had another name.
+const COMPLETE: (&str, &str) = ("uring_complete", "io_uring_complete");
+const SUBMIT: [(&str, &str); 2] =
+    [("uring_submit", "io_uring_submit_req"), ("uring_submit", "io_uring_submit_sqe")];
+/// How long a file was that is gone, or cut off, only a filesystem can tell. One that is a module is not asked.
+const LENGTHS: [(&str, &str); 2] = [("evict", "ext4_evict_inode"), ("cut", "ext4_truncate_enter")];
 
 /// What was not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,7 +124,9 @@ impl Probe {
         for (name, point) in NEEDED {
             start(&mut programs, name, point, &btf)?;
         }
-        let sees_uring = URING.iter().all(|(name, point)| start(&mut programs, name, point, &btf).is_ok());
+        let mut has = |(name, point): (&str, &str)| start(&mut programs, name, point, &btf).is_ok();
+        let sees_uring = has(COMPLETE) && SUBMIT.into_iter().any(&mut has);
+        let _ = LENGTHS.map(&mut has);
         Ok(Probe { ring, filter, followed, lost, sees_uring, programs: Some(programs) })
     }
 

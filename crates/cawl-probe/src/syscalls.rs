@@ -12,9 +12,10 @@ const NAME: u32 = 6;
 const PLAIN: u32 = 7;
 const SUBMIT: u32 = 8;
 const REAP: u32 = 9;
-const URING: u32 = 10;
-const AIO: u32 = 11;
-const COMPLETE: u32 = 12;
+const RING: u32 = 10;
+const URING: u32 = 11;
+const AIO: u32 = 12;
+const COMPLETE: u32 = 13;
 const NONE: u32 = 15;
 const IS_READ: u32 = 1 << 20;
 const HAS_POINTER: u32 = 1 << 21;
@@ -76,7 +77,7 @@ pub enum Does {
     Rename(Option<usize>),
     /// Makes a name.
     Make(Op),
-    /// io_submit and io_getevents, of which each request is told by itself.
+    /// io_submit, io_getevents and io_uring_enter, of which each request is told by itself.
     Requests,
 }
 
@@ -156,6 +157,7 @@ const COMMON: &[Syscall] = &[
     of_class(SUBMIT, libc::SYS_io_submit, Does::Requests),
     of_class(REAP, libc::SYS_io_getevents, Does::Requests),
     of_class(REAP, IO_PGETEVENTS, Does::Requests),
+    of_class(RING, libc::SYS_io_uring_enter, Does::Requests),
 ];
 
 /// Those that newer processors' tables do without.

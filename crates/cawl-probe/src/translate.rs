@@ -60,6 +60,28 @@ pub struct Translator {
     given: FxHashMap<u32, [Option<Given>; 2]>,
     /// Requests of libaio that are not complete, by process and control block.
     handed: FxHashMap<(u32, u64), Event>,
+    /// What requests took that are complete.
+    pub requests: Requests,
+}
+
+/// Requests of io_uring and libaio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Those that are complete.
+    pub count: u64,
+    /// From their submission to their completion, in ns.
+    pub took: u64,
+    /// That part of it, in ns, in which the thread that submitted each (io_uring), or that reaped it (libaio), was in
+    /// a call for it.
+    pub waited: u64,
+}
+
+impl Requests {
+    fn add(&mut self, took: u64, waited: u64) {
+        self.count += 1;
+        self.took += took;
+        self.waited += waited.min(took);
+    }
 }
 
 impl Default for Translator {
@@ -77,6 +99,7 @@ impl Default for Translator {
             cached: FxHashMap::default(),
             given: FxHashMap::default(),
             handed: FxHashMap::default(),
+            requests: Requests::default(),
         }
     }
 }
@@ -315,8 +338,9 @@ impl Translator {
         let asked_for = |bit: c_int, flag: u32| if asked & bit != 0 { flag } else { 0 };
         event.flags |= asked_for(libc::O_TRUNC, flag::TRUNC) | asked_for(libc::O_CLOEXEC, flag::CLOEXEC);
         event.flags |= if call.mode & CREATED != 0 { flag::CREATED } else { 0 };
-        // Of a file that was not met before it is too late to ask.
         let cuts = asked & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC && !event.has(flag::CREATED);
+        // Of a file that was not met before the kernel tells what was allocated.
+        let length = length.or(Some(call.after).filter(|allocated| *allocated > 0));
         event.offset = length.filter(|_| cuts).unwrap_or(UNKNOWN_OFFSET);
         tell(Told::Event(event));
     }
@@ -366,7 +390,7 @@ impl Translator {
             }
             Does::Unlink(by_flags) if !by_flags || !is_set(call.args[2], libc::AT_REMOVEDIR) => {
                 event.op = Op::Unlink;
-                gone(&mut event, seen.as_ref());
+                gone(&mut event, seen.or_else(|| Seen::evicted(&call.identity)).as_ref());
                 self.files.remove(&path);
             }
             Does::Unlink(_) | Does::Rmdir => {
@@ -389,7 +413,8 @@ impl Translator {
                     return;
                 }
                 event.op = Op::Rename;
-                match self.files.at(&to).filter(|to| Some(to.file) != seen.map(|seen| seen.file)) {
+                let target = self.files.at(&to).or_else(|| Seen::evicted(&call.identity));
+                match target.filter(|to| Some(to.file) != seen.map(|seen| seen.file)) {
                     Some(replaced) => gone(&mut event, Some(&replaced)),
                     None => describe(&mut event, seen.as_ref()),
                 }
@@ -448,6 +473,7 @@ impl Translator {
     fn complete(&mut self, end: &Event, call: &Call, tell: &mut impl FnMut(Told)) {
         let Some(mut event) = self.handed.remove(&(call.tgid, call.args[5])) else { return };
         event.duration = call.end.saturating_sub(event.start);
+        self.requests.add(event.duration, end.duration);
         (event.returned, event.errno) = (end.returned, end.errno);
         event.aux = if event.op == Op::Pwrite { PAST_CALLS } else { 0 };
         self.cached_before(&event, call.identity.size, tell);
@@ -492,6 +518,7 @@ impl Translator {
                 return;
             }
         }
+        self.requests.add(event.duration, call.args[5]);
         self.cached_before(&event, call.identity.size, tell);
         tell(Told::Event(event));
     }

@@ -18,6 +18,7 @@ struct inode {
     unsigned long i_ino;
     __u32 __i_nlink;
     __s64 i_size;
+    __u64 i_blocks;
     __u32 i_generation;
 } CORE;
 

@@ -75,6 +75,14 @@ struct {
     __type(value, struct flight);
 } requests SEC(".maps");
 
+// Threads in io_uring_enter, and since when.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, __u32);
+    __type(value, __u64);
+} waiting SEC(".maps");
+
 // Files that were named, by process.
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -246,6 +254,8 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
         return 0;
     flight = &thread->flight;
     flight->file = 0;
+    flight->identity.ino = 0;
+    flight->after = 0;
     flight->changed = 0;
     flight->number = key;
     flight->row = *row;
@@ -280,6 +290,10 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
     thread->is_inside = 1;
     // The time of our own look is not the call's.
     flight->start = bpf_ktime_get_ns();
+    if (class == CLASS_RING) {
+        key = task->pid;
+        bpf_map_update_elem(&waiting, &key, &flight->start, BPF_ANY);
+    }
     return 0;
 }
 
@@ -355,37 +369,39 @@ __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
         lose(LOST_REQUEST, 1);
         return 0;
     }
-    struct flight one = thread->flight;
-    one.row = CLASS_AIO;
-    one.args[0] = request.fildes;
-    one.args[1] = request.lio_opcode;
-    one.args[2] = request.nbytes;
+    // Not on the stack, of which three functions have 512 bytes together.
+    struct flight *one = &scratch->flight;
+    *one = thread->flight;
+    one->row = CLASS_AIO;
+    one->args[0] = request.fildes;
+    one->args[1] = request.lio_opcode;
+    one->args[2] = request.nbytes;
     if (request.lio_opcode == IOCB_CMD_PWRITEV) {
-        one.args[2] = 0;
+        one->args[2] = 0;
         for (int part = 0; part < VECTORS; part++) {
             __u64 length = 0;
             if (part >= request.nbytes)
                 break;
             bpf_probe_read_user(&length, sizeof(length), (void *)(request.buffer + 16 * part + 8));
-            one.args[2] += length;
+            one->args[2] += length;
         }
         // The rest of it is missing.
         if (request.nbytes > VECTORS)
             lose(LOST_REQUEST, 1);
     }
-    one.args[3] = request.offset;
-    one.args[4] = request.rw_flags;
-    one.args[5] = (__u64)place;
+    one->args[3] = request.offset;
+    one->args[4] = request.rw_flags;
+    one->args[5] = (__u64)place;
     file = file_of(request.fildes);
     if (file) {
-        look_at_file(scratch, &one, file);
-        if (thread->named != one.file || thread->ino != one.identity.ino) {
-            name_file(scratch, &one, ids >> 32);
-            thread->named = one.file;
-            thread->ino = one.identity.ino;
+        look_at_file(scratch, one, file);
+        if (thread->named != one->file || thread->ino != one->identity.ino) {
+            name_file(scratch, one, ids >> 32);
+            thread->named = one->file;
+            thread->ino = one->identity.ino;
         }
     }
-    tell(&one, ids >> 32, ids, end, 0);
+    tell(one, ids >> 32, ids, end, 0);
     return 0;
 }
 
@@ -431,13 +447,17 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
         return 0;
     end = bpf_ktime_get_ns();
     thread->is_inside = 0;
-    // Interrupted by a signal before it did anything: it begins again, or fails by itself.
-    if (result <= -512 && result >= -516)
-        return 0;
     tgid = task->tgid;
     tid = task->pid;
     flight = &thread->flight;
     class = flight->row & CLASS;
+    if (class == CLASS_RING) {
+        bpf_map_delete_elem(&waiting, &tid);
+        return 0;
+    }
+    // Interrupted by a signal before it did anything: it begins again, or fails by itself.
+    if (result <= -512 && result >= -516)
+        return 0;
     if (class == CLASS_SUBMIT) {
         tell_requests(flight->args[2], end, result);
         return 0;
@@ -542,6 +562,34 @@ int BPF_PROG(process_exit, struct task_struct *task)
     return 0;
 }
 
+// The thread if it is in a call of this class.
+PART struct thread *in_call(__u32 class)
+{
+    struct thread *thread = known_thread((struct task_struct *)bpf_get_current_task_btf());
+    return thread && thread->is_inside && (thread->flight.row & CLASS) == class ? thread : 0;
+}
+
+// A file goes with the name that a call takes away.
+SEC("tp_btf/ext4_evict_inode")
+int BPF_PROG(evict, struct inode *inode)
+{
+    struct thread *thread = in_call(CLASS_NAME);
+    struct scratch *scratch = scratch_of_cpu();
+    if (thread && scratch && !inode->__i_nlink)
+        look_at_inode(scratch, &thread->flight.identity, inode);
+    return 0;
+}
+
+// An open cuts a file off: its size is 0 by now, and its blocks are still counted.
+SEC("tp_btf/ext4_truncate_enter")
+int BPF_PROG(cut, struct inode *inode)
+{
+    struct thread *thread = in_call(CLASS_OPEN);
+    if (thread)
+        thread->flight.after = inode->i_blocks * 512;
+    return 0;
+}
+
 // Begins a request. What it is about is in it when it is complete.
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *request)
@@ -592,6 +640,10 @@ int BPF_PROG(uring_complete, void *context, void *request_at)
         name_file(scratch, flight, tgid);
     }
     GET(flight->after, AS(io_rw, request), kiocb.ki_pos);
+    // How long the thread that submitted it was in a call for that.
+    __u64 *since = bpf_map_lookup_elem(&waiting, &tid);
+    if (since)
+        flight->args[5] = end - (*since > flight->start ? *since : flight->start);
     tell(flight, tgid, tid, end, result);
     bpf_map_delete_elem(&requests, &key);
     return 0;

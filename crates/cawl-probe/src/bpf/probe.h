@@ -46,6 +46,8 @@ enum class {
     CLASS_PLAIN,
     CLASS_SUBMIT,
     CLASS_REAP,
+    // io_uring_enter, which is not told: requests that end in it have their thread wait.
+    CLASS_RING,
     // Requests: of io_uring, and of libaio when they are handed over and when they are complete.
     CLASS_URING,
     CLASS_AIO,
@@ -156,6 +158,7 @@ struct image {
 struct scratch {
     char file[BYTES];
     char inode[BYTES];
+    struct flight flight;
     struct address_space *mapping;
     union {
         struct naming naming;

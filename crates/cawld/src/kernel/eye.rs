@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cawl_core::{Bytes, EndKind, FileFacts, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
 use cawl_host::target;
-use cawl_probe::{Life, Losses, Named, Probe, Told, Translator};
+use cawl_probe::{Life, Losses, Named, Probe, Requests, Told, Translator};
 use cawl_wire::FileKind;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -456,6 +456,14 @@ impl<'a> Eye<'a> {
         }
         let Losses { compat, processes, .. } = self.probe.lost();
         let mut notes = vec![];
+        let Requests { count, took, waited } = self.translator.requests;
+        if count > 0 {
+            let (took, waited) = (took as f64 / 1e9, waited as f64 / 1e9);
+            notes.push(format!(
+                "{count} requests of io_uring or libaio took {took:.3} s from submission to completion; in {waited:.3} s \
+                 of it the program was in a call for them"
+            ));
+        }
         if self.unassigned > 0 {
             notes.push(format!("{} calls were dropped of processes that are not known", self.unassigned));
         }
