@@ -24,7 +24,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// The name of something that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// A process, by its number.
     Process(u32),

@@ -20,8 +20,9 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 // Set before the program is loaded. The reader is never followed: what it writes of a call would be one more.
-const volatile __u32 group_count = 0;
 const volatile __u32 reader = 0;
+// Rows of `groups`, which come and go while the program is attached.
+volatile __u32 group_count = 0;
 
 // What is recorded of a system call, by its number.
 struct {

@@ -1,20 +1,18 @@
 //! The task that reads what probes tell.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{Bytes, EndKind, FileFacts, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
-use cawl_host::target;
 use cawl_probe::{Life, Losses, Named, Probe, Told, Translator};
 use cawl_wire::FileKind;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
+use super::part::{Part, Target};
 use super::process::{Process, running_wrote};
-use super::{Target, text};
 use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::engine::Input;
@@ -27,6 +25,14 @@ const ROUND: usize = 8192;
 /// Interval of looking at groups, at mappings and at what is left.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// What is to be followed, too; the reply is closed when nothing of it is left.
+pub struct Ask {
+    /// The target.
+    pub target: Target,
+    /// Told once what is there is followed.
+    pub reply: oneshot::Sender<watch::Receiver<()>>,
+}
+
 /// Probes, and the processes that they follow.
 pub struct Eye<'a> {
     probe: Probe,
@@ -35,9 +41,9 @@ pub struct Eye<'a> {
     connections: &'a Arc<Connections>,
     engine: mpsc::Sender<Input>,
     processes: BTreeMap<u32, Process<'a>>,
-    target: Target,
-    /// Groups that are looked at at intervals, since the kernel cannot compare them.
-    walked: Vec<PathBuf>,
+    /// What is followed, by a number of its own.
+    parts: BTreeMap<u32, Part>,
+    latest_part: u32,
     lost: Losses,
     /// Lost calls that count with no session yet.
     unassigned: u64,
@@ -47,8 +53,9 @@ pub struct Eye<'a> {
     stopped: Option<Time>,
     /// The kernel counts the bytes of each thread.
     counts: bool,
-    /// Processes whose calls are not taken: the tracer's library has them, or they are not the program yet.
-    left_out: BTreeSet<u32>,
+    /// Processes whose calls are not taken, with the part that they belong to: the tracer's library has them, or
+    /// they are not the program yet.
+    left_out: BTreeMap<u32, u32>,
 }
 
 impl<'a> Eye<'a> {
@@ -58,8 +65,6 @@ impl<'a> Eye<'a> {
         run: u64,
         connections: &'a Arc<Connections>,
         engine: mpsc::Sender<Input>,
-        target: Target,
-        walked: Vec<PathBuf>,
     ) -> Eye<'a> {
         Eye {
             probe,
@@ -68,58 +73,73 @@ impl<'a> Eye<'a> {
             connections,
             engine,
             processes: BTreeMap::new(),
-            target,
-            walked,
+            parts: BTreeMap::new(),
+            latest_part: 0,
             lost: Losses::default(),
             unassigned: 0,
             is_behind: false,
             stopped: None,
             counts: running_wrote(std::process::id()).is_some(),
-            left_out: BTreeSet::new(),
+            left_out: BTreeMap::new(),
         }
     }
 
-    /// Follows what is there.
-    pub async fn begin(&mut self) -> anyhow::Result<()> {
+    /// Says what is not seen.
+    async fn begin(&self) -> anyhow::Result<()> {
         let uring = if self.probe.sees_uring {
             ""
         } else {
             ", and requests of io_uring: it has no tracepoints for them"
         };
-        for pid in self.target.from_exec.clone() {
-            self.probe.follow(pid);
-            self.left_out.insert(pid);
-        }
         let rest = "stores through mappings between samples, calls of 32-bit programs";
         // The daemon's own lane has other calls, too, and no report.
-        if self.run != 0 {
-            self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await?;
+        if self.run == 0 {
+            return Ok(());
         }
-        // A child that was made while its parent was not followed yet is met in the next look.
-        let mut tried = BTreeSet::new();
-        loop {
-            let found: Vec<u32> = self.wanted().into_iter().filter(|pid| tried.insert(*pid)).collect();
-            if found.is_empty() {
-                return Ok(());
-            }
-            for pid in found {
-                self.meet(pid).await?;
-            }
-        }
+        self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await
     }
 
-    /// The processes that are to be followed now, with their children.
-    fn wanted(&self) -> Vec<u32> {
-        let groups = self.target.cgroups.iter().flat_map(|folder| target::processes(folder));
-        let mut wanted: Vec<u32> = groups.filter(|pid| *pid != std::process::id()).collect();
-        wanted.extend(descendants(&self.target.processes));
-        wanted.extend(descendants(&self.target.from_exec));
-        wanted
+    /// Follows a target from now on, and what is there of it.
+    async fn follow_too(&mut self, ask: Ask) -> anyhow::Result<()> {
+        self.latest_part += 1;
+        let number = self.latest_part;
+        for pid in ask.target.from_exec.clone() {
+            self.probe.follow(pid);
+            self.left_out.insert(pid, number);
+        }
+        let (part, over) = Part::new(ask.target, &mut self.probe);
+        self.parts.insert(number, part);
+        // A child that was made while its parent was not followed yet is met in the next look.
+        let mut tried = BTreeSet::new();
+        while let Some(part) = self.parts.get(&number) {
+            let found: Vec<u32> = part.wanted().into_iter().filter(|pid| tried.insert(*pid)).collect();
+            if found.is_empty() {
+                break;
+            }
+            for pid in found {
+                self.meet(pid, Some(number)).await?;
+            }
+        }
+        // Whoever asked may be gone.
+        drop(ask.reply.send(over));
+        Ok(())
+    }
+
+    /// The part that a process belongs to.
+    fn part_of(&self, pid: u32) -> u32 {
+        let known = self.processes.get(&pid).map(|process| process.part);
+        known.or_else(|| self.left_out.get(&pid).copied()).unwrap_or_else(|| {
+            let is_it = |(_, part): &(&u32, &Part)| part.wanted().contains(&pid);
+            // With one there is no question.
+            let mut parts = self.parts.iter();
+            let found = if self.parts.len() == 1 { parts.next() } else { parts.find(is_it) };
+            found.map_or(0, |(number, _)| *number)
+        })
     }
 
     /// Follows a process that runs.
-    async fn meet(&mut self, pid: u32) -> anyhow::Result<()> {
-        let is_known = self.processes.contains_key(&pid) || self.left_out.contains(&pid);
+    async fn meet(&mut self, pid: u32, part: Option<u32>) -> anyhow::Result<()> {
+        let is_known = self.processes.contains_key(&pid) || self.left_out.contains_key(&pid);
         if self.stopped.is_some() || is_known || !cawl_host::is_running(pid) {
             return Ok(());
         }
@@ -132,7 +152,8 @@ impl<'a> Eye<'a> {
         if written.is_none() && self.counts {
             return Ok(());
         }
-        self.begin_session(pid, cawl_host::now(), (None, None), written).await?;
+        let part = part.unwrap_or_else(|| self.part_of(pid));
+        self.begin_session((pid, part), cawl_host::now(), (None, None), written).await?;
         self.was_counted(pid);
         Ok(())
     }
@@ -151,46 +172,56 @@ impl<'a> Eye<'a> {
         parent: Option<u32>,
         name: Option<String>,
     ) -> anyhow::Result<()> {
-        let is_known = self.processes.contains_key(&pid) || self.left_out.contains(&pid);
+        let is_known = self.processes.contains_key(&pid) || self.left_out.contains_key(&pid);
         if is_known || self.stopped.is_some_and(|stopped| at > stopped) {
             return Ok(());
         }
         // One that was made has written nothing, and it may have ended meanwhile.
         let written = if parent.is_none() { running_wrote(pid) } else { self.counts.then_some(0) };
-        self.begin_session(pid, at, (parent, name), written).await
+        let part = self.part_of(parent.unwrap_or(pid));
+        self.begin_session((pid, part), at, (parent, name), written).await
     }
 
     async fn begin_session(
         &mut self,
-        pid: u32,
+        (pid, part): (u32, u32),
         at: Time,
         known: (Option<u32>, Option<String>),
         written: Option<u64>,
     ) -> anyhow::Result<()> {
-        let (process, session) = Process::new(pid, at, known, written, self.connections);
+        let (process, session) = Process::new((pid, part), at, known, written, self.connections);
         tracing::debug!(pid, program = session.program, "followed by probes");
         self.processes.insert(pid, process);
         let run = self.run;
         Ok(self.engine.send(Input::act(move |engine| engine.begin(session, run))).await?)
     }
 
-    /// Reads until it is told to stop, or the daemon ends; tells when nothing is left to follow.
+    /// Reads until it is told to stop, or the daemon ends.
     pub async fn follow(
         mut self,
         mut stopped: watch::Receiver<bool>,
-        over: watch::Sender<bool>,
+        mut asks: mpsc::Receiver<Ask>,
     ) -> anyhow::Result<Vec<String>> {
+        self.begin().await?;
         let mut pause = BUSY;
         let mut look = Instant::now();
         loop {
+            let mut ask = None;
             let is_last = tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => true,
                 () = self.connections.draining() => true,
+                Some(asked) = asks.recv() => {
+                    ask = Some(asked);
+                    false
+                }
                 () = sleep(Duration::from_millis(pause)) => false,
             };
             if is_last {
                 return self.finish().await;
+            }
+            if let Some(ask) = ask {
+                self.follow_too(ask).await?;
             }
             let taken = self.take(ROUND).await?;
             self.is_behind = taken >= ROUND;
@@ -202,8 +233,6 @@ impl<'a> Eye<'a> {
             if look.elapsed() >= LOOK_EVERY {
                 look = Instant::now();
                 self.look().await?;
-                let is_over = self.processes.is_empty() && self.wanted().is_empty();
-                over.send_if_modified(|over| std::mem::replace(over, is_over) != is_over);
             }
         }
     }
@@ -220,11 +249,11 @@ impl<'a> Eye<'a> {
             match one {
                 Told::Event(event) => {
                     if !self.processes.contains_key(&event.pid) {
-                        self.meet(event.pid).await?;
+                        self.meet(event.pid, None).await?;
                     }
                     let end = event.start.saturating_add(event.duration);
                     let Some(process) = self.processes.get_mut(&event.pid) else {
-                        let is_lost = self.stopped.is_none() && !self.left_out.contains(&event.pid);
+                        let is_lost = self.stopped.is_none() && !self.left_out.contains_key(&event.pid);
                         self.unassigned += u64::from(is_lost);
                         continue;
                     };
@@ -251,6 +280,7 @@ impl<'a> Eye<'a> {
                     if self.processes.get(&image.tgid).is_some_and(|process| !process.has(image.at)) => {}
                 Told::Exec(image) => {
                     self.send(image.tgid).await?;
+                    let part = self.part_of(image.tgid);
                     self.left_out.remove(&image.tgid);
                     let before = self.processes.remove(&image.tgid);
                     let ended =
@@ -262,7 +292,7 @@ impl<'a> Eye<'a> {
                         self.end(end, process).await?;
                     }
                     let known = (parent, Some(text(&image.program)));
-                    self.begin_session(image.tgid, Time(image.at), known, written).await?;
+                    self.begin_session((image.tgid, part), Time(image.at), known, written).await?;
                     let process = self.processes.get_mut(&image.tgid);
                     process.into_iter().for_each(|process| process.ended_wrote = ended);
                 }
@@ -284,7 +314,7 @@ impl<'a> Eye<'a> {
     async fn named(&mut self, pid: u32, named: &Named) -> anyhow::Result<()> {
         // One that was not met yet: the record that tells of it was lost.
         if !self.processes.contains_key(&pid) {
-            self.meet(pid).await?;
+            self.meet(pid, None).await?;
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if FileKind::from_mode(named.mode) == FileKind::Regular {
@@ -371,14 +401,21 @@ impl<'a> Eye<'a> {
 
     /// Looks at groups, at mappings, and whether processes are still there.
     async fn look(&mut self) -> anyhow::Result<()> {
-        for pid in self.walked.iter().flat_map(|folder| target::processes(folder)).collect::<Vec<_>>() {
-            if pid != std::process::id() {
-                self.meet(pid).await?;
-            }
+        let mut unseen = Vec::new();
+        for (number, part) in &mut self.parts {
+            unseen.extend(part.unseen(&mut self.probe).into_iter().map(|pid| (pid, *number)));
+        }
+        for (pid, number) in unseen.into_iter().filter(|(pid, _)| *pid != std::process::id()) {
+            self.meet(pid, Some(number)).await?;
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
             self.look_at(pid).await?;
+        }
+        let followed: BTreeSet<u32> = self.processes.values().map(|process| process.part).collect();
+        let over = |number: &u32, part: &mut Part| !followed.contains(number) && part.wanted().is_empty();
+        for (_, part) in self.parts.extract_if(.., over) {
+            part.leave(&mut self.probe);
         }
         Ok(())
     }
@@ -387,7 +424,7 @@ impl<'a> Eye<'a> {
         if self.connections.is_traced(pid)
             && let Some(process) = self.processes.remove(&pid)
         {
-            self.left_out.insert(pid);
+            self.left_out.insert(pid, process.part);
             let end = process.end(cawl_host::now(), EndKind::Running, None, None);
             return self.end(end, process).await;
         }
@@ -478,18 +515,7 @@ fn threads(pid: u32) -> usize {
     ids.filter(|thread| cawl_host::is_running(*thread)).count()
 }
 
-/// Processes and all that they led to.
-fn descendants(roots: &[u32]) -> Vec<u32> {
-    let mut found: Vec<u32> = roots.iter().copied().filter(|pid| cawl_host::is_running(*pid)).collect();
-    let mut at = 0;
-    while let Some(pid) = found.get(at).copied() {
-        at += 1;
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children = text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
-            found.extend(children.filter(|child| *child != std::process::id()));
-        }
-    }
-    found
+/// A program's name from a path or a comm.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }

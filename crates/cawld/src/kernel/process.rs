@@ -18,6 +18,8 @@ const ARGUMENTS: usize = 256;
 pub struct Process<'a> {
     /// The number of its session.
     pub session: u32,
+    /// The part of what is followed that it belongs to.
+    pub part: u32,
     /// The program.
     pub program: String,
     /// The process that made it.
@@ -47,7 +49,7 @@ impl<'a> Process<'a> {
     /// A process that is met or begins, whose threads had written this. What is not given /proc tells, if it is not
     /// too late.
     pub fn new(
-        pid: u32,
+        (pid, part): (u32, u32),
         started: Time,
         (parent, program): (Option<u32>, Option<String>),
         written: Option<u64>,
@@ -75,6 +77,7 @@ impl<'a> Process<'a> {
         };
         let process = Process {
             session: session.id,
+            part,
             program,
             parent: session.ppid,
             batch: Batch::default(),
