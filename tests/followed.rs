@@ -185,6 +185,41 @@ fn names_share_the_probes() {
     daemon.end(Signal::SIGTERM).success();
 }
 
+/// Where a daemon has calls by the tracer's library and by the kernel, each counts once.
+#[test]
+fn no_call_counts_twice() {
+    if let Some(why) = obstacle() {
+        return skipped(why);
+    }
+    let dir = Dir::new();
+    let Some(group) = Group::new() else { return skipped("no control group can be made") };
+    let trace = dir.trace();
+    let mut daemon = Daemon::start(
+        &dir,
+        &["--kernel", "--cgroup", group.folder(), "--trace", trace.to_str().expect("a readable path")],
+    );
+    let mut shell = dir.command("sh");
+    let written = "for n in 1 2 3 4 5 6; do dd if=/dev/zero of=by$n bs=100 count=10 2>/dev/null; done; (printf abc >copy)";
+    shell.args(["-c", "read go; dd if=/dev/zero of=kernel bs=100 count=7 2>/dev/null; \"$@\"", "sh"]);
+    shell.arg(cawl_kit::built("cawl-cli")).args(["run", "--no-save", "--no-calibrate", "--socket"]);
+    shell.arg(dir.socket()).args(["--", "sh", "-c", written]);
+    let mut shell = Running::start(shell);
+    group.take(&shell);
+    daemon.until("following the control group");
+    shell.say("\n");
+    shell.finish().success();
+    daemon.end(Signal::SIGTERM).success();
+    let mut replay = dir.cawl(&["replay", "--json"]);
+    replay.arg(&trace);
+    let all = Report::parse(&Running::start(replay).finish().success().stdout);
+    let bytes = |name: &str| all.file_bytes(name);
+    assert_eq!(
+        ["kernel", "by1", "by2", "by3", "by4", "by5", "by6"].map(bytes),
+        [700, 1000, 1000, 1000, 1000, 1000, 1000]
+    );
+    assert_eq!((bytes("copy"), &all["drops"]), (3, &0.into()));
+}
+
 /// The kernel ends the probes with the process that they belong to.
 #[test]
 fn kill_leaves_nothing() {

@@ -6,6 +6,7 @@
 //! take their time from each system call of the machine twice.
 
 mod eye;
+mod held;
 mod part;
 mod process;
 

@@ -11,8 +11,9 @@ use cawl_wire::FileKind;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
+use super::held::Held;
 use super::part::{Part, Target};
-use super::process::{Process, running_wrote};
+use super::process::{Process, running_wrote, text, threads};
 use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::engine::Input;
@@ -24,6 +25,10 @@ const IDLE: u64 = 25;
 const ROUND: usize = 8192;
 /// Interval of looking at groups, at mappings and at what is left.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The library's session of a process that is met may have begun as long before.
+const MET_BEFORE: Duration = Duration::from_secs(60);
+/// The daemon's own lane.
+const OWN: u64 = 0;
 
 /// What is to be followed, too; the reply is closed when nothing of it is left.
 pub struct Ask {
@@ -56,6 +61,8 @@ pub struct Eye<'a> {
     /// Processes whose calls are not taken, with the part that they belong to: the tracer's library has them, or
     /// they are not the program yet.
     left_out: BTreeMap<u32, u32>,
+    /// Sessions that may be the tracer's library's, too.
+    held: BTreeMap<u32, Held>,
 }
 
 impl<'a> Eye<'a> {
@@ -81,6 +88,7 @@ impl<'a> Eye<'a> {
             stopped: None,
             counts: running_wrote(std::process::id()).is_some(),
             left_out: BTreeMap::new(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -93,7 +101,7 @@ impl<'a> Eye<'a> {
         };
         let rest = "stores through mappings between samples, calls of 32-bit programs";
         // The daemon's own lane has other calls, too, and no report.
-        if self.run == 0 {
+        if self.run == OWN {
             return Ok(());
         }
         self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await
@@ -147,13 +155,18 @@ impl<'a> Eye<'a> {
             let note = format!("process {pid} is not followed: there are too many at once");
             return self.note(note).await;
         }
+        let part = part.unwrap_or_else(|| self.part_of(pid));
+        if self.leave_out(pid, part) {
+            return Ok(());
+        }
         let written = running_wrote(pid);
         // It ends just now: if it was made by one that is followed, that is still to be read.
         if written.is_none() && self.counts {
             return Ok(());
         }
-        let part = part.unwrap_or_else(|| self.part_of(pid));
-        self.begin_session((pid, part), cawl_host::now(), (None, None), written).await?;
+        let now = cawl_host::now();
+        let began = Time(now.0.saturating_sub(MET_BEFORE.as_nanos() as u64));
+        self.begin_session((pid, part), (began, now), (None, None), written).await?;
         self.was_counted(pid);
         Ok(())
     }
@@ -179,21 +192,89 @@ impl<'a> Eye<'a> {
         // One that was made has written nothing, and it may have ended meanwhile.
         let written = if parent.is_none() { running_wrote(pid) } else { self.counts.then_some(0) };
         let part = self.part_of(parent.unwrap_or(pid));
-        self.begin_session((pid, part), at, (parent, name), written).await
+        if parent.is_none() && self.leave_out(pid, part) {
+            return Ok(());
+        }
+        let began =
+            if parent.is_some() { at } else { Time(at.0.saturating_sub(MET_BEFORE.as_nanos() as u64)) };
+        self.begin_session((pid, part), (began, at), (parent, name), written).await
+    }
+
+    /// True for a process whose calls the tracer's library tells.
+    fn leave_out(&mut self, pid: u32, part: u32) -> bool {
+        let is_traced = self.connections.is_traced(pid);
+        if is_traced {
+            self.left_out.insert(pid, part);
+        }
+        is_traced
     }
 
     async fn begin_session(
         &mut self,
         (pid, part): (u32, u32),
-        at: Time,
+        (began, at): (Time, Time),
         known: (Option<u32>, Option<String>),
         written: Option<u64>,
     ) -> anyhow::Result<()> {
-        let (process, session) = Process::new((pid, part), at, known, written, self.connections);
+        let is_copy = known.0.is_some_and(|parent| {
+            let parent_s = self.processes.get(&parent).map(|parent| parent.session);
+            self.left_out.contains_key(&parent)
+                || parent_s.is_some_and(|session| self.held.contains_key(&session))
+        });
+        let (process, session) = Process::new((pid, part), (began, at), known, written, self.connections);
         tracing::debug!(pid, program = session.program, "followed by probes");
+        let (run, id) = (self.run, session.id);
+        // A run that the probes see has no library.
+        if run == OWN
+            && let Some(held) = Held::new(pid, began, is_copy)
+        {
+            self.held.insert(id, held);
+        }
         self.processes.insert(pid, process);
-        let run = self.run;
-        Ok(self.engine.send(Input::act(move |engine| engine.begin(session, run))).await?)
+        self.give(id, Input::act(move |engine| engine.begin(session, run))).await
+    }
+
+    /// Gives what is of a session to the engine, or holds it.
+    async fn give(&mut self, session: u32, input: Input) -> anyhow::Result<()> {
+        match self.held.get_mut(&session) {
+            Some(held) => held.push(input),
+            None => self.engine.send(input).await?,
+        }
+        Ok(())
+    }
+
+    /// Gives what was held long enough, or all, to the engine, and takes back what the tracer's library tells.
+    async fn settle(&mut self, all: bool) -> anyhow::Result<()> {
+        for session in self.held.keys().copied().collect::<Vec<_>>() {
+            let Some(mut held) = self.held.remove(&session) else { continue };
+            let mut due = Vec::new();
+            if let Some(began) = self.connections.began(held.pid, held.image) {
+                let pid = held.pid;
+                due.extend(held.take_back(began));
+                self.is_the_library_s(pid, session, began).into_iter().for_each(|end| due.push(end));
+            } else {
+                due.extend(std::iter::from_fn(|| held.pop(if all { None } else { Some(Instant::now()) })));
+                if !held.is_over() && !all {
+                    self.held.insert(session, held);
+                }
+            }
+            for input in due {
+                self.engine.send(input).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From then on the tracer's library tells what a process does; the end of the probes' session of it.
+    fn is_the_library_s(&mut self, pid: u32, session: u32, from: Time) -> Option<Input> {
+        let process = self.processes.remove(&pid)?;
+        if process.session != session {
+            self.processes.insert(pid, process);
+            return None;
+        }
+        self.left_out.insert(pid, process.part);
+        let end = process.end(from, EndKind::Running, None, None);
+        Some(Input::act(move |engine| engine.end(end, None)))
     }
 
     /// Reads until it is told to stop, or the daemon ends.
@@ -224,6 +305,7 @@ impl<'a> Eye<'a> {
                 self.follow_too(ask).await?;
             }
             let taken = self.take(ROUND).await?;
+            self.settle(false).await?;
             self.is_behind = taken >= ROUND;
             pause = match taken {
                 ROUND.. => 0,
@@ -291,8 +373,8 @@ impl<'a> Eye<'a> {
                         let end = process.end(Time(image.at), EndKind::Exec, written, None);
                         self.end(end, process).await?;
                     }
-                    let known = (parent, Some(text(&image.program)));
-                    self.begin_session((image.tgid, part), Time(image.at), known, written).await?;
+                    let (at, known) = (Time(image.at), (parent, Some(text(&image.program))));
+                    self.begin_session((image.tgid, part), (at, at), known, written).await?;
                     let process = self.processes.get_mut(&image.tgid);
                     process.into_iter().for_each(|process| process.ended_wrote = ended);
                 }
@@ -332,7 +414,7 @@ impl<'a> Eye<'a> {
             owner: 0,
         };
         let session = process.session;
-        Ok(self.engine.send(Input::File { session, file }).await?)
+        self.give(session, Input::File { session, file }).await
     }
 
     /// A thread or process ended.
@@ -364,7 +446,8 @@ impl<'a> Eye<'a> {
 
     async fn end(&mut self, end: cawl_core::SessionEnd, process: Process<'a>) -> anyhow::Result<()> {
         tracing::debug!(program = process.program, "no longer followed");
-        Ok(self.engine.send(Input::act(move |engine| engine.end(end, None))).await?)
+        self.held.get_mut(&process.session).into_iter().for_each(|held| held.image.1 = Some(end.at));
+        self.give(process.session, Input::act(move |engine| engine.end(end, None))).await
     }
 
     /// Gives a process's calls to the engine.
@@ -378,9 +461,9 @@ impl<'a> Eye<'a> {
         let delays = process.run_delays.look(&batch);
         let (session, dropped) = (process.session, process.dropped);
         if !delays.is_empty() {
-            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
+            self.give(session, Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
-        Ok(self.engine.send(Input::Events { session, batch, dropped }).await?)
+        self.give(session, Input::Events { session, batch, dropped }).await
     }
 
     /// What was lost counts with the process that made the latest calls.
@@ -421,19 +504,20 @@ impl<'a> Eye<'a> {
     }
 
     async fn look_at(&mut self, pid: u32) -> anyhow::Result<()> {
-        if self.connections.is_traced(pid)
-            && let Some(process) = self.processes.remove(&pid)
+        let image = self.processes.get(&pid).map(|process| (process.session, process.began));
+        if let Some((session, began)) = image.filter(|(session, _)| !self.held.contains_key(session))
+            && let Some(from) = self.connections.began(pid, (began, None))
+            && let Some(end) = self.is_the_library_s(pid, session, from)
         {
-            self.left_out.insert(pid, process.part);
-            let end = process.end(cawl_host::now(), EndKind::Running, None, None);
-            return self.end(end, process).await;
+            return Ok(self.engine.send(end).await?);
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let (session, dropped) = (process.session, process.dropped);
         let delays = process.run_delays.look(&Batch::default());
         if !delays.is_empty() {
-            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
+            self.give(session, Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if tokio::time::timeout(Duration::ZERO, process.mappings.due()).await.is_ok() {
             let (events, failure) = process.mappings.look();
             let is_told = failure.is_some() && self.connections.is_first_failure_of_mappings();
@@ -442,7 +526,7 @@ impl<'a> Eye<'a> {
             }
             if !events.is_empty() {
                 let batch = Batch { events, ..Batch::default() };
-                self.engine.send(Input::Events { session, batch, dropped }).await?;
+                self.give(session, Input::Events { session, batch, dropped }).await?;
             }
         }
         // The record of its end was lost, or it had ended when it was met: what was told of it is read by now.
@@ -491,6 +575,7 @@ impl<'a> Eye<'a> {
             let end = process.end(at, EndKind::Running, written, cawl_host::usage(pid));
             self.end(end, process).await?;
         }
+        self.settle(true).await?;
         let Losses { compat, processes, .. } = self.probe.lost();
         let mut notes = vec![];
         if self.unassigned > 0 {
@@ -506,16 +591,4 @@ impl<'a> Eye<'a> {
         }
         Ok(notes)
     }
-}
-
-/// Threads of a process that run: a process can outlive its first one.
-fn threads(pid: u32) -> usize {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
-    ids.filter(|thread| cawl_host::is_running(*thread)).count()
-}
-
-/// A program's name from a path or a comm.
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
