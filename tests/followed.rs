@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use cawl_kit::{Dir, Report, Running, eventually, find, skipped};
+use cawl_kit::{Daemon, Dir, Report, Running, eventually, find, skipped};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 /// Why nothing can be attached here, if so.
 fn obstacle() -> Option<&'static str> {
@@ -113,6 +114,16 @@ impl Group {
     fn take(&self, process: &Running) {
         fs::write(self.0.join("cgroup.procs"), pid(process)).expect("a process can be moved");
     }
+
+    /// Another one of the same name.
+    fn make_anew(&self) {
+        eventually("its processes have left the group", || fs::remove_dir(&self.0).is_ok());
+        fs::create_dir(&self.0).expect("it was made before");
+    }
+
+    fn folder(&self) -> &str {
+        self.0.to_str().expect("a readable path")
+    }
 }
 
 impl Drop for Group {
@@ -129,7 +140,7 @@ fn a_group_is_followed() {
     let (mut first, mut second, mut other) =
         (writer(&dir, "first"), writer(&dir, "second"), writer(&dir, "other"));
     group.take(&first);
-    let Some(attach) = attached(&dir, &["--cgroup", group.0.to_str().expect("a readable path")]) else {
+    let Some(attach) = attached(&dir, &["--cgroup", group.folder()]) else {
         return;
     };
     group.take(&second);
@@ -144,13 +155,78 @@ fn a_group_is_followed() {
     assert_eq!((seen, &report["drops"]), ([10_000, 10_000, 0], &0.into()));
 }
 
+/// A daemon has one set of probes for all names, also for one that comes later or again.
+#[test]
+fn names_share_the_probes() {
+    if let Some(why) = obstacle() {
+        return skipped(why);
+    }
+    let dir = Dir::new();
+    let Some(group) = Group::new() else { return skipped("no control group can be made") };
+    let mut first = writer(&dir, "first");
+    let mut daemon = Daemon::start(&dir, &["--kernel", "--cgroup", group.folder(), "--pid", &pid(&first)]);
+    daemon.until(&format!("following {}", first.pid()));
+    let count = programs(daemon.pid()).len();
+    for (name, bytes) in [("second", 10_000), ("third", 20_000)] {
+        let mut writer = writer(&dir, name);
+        group.take(&writer);
+        daemon.until("following the control group");
+        assert_eq!(programs(daemon.pid()).len(), count);
+        writer.say("\n");
+        writer.finish().success();
+        daemon.status_when(|status| status["bytes"] == bytes);
+        daemon.until("has ended");
+        group.make_anew();
+    }
+    first.say("\n");
+    first.finish().success();
+    daemon.status_when(|status| status["bytes"] == 30_000);
+    eventually("nothing is attached", || programs(daemon.pid()).is_empty());
+    daemon.end(Signal::SIGTERM).success();
+}
+
+/// Where a daemon has calls by the tracer's library and by the kernel, each counts once.
+#[test]
+fn no_call_counts_twice() {
+    if let Some(why) = obstacle() {
+        return skipped(why);
+    }
+    let dir = Dir::new();
+    let Some(group) = Group::new() else { return skipped("no control group can be made") };
+    let trace = dir.trace();
+    let mut daemon = Daemon::start(
+        &dir,
+        &["--kernel", "--cgroup", group.folder(), "--trace", trace.to_str().expect("a readable path")],
+    );
+    let mut shell = dir.command("sh");
+    let written = "for n in 1 2 3 4 5 6; do dd if=/dev/zero of=by$n bs=100 count=10 2>/dev/null; done; (printf abc >copy)";
+    shell.args(["-c", "read go; dd if=/dev/zero of=kernel bs=100 count=7 2>/dev/null; \"$@\"", "sh"]);
+    shell.arg(cawl_kit::built("cawl-cli")).args(["run", "--no-save", "--no-calibrate", "--socket"]);
+    shell.arg(dir.socket()).args(["--", "sh", "-c", written]);
+    let mut shell = Running::start(shell);
+    group.take(&shell);
+    daemon.until("following the control group");
+    shell.say("\n");
+    shell.finish().success();
+    daemon.end(Signal::SIGTERM).success();
+    let mut replay = dir.cawl(&["replay", "--json"]);
+    replay.arg(&trace);
+    let all = Report::parse(&Running::start(replay).finish().success().stdout);
+    let bytes = |name: &str| all.file_bytes(name);
+    assert_eq!(
+        ["kernel", "by1", "by2", "by3", "by4", "by5", "by6"].map(bytes),
+        [700, 1000, 1000, 1000, 1000, 1000, 1000]
+    );
+    assert_eq!((bytes("copy"), &all["drops"]), (3, &0.into()));
+}
+
 /// The kernel ends the probes with the process that they belong to.
 #[test]
 fn kill_leaves_nothing() {
     let dir = Dir::new();
     let mut writer = writer(&dir, "to");
     let Some(attach) = attached(&dir, &[&pid(&writer)]) else { return };
-    let programs = programs(&attach);
+    let programs = programs(attach.pid());
     assert!(programs.len() >= 5, "{programs:?}");
     attach.signal(Signal::SIGKILL);
     attach.finish().signal(Signal::SIGKILL);
@@ -166,8 +242,8 @@ fn kill_leaves_nothing() {
 }
 
 /// The programs of a process's links, by number.
-fn programs(of: &Running) -> Vec<String> {
-    let folder = format!("/proc/{}/fdinfo", of.pid());
+fn programs(of: Pid) -> Vec<String> {
+    let folder = format!("/proc/{of}/fdinfo");
     let entries = fs::read_dir(folder).expect("it runs").flatten();
     let texts = entries.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
     let links = texts.filter(|text| text.contains("link_id:"));

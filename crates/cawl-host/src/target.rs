@@ -24,7 +24,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// The name of something that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// A process, by its number.
     Process(u32),
@@ -251,7 +251,10 @@ impl System {
         if let Some(id) = id.or_else(|| container::kept(&self.root, name)) {
             return System::running(name, self.folders(|folder| container::id(folder) == Some(&id)));
         }
-        let named = self.folders(|folder| container::is_named(folder, name));
+        let is_of_runtime = container::is_of_runtime(&self.root, name);
+        let named = self.folders(|folder| {
+            container::is_named(folder, name) || is_of_runtime && container::is_of(folder, name)
+        });
         if !named.is_empty() || !container::may_be_id(name) {
             return System::running(name, named);
         }

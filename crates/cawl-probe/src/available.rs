@@ -37,17 +37,33 @@ pub enum Unavailable {
     Failed(String),
 }
 
-/// What failed, with all of its reasons.
-pub fn failed(what: &str, error: &dyn std::error::Error) -> Unavailable {
-    let mut text = format!("{what}: {error}");
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
+/// What failed, with all of its reasons and what helps.
+pub fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> Unavailable {
+    let reasons: Vec<_> = std::iter::successors(Some(error), |error| error.source()).collect();
+    let texts = reasons.iter().map(|error| error.to_string().replace('\n', " "));
+    let errno = reasons.iter().find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
+    let remedy = match errno {
+        Some(libc::EPERM) => {
+            "a filter of system calls or a security module forbids bpf(): run it outside of the container, or without \
+             its seccomp profile"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
+        Some(libc::ENOMEM | libc::EAGAIN) => "there is no memory for their tables, of some 30 MB",
+        _ => "please report it with the kernel's release (uname -r)",
+    };
+    Unavailable::Failed(format!(
+        "{what}: {}; {remedy}",
+        texts.map(|text| short(&text)).collect::<Vec<_>>().join(": ")
+    ))
+}
+
+/// The verifier's log is long: its end has the reason.
+fn short(text: &str) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    match letters.len() {
+        0..400 => text.to_owned(),
+        length => letters[..100].iter().chain(&['…']).chain(&letters[length - 300..]).collect(),
     }
-    // The verifier's log is long; its end has the reason.
-    let line = text.replace('\n', " ");
-    Unavailable::Failed(line.chars().take(400).collect())
 }
 
 const CAP_SYS_ADMIN: u32 = 21;
@@ -90,6 +106,24 @@ fn rights(status: &str) -> Result<(), Unavailable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_tells_its_cause_and_what_helps() {
+        let error = |errno| std::io::Error::from_raw_os_error(errno);
+        let told = failed("its table", &error(libc::EMFILE)).to_string();
+        assert!(told.contains("its table: Too many open files") && told.ends_with("(ulimit -n)"), "{told}");
+        assert!(failed("it", &error(libc::EPERM)).to_string().contains("without its seccomp profile"));
+        let log = std::io::Error::other(format!(
+            "refused\n{}the stack is too deep",
+            "1: (bf) r6 = r1\n".repeat(900)
+        ));
+        let told = failed("it", &log).to_string();
+        assert!(
+            told.contains("refused") && told.contains("the stack is too deep; please report it"),
+            "{told}"
+        );
+        assert!(told.len() < 700, "{told}");
+    }
 
     #[test]
     fn what_is_missing_is_named() {

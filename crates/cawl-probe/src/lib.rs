@@ -29,8 +29,8 @@ pub use translate::{Requests, Told, Translator};
 /// The programs for the kernel.
 static OBJECT: &[u8] = include_bytes!("bpf/probe.o");
 
-/// Most control groups that are followed at once.
-pub const GROUPS: usize = 16;
+/// Most control groups that the kernel compares at once.
+const GROUPS: usize = 16;
 
 /// Programs and tracepoints without which there is no eye, and those that a kernel may lack.
 const NEEDED: [(&str, &str); 5] = [
@@ -85,6 +85,10 @@ pub struct Probe {
     filter: Array<MapData, u8>,
     followed: HashMap<MapData, u32, u8>,
     lost: PerCpuArray<MapData, u64>,
+    /// Control groups that are followed, as in the first rows of the kernel's table, and their count there.
+    groups: Vec<Group>,
+    rows: Array<MapData, [u64; 2]>,
+    count: Array<MapData, u32>,
     /// Requests of io_uring are told of.
     pub sees_uring: bool,
     /// They are attached as long as they are here.
@@ -92,18 +96,15 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Loads the probes and attaches them; they follow the processes of these groups. Further groups than
-    /// [`GROUPS`] are left to the caller.
-    pub fn attach(groups: &[Group]) -> Result<Probe, Unavailable> {
+    /// Loads the probes and attaches them. Nothing is followed yet.
+    pub fn attach() -> Result<Probe, Unavailable> {
         available::check()?;
         let btf = Btf::from_sys_fs().map_err(|error| Unavailable::NoTypes(error.to_string()))?;
-        let count = groups.len().min(GROUPS) as u32;
         let (object, has_cast) = with_casts(&btf);
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))
             // Only the programs use the one of threads.
             .allow_unsupported_maps()
-            .override_global("group_count", &count, true)
             .override_global("reader", &std::process::id(), true)
             .override_global("has_cast", &u32::from(has_cast), true)
             .load(&object)
@@ -112,27 +113,47 @@ impl Probe {
         for (number, row) in syscalls::rows() {
             rows.set(number, row, 0).map_err(|error| available::failed("its table", &error))?;
         }
-        let mut table: Array<_, [u64; 2]> = map(programs.map_mut("groups"))?;
-        for (at, group) in groups.iter().take(GROUPS).enumerate() {
-            let value = [group.id, u64::from(group.level)];
-            table.set(at as u32, value, 0).map_err(|error| available::failed("its table", &error))?;
-        }
         let filter = map(programs.take_map("filter"))?;
         let ring = map(programs.take_map("ring"))?;
         let followed = map(programs.take_map("followed"))?;
         let lost = map(programs.take_map("lost"))?;
+        let (rows, count) = (map(programs.take_map("groups"))?, map(programs.take_map(".bss"))?);
         for (name, point) in NEEDED {
             start(&mut programs, name, point, &btf)?;
         }
         let mut has = |(name, point): (&str, &str)| start(&mut programs, name, point, &btf).is_ok();
         let sees_uring = has(COMPLETE) && SUBMIT.into_iter().any(&mut has);
         let _ = LENGTHS.map(&mut has);
-        Ok(Probe { ring, filter, followed, lost, sees_uring, programs: Some(programs) })
+        let programs = Some(programs);
+        Ok(Probe { ring, filter, followed, lost, groups: Vec::new(), rows, count, sees_uring, programs })
     }
 
     /// Follows a process and the children that it makes from now on. False if there is no room.
     pub fn follow(&mut self, pid: u32) -> bool {
         self.followed.insert(pid, 1, 0).is_ok() && self.filter.set(pid % self.filter.len(), 1, 0).is_ok()
+    }
+
+    /// Follows the processes of a control group, from their next call on. False if there is no room.
+    pub fn follow_group(&mut self, group: Group) -> bool {
+        self.groups.len() < GROUPS && {
+            self.groups.push(group);
+            self.put_groups(self.groups.len() - 1)
+        }
+    }
+
+    /// Meets no further processes of a control group.
+    pub fn leave_group(&mut self, group: Group) {
+        if let Some(at) = self.groups.iter().position(|known| *known == group) {
+            self.groups.swap_remove(at);
+            self.put_groups(at);
+        }
+    }
+
+    /// Puts the row in which the list of groups changed into the kernel's table, and then their number.
+    fn put_groups(&mut self, changed: usize) -> bool {
+        let row = self.groups.get(changed).map(|group| [group.id, u64::from(group.level)]);
+        row.is_none_or(|row| self.rows.set(changed as u32, row, 0).is_ok())
+            && self.count.set(0, self.groups.len() as u32, 0).is_ok()
     }
 
     /// Ends the probes. What they told is still to be read.
@@ -188,7 +209,7 @@ where
 }
 
 fn start(programs: &mut Ebpf, name: &str, point: &str, btf: &Btf) -> Result<(), Unavailable> {
-    let failed = |error: &dyn std::error::Error| available::failed(&format!("the tracepoint {point}"), error);
+    let failed = |error: &(dyn std::error::Error + 'static)| available::failed(&format!("the tracepoint {point}"), error);
     let program = programs.program_mut(name);
     let program: &mut BtfTracePoint = program
         .ok_or_else(|| Unavailable::Failed(format!("the program {name} is missing in the object")))?

@@ -1,6 +1,6 @@
 //! The open connections: their roles, room for new ones, and waiting until all have been read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -49,6 +49,10 @@ const MOST: usize = 4096;
 /// Connections that no tracer takes.
 const PLACES: usize = 64;
 
+/// The latest beginnings of tracers' sessions that are remembered: of a few seconds on a machine that does nothing but
+/// start programs.
+const BEGINNINGS: usize = 16_384;
+
 /// The open connections and their shared state.
 #[derive(Default)]
 pub struct Connections {
@@ -82,6 +86,8 @@ pub struct Connections {
     pub looks: watch::Sender<u64>,
     draining: AtomicBool,
     drain: Notify,
+    /// Which process a tracer began in, and when: in order, and the latest last.
+    began: Mutex<(BTreeSet<(u32, Time)>, VecDeque<(u32, Time)>)>,
     /// Most connections by the limit on descriptors, and most of them that may ask.
     most: usize,
     askers: usize,
@@ -183,6 +189,24 @@ impl Connections {
         self.open()
             .values()
             .any(|connection| matches!(connection.role, Role::Tracer(traced) if traced == pid))
+    }
+
+    /// A tracer began in a process, which may end before anyone asks.
+    pub fn begins(&self, pid: u32, at: Time) {
+        let (known, order) = &mut *lock(&self.began);
+        if order.len() == BEGINNINGS
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+        known.insert((pid, at));
+        order.push_back((pid, at));
+    }
+
+    /// When a tracer began in a process within this time, if one did.
+    pub fn began(&self, pid: u32, (from, to): (Time, Option<Time>)) -> Option<Time> {
+        let to = to.unwrap_or(Time(u64::MAX));
+        lock(&self.began).0.range((pid, from)..=(pid, to)).next().map(|(_, at)| *at)
     }
 
     /// A number for a session that has no connection.

@@ -171,6 +171,7 @@ async fn tracer(
         }));
         ring.tell_room(connections.rooms.of(pid));
     }
+    connections.begins(pid, session.started);
     connections.settle_role(id, Role::Tracer(pid));
     messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     let mut tracer = Tracer {

@@ -27,6 +27,11 @@ impl<'a> Daemon<'a> {
         self.running.pid()
     }
 
+    /// Waits until it says this.
+    pub fn until(&mut self, text: &str) {
+        self.running.stderr_until(text);
+    }
+
     /// What `cawl-cli status --json` says.
     pub fn status(&self) -> Value {
         let mut command = self.dir.cawl(&["status", "--json", "--socket"]);

@@ -64,7 +64,7 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
         }
     };
     tokio::select! {
-        () = probes.ended() => {}
+        () = probes.first.ended() => {}
         () = span => {}
         // The terminal has written ^C on a line of its own.
         () = stop.asked() => if terminal { render::tell(format_args!("")) },

@@ -152,7 +152,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
 /// Waits until nothing is left that the probes follow; a request to stop returns what is.
 async fn still_followed(probes: &Attached, backend: &Backend, stop: &mut Stop) -> Vec<RunProcess> {
     tokio::select! {
-        () = probes.ended() => Vec::new(),
+        () = probes.first.ended() => Vec::new(),
         () = stop.asked() => backend.running().await.unwrap_or_default(),
     }
 }

@@ -27,6 +27,20 @@ pub fn is_named(folder: &str, name: &str) -> bool {
     )
 }
 
+/// True if a runtime has a container of this name, which is its id, without an engine: `runc run NAME`, `ctr run NAME`.
+pub fn is_of_runtime(root: &Path, name: &str) -> bool {
+    let plain = ["run/runc", "run/crun"].map(|folder| root.join(folder));
+    let folders = entries(&root.join("run/containerd/runc")).into_iter().chain(plain);
+    !name.contains('/') && folders.into_iter().any(|folder| folder.join(name).is_dir())
+}
+
+/// True for the control group that a runtime makes for the container of this name, unless it is told another.
+pub fn is_of(folder: &str, name: &str) -> bool {
+    let folder = folder.strip_suffix(".scope").unwrap_or(folder);
+    let before = folder.strip_suffix(name);
+    before.is_some_and(|before| matches!(before, "" | "runc-" | "crun-"))
+}
+
 /// The id of the container of this name, if an engine tells. `ask` runs a program for the line that it prints.
 pub fn asked(name: &str, ask: impl Fn(&str, &[&str]) -> Option<String>) -> Option<String> {
     let inspect =

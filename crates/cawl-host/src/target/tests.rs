@@ -159,15 +159,35 @@ fn a_container_is_known_by_its_name() {
     files.group("lxc.payload.box", &[5]);
     files.group("machine.slice/machine-mail.scope", &[6]);
     files.group("machine.slice/systemd-nspawn@dns.service", &[7]);
-    for (name, pid) in
-        [("web", 1), ("shop", 2), ("other", 2), ("cache", 3), ("box", 5), ("mail", 6), ("dns", 7)]
-    {
+    for (at, (folder, group)) in (8..).zip([
+        ("run/runc/build", "build"),
+        ("run/crun/pack", "system.slice/crun-pack.scope"),
+        ("run/containerd/runc/default/job", "default/job"),
+    ]) {
+        files.put(&format!("{folder}/state"), "");
+        files.group(group, &[at]);
+    }
+    files.group("stranger", &[11]);
+    for (name, pid) in [
+        ("web", 1),
+        ("shop", 2),
+        ("other", 2),
+        ("cache", 3),
+        ("box", 5),
+        ("mail", 6),
+        ("dns", 7),
+        ("build", 8),
+        ("pack", 9),
+        ("job", 10),
+    ] {
         assert_eq!(files.found(&container(name)).1, [pid], "{name}");
     }
     // A name comes before the beginning of an id.
     assert_eq!(files.found(&container("d")).1, [4]);
     files.put(&format!("var/lib/docker/containers/{}/config.v2.json", id("ee")), r#"{"Name":"/gone"}"#);
-    assert!(files.refused(&container("gone")).contains("no container gone is running here"));
+    for name in ["gone", "stranger"] {
+        assert!(files.refused(&container(name)).contains("is running here; docker ps"), "{name}");
+    }
 }
 
 #[test]

@@ -20,10 +20,11 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 // Set before the program is loaded. The reader is never followed: what it writes of a call would be one more.
-const volatile __u32 group_count = 0;
 const volatile __u32 reader = 0;
 // The kernel has bpf_rdonly_cast.
 const volatile __u32 has_cast = 0;
+// Rows of `groups`, which come and go while the program is attached.
+volatile __u32 group_count = 0;
 
 // What is recorded of a system call, by its number.
 struct {
@@ -417,20 +418,25 @@ PART void tell_requests(__u64 list, __u64 end, long count)
         lose(LOST_REQUEST, count - REQUESTS);
 }
 
-// Requests of libaio that are complete.
-PART void tell_complete(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long result)
+// A request of libaio that is complete. A function of its own to the verifier.
+__attribute__((noinline)) int tell_complete(__u64 list, __u64 end)
 {
-    __u64 list = flight->args[3];
-    flight->row = CLASS_COMPLETE;
-    for (int at = 0; at < REQUESTS; at++) {
-        struct io_event event = {};
-        if (at >= result)
-            return;
-        if (bpf_probe_read_user(&event, sizeof(event), (void *)(list + sizeof(event) * at)))
-            return;
-        flight->args[5] = event.request;
-        tell(flight, tgid, tid, end, event.result);
-    }
+    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    __u64 ids = bpf_get_current_pid_tgid();
+    struct io_event event = {};
+    if (!thread || bpf_probe_read_user(&event, sizeof(event), (void *)list))
+        return 0;
+    thread->flight.row = CLASS_COMPLETE;
+    thread->flight.args[5] = event.request;
+    tell(&thread->flight, ids >> 32, ids, end, event.result);
+    return 0;
+}
+
+// Requests of libaio that are complete.
+PART void tell_all_complete(__u64 list, __u64 end, long count)
+{
+    for (int at = 0; at < REQUESTS && at < count; at++)
+        tell_complete(list + sizeof(struct io_event) * at, end);
 }
 
 SEC("tp_btf/sys_exit")
@@ -463,7 +469,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
         return 0;
     }
     if (class == CLASS_REAP) {
-        tell_complete(flight, tgid, tid, end, result);
+        tell_all_complete(flight->args[3], end, result);
         return 0;
     }
     if (class == CLASS_OPEN && result >= 0) {

@@ -1,20 +1,19 @@
 //! The task that reads what probes tell.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{Bytes, EndKind, FileFacts, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
-use cawl_host::target;
 use cawl_probe::{Life, Losses, Named, Probe, Requests, Told, Translator};
 use cawl_wire::FileKind;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::process::{Process, running_wrote};
-use super::{Target, text};
+use super::held::Held;
+use super::part::{Part, Target};
+use super::process::{Process, running_wrote, text, threads};
 use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::engine::Input;
@@ -26,6 +25,18 @@ const IDLE: u64 = 25;
 const ROUND: usize = 8192;
 /// Interval of looking at groups, at mappings and at what is left.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The library's session of a process that is met may have begun as long before.
+const MET_BEFORE: Duration = Duration::from_secs(60);
+/// The daemon's own lane.
+const OWN: u64 = 0;
+
+/// What is to be followed, too; the reply is closed when nothing of it is left.
+pub struct Ask {
+    /// The target.
+    pub target: Target,
+    /// Told once what is there is followed.
+    pub reply: oneshot::Sender<watch::Receiver<()>>,
+}
 
 /// Probes, and the processes that they follow.
 pub struct Eye<'a> {
@@ -35,9 +46,9 @@ pub struct Eye<'a> {
     connections: &'a Arc<Connections>,
     engine: mpsc::Sender<Input>,
     processes: BTreeMap<u32, Process<'a>>,
-    target: Target,
-    /// Groups that are looked at at intervals, since the kernel cannot compare them.
-    walked: Vec<PathBuf>,
+    /// What is followed, by a number of its own.
+    parts: BTreeMap<u32, Part>,
+    latest_part: u32,
     lost: Losses,
     /// Lost calls that count with no session yet.
     unassigned: u64,
@@ -47,8 +58,11 @@ pub struct Eye<'a> {
     stopped: Option<Time>,
     /// The kernel counts the bytes of each thread.
     counts: bool,
-    /// Processes whose calls are not taken: the tracer's library has them, or they are not the program yet.
-    left_out: BTreeSet<u32>,
+    /// Processes whose calls are not taken, with the part that they belong to: the tracer's library has them, or
+    /// they are not the program yet.
+    left_out: BTreeMap<u32, u32>,
+    /// Sessions that may be the tracer's library's, too.
+    held: BTreeMap<u32, Held>,
 }
 
 impl<'a> Eye<'a> {
@@ -58,8 +72,6 @@ impl<'a> Eye<'a> {
         run: u64,
         connections: &'a Arc<Connections>,
         engine: mpsc::Sender<Input>,
-        target: Target,
-        walked: Vec<PathBuf>,
     ) -> Eye<'a> {
         Eye {
             probe,
@@ -68,58 +80,74 @@ impl<'a> Eye<'a> {
             connections,
             engine,
             processes: BTreeMap::new(),
-            target,
-            walked,
+            parts: BTreeMap::new(),
+            latest_part: 0,
             lost: Losses::default(),
             unassigned: 0,
             is_behind: false,
             stopped: None,
             counts: running_wrote(std::process::id()).is_some(),
-            left_out: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+            held: BTreeMap::new(),
         }
     }
 
-    /// Follows what is there.
-    pub async fn begin(&mut self) -> anyhow::Result<()> {
+    /// Says what is not seen.
+    async fn begin(&self) -> anyhow::Result<()> {
         let uring = if self.probe.sees_uring {
             ""
         } else {
             ", and requests of io_uring: it has no tracepoints for them"
         };
-        for pid in self.target.from_exec.clone() {
-            self.probe.follow(pid);
-            self.left_out.insert(pid);
-        }
         let rest = "stores through mappings between samples, calls of 32-bit programs";
         // The daemon's own lane has other calls, too, and no report.
-        if self.run != 0 {
-            self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await?;
+        if self.run == OWN {
+            return Ok(());
         }
-        // A child that was made while its parent was not followed yet is met in the next look.
-        let mut tried = BTreeSet::new();
-        loop {
-            let found: Vec<u32> = self.wanted().into_iter().filter(|pid| tried.insert(*pid)).collect();
-            if found.is_empty() {
-                return Ok(());
-            }
-            for pid in found {
-                self.meet(pid).await?;
-            }
-        }
+        self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await
     }
 
-    /// The processes that are to be followed now, with their children.
-    fn wanted(&self) -> Vec<u32> {
-        let groups = self.target.cgroups.iter().flat_map(|folder| target::processes(folder));
-        let mut wanted: Vec<u32> = groups.filter(|pid| *pid != std::process::id()).collect();
-        wanted.extend(descendants(&self.target.processes));
-        wanted.extend(descendants(&self.target.from_exec));
-        wanted
+    /// Follows a target from now on, and what is there of it.
+    async fn follow_too(&mut self, ask: Ask) -> anyhow::Result<()> {
+        self.latest_part += 1;
+        let number = self.latest_part;
+        for pid in ask.target.from_exec.clone() {
+            self.probe.follow(pid);
+            self.left_out.insert(pid, number);
+        }
+        let (part, over) = Part::new(ask.target, &mut self.probe);
+        self.parts.insert(number, part);
+        // A child that was made while its parent was not followed yet is met in the next look.
+        let mut tried = BTreeSet::new();
+        while let Some(part) = self.parts.get(&number) {
+            let found: Vec<u32> = part.wanted().into_iter().filter(|pid| tried.insert(*pid)).collect();
+            if found.is_empty() {
+                break;
+            }
+            for pid in found {
+                self.meet(pid, Some(number)).await?;
+            }
+        }
+        // Whoever asked may be gone.
+        drop(ask.reply.send(over));
+        Ok(())
+    }
+
+    /// The part that a process belongs to.
+    fn part_of(&self, pid: u32) -> u32 {
+        let known = self.processes.get(&pid).map(|process| process.part);
+        known.or_else(|| self.left_out.get(&pid).copied()).unwrap_or_else(|| {
+            let is_it = |(_, part): &(&u32, &Part)| part.wanted().contains(&pid);
+            // With one there is no question.
+            let mut parts = self.parts.iter();
+            let found = if self.parts.len() == 1 { parts.next() } else { parts.find(is_it) };
+            found.map_or(0, |(number, _)| *number)
+        })
     }
 
     /// Follows a process that runs.
-    async fn meet(&mut self, pid: u32) -> anyhow::Result<()> {
-        let is_known = self.processes.contains_key(&pid) || self.left_out.contains(&pid);
+    async fn meet(&mut self, pid: u32, part: Option<u32>) -> anyhow::Result<()> {
+        let is_known = self.processes.contains_key(&pid) || self.left_out.contains_key(&pid);
         if self.stopped.is_some() || is_known || !cawl_host::is_running(pid) {
             return Ok(());
         }
@@ -127,12 +155,18 @@ impl<'a> Eye<'a> {
             let note = format!("process {pid} is not followed: there are too many at once");
             return self.note(note).await;
         }
+        let part = part.unwrap_or_else(|| self.part_of(pid));
+        if self.leave_out(pid, part) {
+            return Ok(());
+        }
         let written = running_wrote(pid);
         // It ends just now: if it was made by one that is followed, that is still to be read.
         if written.is_none() && self.counts {
             return Ok(());
         }
-        self.begin_session(pid, cawl_host::now(), (None, None), written).await?;
+        let now = cawl_host::now();
+        let began = Time(now.0.saturating_sub(MET_BEFORE.as_nanos() as u64));
+        self.begin_session((pid, part), (began, now), (None, None), written).await?;
         self.was_counted(pid);
         Ok(())
     }
@@ -151,48 +185,127 @@ impl<'a> Eye<'a> {
         parent: Option<u32>,
         name: Option<String>,
     ) -> anyhow::Result<()> {
-        let is_known = self.processes.contains_key(&pid) || self.left_out.contains(&pid);
+        let is_known = self.processes.contains_key(&pid) || self.left_out.contains_key(&pid);
         if is_known || self.stopped.is_some_and(|stopped| at > stopped) {
             return Ok(());
         }
         // One that was made has written nothing, and it may have ended meanwhile.
         let written = if parent.is_none() { running_wrote(pid) } else { self.counts.then_some(0) };
-        self.begin_session(pid, at, (parent, name), written).await
+        let part = self.part_of(parent.unwrap_or(pid));
+        if parent.is_none() && self.leave_out(pid, part) {
+            return Ok(());
+        }
+        let began =
+            if parent.is_some() { at } else { Time(at.0.saturating_sub(MET_BEFORE.as_nanos() as u64)) };
+        self.begin_session((pid, part), (began, at), (parent, name), written).await
+    }
+
+    /// True for a process whose calls the tracer's library tells.
+    fn leave_out(&mut self, pid: u32, part: u32) -> bool {
+        let is_traced = self.connections.is_traced(pid);
+        if is_traced {
+            self.left_out.insert(pid, part);
+        }
+        is_traced
     }
 
     async fn begin_session(
         &mut self,
-        pid: u32,
-        at: Time,
+        (pid, part): (u32, u32),
+        (began, at): (Time, Time),
         known: (Option<u32>, Option<String>),
         written: Option<u64>,
     ) -> anyhow::Result<()> {
-        let (process, session) = Process::new(pid, at, known, written, self.connections);
+        let is_copy = known.0.is_some_and(|parent| {
+            let parent_s = self.processes.get(&parent).map(|parent| parent.session);
+            self.left_out.contains_key(&parent)
+                || parent_s.is_some_and(|session| self.held.contains_key(&session))
+        });
+        let (process, session) = Process::new((pid, part), (began, at), known, written, self.connections);
         tracing::debug!(pid, program = session.program, "followed by probes");
+        let (run, id) = (self.run, session.id);
+        // A run that the probes see has no library.
+        if run == OWN
+            && let Some(held) = Held::new(pid, began, is_copy)
+        {
+            self.held.insert(id, held);
+        }
         self.processes.insert(pid, process);
-        let run = self.run;
-        Ok(self.engine.send(Input::act(move |engine| engine.begin(session, run))).await?)
+        self.give(id, Input::act(move |engine| engine.begin(session, run))).await
     }
 
-    /// Reads until it is told to stop, or the daemon ends; tells when nothing is left to follow.
+    /// Gives what is of a session to the engine, or holds it.
+    async fn give(&mut self, session: u32, input: Input) -> anyhow::Result<()> {
+        match self.held.get_mut(&session) {
+            Some(held) => held.push(input),
+            None => self.engine.send(input).await?,
+        }
+        Ok(())
+    }
+
+    /// Gives what was held long enough, or all, to the engine, and takes back what the tracer's library tells.
+    async fn settle(&mut self, all: bool) -> anyhow::Result<()> {
+        for session in self.held.keys().copied().collect::<Vec<_>>() {
+            let Some(mut held) = self.held.remove(&session) else { continue };
+            let mut due = Vec::new();
+            if let Some(began) = self.connections.began(held.pid, held.image) {
+                let pid = held.pid;
+                due.extend(held.take_back(began));
+                self.is_the_library_s(pid, session, began).into_iter().for_each(|end| due.push(end));
+            } else {
+                due.extend(std::iter::from_fn(|| held.pop(if all { None } else { Some(Instant::now()) })));
+                if !held.is_over() && !all {
+                    self.held.insert(session, held);
+                }
+            }
+            for input in due {
+                self.engine.send(input).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From then on the tracer's library tells what a process does; the end of the probes' session of it.
+    fn is_the_library_s(&mut self, pid: u32, session: u32, from: Time) -> Option<Input> {
+        let process = self.processes.remove(&pid)?;
+        if process.session != session {
+            self.processes.insert(pid, process);
+            return None;
+        }
+        self.left_out.insert(pid, process.part);
+        let end = process.end(from, EndKind::Running, None, None);
+        Some(Input::act(move |engine| engine.end(end, None)))
+    }
+
+    /// Reads until it is told to stop, or the daemon ends.
     pub async fn follow(
         mut self,
         mut stopped: watch::Receiver<bool>,
-        over: watch::Sender<bool>,
+        mut asks: mpsc::Receiver<Ask>,
     ) -> anyhow::Result<Vec<String>> {
+        self.begin().await?;
         let mut pause = BUSY;
         let mut look = Instant::now();
         loop {
+            let mut ask = None;
             let is_last = tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => true,
                 () = self.connections.draining() => true,
+                Some(asked) = asks.recv() => {
+                    ask = Some(asked);
+                    false
+                }
                 () = sleep(Duration::from_millis(pause)) => false,
             };
             if is_last {
                 return self.finish().await;
             }
+            if let Some(ask) = ask {
+                self.follow_too(ask).await?;
+            }
             let taken = self.take(ROUND).await?;
+            self.settle(false).await?;
             self.is_behind = taken >= ROUND;
             pause = match taken {
                 ROUND.. => 0,
@@ -202,8 +315,6 @@ impl<'a> Eye<'a> {
             if look.elapsed() >= LOOK_EVERY {
                 look = Instant::now();
                 self.look().await?;
-                let is_over = self.processes.is_empty() && self.wanted().is_empty();
-                over.send_if_modified(|over| std::mem::replace(over, is_over) != is_over);
             }
         }
     }
@@ -220,11 +331,11 @@ impl<'a> Eye<'a> {
             match one {
                 Told::Event(event) => {
                     if !self.processes.contains_key(&event.pid) {
-                        self.meet(event.pid).await?;
+                        self.meet(event.pid, None).await?;
                     }
                     let end = event.start.saturating_add(event.duration);
                     let Some(process) = self.processes.get_mut(&event.pid) else {
-                        let is_lost = self.stopped.is_none() && !self.left_out.contains(&event.pid);
+                        let is_lost = self.stopped.is_none() && !self.left_out.contains_key(&event.pid);
                         self.unassigned += u64::from(is_lost);
                         continue;
                     };
@@ -251,6 +362,7 @@ impl<'a> Eye<'a> {
                     if self.processes.get(&image.tgid).is_some_and(|process| !process.has(image.at)) => {}
                 Told::Exec(image) => {
                     self.send(image.tgid).await?;
+                    let part = self.part_of(image.tgid);
                     self.left_out.remove(&image.tgid);
                     let before = self.processes.remove(&image.tgid);
                     let ended =
@@ -261,8 +373,8 @@ impl<'a> Eye<'a> {
                         let end = process.end(Time(image.at), EndKind::Exec, written, None);
                         self.end(end, process).await?;
                     }
-                    let known = (parent, Some(text(&image.program)));
-                    self.begin_session(image.tgid, Time(image.at), known, written).await?;
+                    let (at, known) = (Time(image.at), (parent, Some(text(&image.program))));
+                    self.begin_session((image.tgid, part), (at, at), known, written).await?;
                     let process = self.processes.get_mut(&image.tgid);
                     process.into_iter().for_each(|process| process.ended_wrote = ended);
                 }
@@ -284,7 +396,7 @@ impl<'a> Eye<'a> {
     async fn named(&mut self, pid: u32, named: &Named) -> anyhow::Result<()> {
         // One that was not met yet: the record that tells of it was lost.
         if !self.processes.contains_key(&pid) {
-            self.meet(pid).await?;
+            self.meet(pid, None).await?;
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if FileKind::from_mode(named.mode) == FileKind::Regular {
@@ -302,7 +414,7 @@ impl<'a> Eye<'a> {
             owner: 0,
         };
         let session = process.session;
-        Ok(self.engine.send(Input::File { session, file }).await?)
+        self.give(session, Input::File { session, file }).await
     }
 
     /// A thread or process ended.
@@ -334,7 +446,8 @@ impl<'a> Eye<'a> {
 
     async fn end(&mut self, end: cawl_core::SessionEnd, process: Process<'a>) -> anyhow::Result<()> {
         tracing::debug!(program = process.program, "no longer followed");
-        Ok(self.engine.send(Input::act(move |engine| engine.end(end, None))).await?)
+        self.held.get_mut(&process.session).into_iter().for_each(|held| held.image.1 = Some(end.at));
+        self.give(process.session, Input::act(move |engine| engine.end(end, None))).await
     }
 
     /// Gives a process's calls to the engine.
@@ -348,9 +461,9 @@ impl<'a> Eye<'a> {
         let delays = process.run_delays.look(&batch);
         let (session, dropped) = (process.session, process.dropped);
         if !delays.is_empty() {
-            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
+            self.give(session, Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
-        Ok(self.engine.send(Input::Events { session, batch, dropped }).await?)
+        self.give(session, Input::Events { session, batch, dropped }).await
     }
 
     /// What was lost counts with the process that made the latest calls.
@@ -371,32 +484,40 @@ impl<'a> Eye<'a> {
 
     /// Looks at groups, at mappings, and whether processes are still there.
     async fn look(&mut self) -> anyhow::Result<()> {
-        for pid in self.walked.iter().flat_map(|folder| target::processes(folder)).collect::<Vec<_>>() {
-            if pid != std::process::id() {
-                self.meet(pid).await?;
-            }
+        let mut unseen = Vec::new();
+        for (number, part) in &mut self.parts {
+            unseen.extend(part.unseen(&mut self.probe).into_iter().map(|pid| (pid, *number)));
+        }
+        for (pid, number) in unseen.into_iter().filter(|(pid, _)| *pid != std::process::id()) {
+            self.meet(pid, Some(number)).await?;
         }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
             self.look_at(pid).await?;
         }
+        let followed: BTreeSet<u32> = self.processes.values().map(|process| process.part).collect();
+        let over = |number: &u32, part: &mut Part| !followed.contains(number) && part.wanted().is_empty();
+        for (_, part) in self.parts.extract_if(.., over) {
+            part.leave(&mut self.probe);
+        }
         Ok(())
     }
 
     async fn look_at(&mut self, pid: u32) -> anyhow::Result<()> {
-        if self.connections.is_traced(pid)
-            && let Some(process) = self.processes.remove(&pid)
+        let image = self.processes.get(&pid).map(|process| (process.session, process.began));
+        if let Some((session, began)) = image.filter(|(session, _)| !self.held.contains_key(session))
+            && let Some(from) = self.connections.began(pid, (began, None))
+            && let Some(end) = self.is_the_library_s(pid, session, from)
         {
-            self.left_out.insert(pid);
-            let end = process.end(cawl_host::now(), EndKind::Running, None, None);
-            return self.end(end, process).await;
+            return Ok(self.engine.send(end).await?);
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let (session, dropped) = (process.session, process.dropped);
         let delays = process.run_delays.look(&Batch::default());
         if !delays.is_empty() {
-            self.engine.send(Input::act(move |engine| engine.run_delays(session, &delays))).await?;
+            self.give(session, Input::act(move |engine| engine.run_delays(session, &delays))).await?;
         }
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if tokio::time::timeout(Duration::ZERO, process.mappings.due()).await.is_ok() {
             let (events, failure) = process.mappings.look();
             let is_told = failure.is_some() && self.connections.is_first_failure_of_mappings();
@@ -405,7 +526,7 @@ impl<'a> Eye<'a> {
             }
             if !events.is_empty() {
                 let batch = Batch { events, ..Batch::default() };
-                self.engine.send(Input::Events { session, batch, dropped }).await?;
+                self.give(session, Input::Events { session, batch, dropped }).await?;
             }
         }
         // The record of its end was lost, or it had ended when it was met: what was told of it is read by now.
@@ -454,6 +575,7 @@ impl<'a> Eye<'a> {
             let end = process.end(at, EndKind::Running, written, cawl_host::usage(pid));
             self.end(end, process).await?;
         }
+        self.settle(true).await?;
         let Losses { compat, processes, .. } = self.probe.lost();
         let mut notes = vec![];
         let Requests { count, took, waited } = self.translator.requests;
@@ -477,27 +599,4 @@ impl<'a> Eye<'a> {
         }
         Ok(notes)
     }
-}
-
-/// Threads of a process that run: a process can outlive its first one.
-fn threads(pid: u32) -> usize {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
-    ids.filter(|thread| cawl_host::is_running(*thread)).count()
-}
-
-/// Processes and all that they led to.
-fn descendants(roots: &[u32]) -> Vec<u32> {
-    let mut found: Vec<u32> = roots.iter().copied().filter(|pid| cawl_host::is_running(*pid)).collect();
-    let mut at = 0;
-    while let Some(pid) = found.get(at).copied() {
-        at += 1;
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children = text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
-            found.extend(children.filter(|child| *child != std::process::id()));
-        }
-    }
-    found
 }

@@ -18,6 +18,10 @@ const ARGUMENTS: usize = 256;
 pub struct Process<'a> {
     /// The number of its session.
     pub session: u32,
+    /// The part of what is followed that it belongs to.
+    pub part: u32,
+    /// When its image began, or some time before that, if it was met.
+    pub began: Time,
     /// The program.
     pub program: String,
     /// The process that made it.
@@ -47,8 +51,8 @@ impl<'a> Process<'a> {
     /// A process that is met or begins, whose threads had written this. What is not given /proc tells, if it is not
     /// too late.
     pub fn new(
-        pid: u32,
-        started: Time,
+        (pid, part): (u32, u32),
+        (began, started): (Time, Time),
         (parent, program): (Option<u32>, Option<String>),
         written: Option<u64>,
         connections: &'a Arc<Connections>,
@@ -60,7 +64,10 @@ impl<'a> Process<'a> {
             .take(ARGUMENTS)
             .map(|argument| String::from_utf8_lossy(argument).into_owned());
         let typed = arguments.next();
-        let program = program.or(typed).unwrap_or_else(|| format!("process {pid}"));
+        // Busybox becomes itself again, under the name that it was called by.
+        let is_itself = program.as_deref() == Some("/proc/self/exe");
+        let program = if is_itself { typed.or(program) } else { program.or(typed) };
+        let program = program.unwrap_or_else(|| format!("process {pid}"));
         let session = Session {
             id: connections.new_session(),
             pid,
@@ -75,6 +82,8 @@ impl<'a> Process<'a> {
         };
         let process = Process {
             session: session.id,
+            part,
+            began,
             program,
             parent: session.ppid,
             batch: Batch::default(),
@@ -126,4 +135,16 @@ pub fn running_wrote(pid: u32) -> Option<u64> {
         sum = sum.saturating_add(cawl_core::host_text::wchar(&text)?);
     }
     Some(sum)
+}
+
+/// Threads of a process that run: a process can outlive its first one.
+pub fn threads(pid: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|thread| cawl_host::is_running(*thread)).count()
+}
+
+/// A program's name from a path or a comm.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }

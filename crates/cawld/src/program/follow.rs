@@ -1,8 +1,9 @@
 //! `cawld --kernel`: probes in the kernel follow services and containers that nobody restarted.
 //!
-//! Each name is a task. What is there when the daemon starts is followed before it says that it is ready; what is not
-//! there, or has ended, is looked for every second and followed then.
+//! All names share the probes. What is there when the daemon starts is followed before it says that it is ready; what is
+//! not there, or has ended, is looked for every second and followed then. While nothing is there, nothing is attached.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::Daemon;
-use crate::kernel::{Attached, Target};
+use crate::kernel::{Attached, Followed, Target};
 
 /// Interval of looks for what is not there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -73,7 +74,7 @@ impl FollowArgs {
 
 /// What is followed, or waited for.
 pub struct Following {
-    tasks: JoinSet<anyhow::Result<()>>,
+    task: JoinSet<anyhow::Result<()>>,
     end: watch::Sender<()>,
 }
 
@@ -81,11 +82,10 @@ impl Following {
     /// Follows what is there now, and looks for the rest. An error if probes cannot be attached, or if there is no
     /// such process.
     pub async fn start(daemon: &Arc<Daemon>, args: FollowArgs) -> anyhow::Result<Following> {
-        let (end, told) = watch::channel(());
-        let mut tasks = JoinSet::new();
+        let mut eye = Eye { daemon: Arc::clone(daemon), probes: None, names: BTreeMap::new() };
         for name in args.names() {
-            let probes = match look(&name).await {
-                Ok(found) => attach(daemon, &name, found).await?,
+            let followed = match look(&name).await {
+                Ok(found) => eye.follow(&name, found).await?,
                 Err(error) if matches!(name, Name::Process(_)) => return Err(error),
                 Err(error) if matches!(&name, Name::Group(folder) if !folder.starts_with("/sys/fs/cgroup")) =>
                 {
@@ -96,14 +96,17 @@ impl Following {
                     None
                 }
             };
-            tasks.spawn(follow(Arc::clone(daemon), name, probes, told.clone()));
+            eye.names.insert(name, followed);
         }
-        Ok(Following { tasks, end })
+        let (end, told) = watch::channel(());
+        let mut task = JoinSet::new();
+        task.spawn(eye.keep(told));
+        Ok(Following { task, end })
     }
 
     /// Returns once something cannot be followed, with the reason.
     pub async fn failed(&mut self) -> anyhow::Error {
-        while let Some(ended) = self.tasks.join_next().await {
+        while let Some(ended) = self.task.join_next().await {
             if let Err(error) = ended.map_err(anyhow::Error::from).flatten() {
                 return error;
             }
@@ -114,37 +117,83 @@ impl Following {
     /// Detaches.
     pub async fn stop(mut self) {
         drop(self.end);
-        while self.tasks.join_next().await.is_some() {}
+        while self.task.join_next().await.is_some() {}
     }
 }
 
-/// Follows a name until the daemon ends, which the closed channel tells.
-async fn follow(
+/// The probes, which are attached while there is something to follow, and all names.
+struct Eye {
     daemon: Arc<Daemon>,
-    name: Name,
-    mut probes: Option<Attached>,
-    mut end: watch::Receiver<()>,
-) -> anyhow::Result<()> {
-    loop {
-        if let Some(probes) = probes.take() {
-            let is_over = tokio::select! {
-                () = probes.ended() => false,
-                _ = end.changed() => true,
-            };
-            for note in probes.stop().await? {
-                tracing::info!("{name}: {note}");
+    probes: Option<Attached>,
+    names: BTreeMap<Name, Option<Followed>>,
+}
+
+impl Eye {
+    /// Follows names, and looks for those that do not run, until the daemon ends, which the closed channel tells.
+    async fn keep(mut self, mut end: watch::Receiver<()>) -> anyhow::Result<()> {
+        let mut is_over = false;
+        while !is_over {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => self.look().await?,
+                _ = end.changed() => is_over = true,
             }
-            if is_over || matches!(name, Name::Process(_)) {
-                return Ok(());
+            let is_idle = self.names.values().all(Option::is_none);
+            let has_ended = self.probes.as_ref().is_some_and(Attached::have_ended);
+            if (is_over || is_idle || has_ended)
+                && let Some(probes) = self.probes.take()
+            {
+                let notes = probes.stop().await?;
+                notes.into_iter().for_each(|note| tracing::info!("{note}"));
+                // The daemon drains.
+                is_over |= has_ended;
             }
-            tracing::info!("{name} has ended; it is looked for");
         }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            _ = end.changed() => return Ok(()),
+        Ok(())
+    }
+
+    /// Looks at all names.
+    async fn look(&mut self) -> anyhow::Result<()> {
+        for (name, followed) in std::mem::take(&mut self.names) {
+            let mut followed = followed;
+            if followed.take_if(|followed| followed.has_ended()).is_some() {
+                if matches!(name, Name::Process(_)) {
+                    tracing::info!("{name} has ended");
+                    continue;
+                }
+                tracing::info!("{name} has ended; it is looked for");
+            }
+            if followed.is_none()
+                && let Ok(found) = look(&name).await
+            {
+                followed = self.follow(&name, found).await?;
+            }
+            self.names.insert(name, followed);
         }
-        if let Ok(found) = look(&name).await {
-            probes = attach(&daemon, &name, found).await?;
+        Ok(())
+    }
+
+    /// None if it ended meanwhile.
+    async fn follow(&mut self, name: &Name, found: Found) -> anyhow::Result<Option<Followed>> {
+        let Found { groups, mut processes } = found;
+        if !groups.is_empty() {
+            processes.clear();
+        }
+        let target = Target { processes, cgroups: groups.clone(), ..Target::default() };
+        let followed = match &self.probes {
+            Some(probes) => probes.follow(target).await,
+            None => {
+                self.daemon.attach(OWN, target).await.map(|probes| self.probes.insert(probes).first.clone())
+            }
+        };
+        match followed {
+            Ok(followed) => {
+                tracing::info!("following {name} by probes in the kernel");
+                Ok(Some(followed))
+            }
+            Err(_) if groups.iter().any(|group| !group.is_dir()) => Ok(None),
+            // `keep` tells why they have.
+            Err(_) if self.probes.as_ref().is_some_and(Attached::have_ended) => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot follow {name}")),
         }
     }
 }
@@ -153,20 +202,4 @@ async fn follow(
 async fn look(name: &Name) -> anyhow::Result<Found> {
     let name = name.clone();
     tokio::task::spawn_blocking(move || name.find()).await.map_err(|error| anyhow!(error))?
-}
-
-/// None if it ended meanwhile.
-async fn attach(daemon: &Daemon, name: &Name, found: Found) -> anyhow::Result<Option<Attached>> {
-    let Found { groups, mut processes } = found;
-    if !groups.is_empty() {
-        processes.clear();
-    }
-    match daemon.attach(OWN, Target { processes, cgroups: groups.clone(), ..Target::default() }).await {
-        Ok(probes) => {
-            tracing::info!("following {name} by probes in the kernel");
-            Ok(Some(probes))
-        }
-        Err(_) if groups.iter().any(|group| !group.is_dir()) => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot follow {name}")),
-    }
 }
