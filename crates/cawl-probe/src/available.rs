@@ -17,6 +17,9 @@ pub enum Unavailable {
          CONFIG_DEBUG_INFO_BTF, has them in /sys/kernel/btf/vmlinux"
     )]
     NoTypes(String),
+    /// A release without storage of threads for tracing programs.
+    #[error("the kernel's probes need Linux 5.11 or later; this is {0}")]
+    TooOld(String),
     /// The kernel is locked down.
     #[error(
         "the kernel's probes may not read its memory: it is locked down (/sys/kernel/security/lockdown says \
@@ -77,6 +80,10 @@ pub fn check() -> Result<(), Unavailable> {
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     rights(&status)?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if is_too_old(&release) {
+        return Err(Unavailable::TooOld(release.trim().to_owned()));
+    }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Unavailable::NoTypes("/sys/kernel/btf/vmlinux".to_owned()));
     }
@@ -90,6 +97,14 @@ pub fn check() -> Result<(), Unavailable> {
         return Err(Unavailable::OtherNumbers);
     }
     Ok(())
+}
+
+fn is_too_old(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (5, 11),
+        _ => false,
+    }
 }
 
 fn rights(status: &str) -> Result<(), Unavailable> {
@@ -106,6 +121,13 @@ fn rights(status: &str) -> Result<(), Unavailable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_too_old_is_told() {
+        let is_old = ["5.10.0-32-cloud-amd64", "4.18.0", "5.9"].map(is_too_old);
+        let is_new = ["5.11.0", "5.15.0-204-generic", "6.1", "10.0", "unknown"].map(is_too_old);
+        assert_eq!((is_old, is_new), ([true; 3], [false; 5]));
+    }
 
     #[test]
     fn a_failure_tells_its_cause_and_what_helps() {

@@ -167,14 +167,13 @@ impl<'a> Eye<'a> {
         let now = cawl_host::now();
         let began = Time(now.0.saturating_sub(MET_BEFORE.as_nanos() as u64));
         self.begin_session((pid, part), (began, now), (None, None), written).await?;
-        self.was_counted(pid);
+        self.was_counted(pid, now);
         Ok(())
     }
 
-    /// What a process had written was read just now: it has that of its calls which were seen before.
-    fn was_counted(&mut self, pid: u32) {
-        let now = cawl_host::now();
-        self.processes.get_mut(&pid).into_iter().for_each(|process| process.counted = now);
+    /// What a process had written was read at this time: it has that of its calls which were seen before.
+    fn was_counted(&mut self, pid: u32, at: Time) {
+        self.processes.get_mut(&pid).into_iter().for_each(|process| process.counted = at);
     }
 
     /// A process of which the probes told that it is there: it was made, or met.
@@ -191,13 +190,18 @@ impl<'a> Eye<'a> {
         }
         // One that was made has written nothing, and it may have ended meanwhile.
         let written = if parent.is_none() { running_wrote(pid) } else { self.counts.then_some(0) };
+        let now = cawl_host::now();
         let part = self.part_of(parent.unwrap_or(pid));
         if parent.is_none() && self.leave_out(pid, part) {
             return Ok(());
         }
         let began =
             if parent.is_some() { at } else { Time(at.0.saturating_sub(MET_BEFORE.as_nanos() as u64)) };
-        self.begin_session((pid, part), (began, at), (parent, name), written).await
+        self.begin_session((pid, part), (began, at), (parent, name), written).await?;
+        if parent.is_none() {
+            self.was_counted(pid, now);
+        }
+        Ok(())
     }
 
     /// True for a process whose calls the tracer's library tells.
@@ -351,7 +355,6 @@ impl<'a> Eye<'a> {
                     let name = text(&life.name);
                     if !self.processes.contains_key(&life.tgid) {
                         self.begin_or_keep(life.tgid, Time(life.at), None, Some(name)).await?;
-                        self.was_counted(life.tgid);
                     }
                 }
                 Told::Fork(life) => {
