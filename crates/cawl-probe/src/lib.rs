@@ -181,7 +181,9 @@ where
 }
 
 fn start(programs: &mut Ebpf, name: &str, point: &str, btf: &Btf) -> Result<(), Unavailable> {
-    let failed = |error: &(dyn std::error::Error + 'static)| available::failed(&format!("the tracepoint {point}"), error);
+    let failed = |error: &(dyn std::error::Error + 'static)| {
+        available::failed(&format!("the tracepoint {point}"), error)
+    };
     let program = programs.program_mut(name);
     let program: &mut BtfTracePoint = program
         .ok_or_else(|| Unavailable::Failed(format!("the program {name} is missing in the object")))?
