@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cawl_kit::{Daemon, Dir, Report, Running, eventually, find, skipped};
 use nix::sys::signal::Signal;
@@ -107,7 +108,9 @@ impl Group {
             let words: Vec<&str> = line.split(' ').collect();
             (words.get(2) == Some(&"cgroup2")).then(|| words[1].to_owned())
         });
-        let folder = Path::new(&mount?).join(format!("cawl-tests-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(&mount?).join(format!("cawl-tests-{}-{count}", std::process::id()));
         fs::create_dir(&folder).ok().map(|()| Group(folder))
     }
 
@@ -170,12 +173,14 @@ fn names_share_the_probes() {
     for (name, bytes) in [("second", 10_000), ("third", 20_000)] {
         let mut writer = writer(&dir, name);
         group.take(&writer);
-        daemon.until("following the control group");
+        daemon.status_when(|status| {
+            let processes = status["processes"].as_array().expect("the status lists processes");
+            processes.iter().any(|process| process["pid"] == writer.pid().as_raw())
+        });
         assert_eq!(programs(daemon.pid()).len(), count);
         writer.say("\n");
         writer.finish().success();
         daemon.status_when(|status| status["bytes"] == bytes);
-        daemon.until("has ended");
         group.make_anew();
     }
     first.say("\n");

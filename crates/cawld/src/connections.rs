@@ -86,11 +86,19 @@ pub struct Connections {
     pub looks: watch::Sender<u64>,
     draining: AtomicBool,
     drain: Notify,
-    /// Which process a tracer began in, and when: in order, and the latest last.
-    began: Mutex<(BTreeSet<(u32, Time)>, VecDeque<(u32, Time)>)>,
+    /// Beginnings of tracers' sessions.
+    began: Mutex<Beginnings>,
     /// Most connections by the limit on descriptors, and most of them that may ask.
     most: usize,
     askers: usize,
+}
+
+/// In which process a tracer began, and when.
+#[derive(Default)]
+struct Beginnings {
+    known: BTreeSet<(u32, Time)>,
+    /// The same, the latest last.
+    order: VecDeque<(u32, Time)>,
 }
 
 /// An open connection.
@@ -193,7 +201,7 @@ impl Connections {
 
     /// A tracer began in a process, which may end before anyone asks.
     pub fn begins(&self, pid: u32, at: Time) {
-        let (known, order) = &mut *lock(&self.began);
+        let Beginnings { known, order } = &mut *lock(&self.began);
         if order.len() == BEGINNINGS
             && let Some(oldest) = order.pop_front()
         {
@@ -206,7 +214,7 @@ impl Connections {
     /// When a tracer began in a process within this time, if one did.
     pub fn began(&self, pid: u32, (from, to): (Time, Option<Time>)) -> Option<Time> {
         let to = to.unwrap_or(Time(u64::MAX));
-        lock(&self.began).0.range((pid, from)..=(pid, to)).next().map(|(_, at)| *at)
+        lock(&self.began).known.range((pid, from)..=(pid, to)).next().map(|(_, at)| *at)
     }
 
     /// A number for a session that has no connection.
@@ -389,6 +397,23 @@ mod tests {
         let (id, _) = connections.connect(guest).expect("room for another");
         connections.settle_role(id, role);
         id
+    }
+
+    #[test]
+    fn a_tracer_belongs_to_one_image() {
+        let connections = Connections::default();
+        connections.begins(7, Time(100));
+        for (image, found) in [
+            ((Time(0), None), Some(Time(100))),
+            ((Time(100), Some(Time(100))), Some(Time(100))),
+            ((Time(0), Some(Time(99))), None),
+            ((Time(101), None), None),
+        ] {
+            assert_eq!(connections.began(7, image), found);
+        }
+        assert_eq!(connections.began(8, (Time(0), None)), None);
+        (0..BEGINNINGS).for_each(|at| connections.begins(9, Time(at as u64)));
+        assert_eq!(connections.began(7, (Time(0), None)), None);
     }
 
     #[test]

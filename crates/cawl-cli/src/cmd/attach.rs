@@ -90,9 +90,11 @@ fn find(names: &[Name]) -> anyhow::Result<(Target, Vec<u32>)> {
 
 /// What is followed, in words: `postgres (4711) and 6 more processes`.
 fn told(names: &[Name], processes: &[u32]) -> String {
-    // The first process that was named, else the oldest.
+    // The first process that was named, else one that no other of them made.
     let named = names.iter().find_map(|name| if let Name::Process(pid) = name { Some(*pid) } else { None });
-    let Some(first) = named.or(processes.first().copied()) else { return String::new() };
+    let made = |pid: &&u32| processes.contains(&cawl_host::parent(**pid));
+    let oldest = processes.iter().find(|pid| !made(pid)).or(processes.first());
+    let Some(first) = named.or(oldest.copied()) else { return String::new() };
     let name = fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
     let first = format!("{} ({first})", name.trim_end());
     match processes.len() - 1 {

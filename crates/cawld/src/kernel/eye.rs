@@ -94,16 +94,16 @@ impl<'a> Eye<'a> {
 
     /// Says what is not seen.
     async fn begin(&self) -> anyhow::Result<()> {
+        // The daemon's own lane has other calls, too, and no report.
+        if self.run == OWN {
+            return Ok(());
+        }
         let uring = if self.probe.sees_uring {
             ""
         } else {
             ", and requests of io_uring: it has no tracepoints for them"
         };
         let rest = "stores through mappings between samples, calls of 32-bit programs";
-        // The daemon's own lane has other calls, too, and no report.
-        if self.run == OWN {
-            return Ok(());
-        }
         self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await
     }
 
@@ -166,7 +166,7 @@ impl<'a> Eye<'a> {
         }
         let now = cawl_host::now();
         let began = Time(now.0.saturating_sub(MET_BEFORE.as_nanos() as u64));
-        self.begin_session((pid, part), (began, now), (None, None), written).await?;
+        self.begin_session((pid, part), (began, now), (None, None), written, false).await?;
         self.was_counted(pid, now);
         Ok(())
     }
@@ -197,8 +197,9 @@ impl<'a> Eye<'a> {
         }
         let began =
             if parent.is_some() { at } else { Time(at.0.saturating_sub(MET_BEFORE.as_nanos() as u64)) };
-        self.begin_session((pid, part), (began, at), (parent, name), written).await?;
-        if parent.is_none() {
+        let is_copy = parent.is_some();
+        self.begin_session((pid, part), (began, at), (parent, name), written, is_copy).await?;
+        if !is_copy {
             self.was_counted(pid, now);
         }
         Ok(())
@@ -219,8 +220,9 @@ impl<'a> Eye<'a> {
         (began, at): (Time, Time),
         known: (Option<u32>, Option<String>),
         written: Option<u64>,
+        is_copy: bool,
     ) -> anyhow::Result<()> {
-        let is_copy = known.0.is_some_and(|parent| {
+        let of_traced = known.0.is_some_and(|parent| {
             let parent_s = self.processes.get(&parent).map(|parent| parent.session);
             self.left_out.contains_key(&parent)
                 || parent_s.is_some_and(|session| self.held.contains_key(&session))
@@ -230,7 +232,7 @@ impl<'a> Eye<'a> {
         let (run, id) = (self.run, session.id);
         // A run that the probes see has no library.
         if run == OWN
-            && let Some(held) = Held::new(pid, began, is_copy)
+            && let Some(held) = Held::new(pid, began, of_traced, is_copy)
         {
             self.held.insert(id, held);
         }
@@ -253,9 +255,8 @@ impl<'a> Eye<'a> {
             let Some(mut held) = self.held.remove(&session) else { continue };
             let mut due = Vec::new();
             if let Some(began) = self.connections.began(held.pid, held.image) {
-                let pid = held.pid;
-                due.extend(held.take_back(began));
-                self.is_the_library_s(pid, session, began).into_iter().for_each(|end| due.push(end));
+                let end = self.is_the_library_s(held.pid, session, began).filter(|_| held.is_told);
+                due.extend(held.take_back(began).chain(end));
             } else {
                 due.extend(std::iter::from_fn(|| held.pop(if all { None } else { Some(Instant::now()) })));
                 if !held.is_over() && !all {
@@ -377,7 +378,7 @@ impl<'a> Eye<'a> {
                         self.end(end, process).await?;
                     }
                     let (at, known) = (Time(image.at), (parent, Some(text(&image.program))));
-                    self.begin_session((image.tgid, part), (at, at), known, written).await?;
+                    self.begin_session((image.tgid, part), (at, at), known, written, false).await?;
                     let process = self.processes.get_mut(&image.tgid);
                     process.into_iter().for_each(|process| process.ended_wrote = ended);
                 }

@@ -30,14 +30,15 @@ pub struct Held {
 }
 
 impl Held {
-    /// A process whose image begins, if it may have the library: by its environment, or since its parent has. Of one
-    /// that has ended already nothing more is known, and whatever it had to tell is on its way.
-    pub fn new(pid: u32, began: Time, is_copy: bool) -> Option<Held> {
+    /// A process whose image begins, if it may have the library: by its environment, or as a copy of one that has
+    /// (`of_traced`: its parent). The environment of one that has ended already cannot be read.
+    pub fn new(pid: u32, began: Time, of_traced: bool, is_copy: bool) -> Option<Held> {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let starts_it = |variable: &[u8]| {
             variable.starts_with(b"LD_PRELOAD=") && variable.windows(4).any(|part| part == b"cawl")
         };
-        let may_begin = is_copy || environment.split(|byte| *byte == 0).any(starts_it);
+        let may_begin = environment.split(|byte| *byte == 0).any(starts_it)
+            || of_traced && (is_copy || environment.is_empty());
         let within = if may_begin { STARTS_WITHIN } else { KNOWN_WITHIN };
         (may_begin || environment.is_empty()).then(|| Held {
             pid,

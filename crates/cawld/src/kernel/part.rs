@@ -9,6 +9,9 @@ use cawl_probe::{Group, Probe};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use tokio::sync::watch;
 
+/// The number of the root of all groups.
+const ROOT: u64 = 1;
+
 /// What the kernel's probes follow.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
@@ -76,12 +79,15 @@ fn group(folder: &Path) -> Option<Group> {
         return None;
     }
     let folder = folder.canonicalize().ok()?;
-    let dev = folder.metadata().ok()?.dev();
-    let above = folder.ancestors().skip(1);
-    let level =
-        above.take_while(|above| is_group(above) && above.metadata().is_ok_and(|found| found.dev() == dev));
+    let found = folder.metadata().ok()?;
+    let above = folder.ancestors().skip(1).map_while(|above| {
+        above.metadata().ok().filter(|found_above| is_group(above) && found_above.dev() == found.dev())
+    });
+    let above: Vec<u64> = above.map(|above| above.ino()).collect();
+    // In a namespace of groups what is mounted begins further down, and the level is not known.
+    let root = above.last().copied().unwrap_or(found.ino());
     // A folder's inode number is the group's number.
-    Some(Group { id: folder.metadata().ok()?.ino(), level: level.count() as u32 })
+    (root == ROOT).then(|| Group { id: found.ino(), level: above.len() as u32 })
 }
 
 /// Processes and all that they led to.

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use cawl_host::target::{Found, Name};
 use clap::{ArgGroup, Args};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::Daemon;
-use crate::kernel::{Attached, Followed, Target};
+use crate::kernel::{self, Attached, Followed, Target};
 
 /// Interval of looks for what is not there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -97,6 +97,10 @@ impl Following {
                 }
             };
             eye.names.insert(name, followed);
+        }
+        // Not only when the first of them runs.
+        if let Some(why) = kernel::unavailable().filter(|_| !eye.names.is_empty()) {
+            bail!(why);
         }
         let (end, told) = watch::channel(());
         let mut task = JoinSet::new();
