@@ -1,6 +1,7 @@
 //! Following what runs already, by probes in the kernel: names, refusals, and who sees a program that `run` starts.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cawl_kit::{Dir, Finished, Running, find, skipped};
@@ -18,7 +19,11 @@ fn what_is_not_there_is_told_with_a_remedy() {
         (&["4194304"][..], "there is no process 4194304; ps -e lists"),
         (
             &["--unit", "cawl-tests-have-none"],
-            "no unit cawl-tests-have-none.service is running here; systemctl",
+            if Path::new("/run/systemd/system").is_dir() {
+                "no unit cawl-tests-have-none.service is running here; systemctl"
+            } else {
+                "no unit cawl-tests-have-none.service is running here; systemd does not run here"
+            },
         ),
         (
             &["--container", "cawl-tests-have-none"],
@@ -37,8 +42,11 @@ fn what_is_not_there_is_told_with_a_remedy() {
 #[test]
 fn wrong_usage() {
     let dir = Dir::new();
-    for args in [&[][..], &["0"], &["one"], &["1", "--for", "30"], &["1", "--report", "out.pdf"]] {
+    for args in [&[][..], &["0"], &["one"], &["1", "--report", "out.pdf"]] {
         attach(&dir, args).code(2);
+    }
+    for span in ["30", "-3s", "0s", "soon"] {
+        attach(&dir, &["1", "--for", span]).code(2).says("with its unit, as 30s");
     }
     let run = dir.cawl(&["run", "--via", "kernel", "--stacks", "--", "true"]);
     Running::start(run)
@@ -84,7 +92,7 @@ fn a_daemon_does_not_wait_for_a_process() {
     assert!(!dir.socket().exists());
 }
 
-/// Whoever sees it, a static program runs as without cawl, and the report says by what it was seen, or why not.
+/// A static program runs as it does without cawl. The report says that the probes saw it, or why nothing did.
 #[test]
 fn a_program_without_a_linker_is_left_to_the_kernel() {
     let dir = Dir::new();
@@ -109,6 +117,15 @@ fn a_program_without_a_linker_is_left_to_the_kernel() {
         let notes = report["notes"].to_string();
         assert!(notes.contains("statically linked") && notes.contains(words), "{via}: {notes}");
     }
+    // Nothing is measured for what nothing sees.
+    let mut command = dir.newcomers_cawl(&["run", "--via", "preload", "--"]);
+    command.arg(&program).arg("word");
+    let unseen = Running::start(command).finish().code(3);
+    let first = unseen.stderr.lines().next().expect("a line");
+    assert!(
+        first.starts_with("cawl-cli: not traced: ") && !unseen.stderr.contains("calibrating "),
+        "{unseen:#?}"
+    );
     // What only the library can do is not given up for the kernel.
     let (finished, report) = dir.run(&["--stacks"], &[&program]);
     finished.code(3);

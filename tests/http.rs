@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use cawl_kit::{Dir, Running, built, find, python, skipped};
+use cawl_kit::{Dir, Running, built, eventually, find, python, skipped};
 
 const TOKEN: &str = "a-token-of-enough-length";
 
@@ -120,6 +120,15 @@ fn the_same_answers_and_only_reading() {
         assert_eq!(answer.status, status, "{path}: {}", answer.body);
         assert!(answer.json()["error"].is_string(), "{path}: {}", answer.body);
     }
+    // The daemon is busy with another one's question, of which each round asks one more.
+    let mut others = Vec::new();
+    eventually("who asks second is to come again", || {
+        let mut other = TcpStream::connect(&server.address).expect("it listens");
+        other.write_all(server.request("/api/v1/advise?for_s=2", "").as_bytes()).expect("it reads");
+        others.push(other);
+        let second = server.get("/api/v1/advise?for_s=0.1");
+        second.status == 503 && second.header.contains("retry-after: ")
+    });
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
         let answer = server.ask(&server.request("/api/v1/status", "").replacen("GET", method, 1));
         assert_eq!(answer.status, 405, "{method}");

@@ -27,6 +27,9 @@ fn repeats(dir: &Dir, live: &Report, trace: &Path) {
     assert_eq!(live.fingerprints(), again.fingerprints());
     assert_eq!((&again["mode"], &live["mode"]), (&"assimilated".into(), &"assimilated".into()));
     assert_eq!((&again["learn"], &live["learn"]), (&true.into(), &true.into()));
+    // Other figures than those of the run are told as such.
+    let says = |options: &[&str]| replay(dir, options, trace).success().stdout.contains("\nopen loop ");
+    assert!(says(&[]) && !says(&["--live"]));
     let lockstep = Report::parse(&replay(dir, &["--json", "--lockstep"], trace).success().stdout);
     assert_eq!((&lockstep["mode"], &lockstep["learn"]), (&"lockstep".into(), &false.into()));
     for model in live["models"].as_array().expect("a list of models") {

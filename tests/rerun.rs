@@ -267,6 +267,7 @@ fn what_cannot_be_done_is_refused() {
         (&["--set", "device.fsync=1ms"][..], "--set device.fsync=1ms changes the machine"),
         (&["--move", "*=x.toml"], "changes the machine"),
         (&["--limits", "1M,2M"], "changes the machine"),
+        (&["fsync=none,warm"], "--warm changes the machine"),
         (&["--compress", "0.5"], "1 or more"),
         (&["--prepare", "--keep"], "cannot be used with"),
     ] {

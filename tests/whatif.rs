@@ -131,6 +131,10 @@ fn changes_are_made_in_order_and_of_the_files_they_name() {
     // Durable writes of a file whose syncs are gone.
     let durable = asked(&dir, &["--fsync", "none", "--dsync", "on", "--on", "*.db"]);
     assert_eq!(durable["changes"][1]["change"], "--dsync on --on *.db");
+    // As `run --try` takes them, and both together.
+    assert_eq!(asked(&dir, &["fsync=none,dsync,on=*.db"]), durable);
+    assert_eq!(asked(&dir, &["fsync=none", "--dsync", "on", "on=*.db"]), durable);
+    whatif(&dir, &["buffer"]).code(2).says("write it as buffer=SIZE");
     let of_log = asked(&dir, &["--fsync", "none", "--on", "*.log"]);
     assert_eq!((of_log["changes"][0]["calls"].as_u64(), &of_log["ratio"]), (Some(0), &Value::from(1.0)));
     let dropped = asked(&dir, &["--drop", "*.log", "--think", "0"]);

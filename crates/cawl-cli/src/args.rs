@@ -162,11 +162,12 @@ pub struct RunArgs {
     /// Wait for all processes that the program started, then report; Ctrl-C ends the wait
     #[arg(long, conflicts_with = "no_children")]
     pub wait: bool,
-    /// Let the program wait when the tracer's ring is full, instead of dropping calls; at most 10 s in all while nothing is read
+    /// Let the program wait when the tracer's ring is full, instead of dropping calls; at most 10 s in all
+    /// while nothing is read
     #[arg(long, help_heading = EXPERT)]
     pub lossless: bool,
-    /// Tell which functions calls came from: of each call of THRESHOLD or more [default: 1ms], and of one in 64
-    /// of the others; docs/reference/CLI.md says what that needs
+    /// Tell which functions calls came from: of each call of THRESHOLD or more [default: 1ms], and of one in
+    /// 64 of the others; docs/reference/CLI.md says what that needs
     #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
           value_parser = quantity::span_with_unit)]
     pub stacks: Option<f64>,
@@ -183,7 +184,8 @@ pub struct RunArgs {
     /// preallocate; docs/reference/WHATIF.md explains them
     #[arg(long = "try", value_name = "CHANGE", value_delimiter = ',', conflicts_with = "socket")]
     pub tries: Vec<Try>,
-    /// See calls by the tracer's library (preload), by probes in the kernel, or (auto) by what can see the command
+    /// See calls by the tracer's library (preload), by probes in the kernel, or (auto) by what can see the
+    /// command
     #[arg(long, value_enum, value_name = "EYE", default_value = "auto", hide_possible_values = true)]
     pub via: Via,
     /// The program and its arguments
@@ -229,8 +231,9 @@ impl RunArgs {
 ///
 /// By default all models run with --open-loop.
 ///
-/// With --calls every call that is selected is printed: time, process, file, offset, size, state, dirty level,
-/// predicted, observed (a dash: not modelled); with --json as one JSON object a line, without the report.
+/// With --calls every call that is selected is printed: time, process, file, offset, size, state, dirty
+/// level, predicted, observed (a dash: not modelled); with --json as one JSON object a line, without the
+/// report.
 #[derive(clap::Args)]
 pub struct ReplayArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
@@ -302,8 +305,9 @@ pub enum ExportFormat {
 
 /// Make a trace of calls recorded by another tool
 ///
-/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags; rows in any order. strace:
-/// the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/reference/IMPORT.md has the details.
+/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags; rows in any order.
+/// strace: the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/reference/IMPORT.md has the
+/// details.
 #[derive(clap::Args)]
 pub struct ImportArgs {
     /// Format of the input

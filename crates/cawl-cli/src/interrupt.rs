@@ -30,8 +30,8 @@ impl Stop {
         Stop(asked)
     }
 
-    /// Handles signals of these kinds from now on, but for those that are ignored, as SIGHUP under nohup. Needs a
-    /// tokio runtime.
+    /// Handles signals of these kinds from now on, but for those that are ignored, as SIGHUP under nohup.
+    /// Needs a tokio runtime.
     pub fn from_now(kinds: &[SignalKind]) -> std::io::Result<Stop> {
         let (count, asked) = watch::channel(0);
         for kind in kinds.iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {

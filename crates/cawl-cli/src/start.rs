@@ -77,8 +77,8 @@ pub fn start(command: &[OsString], variables: &BTreeMap<&str, OsString>) -> io::
     Ok(posix_spawnp(&arguments[0], &actions, &attributes, &arguments, &environment)?)
 }
 
-/// A process that waits to become a program, so that its number is known before the program's first instruction.
-/// Without [`Waiting::go`] it ends.
+/// A process that waits to become a program, so that its number is known before the program's first
+/// instruction. Without [`Waiting::go`] it ends.
 pub struct Waiting {
     /// None once the program has been started.
     pid: Option<Pid>,
@@ -100,8 +100,8 @@ impl Waiting {
         };
         let (arguments, environment) = (ends(&arguments), ends(&environment));
         #[expect(unsafe_code, reason = "a process of this program's own is to wait before its exec")]
-        // SAFETY: the texts outlive the call, and both arrays end with a null pointer. The new process calls only
-        // functions that are async-signal-safe.
+        // SAFETY: the texts outlive the call, and both arrays end with a null pointer. The new process calls
+        // only functions that are async-signal-safe.
         let pid = unsafe {
             cawl_start_waiting(
                 path.as_ptr(),

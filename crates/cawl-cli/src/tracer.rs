@@ -27,8 +27,8 @@ const KEPT: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Writes the library to a folder where the program and its children can load it, and returns its path
-/// without space, colon and dollar sign, as LD_PRELOAD needs it. Root's folder is readable by all users, since
-/// a program may change its user; another user's is in that user's cache.
+/// without space, colon and dollar sign, as LD_PRELOAD needs it. Root's folder is readable by all users,
+/// since a program may change its user; another user's is in that user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
     let mut failures = Vec::new();
     let shared = SHARED.iter().filter(|_| address::is_root()).map(|path| (PathBuf::from(path), true));

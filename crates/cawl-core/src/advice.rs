@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
-use crate::explain::{BestTimes, Explain};
+use crate::explain::Explain;
 use crate::named::named;
 
 /// Pieces of advice that a report has at most.
@@ -178,8 +178,9 @@ pub struct Advised {
     pub tried: Option<u64>,
     /// What the calls take on paper without a change.
     pub paper_s: f64,
-    /// What the calls could have taken.
-    pub best: BestTimes,
+    /// What the bytes could have taken.
+    #[serde(default)]
+    pub best_s: f64,
     /// What could be gained at all.
     pub bound: Bound,
     /// The changes that gain most, at most three.
@@ -190,10 +191,10 @@ pub struct Advised {
 
 impl Advised {
     /// What is told of these pieces of advice beside a report.
-    pub fn new(tried: u64, paper_s: f64, best: BestTimes, bound: Bound, mut advice: Vec<Advice>) -> Advised {
+    pub fn new(tried: u64, paper_s: f64, best_s: f64, bound: Bound, mut advice: Vec<Advice>) -> Advised {
         let more = advice.len().saturating_sub(TOLD) as u64;
         advice.truncate(TOLD);
-        Advised { tried: Some(tried), paper_s, best, bound, advice, more }
+        Advised { tried: Some(tried), paper_s, best_s, bound, advice, more }
     }
 }
 

@@ -213,10 +213,13 @@ impl Divider {
         if long {
             let waits = own.device().get();
             let runs = own.total().get() - waits + parts[Cause::ColdMemory];
-            let unsure = duration - runs.min(bounds.ran) - waits.min(bounds.slept);
+            // While its requests are in the device a thread is asleep, whatever the kernel counts as delay (a late
+            // dequeue, since 6.12).
+            let in_device = measured.iter().map(|cause| parts[*cause]).sum();
+            let unsure = duration - runs.min(bounds.ran) - waits.min(bounds.slept).max(in_device);
             if unsure > INTERRUPTS {
                 let most = Nanos::new(unsure);
-                let taken = delays.take(thread.0, thread.1, thread.2, thread.3, most);
+                let taken = delays.take(thread.0, thread.1, thread.2, thread.3, most, waits > 0.0);
                 parts.add_to(Cause::Preempted, taken.get());
             }
         }

@@ -231,6 +231,14 @@ pub struct SessionTotals {
 pub const SEEN_BY_PROBES: &str = "seen by the kernel's probes";
 
 impl Report {
+    /// Adds what is advised. What the same bytes could take is then what the advice says, which knows the paper.
+    pub fn advise(&mut self, advised: Option<Advised>) {
+        if let (Some(explain), Some(Advised { tried: Some(_), best_s, .. })) = (&mut self.explain, &advised) {
+            explain.best.best_s = explain.best.undisturbed_s.min(*best_s);
+        }
+        self.advice = advised;
+    }
+
     /// The note that begins with [`SEEN_BY_PROBES`], if any.
     pub fn seen_by_probes(&self) -> Option<&str> {
         self.notes.iter().map(String::as_str).find(|note| note.starts_with(SEEN_BY_PROBES))

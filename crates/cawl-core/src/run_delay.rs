@@ -31,6 +31,8 @@ struct Interval {
     left: Nanos,
     ran: Nanos,
     slept: Nanos,
+    /// Time of the calls until now.
+    called: Nanos,
 }
 
 /// How long a thread was on a processor during a call at most, and how long it slept, in ns.
@@ -71,8 +73,9 @@ impl RunDelays {
             second.left += first.left;
             second.ran += first.ran;
             second.slept += first.slept;
+            second.called += first.called;
         }
-        intervals.push_back(Interval { from, to, left: delayed, ran, slept });
+        intervals.push_back(Interval { from, to, left: delayed, ran, slept, called: Nanos::ZERO });
     }
 
     /// What a thread did between these moments, at most. Time of which nothing is known may have been either.
@@ -100,6 +103,7 @@ impl RunDelays {
         let (mut ran, mut slept) = (Nanos::new(spent.ran), Nanos::new(spent.slept));
         for interval in self.threads.of((pid, tid)).iter_mut().take_while(|interval| interval.from < to) {
             let overlap = interval.to.min(to).since(interval.from.max(from));
+            interval.called += overlap;
             for (left, spent) in [(&mut interval.ran, &mut ran), (&mut interval.slept, &mut slept)] {
                 let part = left.min(overlap).min(*spent);
                 *left = left.saturating_sub(part);
@@ -109,8 +113,9 @@ impl RunDelays {
     }
 
     /// Takes what is left of the run delay of a thread between these moments, at most so much. The moments of
-    /// one thread's calls must be in order: what lies before `from` is forgotten.
-    pub fn take(&mut self, pid: u32, tid: u32, from: Time, to: Time, most: Nanos) -> Nanos {
+    /// one thread's calls must be in order: what lies before `from` is forgotten. `waits`: the call waits for a
+    /// device, and sleeps rather than it is delayed.
+    pub fn take(&mut self, pid: u32, tid: u32, from: Time, to: Time, most: Nanos, waits: bool) -> Nanos {
         let mut taken = Nanos::ZERO;
         if !self.any || self.threads.peek(&(pid, tid)).is_none() {
             return taken;
@@ -121,11 +126,24 @@ impl RunDelays {
         }
         for interval in intervals.iter_mut().take_while(|interval| interval.from < to) {
             let overlap = interval.to.min(to).since(interval.from.max(from));
-            let part = interval.left.min(overlap).min(most.saturating_sub(taken));
+            let thinking = if waits { interval.thinking(overlap, to) } else { Nanos::ZERO };
+            let left = interval.left.saturating_sub(thinking);
+            let part = left.min(overlap).min(most.saturating_sub(taken));
             interval.left = interval.left.saturating_sub(part);
             taken += part;
         }
         taken
+    }
+}
+
+impl Interval {
+    /// The delay that fell between calls, if a call until `to`, of this interval's time, slept as long as the thread
+    /// did, and the thread is in calls for the part of the interval that it was until now.
+    fn thinking(&self, overlap: Nanos, to: Time) -> Nanos {
+        let until_now = self.to.min(to).since(self.from).get();
+        let share = ((self.called + overlap).get() / until_now.max(1.0)).min(1.0);
+        let thinking = self.to.since(self.from) * (1.0 - share);
+        thinking.saturating_sub(self.ran).saturating_sub(self.slept.saturating_sub(overlap))
     }
 }
 
@@ -149,7 +167,7 @@ mod tests {
     const ALL: Nanos = Nanos::new(1e18);
 
     fn take(delays: &mut RunDelays, from: u64, to: u64, most: f64) -> f64 {
-        delays.take(7, 7, Time(from), Time(to), Nanos::new(most)).get()
+        delays.take(7, 7, Time(from), Time(to), Nanos::new(most), false).get()
     }
 
     #[test]
@@ -184,6 +202,21 @@ mod tests {
         assert_eq!(take(&mut delays, 4, 37, 1e9), 30.0);
     }
 
+    /// 10 ms of calls in an interval of 50 ms, of which the thread ran 20, slept 10 and was delayed for 20.
+    #[test]
+    fn a_call_that_may_have_slept_leaves_the_delay_to_the_thinking() {
+        let taken = |slept: f64, waits: bool, from: u64| {
+            let mut delays = RunDelays::default();
+            delays.add(&RunDelay { ran: Nanos::new(30.0 - slept), ..delay(7, 0, 50, 20.0) });
+            delays.take(7, 7, Time(from), Time(50), ALL, waits).get()
+        };
+        assert_eq!([taken(10.0, true, 40), taken(10.0, false, 40)], [0.0, 10.0]);
+        // It slept 4 only.
+        assert_eq!(taken(4.0, true, 40), 6.0);
+        // The thread did nothing else.
+        assert_eq!(taken(10.0, true, 0), 20.0);
+    }
+
     #[test]
     fn sleep_is_what_is_left_of_an_interval() {
         let mut delays = delays(&[(0, 20, 6.0)]);
@@ -204,10 +237,10 @@ mod tests {
     fn threads_have_their_own() {
         let mut delays = delays(&[(0, 10, 4.0)]);
         delays.add(&delay(8, 0, 10, 3.0));
-        assert_eq!(delays.take(7, 9, Time(0), Time(10), ALL), Nanos::ZERO);
-        assert_eq!(delays.take(8, 8, Time(0), Time(10), ALL), Nanos::ZERO);
-        assert_eq!(delays.take(7, 8, Time(0), Time(10), ALL), Nanos::new(3.0));
-        assert_eq!(delays.take(7, 7, Time(0), Time(10), ALL), Nanos::new(4.0));
+        assert_eq!(delays.take(7, 9, Time(0), Time(10), ALL, false), Nanos::ZERO);
+        assert_eq!(delays.take(8, 8, Time(0), Time(10), ALL, false), Nanos::ZERO);
+        assert_eq!(delays.take(7, 8, Time(0), Time(10), ALL, false), Nanos::new(3.0));
+        assert_eq!(delays.take(7, 7, Time(0), Time(10), ALL, false), Nanos::new(4.0));
     }
 
     #[test]

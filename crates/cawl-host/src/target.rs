@@ -234,10 +234,12 @@ impl System {
         if found.is_empty() {
             found = self.folders(|folder| folder == file);
         }
-        ensure!(
-            !found.is_empty(),
-            "no unit {file} is running here; systemctl list-units lists those that are"
-        );
+        // What sd_booted looks for.
+        let remedy = match self.path("run/systemd/system").is_dir() {
+            true => "systemctl list-units lists those that are",
+            false => "systemd does not run here: name processes, or a control group with --cgroup",
+        };
+        ensure!(!found.is_empty(), "no unit {file} is running here; {remedy}");
         Ok(found)
     }
 

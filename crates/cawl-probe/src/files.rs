@@ -195,17 +195,8 @@ pub fn device(dev: u32) -> u64 {
 /// filesystems do it (`generic_encode_ino32_fh`).
 fn to_program(identity: &Identity) -> FileId {
     let is_file = FileKind::from_mode(u32::from(identity.mode)) == FileKind::Regular;
-    let birth = if is_file { mix(&[identity.ino as u32, identity.generation]) } else { 0 };
+    let birth = if is_file { FileId::birth_of(&[identity.ino as u32, identity.generation]) } else { 0 };
     FileId { dev: device(identity.dev), ino: identity.ino, birth }
-}
-
-/// As state/birth.rs of the tracer.
-fn mix(words: &[u32]) -> u32 {
-    let step = |mixed: u64, word: &u32| {
-        (mixed ^ u64::from(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
-    };
-    let mixed = words.iter().fold(words.len() as u64, step);
-    ((mixed >> 32) as u32 ^ mixed as u32).max(1)
 }
 
 #[cfg(test)]

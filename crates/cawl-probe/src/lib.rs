@@ -1,12 +1,13 @@
-//! The second eye: probes in the kernel that tell of the calls of processes that run, whatever they are made of.
+//! The second eye: probes in the kernel that tell of the calls of processes that run, whatever they are made
+//! of.
 //!
-//! The law of this crate: **the kernel tells, nothing is stopped, and nothing is left.** The probes are BPF programs
-//! (bpf/probe.bpf.c, compiled by bpf/build) on tracepoints of system calls, of processes and of io_uring. What they tell comes through a
-//! ring in memory; what finds no room there is counted. Programs, maps and their links belong to this process: they
-//! are gone when it is, however it ends.
+//! The law of this crate: **the kernel tells, nothing is stopped, and nothing is left.** The probes are BPF
+//! programs (bpf/probe.bpf.c, compiled by bpf/build) on tracepoints of system calls, of processes and of
+//! io_uring. What they tell comes through a ring in memory; what finds no room there is counted. Programs,
+//! maps and their links belong to this process: they are gone when it is, however it ends.
 //!
-//! [`Probe`] loads them and reads records; [`Translator`] makes the events of [`cawl_wire`] of these, which are those
-//! that the tracer under LD_PRELOAD makes of the same calls.
+//! [`Probe`] loads them and reads records; [`Translator`] makes the events of [`cawl_wire`] of these, which
+//! are those that the tracer under LD_PRELOAD makes of the same calls.
 #![forbid(unsafe_code)]
 
 mod available;

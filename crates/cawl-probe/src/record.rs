@@ -234,7 +234,8 @@ fn call(from: &Bytes<'_>, tgid: u32, tid: u32) -> Option<Call> {
     })
 }
 
-/// A path from the names of its entries, the lowest first, each with a zero; `is_cut`: its beginning is missing.
+/// A path from the names of its entries, the lowest first, each with a zero; `is_cut`: its beginning is
+/// missing.
 fn path(names: &[u8], is_cut: bool) -> Vec<u8> {
     let mut path = if is_cut { "…".as_bytes().to_vec() } else { Vec::new() };
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).rev() {

@@ -29,7 +29,8 @@ pub enum Does {
     Own(Op, usize),
     /// Moves bytes at the place that an argument has.
     At(Op, usize, usize),
-    /// The same for vectors, whose length no argument has; the argument with flags of this call, if it has any.
+    /// The same for vectors, whose length no argument has; the argument with flags of this call, if it has
+    /// any.
     Vectors(Op, Option<usize>, Option<usize>),
     /// Copies to a file, at the place that a pointer leads to, else its own.
     Copy(Op, usize, usize),
@@ -181,8 +182,8 @@ fn all() -> impl Iterator<Item = &'static Syscall> {
     COMMON.iter().chain(OLDER)
 }
 
-/// Writes and syncs of i386, which are counted: write, fsync, writev, fdatasync, pwrite64, sendfile, sendfile64, splice,
-/// pwritev, copy_file_range, pwritev2.
+/// Writes and syncs of i386, which are counted: write, fsync, writev, fdatasync, pwrite64, sendfile,
+/// sendfile64, splice, pwritev, copy_file_range, pwritev2.
 #[cfg(target_arch = "x86_64")]
 const COMPAT: &[u32] = &[4, 118, 146, 148, 181, 187, 239, 313, 334, 377, 379];
 #[cfg(not(target_arch = "x86_64"))]

@@ -319,6 +319,15 @@ impl FileId {
     pub const fn new(dev: u64, ino: u64) -> FileId {
         FileId { dev, ino, birth: 0 }
     }
+
+    /// A birth made of all of these words, never 0: the same in the tracer and in what the probes tell.
+    pub fn birth_of(words: &[u32]) -> u32 {
+        let step = |mixed: u64, word: &u32| {
+            (mixed ^ u64::from(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+        };
+        let mixed = words.iter().fold(words.len() as u64, step);
+        ((mixed >> 32) as u32 ^ mixed as u32).max(1)
+    }
 }
 
 /// One intercepted call.

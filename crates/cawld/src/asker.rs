@@ -53,6 +53,9 @@ pub enum AskError {
     /// The engine or a model had no answer in time.
     #[error("the daemon is busy and did not answer within {} s; ask again", ANSWERED_WITHIN.as_secs())]
     Late,
+    /// Another one asked for advice, which has to be given first.
+    #[error("advice is being looked for already; ask again in some seconds")]
+    Taken,
     /// Too many subscribers.
     #[error("there are too many subscribers; try again when one has hung up")]
     Busy,
@@ -190,7 +193,10 @@ impl Asker {
         if !ADVISED.contains(&for_s) {
             return Err(AskError::Refused("advice takes 0.1 to 60 seconds".to_owned()));
         }
-        self.look(Engine::begin_advice).await?.map_err(AskError::Refused)?;
+        let begun = self.look(Engine::begin_advice).await?;
+        if !begun.map_err(|why| AskError::Refused(why.to_owned()))? {
+            return Err(AskError::Taken);
+        }
         let asker = self.clone();
         // It ends in time even if who asked is gone.
         let kept = tokio::spawn(async move {

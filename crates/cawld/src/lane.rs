@@ -397,7 +397,7 @@ impl Lane {
         }
         let mut report = self.analysis.report();
         if !hurry.load(Ordering::Relaxed) {
-            report.advice = self.kept.and_then(|kept| kept.advised());
+            report.advise(self.kept.and_then(|kept| kept.advised()));
         }
         report
     }

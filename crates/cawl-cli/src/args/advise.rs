@@ -21,7 +21,7 @@ pub struct AdviseArgs {
     /// How long cawld records, 100ms to 10m
     #[arg(
         long = "for", value_name = "TIME", default_value = "10s", value_parser = recording,
-        requires = "socket", conflicts_with = "trace"
+        allow_hyphen_values = true, requires = "socket", conflicts_with = "trace"
     )]
     pub span: Nanos,
     /// Look at the first COUNT calls of the trace only
@@ -36,7 +36,6 @@ pub struct AdviseArgs {
 }
 
 fn recording(text: &str) -> Result<Nanos, String> {
-    let span = duration(text)?;
-    let is_possible = (0.1..=600.0).contains(&span.as_seconds());
-    is_possible.then_some(span).ok_or_else(|| "give 100ms to 10m".to_owned())
+    let span = duration(text).ok().filter(|span| (0.1..=600.0).contains(&span.as_seconds()));
+    span.ok_or_else(|| "give a time with its unit, 100ms to 10m, as 30s".to_owned())
 }

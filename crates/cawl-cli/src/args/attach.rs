@@ -10,19 +10,24 @@ use super::RecordArgs;
 
 /// Report on programs that run already, by probes in the kernel
 ///
-/// Nothing is loaded into the programs, and none is restarted. Processes that they start are followed too. Ctrl-C,
-/// --for or the end of all of them ends it, and the report goes to stderr; Ctrl-C while the report is made: report at
-/// once, without the calls not yet read; another Ctrl-C: no report. Needs root, or CAP_BPF and CAP_PERFMON, and
-/// measures no device: `calibrate` does. docs/guide/ATTACH.md begins with a slow database.
+/// Nothing is loaded into the programs, and none is restarted. Processes that they start are followed too.
+/// Ctrl-C,
+/// --for or the end of all of them ends it, and the report goes to stderr; Ctrl-C while the report is made:
+/// report at once, without the calls not yet read; another Ctrl-C: no report. Needs root, or CAP_BPF and
+/// CAP_PERFMON, and measures no device: `calibrate` does. docs/guide/ATTACH.md begins with a slow database.
 #[derive(Args)]
 pub struct AttachArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Detach after this time: 30s, 5m
-    #[arg(long = "for", value_name = "SPAN", value_parser = quantity::duration)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = span, allow_hyphen_values = true)]
     pub span: Option<Nanos>,
     #[command(flatten)]
     pub record: RecordArgs,
+}
+
+fn span(text: &str) -> Result<Nanos, String> {
+    quantity::duration(text).map_err(|_| "give a time above zero with its unit, as 30s or 5m".to_owned())
 }
 
 /// What to follow.

@@ -1,8 +1,11 @@
-//! Changes, as the options of `whatif` and `rerun`: those of [`KEYWORDS`].
+//! Changes, as the options and words of `whatif` and `rerun`: those of [`KEYWORDS`].
 
 use cawl_core::{KEYWORDS, Keyword, Request};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+
+/// The name of the arguments without a name.
+const WORDS: &str = "changes";
 
 /// Changes, in the order given; without ON_PAPER those of the program alone.
 #[derive(Clone, Debug)]
@@ -22,7 +25,10 @@ impl<const ON_PAPER: bool> clap::Args for Changes<ON_PAPER> {
                 value => arg.value_name(value).allow_negative_numbers(true),
             }
         };
-        command.args(KEYWORDS.iter().map(option))
+        let words = Arg::new(WORDS).value_name("CHANGE").action(ArgAction::Append).num_args(1..);
+        let words = words.help("Changes as `run --try` takes them: buffer=1M,fsync=none");
+        let words = words.value_parser(Request::list);
+        command.args(KEYWORDS.iter().map(option)).arg(words)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -37,18 +43,21 @@ impl<const ON_PAPER: bool> FromArgMatches for Changes<ON_PAPER> {
         for keyword in KEYWORDS {
             let requests = matches.get_many::<Request>(keyword.name).into_iter().flatten();
             let places = matches.indices_of(keyword.name).into_iter().flatten();
-            given.extend(places.zip(requests.cloned()).map(|(place, request)| (place, keyword, request)));
+            given.extend(places.zip(requests.cloned().map(|request| vec![request])));
         }
-        let of_machine = given.iter().find(|(_, keyword, _)| !ON_PAPER && !keyword.is_of_program());
-        if let Some((.., request)) = of_machine {
-            return Err(wrong(format!(
+        let lists = matches.get_many::<Vec<Request>>(WORDS).into_iter().flatten();
+        let places = matches.indices_of(WORDS).into_iter().flatten();
+        given.extend(places.zip(lists.cloned()));
+        given.sort_by_key(|(place, _)| *place);
+        let given = Request::joined(given.into_iter().flat_map(|(_, requests)| requests)).map_err(wrong)?;
+        match given.iter().find(|request| !ON_PAPER && request.rewrite().is_none()) {
+            None => Ok(Changes(given)),
+            Some(request) => Err(wrong(format!(
                 "{} changes the machine, which is what it is here; `cawl-cli whatif` tells what another \
                  one does",
                 request.text
-            )));
+            ))),
         }
-        given.sort_by_key(|(place, ..)| *place);
-        Request::joined(given.into_iter().map(|(.., request)| request)).map(Changes).map_err(wrong)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -20,7 +20,8 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true,
           conflicts_with = "select")]
     pub call: Option<u64>,
-    /// Only where the time went, by this; stack: the functions that led to the calls, of a trace of `run --stacks`
+    /// Only where the time went, by this; stack: the functions that led to the calls, of a trace of `run
+    /// --stacks`
     #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["call", "long", "report"])]
     pub by: Option<By>,
     /// The report with all processes, files, quantiles and errors

@@ -1,6 +1,6 @@
 //! What `run` and `attach` keep and report.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cawl_core::Glob;
 use clap::Args;
@@ -20,7 +20,7 @@ pub struct RecordArgs {
     /// The report with all processes, files, quantiles and errors
     #[arg(long)]
     pub long: bool,
-    /// Record calls on files only whose path or name fits; may be repeated
+    /// Record calls on files only whose path or name fits: '*.db', '/data/*', ./file; may be repeated
     #[arg(long, value_name = "GLOB", value_parser = some_glob)]
     pub only: Vec<Glob>,
     #[command(flatten)]
@@ -37,5 +37,40 @@ pub struct RecordArgs {
 }
 
 fn some_glob(text: &str) -> Result<Glob, String> {
-    if text.is_empty() { Err("give a pattern".to_owned()) } else { Ok(text.into()) }
+    let is_relative = text.starts_with("./") || text.starts_with("../");
+    match std::env::current_dir() {
+        _ if text.is_empty() => Err("give a pattern".to_owned()),
+        // Files have the names that the kernel has for them.
+        Ok(folder) if is_relative => Ok(below(&folder, text).as_str().into()),
+        _ => Ok(text.into()),
+    }
+}
+
+/// A pattern that begins in this folder.
+fn below(folder: &Path, text: &str) -> String {
+    let (mut folder, mut rest) = (Some(folder), text);
+    loop {
+        if let Some(text) = rest.strip_prefix("../") {
+            (folder, rest) = (folder.and_then(Path::parent), text);
+        } else if let Some(text) = rest.strip_prefix("./") {
+            rest = text;
+        } else {
+            return folder.unwrap_or(Path::new("/")).join(rest).to_string_lossy().into_owned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_may_begin_here() {
+        for (text, whole) in
+            [("./x", "/a/b/x"), ("././*.db", "/a/b/*.db"), ("../x", "/a/x"), ("../../../x", "/x")]
+        {
+            assert_eq!(below(Path::new("/a/b"), text), whole);
+        }
+        assert_eq!(some_glob("x/./y"), Ok("x/./y".into()));
+    }
 }

@@ -71,7 +71,7 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
     }
     notes.extend(recording::detach(probes, &stop).await);
     let end = RunEnd { outcome: None, notes, running: Vec::new() };
-    recording::deliver(backend.finish(end, &mut stop).await?, &args.record)
+    recording::deliver(backend.finish(end, &mut stop).await?, &args.record, false)
 }
 
 /// What the names stand for, and all its processes.

@@ -55,7 +55,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let (mut report, damage) = trace.report(&mut analysis);
     // Advice is of all calls.
-    report.advice = report.selection.is_none().then(|| advised(&args.trace)).flatten();
+    report.advise(report.selection.is_none().then(|| advised(&args.trace)).flatten());
     let explain = report.explain.as_ref().context("the report has no causes")?;
     known.check(&report, &args.trace)?;
     if let Some(path) = &args.report {

@@ -56,13 +56,15 @@ pub fn only(args: &RecordArgs) -> Option<String> {
         .then(|| format!("recorded were only calls on files that fit {} (--only)", globs.join(" or ")))
 }
 
-/// Prints the report, or writes its file; one that cannot be written goes to stderr.
-pub fn deliver(mut report: Report, args: &RecordArgs) -> anyhow::Result<()> {
+/// Prints the report, or writes its file; one that cannot be written goes to stderr. `shared`: a program
+/// writes there, too.
+pub fn deliver(mut report: Report, args: &RecordArgs, shared: bool) -> anyhow::Result<()> {
     if report.calls == 0 && !args.only.is_empty() {
         let why = "no call fitted --only: a pattern is that of a whole path, as */src/*, or of a file's name";
         report.notes.push(why.to_owned());
     }
-    put(&report, args.report.as_deref(), args.long).inspect_err(|_| drop(put(&report, None, args.long)))
+    put(&report, args.report.as_deref(), args.long, shared)
+        .inspect_err(|_| drop(put(&report, None, args.long, shared)))
 }
 
 /// Ends the probes; notes for the report. A request to stop, of which `stop` is not told, leaves calls out.
@@ -81,17 +83,17 @@ pub fn forget(args: &RecordArgs) {
     args.trace.iter().for_each(|trace| drop(std::fs::remove_file(trace)));
 }
 
-fn put(report: &Report, file: Option<&Path>, long: bool) -> anyhow::Result<()> {
+fn put(report: &Report, file: Option<&Path>, long: bool, shared: bool) -> anyhow::Result<()> {
     let text = |terminal| render::explain::report(report, long, terminal);
+    let terminal = std::io::stderr().is_terminal();
     let Some(path) = file else {
-        let terminal = std::io::stderr().is_terminal();
         render::draw(&render::page(&text(terminal), terminal));
         return Ok(());
     };
     render::file::write(report, path, text)?;
     // What goes elsewhere is the program's alone.
-    if std::io::stderr().is_terminal() {
-        render::draw(&render::page(&render::explain::first_lines(report, path, true), true));
+    if terminal || !shared {
+        render::draw(&render::page(&render::explain::first_lines(report, path, terminal), terminal));
     }
     Ok(())
 }

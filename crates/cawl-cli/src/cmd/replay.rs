@@ -53,7 +53,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     known.check(&report, &args.file)?;
     // Advice is of all calls.
     if report.selection.is_none() && !(args.calls && args.json) {
-        report.advice = advised(&args.file);
+        report.advise(advised(&args.file));
     }
     if let Some(path) = &args.report {
         render::file::write(&report, path, |terminal| render::explain::report(&report, args.long, terminal))?;

@@ -30,7 +30,8 @@ use crate::start::{Filters, Waiting};
 use crate::{exit, group, render, start, tracer};
 use environment::variables;
 
-/// Bytes of the names of programs that are left out, each with what parts it from the next: the tracer's room.
+/// Bytes of the names of programs that are left out, each with what parts it from the next: the tracer's
+/// room.
 const EXCLUDED: usize = 512;
 
 /// Runs the program; returns its exit code, or dies by the signal that ended it.
@@ -75,8 +76,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     if let Some(why) = cawld::kernel::unavailable().filter(|_| args.via == Via::Kernel) {
         anyhow::bail!(why);
     }
+    let remedy = remedy(args, &verdict);
+    if let (Some(remedy), Some(why)) = (&remedy, verdict.obstacles.first()) {
+        render::tell(format_args!("cawl-cli: not traced: {}", render::shown(&format!("{why}{remedy}"))));
+    }
     let devices = Devices::of(&args.command);
-    let chosen = profile(args, &devices, &mut notes);
+    let chosen = profile(args, &devices, remedy.is_none(), &mut notes);
     let (group, said) = group::bounds(Group::of(None), devices.places(), chosen.profile.kernel.limits);
     spec.group = group;
     notes.extend(said);
@@ -91,7 +96,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     for kind in all.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, interrupt::Sent::of(kind)?, listen_for(kind)?));
     }
-    let (pid, probes) = match begin(args, &backend, &verdict, filters, &mut notes).await {
+    let (pid, probes) = match begin(args, &backend, &verdict, remedy, filters, &mut notes).await {
         Ok(begun) => begun,
         Err(error) => {
             backend.abandon().await;
@@ -141,7 +146,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has run, so its exit code is returned even when the report fails.
     let delivered = report.and_then(|mut report| {
         report.notes.retain(|note| !is_excluded(note, &args.exclude));
-        recording::deliver(report, &args.record)
+        recording::deliver(report, &args.record, true)
     });
     if let Err(error) = delivered {
         render::tell(format_args!("cawl-cli: {error:#}"));
@@ -171,23 +176,35 @@ impl From<io::Error> for NotBegun {
     }
 }
 
-/// Starts the program. Probes in the kernel see it from its first instruction where the library cannot, or where that
-/// is wanted; a note says by what it is seen, unless by the library.
+/// Of a program that neither the library nor, as is known before it runs, the probes will see: what would.
+fn remedy(args: &RunArgs, verdict: &Verdict) -> Option<String> {
+    let needs = args.of_library();
+    match args.via {
+        Via::Kernel => None,
+        _ if !verdict.needs_kernel => None,
+        Via::Preload => Some("; --via kernel would see it".to_owned()),
+        Via::Auto if !needs.is_empty() => {
+            Some(format!("; probes in the kernel would see it, without {}", needs.join(" and ")))
+        }
+        Via::Auto => cawld::kernel::unavailable().map(|why| would(&why)),
+    }
+}
+
+fn would(why: &str) -> String {
+    format!("; probes in the kernel would see it: {why}")
+}
+
+/// Starts the program. Probes in the kernel see it from its first instruction where the library cannot, or
+/// where that is wanted; a note says by what it is seen, unless by the library.
 async fn begin(
     args: &RunArgs,
     backend: &Backend,
     verdict: &Verdict,
+    mut remedy: Option<String>,
     filters: Filters,
     notes: &mut Vec<String>,
 ) -> Result<(Pid, Option<Attached>), NotBegun> {
-    let needs = args.of_library();
-    let by_kernel =
-        args.via == Via::Kernel || args.via == Via::Auto && verdict.needs_kernel && needs.is_empty();
-    let mut remedy = match args.via {
-        _ if !verdict.needs_kernel => String::new(),
-        Via::Preload => "; --via kernel would see it".to_owned(),
-        _ => format!("; probes in the kernel would see it, without {}", needs.join(" and ")),
-    };
+    let by_kernel = args.via == Via::Kernel || verdict.needs_kernel && remedy.is_none();
     if let Some(path) = inspect::find(&args.command[0]).filter(|_| by_kernel) {
         let waiting = Waiting::new(&path, &args.command, &BTreeMap::new())?;
         let target = Target { from_exec: vec![waiting.pid()], ..Target::default() };
@@ -199,11 +216,12 @@ async fn begin(
                 return Ok((pid, Some(probes)));
             }
             Err(error) if args.via == Via::Kernel => return Err(NotBegun::NotSeen(error)),
-            Err(error) => remedy = format!("; probes in the kernel would see it: {error:#}"),
+            Err(error) => remedy = Some(would(&format!("{error:#}"))),
         }
     }
     let library = tracer::install().map_err(NotBegun::NotSeen)?;
     let pid = start::start(&args.command, &variables(args, &library, backend, verdict, filters))?;
+    let remedy = remedy.unwrap_or_default();
     notes.extend(verdict.obstacles.iter().map(|why| format!("not traced: {why}{remedy}")));
     notes.extend(verdict.remarks.iter().cloned());
     Ok((pid, None))
@@ -232,15 +250,16 @@ fn forward(signals: Vec<(SignalKind, interrupt::Sent, Signals)>, pid: Pid) -> Jo
     forwarding
 }
 
-/// The profile of the devices that the program may write to; devices without one are calibrated.
-fn profile(args: &RunArgs, devices: &Devices, notes: &mut Vec<String>) -> Chosen {
+/// The profile of the devices that the program may write to; devices without one are calibrated, if it will
+/// be seen.
+fn profile(args: &RunArgs, devices: &Devices, seen: bool, notes: &mut Vec<String>) -> Chosen {
     let mut chosen = devices.profile();
     // A named daemon has a profile of its own.
     if args.record.model.profile.is_some() || args.socket.is_some() {
         return chosen;
     }
     // Inside another run, that run has calibrated already, and would count the bytes of a calibration.
-    let wanted = !args.no_calibrate && std::env::var_os("CAWL_RUN").is_none();
+    let wanted = seen && !args.no_calibrate && std::env::var_os("CAWL_RUN").is_none();
     if wanted
         && !chosen.unmet.is_empty()
         && inspect::find(&args.command[0]).is_some()

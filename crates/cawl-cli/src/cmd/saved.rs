@@ -126,7 +126,8 @@ impl SavedTrace {
         })
     }
 
-    /// The report of an analysis of all records, with what was typed; and what could not be read, which it notes.
+    /// The report of an analysis of all records, with what was typed; and what could not be read, which it
+    /// notes.
     pub fn report(&self, analysis: &mut Analysis) -> (Report, Option<String>) {
         let damage = self.reader.damage().describe();
         if let Some(damage) = &damage {

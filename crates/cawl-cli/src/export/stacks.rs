@@ -127,8 +127,8 @@ fn speedscope(out: &mut Output, report: &Report, stacks: &StackReport) -> io::Re
     Ok(serde_json::to_writer(out, &file)?)
 }
 
-/// The format of <https://github.com/google/pprof> (proto/profile.proto), gzipped: calls, time, and time lost. A
-/// sample has its cause as the label `cause`; calls and what was lost are under the largest one.
+/// The format of <https://github.com/google/pprof> (proto/profile.proto), gzipped: calls, time, and time
+/// lost. A sample has its cause as the label `cause`; calls and what was lost are under the largest one.
 fn pprof(out: &mut Output, report: &Report, stacks: &StackReport, notes: &[String]) -> io::Result<()> {
     let mut made = Maker::default();
     made.string("");

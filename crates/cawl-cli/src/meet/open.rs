@@ -14,8 +14,8 @@ use super::{Devices, is_measured};
 const DESCRIPTORS: usize = 1 << 14;
 
 impl Devices {
-    /// Those of the regular files that the processes have open for writing, by their number, then those of their
-    /// current folders.
+    /// Those of the regular files that the processes have open for writing, by their number, then those of
+    /// their current folders.
     pub fn of_processes(processes: &[u32]) -> Devices {
         let mut files: BTreeMap<u64, (usize, PathBuf)> = BTreeMap::new();
         let all = processes.iter().flat_map(|pid| {
@@ -62,8 +62,8 @@ fn written(link: &Path) -> Option<(u64, PathBuf)> {
     Some((meta.dev(), fs::read_link(link).ok()?.parent()?.to_owned()))
 }
 
-/// The place of a device: that of the folder, or where the process sees another filesystem there, as in a container,
-/// that of the device's mount here.
+/// The place of a device: that of the folder, or where the process sees another filesystem there, as in a
+/// container, that of the device's mount here.
 fn seen_from_here(number: u64, folder: &Path) -> Option<Place> {
     let place = |folder: &Path| Place::of(folder).ok().filter(|place| place.number == number);
     place(folder).or_else(|| {

@@ -1,7 +1,7 @@
 //! Advice, as text and as JSON.
 
 use cawl_core::advise::{Advice, Advised, Bound, Found, OUTSIDE};
-use cawl_core::{BestTimes, Bytes, Cause, Report};
+use cawl_core::{Bytes, Cause, Report};
 use serde::Serialize;
 
 use super::beside::on_paper;
@@ -15,6 +15,9 @@ const NAMED: usize = 3;
 /// Part of the time from which on these are named.
 const NOTEWORTHY: f64 = 0.05;
 
+/// Of several pieces of advice.
+const EACH: &str = "each is a change by itself: some exclude others, and gains do not add up";
+
 /// The whole answer. Times in seconds.
 #[derive(Serialize)]
 pub struct Answer {
@@ -27,7 +30,7 @@ pub struct Answer {
     paper_s: f64,
     /// From the first to the end of the last, on paper.
     end_s: f64,
-    best: BestTimes,
+    best_s: f64,
     bound: Bound,
     /// Changes that were tried.
     tried: u64,
@@ -51,7 +54,7 @@ pub struct Answer {
 impl Answer {
     /// What was found of a trace whose calls took so long from the first to the last.
     pub fn new(found: Found, span_s: f64, trace: String) -> Answer {
-        let Found { before, observed, advice, tried, best, bound } = found;
+        let Found { before, observed, advice, tried, best_s, bound } = found;
         Answer {
             schema: SCHEMA,
             calls: before.calls,
@@ -59,7 +62,7 @@ impl Answer {
             observed_s: observed.as_seconds(),
             paper_s: before.total.as_seconds(),
             end_s: before.end.as_seconds(),
-            best,
+            best_s,
             bound,
             tried,
             advice,
@@ -85,12 +88,9 @@ impl Answer {
             let only = format!("what the daemon saw in {} from the question on", time(seconds));
             line(&mut out, "part", &only, terminal);
         }
-        let BestTimes { undisturbed_s, best_s } = self.best;
-        let [undisturbed, best] = [undisturbed_s, best_s].map(time);
-        let bound = format!(
-            "{undisturbed} would do for the same calls undisturbed, {best} for the same bytes in large calls \
-             with one fsync a file at most"
-        );
+        let best = time(self.best_s);
+        let bound =
+            format!("{best} would do for the same bytes in large calls with one fsync a file at most");
         line(&mut out, "bound", &bound, terminal);
         let outside = self.bound.outside_s;
         if outside >= NOTEWORTHY * self.observed_s && outside > 0.0 {
@@ -103,6 +103,9 @@ impl Answer {
         if self.advice.is_empty() {
             let nothing = nothing(&self.bound, self.tried, [self.observed_s, self.span_s]);
             line(&mut out, "advice", &nothing, terminal);
+        }
+        if self.advice.len() > 1 {
+            line(&mut out, "each", EACH, terminal);
         }
         for (at, advice) in self.advice.iter().enumerate() {
             out.push('\n');
@@ -168,6 +171,9 @@ pub fn of_report(report: &Report, terminal: bool) -> Vec<(&'static str, String)>
         advised.advice.iter().map(|one| ("advice", in_a_line(one, advised, terminal))).collect();
     if lines.is_empty() {
         lines.push(("advice", nothing(&advised.bound, tried, [observed_s, report.span_s])));
+    }
+    if lines.len() > 1 {
+        lines.push(("", EACH.to_owned()));
     }
     if advised.more > 0 {
         lines.push(("advice", format!("{} more: cawl-cli advise TRACE", advised.more)));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cawl_core::{AsCalibrated, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Origin, Report};
+use cawl_core::{AsCalibrated, Bytes, Cause, Explain, FileOp, FileReport, Mode, ModelReport, Origin, Report};
 
 use super::causes::{main_causes, share};
 use super::report::{
@@ -25,6 +25,10 @@ const LISTED: f64 = 0.001;
 const WORTH: f64 = 0.1;
 /// Seconds that are worth it, too.
 const NOTEWORTHY: f64 = 1e-3;
+
+/// Why the figures are not those of `run`.
+const OPEN_LOOP: &str = "models see the calls and the times between them, not what calls took; the figures of \
+                         `run` are those of `replay --live` and `explain`";
 
 /// The report in its long or short form.
 pub fn report(report: &Report, long: bool, terminal: bool) -> String {
@@ -79,6 +83,9 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
         worst(&mut out, report, explain, terminal);
         out.push('\n');
         report.models.iter().for_each(|model| accuracy(&mut out, model, terminal));
+        if report.mode == Mode::OpenLoop.name() {
+            line(&mut out, "open loop", OPEN_LOOP, terminal);
+        }
     }
     if explained.is_some() && is_well(report) {
         let by = report

@@ -44,7 +44,8 @@ fn is_of_python(frame: &Frame) -> bool {
     frame.module.is_none() && frame.file.as_ref().is_some_and(|file| file.ends_with(".py"))
 }
 
-/// The place of the innermost function that is the program's own: of a script, or of the executable and no library's.
+/// The place of the innermost function that is the program's own: of a script, or of the executable and no
+/// library's.
 fn own(told: &[&Frame], frames: &[Frame]) -> Option<usize> {
     let of_library = |frame: &Frame| {
         let name = frame.name();
@@ -69,8 +70,8 @@ fn named(frame: &Frame, placed: bool) -> String {
     }
 }
 
-/// The way to the call, outermost first, in at most `width` columns. What finds no room is left out: functions between
-/// the outermost one, the innermost one of the program's own, and the innermost one of all.
+/// The way to the call, outermost first, in at most `width` columns. What finds no room is left out:
+/// functions between the outermost one, the innermost one of the program's own, and the innermost one of all.
 pub fn way(row: &StackRow, width: usize) -> String {
     let told = telling(&row.frames);
     if told.is_empty() {

@@ -58,10 +58,10 @@ pub fn text(status: &Status, terminal: bool) -> String {
         let parts: Vec<String> = most.iter().map(part).collect();
         line("causes", &format!("of {}: {}", compact::seconds(all), parts.join(", ")));
     }
-    let programs = counted(status.clients, "program");
-    let written = Bytes(status.bytes);
-    let up = compact::seconds(status.uptime_s);
-    line("clients", &format!("{programs}; {}, {written} in {up}", counted(status.calls, "call")));
+    line("programs", &format!("{} connected", status.clients));
+    let (up, written) = (compact::seconds(status.uptime_s), Bytes(status.bytes));
+    let calls = counted(status.calls, "call");
+    line("recorded", &format!("{calls}, also on pipes and devices, {written} to files, in {up}"));
     for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
         line(if at == 0 { "anomalies" } else { "" }, &text);
     }
@@ -140,7 +140,7 @@ fn error(status: &Status) -> String {
     }
     let [total, windowed, dirty] = [error.total, error.windowed, error.dirty].map(percent);
     let calls = compact::count(error.calls);
-    format!("{total} total, {windowed} windowed, over {calls} calls; {dirty} dirty")
+    format!("{total} off, {windowed} in windows, over the latest {calls} calls; dirty level {dirty}")
 }
 
 fn sampler(status: &Status) -> String {
@@ -282,10 +282,11 @@ mod tests {
             "let through 98 MB/s",
             "at 125 MB/s: flush now, throttle in 12.3 s",
             "clean       in 1.23 s if writing stops",
-            "4.2 % total, 8.1 % windowed, over 12.3 M calls; 0.5 % dirty",
+            "4.2 % off, 8.1 % in windows, over the latest 12.3 M calls; dirty level 0.5 %\n",
             "every 12.5 ms, 0.34 % of a processor\n",
             "some task waited for I/O in 12.0 % of the latest 10 s",
-            "3 programs; 12.3 M calls, 1 TiB in 200 s",
+            "programs    3 connected",
+            "12.3 M calls, also on pipes and devices, 1 TiB to files, in 200 s",
             "drops       5",
             "writer",
             "nvme0n1p2",

@@ -71,7 +71,7 @@ impl Kept {
             let ledgers = scenarios.iter().map(ledger).collect();
             Ok((ledgers, observed_ns(0, &self.records) as f64 / 1e9))
         };
-        let Found { before, advice, tried, best, bound, .. } = search(&looked, run).ok()?;
-        Some(Advised::new(tried, before.total.as_seconds(), best, bound, advice))
+        let Found { before, advice, tried, best_s, bound, .. } = search(&looked, run).ok()?;
+        Some(Advised::new(tried, before.total.as_seconds(), best_s, bound, advice))
     }
 }

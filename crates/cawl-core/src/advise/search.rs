@@ -1,8 +1,7 @@
 //! The search: the candidates on paper, then combinations of those that are worth it.
 
 use super::{Advice, Bound, Candidate, Case, Looked, Tried, rank};
-use crate::cause::Cause;
-use crate::explain::{BestTimes, Explain};
+use crate::explain::Explain;
 use crate::units::Nanos;
 use crate::whatif::{Ledger, NoScenario, Scenario};
 
@@ -16,8 +15,8 @@ pub struct Found {
     pub advice: Vec<Advice>,
     /// Changes that were tried.
     pub tried: u64,
-    /// What the calls could have taken.
-    pub best: BestTimes,
+    /// What the bytes could have taken, in seconds ([`BestTimes::best_s`](crate::BestTimes)).
+    pub best_s: f64,
     /// What could be gained at all.
     pub bound: Bound,
 }
@@ -81,40 +80,34 @@ pub fn search<E: From<NoAdvice>>(
     let observed = Nanos::seconds(observed_s);
     let advice = rank(&before, observed, profile, &tried);
     let least = tried.iter().map(|one| one.after.total).fold(before.total, Nanos::min);
-    let best = best(explain, &before, observed, least);
-    let bound = Bound::new(explain, observed_s, best.best_s);
-    Ok(Found { before, observed, advice, tried: tried.len() as u64, best, bound })
+    let best_s = best(explain, observed, least);
+    let bound = Bound::new(explain, observed_s, best_s);
+    Ok(Found { before, observed, advice, tried: tried.len() as u64, best_s, bound })
 }
 
-/// What the calls could have taken; `least`: the least time on paper with a change or without. What is explained
-/// goes by the calls of the trace, the paper by the constants that these taught: a bound is no larger than what
-/// either says, nor than what was observed. Writes to /dev/null are in the one only.
-fn best(explain: &Explain, before: &Ledger, observed: Nanos, least: Nanos) -> BestTimes {
-    let of_null = explain.causes.iter().find(|cause| cause.name == Cause::Discard.name());
-    let of_null = of_null.map_or(0.0, |cause| cause.undisturbed_s);
-    let most = before.total.min(observed).as_seconds();
-    let undisturbed_s = (explain.best.undisturbed_s - of_null).clamp(0.0, most);
-    let best_s = explain.best.best_s.min(undisturbed_s).min(least.as_seconds());
-    BestTimes { undisturbed_s, best_s }
+/// The least that the bytes could have taken; `least`: the least time on paper with a change or without. What is
+/// explained goes by the calls of the trace, the paper by the constants that these taught: a bound is no larger than
+/// what either says, nor than what was observed.
+fn best(explain: &Explain, observed: Nanos, least: Nanos) -> f64 {
+    explain.best.best_s.min(observed.min(least).as_seconds())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::BestTimes;
 
     #[test]
     fn a_bound_is_no_more_than_what_was_observed_or_is_on_paper() {
-        let told = BestTimes { undisturbed_s: 0.4, best_s: 0.38 };
-        let explain = Explain { best: told, ..Explain::default() };
-        let [a_third, most] = [0.335, 0.362].map(Nanos::seconds);
-        for (paper, observed, least, undisturbed_s, best_s) in
-            [(most, a_third, most, 0.335, 0.335), (a_third, most, Nanos::seconds(0.1), 0.335, 0.1)]
-        {
-            let before = Ledger { calls: 1, total: paper, ..Ledger::default() };
-            let best = best(&explain, &before, observed, least);
-            assert_eq!(best, BestTimes { undisturbed_s, best_s });
-            let bound = Bound::new(&explain, observed.as_seconds(), best.best_s);
-            assert_eq!(bound.ratio, Some(best_s / observed.as_seconds()));
+        let explain =
+            |best_s| Explain { best: BestTimes { best_s, ..BestTimes::default() }, ..Explain::default() };
+        let [a_tenth, a_third] = [0.1, 0.335].map(Nanos::seconds);
+        for (told, observed, least, best_s) in [
+            (0.38, a_third, Nanos::seconds(0.362), 0.335),
+            (0.38, a_third, a_tenth, 0.1),
+            (0.05, a_third, a_tenth, 0.05),
+        ] {
+            assert_eq!(best(&explain(told), observed, least), best_s);
         }
     }
 }

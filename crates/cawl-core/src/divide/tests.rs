@@ -176,6 +176,25 @@ fn run_delay_and_other_writers_come_before_what_may_be() {
     assert_eq!(cost(&apart, 0.0)[Cause::Lock], 0);
 }
 
+/// Ten requests of 1 MiB took 8 ms each by the device's own count; the thread's sleep counts as delay.
+#[test]
+fn what_a_call_slept_in_the_device_is_the_devices() {
+    let mut told = prediction([(Cause::Transfer, 1_000_000.0)]);
+    told.work.transferred = Bytes::mib(1).as_f64();
+    let event = call(10_000_000);
+    let cost = |slow: bool| {
+        let mut divider = Divider::new(&HostProfile::uncalibrated());
+        let before = DeviceCounters { dev: event.dev, ..DeviceCounters::default() };
+        let (time, writing) = (Time(100_000_000), Nanos::millis(if slow { 80.0 } else { 1.0 }));
+        divider.device(&before);
+        divider.device(&DeviceCounters { time, writes: 10, bytes: Bytes::mib(10), writing, ..before });
+        let times = divided(&mut divider, &event, &told, &mut delays(&event, 0.0, 9e6));
+        [times[Cause::Transfer], times[Cause::Preempted]].map(|ns| ns / 1000)
+    };
+    assert_eq!(cost(true), [8000, 2000]);
+    assert_eq!(cost(false)[1], 9000);
+}
+
 #[test]
 fn a_predicted_wait_for_the_lock_may_be_spun_or_slept() {
     let told = prediction([(Cause::Copy, 300_000.0), (Cause::Lock, 900_000.0)]);

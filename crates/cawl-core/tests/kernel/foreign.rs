@@ -1,8 +1,8 @@
 //! Dirty pages of untraced writers, and the kernel's own flusher.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Mode, Nanos,
-    Rate, Record, Sample, Time,
+    Analysis, AnalysisOptions, Bytes, Cause, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Mode,
+    Nanos, Rate, Record, Sample, Time,
 };
 use cawl_wire::{Event, Op};
 
@@ -43,6 +43,31 @@ fn others_pages_are_written_in_turn_with_the_programs() {
     assert!(all > 50 && adopted.abs_diff(all / 2) <= 8, "{adopted} of {all}");
     let [adopted, all] = written(12);
     assert!(all > 50 && adopted == 12, "{adopted}: no more than there are");
+}
+
+/// A sync of the whole waits for what others left dirty, which is no fault of the call; a file's own does not.
+#[test]
+fn a_sync_of_all_writes_others_pages_before_its_own() {
+    let mut profile = wide();
+    profile.kernel.limits.background = Bytes::mib(512);
+    let told = |op: Op, others: u64| {
+        let mut model = Kernel::new(&profile);
+        let mut now = 0;
+        stream(&mut model, &mut now, 1, 1, 8);
+        model.disturb(Disturbance { at: Time(now), offset: Bytes::mib(others).as_f64(), drift: 0.0 });
+        let sync = Event { op, ino: 1, ..write(now, 0, 0) };
+        let parts = model.step(&sync).expect("it has a cost").parts;
+        [Cause::Queue, Cause::Transfer].map(|cause| parts[cause].as_seconds())
+    };
+    for op in [Op::Sync, Op::Syncfs] {
+        let ([none, own], [queue, transfer]) = (told(op, 0), told(op, 100));
+        assert_eq!(none, 0.0, "{op:?}");
+        assert!(
+            (0.2..0.3).contains(&queue) && (transfer - own).abs() < 1e-3,
+            "{op:?}: {queue} {transfer} {own}"
+        );
+    }
+    assert_eq!(told(Op::Fsync, 100), told(Op::Fsync, 0));
 }
 
 /// A flusher that got ahead of the kernel's waits for it, and for no longer than a moment.

@@ -201,19 +201,22 @@ impl Machine {
         self.cache.evict(call.file, event.offset.div_ceil(page), end, in_flight);
     }
 
-    /// sync and syncfs: every dirty file, of one device or of all that were written to.
+    /// sync and syncfs: every dirty file, of one device or of all that were written to. What untraced writers left
+    /// dirty is before the call's own in the device's queue.
     pub(super) fn sync_all(&mut self, call: &mut Call, only: Option<usize>) {
         call.spend_call(call.constants.call);
         let mut until = call.at;
         let before = call.spent[Cause::Transfer];
-        let mut last = Vec::new();
+        let (mut last, mut others) = (Vec::new(), 0.0);
         let all = 0..self.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
             Some(only) => only == at && !machine.devices[at].traits.is_in_memory,
-            None => machine.devices[at].changed > 0,
+            None => machine.devices[at].changed > 0 || machine.foreign_of(at) > 0,
         };
         for device in all.clone().filter(|at| wanted(self, *at)).collect::<Vec<_>>() {
-            let mut submitted = 0;
+            // No machine has more, whatever a sample told.
+            let foreign = self.submit_foreign(device, u64::from(u32::MAX));
+            let mut submitted = foreign;
             for file in self.dirty_files(device) {
                 submitted += self.submit(file, u64::MAX);
                 last.push(file);
@@ -223,13 +226,16 @@ impl Machine {
             if busy.in_flight > 0 {
                 let begin = self.transfer_begins(call, device, busy.left() as u64 > submitted);
                 until = until.max(begin + busy.left() / busy.speed());
+                others += foreign as f64 / busy.speed();
             }
             if submitted > 0 {
                 until += self.device(call).latency(call);
             }
         }
         let early = until > call.until;
-        call.spent[Cause::Transfer] = before + (until - call.at);
+        let others = others.min(until - call.at);
+        call.spent[Cause::Queue] += others;
+        call.spent[Cause::Transfer] = before + (until - call.at - others);
         self.wait_until(call, until);
         let own = call.device;
         for device in all.filter(|at| wanted(self, *at)).collect::<Vec<_>>() {

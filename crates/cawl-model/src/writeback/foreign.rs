@@ -55,22 +55,35 @@ impl Machine {
     /// none, or it is not their turn.
     pub(super) fn take_foreign(&mut self, at: usize, room: u64) -> bool {
         let turn = std::mem::replace(&mut self.devices[at].foreign_turn, true);
-        if !turn || self.foreign.are_none() || !self.is_busiest(at) {
+        if !turn || self.submit_foreign(at, room.min(BATCH)) == 0 {
             return false;
         }
-        // In whole pages, and none that are there twice.
-        let pages = (self.foreign_at(self.now).max(0.0) as u64).min(room).min(BATCH);
-        if pages == 0 {
-            return false;
-        }
-        self.foreign.pages -= pages as f64;
-        self.foreign.adopted += pages;
-        let device = &mut self.devices[at];
-        device.foreign_turn = false;
-        device.adopted += pages;
-        device.dirty += pages;
-        device.submit(Cleaned { pages, padding: 0, queued: pages, jumps: 0 });
+        self.devices[at].foreign_turn = false;
         true
+    }
+
+    /// Whole pages of untraced writers that are this device's.
+    pub fn foreign_of(&self, at: usize) -> u64 {
+        if self.foreign.are_none() || !self.is_busiest(at) {
+            0
+        } else {
+            self.foreign_at(self.now).max(0.0) as u64
+        }
+    }
+
+    /// Untraced writers' pages go to a device, `most` of them at most; how many do.
+    pub fn submit_foreign(&mut self, at: usize, most: u64) -> u64 {
+        let pages = self.foreign_of(at).min(most);
+        if pages > 0 {
+            // None that are there twice.
+            self.foreign.pages -= pages as f64;
+            self.foreign.adopted += pages;
+            let device = &mut self.devices[at];
+            device.adopted += pages;
+            device.dirty += pages;
+            device.submit(Cleaned { pages, padding: 0, queued: pages, jumps: 0 });
+        }
+        pages
     }
 
     /// Untraced writers are taken to write to the device that has most to do.

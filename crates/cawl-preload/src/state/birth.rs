@@ -122,22 +122,13 @@ fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> 
         let bytes = (*handle.as_ptr()).bytes as usize;
         slice::from_raw_parts((&raw const (*handle.as_ptr()).words).cast::<u32>(), (bytes / 4).min(WORDS))
     };
-    words.contains(&(ino as u32)).then(|| (mix(words), mount))
+    words.contains(&(ino as u32)).then(|| (FileId::birth_of(words), mount))
 }
 
 /// By the time of birth. The filesystem's clock ticks every few ms, so two files may share it.
 fn time(stat: &Stat) -> Option<u32> {
     let (seconds, nanos) = stat.born;
-    (stat.born != (0, 0)).then(|| mix(&[seconds as u32, (seconds >> 32) as u32, nanos]))
-}
-
-/// A number made of all of these, never 0.
-fn mix(words: &[u32]) -> u32 {
-    let step = |mixed: u64, word: &u32| {
-        (mixed ^ u64::from(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
-    };
-    let mixed = words.iter().fold(words.len() as u64, step);
-    ((mixed >> 32) as u32 ^ mixed as u32).max(1)
+    (stat.born != (0, 0)).then(|| FileId::birth_of(&[seconds as u32, (seconds >> 32) as u32, nanos]))
 }
 
 #[cfg(test)]

@@ -207,18 +207,18 @@ impl Engine {
         Some((lane.trace.take()?, lane.calls()))
     }
 
-    /// Keeps the calls of all programs for advice. An error if that is being done already.
-    pub(crate) fn begin_advice(&mut self) -> Result<(), String> {
+    /// Keeps the calls of all programs for advice. False if that is being done already.
+    pub(crate) fn begin_advice(&mut self) -> Result<bool, &'static str> {
         let (facts, (_, profile, _)) = (self.facts_now(), self.profiles());
         let lane = self
             .lanes
             .get_mut(&HOST_LANE)
             .ok_or("this daemon serves a single run, whose report has advice")?;
-        if lane.is_keeping_for_advice() {
-            return Err("advice is being looked for already; ask again in some seconds".to_owned());
+        let is_free = !lane.is_keeping_for_advice();
+        if is_free {
+            lane.keep_for_advice(&profile, facts);
         }
-        lane.keep_for_advice(&profile, facts);
-        Ok(())
+        Ok(is_free)
     }
 
     /// The calls since.

@@ -48,7 +48,9 @@ impl From<AskError> for Fault {
     fn from(error: AskError) -> Fault {
         let status = match error {
             AskError::Refused(_) => StatusCode::BAD_REQUEST,
-            AskError::Ending | AskError::Busy | AskError::Late => StatusCode::SERVICE_UNAVAILABLE,
+            AskError::Ending | AskError::Busy | AskError::Late | AskError::Taken => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         Fault(status, error.to_string())
     }
@@ -64,6 +66,7 @@ impl Caller {
                 *answer.status_mut() = status;
                 let remedy = match status {
                     StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
+                    StatusCode::SERVICE_UNAVAILABLE => Some((header::RETRY_AFTER, "5")),
                     StatusCode::METHOD_NOT_ALLOWED => Some((header::ALLOW, "GET, HEAD")),
                     _ => None,
                 };

@@ -224,6 +224,7 @@ function showAdvice({ for_s, calls, observed_s, advice }) {
   const by = observed_s < IN_CALLS * for_s ? "what the programs do beside their calls" : advice.bound.by;
   const some = advice.advice.map((one) => adviceText(one, advice.paper_s));
   if (!some.length) some.push(`Nothing is worth it: ${by} is the bound (${count(calls)} calls, ${duration(observed_s)} in ${duration(for_s)}; ${count(advice.tried)} changes tried).`);
+  if (some.length > 1) some.push("Each is a change by itself: some exclude others, and gains do not add up.");
   if (advice.more) some.push(`${count(advice.more)} more: the command above has them.`);
   say(...some);
 }

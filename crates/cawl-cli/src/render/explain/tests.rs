@@ -1,7 +1,7 @@
 use cawl_core::advise::{Advised, Bound};
 use cawl_core::{
-    Analysis, AnalysisOptions, AsCalibrated, BestTimes, ByName, CallClass, CauseReport, ColdReport, EndKind,
-    FileFacts, HostProfile, Mode, Nanos, ProcessReport, Record, SessionReport, Tally,
+    Analysis, AnalysisOptions, AsCalibrated, ByName, CallClass, CauseReport, ColdReport, EndKind, FileFacts,
+    HostProfile, Mode, Nanos, ProcessReport, Record, SessionReport, Tally,
 };
 use cawl_wire::{Event, FileKind, Op};
 
@@ -208,7 +208,7 @@ fn advice_ends_a_report_or_the_command_that_gives_it() {
     };
     assert!(end(Some(Advised::default())).starts_with("advice     cawl-cli advise TRACE tries changes"));
     let bound = Bound { by: "the device".to_owned(), ..Bound::default() };
-    let none = Advised::new(3, 1.0, BestTimes::default(), bound, Vec::new());
+    let none = Advised::new(3, 1.0, 0.0, bound, Vec::new());
     let told = end(Some(none));
     assert!(
         told.starts_with("advice     nothing is worth it: the device is the bound; of 3 changes"),
