@@ -132,7 +132,7 @@ impl Cache {
     pub fn find(&self, key: FileId) -> Option<u32> {
         match self.last {
             Some((last, at)) if last == key => Some(at),
-            _ => self.names.index.get(&key).copied(),
+            _ => self.names.index.get(&key).copied().or_else(|| self.met(key)),
         }
     }
 

@@ -224,6 +224,16 @@ fn small_files_are_cleaned_by_their_briefs() {
 }
 
 #[test]
+fn a_copy_finds_what_only_it_has_met() {
+    let mut copy = Cache::default();
+    copy.look_ahead();
+    let [first, second] = [1, 2].map(|ino| FileId::new(1, ino));
+    let at = copy.open(first, 0);
+    copy.open(second, 0);
+    assert_eq!(copy.find(first), Some(at));
+}
+
+#[test]
 fn clean_blocks_are_bounded() {
     let mut cache = Cache::default();
     for ino in 0..4 {
