@@ -282,7 +282,7 @@ mod tests {
             "let through 98 MB/s",
             "at 125 MB/s: flush now, throttle in 12.3 s",
             "clean       in 1.23 s if writing stops",
-            "4.2 % off, 8.1 % in windows, over the latest 12.3 M calls; dirty level 0.5 %\n",
+            "4.2 % off, 8.1 % in windows, over the latest 12.3 M calls; dirty\n            level 0.5 %\n",
             "every 12.5 ms, 0.34 % of a processor\n",
             "some task waited for I/O in 12.0 % of the latest 10 s",
             "programs    3 connected",
