@@ -129,7 +129,11 @@ fn status_tells_how_things_stand() {
         "{busy:#}"
     );
     let text = Running::start(dir.cawl(&["status"])).finish().success();
-    assert!(text.stdout.contains("clients") && text.stdout.contains("paced_writer"), "{}", text.stdout);
+    assert!(
+        text.stdout.contains("programs    1 connected") && text.stdout.contains("paced_writer"),
+        "{}",
+        text.stdout
+    );
 
     running.say("\n");
     running.finish().success();

@@ -157,7 +157,7 @@ fn both_eyes_see_the_same_calls() {
                 assert_eq!(one, other, "{mode}: call {at}, by the library and by the kernel");
             }
             let same = calls.iter().zip(other).filter(|(one, other)| one.1 == other.1 && one.1.birth != 0);
-            assert!(2 * same.count() > calls.len(), "{mode}: births differ");
+            assert!(2 * same.count() > calls.len(), "{mode}: births differ: {calls:?}, {other:?}");
             assert_eq!(calls.len(), other.len(), "{mode}: {calls:?}, {other:?}");
         }
         std::fs::remove_file(&inner).expect("a trace");

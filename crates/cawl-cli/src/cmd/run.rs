@@ -3,7 +3,7 @@
 mod environment;
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -77,7 +77,9 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         anyhow::bail!(why);
     }
     let remedy = remedy(args, &verdict);
-    if let (Some(remedy), Some(why)) = (&remedy, verdict.obstacles.first()) {
+    // What goes elsewhere is the program's alone.
+    let is_ours = args.record.report.is_none() || io::stderr().is_terminal();
+    if let (true, Some(remedy), Some(why)) = (is_ours, &remedy, verdict.obstacles.first()) {
         render::tell(format_args!("cawl-cli: not traced: {}", render::shown(&format!("{why}{remedy}"))));
     }
     let devices = Devices::of(&args.command);
