@@ -320,13 +320,14 @@ impl FileId {
         FileId { dev, ino, birth: 0 }
     }
 
-    /// A birth made of all of these words, never 0: the same in the tracer and in what the probes tell.
+    /// A birth made of all of these words: the same in the tracer and in what the probes tell. Never 0, and of 31
+    /// bits: the highest one is the daemon's, which marks with it what it has from others.
     pub fn birth_of(words: &[u32]) -> u32 {
         let step = |mixed: u64, word: &u32| {
             (mixed ^ u64::from(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
         };
         let mixed = words.iter().fold(words.len() as u64, step);
-        ((mixed >> 32) as u32 ^ mixed as u32).max(1)
+        (((mixed >> 32) as u32 ^ mixed as u32) & !(1 << 31)).max(1)
     }
 }
 
