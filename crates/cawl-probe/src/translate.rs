@@ -326,8 +326,11 @@ impl Translator {
         event.flags |= asked_for(libc::O_TRUNC, flag::TRUNC) | asked_for(libc::O_CLOEXEC, flag::CLOEXEC);
         event.flags |= if call.mode & CREATED != 0 { flag::CREATED } else { 0 };
         let cuts = asked & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC && !event.has(flag::CREATED);
-        // Of a file that was not met before the kernel tells what was allocated.
-        let length = length.or(Some(call.after).filter(|allocated| *allocated > 0));
+        // Of a file that was not met before, or grew by others, the kernel tells what was allocated.
+        let length = match length {
+            None | Some(0) if call.after > 0 => Some(call.after),
+            known => known,
+        };
         event.offset = length.filter(|_| cuts).unwrap_or(UNKNOWN_OFFSET);
         tell(Told::Event(event));
     }
