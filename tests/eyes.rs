@@ -65,9 +65,54 @@ fn the_kernel_sees_every_kind() {
         return;
     }
     let program = dir.app("eyes");
-    for mode in ["calls", "threads", "confined", "uring", "aio"] {
-        counts(&dir, &program, mode, &["--via", "kernel"]);
+    for mode in ["calls", "threads", "confined", "uring", "aio", "reaped"] {
+        let report = counts(&dir, &program, mode, &["--via", "kernel"]);
+        if mode == "reaped"
+            && let Some(report) = report
+        {
+            // Those that read are as many.
+            let notes = report["notes"].to_string();
+            assert!(notes.contains("12000 requests"), "{notes}");
+        }
         dir.clear();
+    }
+}
+
+/// Of requests without completions the kernel tells no end: they are counted, also of a program that ends at once.
+#[test]
+fn requests_of_which_no_end_is_told_are_counted() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let (program, work) = (dir.app("eyes"), dir.work());
+    let command = [program.as_os_str(), "skip".as_ref(), work.as_os_str()];
+    let (finished, report) = dir.run(&["--via", "kernel"], &command);
+    if finished.status.code() == Some(77) {
+        return skipped("the kernel has no io_uring");
+    }
+    finished.success();
+    assert_eq!(report["drops"], 400, "{}", report["notes"]);
+}
+
+/// The size of a file that an open cuts off, written just before by a process that is not followed: its blocks are not
+/// allocated yet.
+#[test]
+fn a_file_that_is_cut_off_before_it_is_allocated_has_its_size() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let file = dir.work().join("file");
+    std::fs::write(&file, vec![1; 1 << 20]).expect("a file");
+    let command = ["sh", "-c", "> \"$0\"", file.to_str().expect("a path")];
+    dir.run(&["--via", "kernel"], &command).0.success();
+    let cut = |event: &&Event| event.op == Op::Open && event.has(cawl_wire::flag::TRUNC);
+    let events = events(&dir.trace());
+    let open = events.iter().find(cut).expect("an open that cuts off");
+    match open.offset {
+        cawl_wire::UNKNOWN_OFFSET => skipped("no filesystem here tells what a file had"),
+        length => assert_eq!(length, 1 << 20),
     }
 }
 

@@ -1,5 +1,5 @@
-/* eyes: calls for both eyes to see. eyes calls|threads|uring|aio|confined FOLDER; prints the bytes that it wrote to
- * files. Exits with 77 where the kernel has none of it. */
+/* eyes: calls for both eyes to see. eyes calls|threads|uring|skip|aio|reaped|confined FOLDER; prints the bytes that it
+ * wrote to files. Exits with 77 where the kernel has none of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -20,6 +20,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#ifndef IOSQE_CQE_SKIP_SUCCESS
+#define IOSQE_CQE_SKIP_SUCCESS (1 << 6)
+#endif
 #ifndef RWF_DSYNC
 #define RWF_DSYNC 2
 #endif
@@ -169,6 +172,13 @@ static void calls(void) {
     WRITE(write(fd, data, 6000), 6000);
     MUST(close(fd));
     must(open("missing", O_RDONLY) < 0, "missing");
+    fd = made("range", O_TRUNC);
+    WRITE(write(fd, data, 300), 300);
+    MUST(dup2(fd, 60));
+#ifdef SYS_close_range
+    syscall(SYS_close_range, 60L, 70L, 0L);
+#endif
+    MUST(close(fd));
 }
 
 static int shared, appended, placed;
@@ -185,16 +195,26 @@ static void *share(void *unused) {
     for (int i = 0; i < 500; i++) WRITE(write(shared, data, 700), 700);
     return unused;
 }
+static int done;
+static void *append_and_wait(void *unused) {
+    append(unused);
+    __atomic_add_fetch(&done, 1, __ATOMIC_RELEASE);
+    pause();
+    return unused;
+}
 static void threads(void) {
     pthread_t all[16];
     appended = made("appended", O_APPEND | O_TRUNC), placed = made("placed", 0), shared = made("shared", O_TRUNC);
     for (long i = 0; i < 16; i++) pthread_create(&all[i], NULL, i < 8 ? append : i < 12 ? place : share, (void *)i);
     for (int i = 0; i < 16; i++) pthread_join(all[i], NULL);
     MUST(fsync(appended));
+    // They end with the process, all at once.
+    for (int i = 0; i < 8; i++) pthread_create(&all[i], NULL, append_and_wait, NULL);
+    while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) < 8) usleep(1000);
 }
 
 /* Requests through a ring that is mapped here, as liburing does it. */
-static void uring(void) {
+static void uring(int skips) {
     struct io_uring_params params = {};
     int ring = syscall(SYS_io_uring_setup, 8, &params);
     if (ring < 0) exit(77);
@@ -224,9 +244,12 @@ static void uring(void) {
             entry->opcode = IORING_OP_WRITEV, entry->addr = (unsigned long)parts, entry->len = 2;
             entry->off = i * 4000;
         }
+        if (skips) entry->flags = IOSQE_CQE_SKIP_SUCCESS;
         array[*tail & mask] = *tail & mask;
         __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
-        MUST(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0));
+        MUST(syscall(SYS_io_uring_enter, ring, 1, !skips, IORING_ENTER_GETEVENTS, NULL, 0));
+        // No completion is told of those that succeed.
+        if (skips) continue;
         long got = done[*head & completed].res;
         __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
         WRITE(got, wanted);
@@ -256,6 +279,45 @@ static void aio(void) {
     struct iocb sync = { .aio_lio_opcode = IOCB_CMD_FSYNC, .aio_fildes = fd }, *one = &sync;
     struct io_event event;
     if (syscall(SYS_io_submit, context, 1, &one) == 1) syscall(SYS_io_getevents, context, 1, 1, &event, NULL);
+}
+
+static aio_context_t reaped_context;
+static void *reap(void *unused) {
+    struct io_event events[600];
+    for (int left = 600 * 20; left > 0;) {
+        long got = syscall(SYS_io_getevents, reaped_context, 1, 600, events, NULL);
+        MUST(got);
+        for (int i = 0; i < got; i++) {
+            // Each second request is a read.
+            if (events[i].data) must((long)events[i].res == 1000, "read");
+            else WRITE((long)events[i].res, 1000);
+        }
+        left -= got;
+    }
+    return unused;
+}
+/* One thread hands requests over, another is told of their ends, many at once. */
+static void reaped(void) {
+    pthread_t reaper;
+    static struct iocb requests[20][600], *list[600];
+    if (syscall(SYS_io_setup, 12000, &reaped_context)) exit(77);
+    int fd = made("reaped", O_TRUNC);
+    struct iovec parts[2] = { { data, 400 }, { data + 400, 600 } };
+    MUST(ftruncate(fd, 600000));
+    pthread_create(&reaper, NULL, reap, NULL);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 600; i++) {
+            struct iocb *request = list[i] = &requests[round][i];
+            request->aio_lio_opcode = i % 2 ? IOCB_CMD_PREADV : IOCB_CMD_PWRITE;
+            request->aio_data = i % 2;
+            request->aio_fildes = fd;
+            request->aio_buf = i % 2 ? (unsigned long)parts : (unsigned long)data;
+            request->aio_nbytes = i % 2 ? 2 : 1000;
+            request->aio_offset = i / 2 * 1000L;
+        }
+        MUST(syscall(SYS_io_submit, reaped_context, 600, list) == 600 ? 0 : -1);
+    }
+    pthread_join(reaper, NULL);
 }
 
 /* Whatever is not named here kills. */
@@ -288,8 +350,10 @@ int main(int count, char **words) {
     umask(022);
     if (!strcmp(words[1], "calls")) calls();
     else if (!strcmp(words[1], "threads")) threads();
-    else if (!strcmp(words[1], "uring")) uring();
+    else if (!strcmp(words[1], "uring")) uring(0);
+    else if (!strcmp(words[1], "skip")) uring(1);
     else if (!strcmp(words[1], "aio")) aio();
+    else if (!strcmp(words[1], "reaped")) reaped();
     else if (!strcmp(words[1], "confined")) confined();
     else return 2;
     char line[32];

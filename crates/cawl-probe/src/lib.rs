@@ -24,7 +24,7 @@ use aya_obj::btf::BtfKind;
 
 pub use available::{Unavailable, check};
 pub use files::{Named, Seen};
-pub use record::{Call, Given, Identity, Image, Life, Naming, Record};
+pub use record::{Call, End, Given, Identity, Image, Life, Naming, Record};
 pub use translate::{Requests, Told, Translator};
 
 /// The programs for the kernel.
@@ -47,7 +47,8 @@ const COMPLETE: (&str, &str) = ("uring_complete", "io_uring_complete");
 const SUBMIT: [(&str, &str); 2] =
     [("uring_submit", "io_uring_submit_req"), ("uring_submit", "io_uring_submit_sqe")];
 /// How long a file was that is gone, or cut off, only a filesystem can tell. One that is a module is not asked.
-const LENGTHS: [(&str, &str); 2] = [("evict", "ext4_evict_inode"), ("cut", "ext4_truncate_enter")];
+const LENGTHS: [(&str, &str); 3] =
+    [("evict", "ext4_evict_inode"), ("released", "ext4_da_release_space"), ("cut", "ext4_truncate_enter")];
 
 /// What was not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,6 +133,12 @@ impl Probe {
     /// Follows a process and the children that it makes from now on. False if there is no room.
     pub fn follow(&mut self, pid: u32) -> bool {
         self.followed.insert(pid, 1, 0).is_ok() && self.filter.set(pid % self.filter.len(), 1, 0).is_ok()
+    }
+
+    /// Follows a process no longer: another may get its number.
+    pub fn unfollow(&mut self, pid: u32) {
+        // The kernel has taken out most that ended.
+        let _ = self.followed.remove(&pid);
     }
 
     /// Follows the processes of a control group, from their next call on. False if there is no room.

@@ -80,6 +80,18 @@ pub struct Given {
     pub name: Vec<u8>,
 }
 
+/// What ended with a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// The thread alone.
+    #[default]
+    Thread,
+    /// The process.
+    Process,
+    /// The process; of threads that ended with it more may be told.
+    MaybeProcess,
+}
+
 /// A process that was made, met or ended, or a thread that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Life {
@@ -95,8 +107,10 @@ pub struct Life {
     pub user: u64,
     /// See `user`.
     pub system: u64,
-    /// Of a fork the child; of an end 1 if it is that of the whole process.
+    /// Of a fork the child.
     pub other: u32,
+    /// Of an end, what ended.
+    pub end: End,
     /// `exit_code`: the signal in the lowest 7 bits.
     pub code: i32,
     /// Its name, as in /proc/PID/comm.
@@ -191,6 +205,11 @@ impl Record {
                     user: from.u64(32)?,
                     system: from.u64(40)?,
                     other: from.u32(48)?,
+                    end: match from.u32(48)? {
+                        0 => End::Thread,
+                        1 => End::Process,
+                        _ => End::MaybeProcess,
+                    },
                     code: from.u32(52)? as i32,
                     name: from.at(56)?,
                 };

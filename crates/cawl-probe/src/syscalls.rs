@@ -42,6 +42,8 @@ pub enum Does {
     OpenBy,
     /// close.
     Close,
+    /// close_range.
+    CloseRange,
     /// dup: the new descriptor is the result.
     Dup,
     /// dup2, dup3: it may take the place of another; the argument with flags.
@@ -133,6 +135,7 @@ const COMMON: &[Syscall] = &[
     of_class(OPEN, libc::SYS_openat, Does::Open(2)),
     pointing(OPEN, NONE, 2, libc::SYS_openat2, Does::OpenBy),
     of_class(CLOSE, libc::SYS_close, Does::Close),
+    of_class(PLAIN, libc::SYS_close_range, Does::CloseRange),
     file(libc::SYS_dup, 0, Does::Dup),
     file(libc::SYS_dup3, 0, Does::DupTo(Some(2))),
     file(libc::SYS_lseek, 0, Does::Seek),

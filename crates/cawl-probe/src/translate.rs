@@ -8,14 +8,15 @@ use rustc_hash::FxHashMap;
 
 use crate::figures::{describe, flags, gone, is_in_doubt, locked, own_place};
 use crate::files::{self, Files, Named, Seen};
-use crate::record::{Call, Given, Image, Life, Naming, Record};
+use crate::record::{Call, End, Given, Image, Life, Naming, Record};
 use crate::syscalls::{self, Does, Request};
+
+mod requests;
+
+pub use requests::Requests;
 
 /// `FMODE_CREATED`: the open made the file.
 const CREATED: u32 = 1 << 20;
-
-/// `aux` of a write by io_uring or libaio.
-const PAST_CALLS: u32 = 2;
 
 /// What a record means.
 #[derive(Clone, Debug)]
@@ -60,28 +61,11 @@ pub struct Translator {
     given: FxHashMap<u32, [Option<Given>; 2]>,
     /// Requests of libaio that are not complete, by process and control block.
     handed: FxHashMap<(u32, u64), Event>,
+    /// Those of which the end was told before their begin: another thread was told of it before the call returned that
+    /// handed them over.
+    early: FxHashMap<(u32, u64), Call>,
     /// What requests took that are complete.
     pub requests: Requests,
-}
-
-/// Requests of io_uring and libaio.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    /// Those that are complete.
-    pub count: u64,
-    /// From their submission to their completion, in ns.
-    pub took: u64,
-    /// That part of it, in ns, in which the thread that submitted each (io_uring), or that reaped it (libaio), was in
-    /// a call for it.
-    pub waited: u64,
-}
-
-impl Requests {
-    fn add(&mut self, took: u64, waited: u64) {
-        self.count += 1;
-        self.took += took;
-        self.waited += waited.min(took);
-    }
 }
 
 impl Default for Translator {
@@ -99,6 +83,7 @@ impl Default for Translator {
             cached: FxHashMap::default(),
             given: FxHashMap::default(),
             handed: FxHashMap::default(),
+            early: FxHashMap::default(),
             requests: Requests::default(),
         }
     }
@@ -131,7 +116,7 @@ impl Translator {
             }
             Record::Exit(life) => {
                 self.given.remove(&life.tid);
-                if life.other != 0 {
+                if life.end != End::Thread {
                     self.finish(Some(life.tgid), &mut tell);
                     self.forget(life.tgid);
                 }
@@ -145,6 +130,7 @@ impl Translator {
     pub fn forget(&mut self, pid: u32) {
         self.descriptors.remove(&pid);
         self.cached.retain(|(process, _), _| *process != pid);
+        self.early.retain(|(process, _), _| *process != pid);
     }
 
     fn named(&mut self, naming: &Naming, tell: &mut impl FnMut(Told)) {
@@ -160,12 +146,11 @@ impl Translator {
         let mut event = Event::new(Op::Write);
         (event.start, event.duration) = (call.start, call.end.saturating_sub(call.start));
         (event.pid, event.tid) = (call.tgid, call.tid);
-        event.returned = call.result.max(-1);
-        event.errno = if call.result < 0 { call.result.unsigned_abs() as u16 } else { 0 };
+        (event.returned, event.errno) = result(call);
         match syscalls::request(call.row) {
             None => {}
             Some(Request::HandedOver) => return self.handed_over(event, call, tell),
-            Some(Request::Complete) => return self.complete(&event, call, tell),
+            Some(Request::Complete) => return self.complete(call, tell),
             Some(Request::Uring) => return self.request(event, call, tell),
         }
         let Some(does) = self.does.get(call.number as usize).copied().flatten() else { return };
@@ -182,6 +167,7 @@ impl Translator {
             Does::Open(flags) => return self.opened(event, call, length(flags) as c_int, tell),
             Does::Create => return self.opened(event, call, libc::O_TRUNC, tell),
             Does::OpenBy => return self.opened(event, call, call.args[5] as c_int, tell),
+            Does::CloseRange => return self.closed(&event, call, tell),
             _ => {}
         }
         let fd = call.args[(call.row as usize >> 4 & 15).min(5)] as i32;
@@ -291,6 +277,7 @@ impl Translator {
             Does::Open(_)
             | Does::Create
             | Does::OpenBy
+            | Does::CloseRange
             | Does::Requests
             | Does::TruncateNamed
             | Does::Unlink(_)
@@ -339,8 +326,11 @@ impl Translator {
         event.flags |= asked_for(libc::O_TRUNC, flag::TRUNC) | asked_for(libc::O_CLOEXEC, flag::CLOEXEC);
         event.flags |= if call.mode & CREATED != 0 { flag::CREATED } else { 0 };
         let cuts = asked & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC && !event.has(flag::CREATED);
-        // Of a file that was not met before the kernel tells what was allocated.
-        let length = length.or(Some(call.after).filter(|allocated| *allocated > 0));
+        // Of a file that was not met before, or grew by others, the kernel tells what was allocated.
+        let length = match length {
+            None | Some(0) if call.after > 0 => Some(call.after),
+            known => known,
+        };
         event.offset = length.filter(|_| cuts).unwrap_or(UNKNOWN_OFFSET);
         tell(Told::Event(event));
     }
@@ -368,6 +358,25 @@ impl Translator {
         event.op = Op::Dup;
         event.flags |= if until_exec { flag::CLOEXEC } else { 0 };
         tell(Told::Event(event));
+    }
+
+    /// Descriptors of a range, those that are known: all were closed, or will be by exec.
+    fn closed(&mut self, event: &Event, call: &Call, tell: &mut impl FnMut(Told)) {
+        if call.result < 0 || is_set(call.args[2], libc::CLOSE_RANGE_CLOEXEC as c_int) {
+            return;
+        }
+        let (first, last) = (call.args[0] as u32, call.args[1] as u32);
+        let known = self.descriptors.entry(call.tgid).or_default();
+        let mut closed: Vec<_> = known.extract_if(|fd, _| (first..=last).contains(&(*fd as u32))).collect();
+        closed.sort_unstable_by_key(|(fd, _)| *fd);
+        let mut duration = event.duration;
+        for (fd, Descriptor { file, kind, flags }) in closed {
+            let mut one = Event { op: Op::Close, fd, kind, flags, duration, ..*event };
+            one.set_file(file);
+            tell(Told::Event(one));
+            // One call, which took its time once.
+            duration = 0;
+        }
     }
 
     /// A call that takes names.
@@ -444,85 +453,6 @@ impl Translator {
         tell(Told::Event(event));
     }
 
-    /// A request of libaio, when it was handed over: it is told of when it is complete.
-    fn handed_over(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
-        event.op = match call.args[1] {
-            0 | 7 => Op::Pread,
-            1 | 8 => Op::Pwrite,
-            2 => Op::Fsync,
-            3 => Op::Fdatasync,
-            _ => return,
-        };
-        if call.file != 0 {
-            self.about(&mut event, call, call.args[0] as i32);
-        }
-        if event.op == Op::Pread && event.kind != FileKind::Regular {
-            return;
-        }
-        if event.op.moves_bytes() {
-            (event.requested, event.offset) = (call.args[2], call.args[3]);
-        }
-        if let Some(before) = self.handed.insert((call.tgid, call.args[5]), event)
-            && before.op != Op::Pread
-        {
-            tell(Told::Event(unfinished(before)));
-        }
-    }
-
-    /// A request of libaio is complete: the program was told so.
-    fn complete(&mut self, end: &Event, call: &Call, tell: &mut impl FnMut(Told)) {
-        let Some(mut event) = self.handed.remove(&(call.tgid, call.args[5])) else { return };
-        event.duration = call.end.saturating_sub(event.start);
-        self.requests.add(event.duration, end.duration);
-        (event.returned, event.errno) = (end.returned, end.errno);
-        event.aux = if event.op == Op::Pwrite { PAST_CALLS } else { 0 };
-        self.cached_before(&event, call.identity.size, tell);
-        tell(Told::Event(event));
-    }
-
-    /// Tells of requests of which no end was seen; those of one process, or all.
-    pub fn finish(&mut self, pid: Option<u32>, mut tell: impl FnMut(Told)) {
-        let left = self.handed.extract_if(|(process, _), _| pid.is_none_or(|pid| pid == *process));
-        let left = left.filter(|(_, event)| event.op != Op::Pread);
-        left.for_each(|(_, event)| tell(Told::Event(unfinished(event))));
-    }
-
-    /// A request of io_uring, from its submission to its completion.
-    fn request(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
-        if call.file != 0 {
-            self.about(&mut event, call, -1);
-        }
-        let (place, length, rw_flags) = (call.args[1], call.args[2], call.args[3] as c_int);
-        match call.number {
-            // READV, READ_FIXED, READ.
-            1 | 4 | 22 => event.op = Op::Pread,
-            // WRITEV, WRITE_FIXED, WRITE.
-            2 | 5 | 23 => (event.op, event.aux) = (Op::Pwrite, PAST_CALLS),
-            3 => event.op = if call.args[4] & 1 == 1 { Op::Fdatasync } else { Op::Fsync },
-            _ => return,
-        }
-        if event.op.moves_bytes() {
-            let is_vector = matches!(call.number, 1 | 2);
-            event.requested = if is_vector { call.result.max(0) as u64 } else { length };
-            // At the file's own position, or at its end: known afterwards.
-            let is_own = place == u64::MAX || event.op == Op::Pwrite && event.has(flag::APPEND);
-            event.offset = match (event.kind, call.result) {
-                _ if !is_own => place,
-                (FileKind::Regular, 1..) => call.after.wrapping_sub(call.result as u64),
-                _ => UNKNOWN_OFFSET,
-            };
-            // IOCB_SYNC and IOCB_DSYNC are those of RWF_.
-            event.flags |= if rw_flags & libc::RWF_SYNC != 0 { flag::SYNC } else { 0 };
-            event.flags |= if rw_flags & libc::RWF_DSYNC != 0 { flag::DSYNC } else { 0 };
-            if event.op == Op::Pread && event.kind != FileKind::Regular {
-                return;
-            }
-        }
-        self.requests.add(event.duration, call.args[5]);
-        self.cached_before(&event, call.identity.size, tell);
-        tell(Told::Event(event));
-    }
-
     /// Before a process's first read of a file: what of it was cached. The kernel tells how much, not where.
     fn cached_before(&mut self, event: &Event, size: u64, tell: &mut impl FnMut(Told)) {
         if event.kind != FileKind::Regular || !event.op.moves_bytes() {
@@ -564,16 +494,10 @@ impl Translator {
     }
 }
 
-/// A write or sync that was handed over, and of whose end nothing is known.
-fn unfinished(event: Event) -> Event {
-    let is_write = event.op == Op::Pwrite;
-    Event {
-        op: Op::AioWrite,
-        aux: if is_write { PAST_CALLS } else { 0 },
-        returned: if is_write { event.requested as i64 } else { 0 },
-        flags: event.flags | flag::ESTIMATED,
-        ..event
-    }
+/// What a call returned, and its error.
+fn result(call: &Call) -> (i64, u16) {
+    let error = if call.result < 0 { call.result.unsigned_abs() as u16 } else { 0 };
+    (call.result.max(-1), error)
 }
 
 fn is_set(argument: u64, bit: c_int) -> bool {

@@ -19,6 +19,7 @@ struct inode {
     __u32 __i_nlink;
     __s64 i_size;
     __u64 i_blocks;
+    __u8 i_blkbits;
     __u32 i_generation;
 } CORE;
 
@@ -87,6 +88,7 @@ typedef struct {
 
 struct signal_struct {
     atomic_t live;
+    int nr_threads;
 } CORE;
 
 struct thread_info {
@@ -140,13 +142,17 @@ struct io_sync {
 } CORE;
 
 struct io_cqe {
+    __u64 user_data;
     __s32 res;
 } CORE;
 
+struct io_ring_ctx;
 struct io_kiocb {
     struct file *file;
     __u8 opcode;
+    __u32 flags;
     struct io_cqe cqe;
+    struct io_ring_ctx *ctx;
 } CORE;
 
 #define S_IFMT 0170000
@@ -162,7 +168,9 @@ struct io_kiocb {
 #define O_RDONLY 0
 #define TS_COMPAT 2
 #define AT_FDCWD -100
+#define IOCB_CMD_PREADV 7
 #define IOCB_CMD_PWRITEV 8
+#define IOSQE_CQE_SKIP_SUCCESS (1 << 6)
 
 // Of libaio, as programs have it.
 struct iocb {

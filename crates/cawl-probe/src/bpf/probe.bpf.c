@@ -355,6 +355,27 @@ PART void tell_name(struct scratch *scratch, struct flight *flight, __u32 tgid, 
     put(naming, sizeof(*naming) - NAMES + read);
 }
 
+// Bytes of the vectors that a request leads to: no argument has their sum. A function of its own to the verifier.
+__attribute__((noinline)) int vector_bytes(__u64 vectors, __u64 count)
+{
+    struct scratch *scratch = scratch_of_cpu();
+    __u64 sum = 0;
+    if (!scratch)
+        return 0;
+    for (int part = 0; part < VECTORS; part++) {
+        __u64 length = 0;
+        if (part >= count)
+            break;
+        bpf_probe_read_user(&length, sizeof(length), (void *)(vectors + 16 * part + 8));
+        sum += length;
+    }
+    scratch->flight.args[2] = sum;
+    // The rest of it is missing.
+    if (count > VECTORS)
+        lose(LOST_REQUEST, 1);
+    return 0;
+}
+
 // A request that the call of libaio took which this thread is in. A function of its own to the verifier.
 __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
 {
@@ -377,19 +398,8 @@ __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
     one->args[0] = request.fildes;
     one->args[1] = request.lio_opcode;
     one->args[2] = request.nbytes;
-    if (request.lio_opcode == IOCB_CMD_PWRITEV) {
-        one->args[2] = 0;
-        for (int part = 0; part < VECTORS; part++) {
-            __u64 length = 0;
-            if (part >= request.nbytes)
-                break;
-            bpf_probe_read_user(&length, sizeof(length), (void *)(request.buffer + 16 * part + 8));
-            one->args[2] += length;
-        }
-        // The rest of it is missing.
-        if (request.nbytes > VECTORS)
-            lose(LOST_REQUEST, 1);
-    }
+    if (request.lio_opcode == IOCB_CMD_PREADV || request.lio_opcode == IOCB_CMD_PWRITEV)
+        vector_bytes(request.buffer, request.nbytes);
     one->args[3] = request.offset;
     one->args[4] = request.rw_flags;
     one->args[5] = (__u64)place;
@@ -424,8 +434,12 @@ __attribute__((noinline)) int tell_complete(__u64 list, __u64 end)
     struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
     __u64 ids = bpf_get_current_pid_tgid();
     struct io_event event = {};
-    if (!thread || bpf_probe_read_user(&event, sizeof(event), (void *)list))
+    if (!thread)
         return 0;
+    if (bpf_probe_read_user(&event, sizeof(event), (void *)list)) {
+        lose(LOST_REQUEST, 1);
+        return 0;
+    }
     thread->flight.row = CLASS_COMPLETE;
     thread->flight.args[5] = event.request;
     tell(&thread->flight, ids >> 32, ids, end, event.result);
@@ -437,6 +451,8 @@ PART void tell_all_complete(__u64 list, __u64 end, long count)
 {
     for (int at = 0; at < REQUESTS && at < count; at++)
         tell_complete(list + sizeof(struct io_event) * at, end);
+    if (count > REQUESTS)
+        lose(LOST_REQUEST, count - REQUESTS);
 }
 
 SEC("tp_btf/sys_exit")
@@ -555,15 +571,19 @@ int BPF_PROG(process_exit, struct task_struct *task)
     life.head.tid = tid;
     life.at = bpf_ktime_get_ns();
     signal = task->signal;
-    // The last thread has been taken off this count already.
-    life.other = signal->live.counter == 0;
+    // Each thread is off this count before it comes here, so that of those that end together several see it at 0: of
+    // one with other threads there may be more to tell.
+    if (signal->live.counter == 0)
+        life.other = signal->nr_threads > 1 ? PROCESS_MAYBE : PROCESS;
     life.code = task->exit_code;
     if (bpf_core_field_exists(((struct task_struct *)0)->ioac.wchar))
         life.wchar = task->ioac.wchar;
     life.user = task->utime;
     life.system = task->stime;
-    if (life.other)
+    // Of others the reader takes it out.
+    if (life.other == PROCESS)
         bpf_map_delete_elem(&followed, &tgid);
+    bpf_map_delete_elem(&waiting, &tid);
     put(&life, sizeof(life));
     return 0;
 }
@@ -586,13 +606,23 @@ int BPF_PROG(evict, struct inode *inode)
     return 0;
 }
 
-// An open cuts a file off: its size is 0 by now, and its blocks are still counted.
+// An open cuts a file off: its size is 0 by now. Blocks that are not allocated yet are given back first, the others are
+// still counted.
+SEC("tp_btf/ext4_da_release_space")
+int BPF_PROG(released, struct inode *inode, int blocks)
+{
+    struct thread *thread = in_call(CLASS_OPEN);
+    if (thread)
+        thread->flight.after += (__u64)blocks << (inode->i_blkbits & 31);
+    return 0;
+}
+
 SEC("tp_btf/ext4_truncate_enter")
 int BPF_PROG(cut, struct inode *inode)
 {
     struct thread *thread = in_call(CLASS_OPEN);
     if (thread)
-        thread->flight.after = inode->i_blocks * 512;
+        thread->flight.after += inode->i_blocks * 512;
     return 0;
 }
 
@@ -602,13 +632,20 @@ int BPF_PROG(uring_submit, struct io_kiocb *request)
 {
     struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
     __u64 key = (__u64)request;
+    struct io_ring_ctx *ring_of = 0;
     struct flight flight;
     __u32 length = 0, opcode;
     if (!follow(task))
         return 0;
     opcode = request->opcode;
-    if (opcode >= URING_OPCODES)
+    if (opcode >= 64 || !(URING_RECORDED >> opcode & 1))
         return 0;
+    // No completion is told of it, unless it fails.
+    GET(length, request, flags);
+    if (length & IOSQE_CQE_SKIP_SUCCESS) {
+        lose(LOST_REQUEST, 1);
+        return 0;
+    }
     __builtin_memset(&flight, 0, sizeof(flight));
     flight.row = CLASS_URING;
     flight.number = opcode;
@@ -621,6 +658,9 @@ int BPF_PROG(uring_submit, struct io_kiocb *request)
     flight.args[3] = length;
     GET(length, AS(io_sync, request), flags);
     flight.args[4] = length;
+    GET(ring_of, request, ctx);
+    flight.inode = (__u64)ring_of;
+    GET(flight.file, request, cqe.user_data);
     flight.start = bpf_ktime_get_ns();
     if (bpf_map_update_elem(&requests, &key, &flight, BPF_ANY))
         lose(LOST_FLIGHT, 1);
@@ -635,9 +675,19 @@ int BPF_PROG(uring_complete, void *context, void *request_at)
     struct flight *flight = bpf_map_lookup_elem(&requests, &key);
     struct scratch *scratch = scratch_of_cpu();
     struct file *file = 0;
+    struct io_ring_ctx *ring_of = 0;
+    __u64 user_data = 0;
     __s32 result = 0;
     if (!flight || !scratch)
         return 0;
+    // Another's that took the place of one of which no completion was told.
+    GET(ring_of, request, ctx);
+    GET(user_data, request, cqe.user_data);
+    if ((__u64)ring_of != flight->inode || user_data != flight->file) {
+        bpf_map_delete_elem(&requests, &key);
+        return 0;
+    }
+    flight->file = 0;
     __u32 tgid = flight->args[0] >> 32, tid = flight->args[0];
     GET(file, request, file);
     GET(result, request, cqe.res);

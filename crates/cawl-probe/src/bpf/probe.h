@@ -7,10 +7,12 @@
 // Entries of the filter of processes.
 #define FILTER 16384
 #define GROUPS 16
-#define URING_OPCODES 64
+// Requests of io_uring that are recorded: READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, READ, WRITE, READV_FIXED,
+// WRITEV_FIXED.
+#define URING_RECORDED (0x3eULL | 3ULL << 22 | 3ULL << 60)
 #define DEEPEST 40
 #define IS_CUT 1
-#define REQUESTS 128
+#define REQUESTS 1024
 #define VECTORS 64
 #define PATH 4096
 #define NAME 256
@@ -57,6 +59,9 @@ enum class {
 enum loss { LOST_RECORD, LOST_FLIGHT, LOST_PROCESS, LOST_COMPAT, LOST_REQUEST, LOSSES };
 
 enum type { CALL = 1, NAMED, GIVEN, FORK, EXEC, EXIT, FOUND };
+
+// What ended with a thread.
+enum end { THREAD, PROCESS, PROCESS_MAYBE };
 
 struct group {
     __u64 id;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{Bytes, EndKind, FileFacts, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
-use cawl_probe::{Life, Losses, Named, Probe, Requests, Told, Translator};
+use cawl_probe::{End, Life, Losses, Named, Probe, Requests, Told, Translator};
 use cawl_wire::FileKind;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
@@ -63,6 +63,8 @@ pub struct Eye<'a> {
     left_out: BTreeMap<u32, u32>,
     /// Sessions that may be the tracer's library's, too.
     held: BTreeMap<u32, Held>,
+    /// Processes that ended, of which other threads may have more to tell.
+    ending: BTreeMap<u32, Life>,
 }
 
 impl<'a> Eye<'a> {
@@ -89,6 +91,7 @@ impl<'a> Eye<'a> {
             counts: running_wrote(std::process::id()).is_some(),
             left_out: BTreeMap::new(),
             held: BTreeMap::new(),
+            ending: BTreeMap::new(),
         }
     }
 
@@ -182,6 +185,8 @@ impl<'a> Eye<'a> {
     /// Reads records and sends what they mean; returns their number.
     async fn take(&mut self, most: usize) -> anyhow::Result<usize> {
         let mut told = Vec::new();
+        // What their other threads told is in the ring by now.
+        let ending = std::mem::take(&mut self.ending);
         let translator = &mut self.translator;
         let taken = self.probe.read(most, |record| translator.take(record, |one| told.push(one)));
         if taken > 0 {
@@ -240,6 +245,9 @@ impl<'a> Eye<'a> {
                 Told::Exit(life) => self.exit(&life).await?,
             }
         }
+        for life in ending.values() {
+            self.ended(life).await?;
+        }
         self.count_losses();
         let waiting =
             |process: &&Process<'_>| !process.batch.events.is_empty() || !process.batch.files.is_empty();
@@ -278,23 +286,38 @@ impl<'a> Eye<'a> {
 
     /// A thread or process ended.
     async fn exit(&mut self, life: &Life) -> anyhow::Result<()> {
-        if life.other != 0 {
+        if life.end != End::Thread {
             self.left_out.remove(&life.tgid);
         }
         let process = self.processes.get_mut(&life.tgid).filter(|process| process.has(life.at));
-        let Some(process) = process else { return Ok(()) };
+        let Some(process) = process else {
+            if life.end == End::MaybeProcess {
+                self.probe.unfollow(life.tgid);
+            }
+            return Ok(());
+        };
         // One that ended before is not in what was read then.
         if life.at > process.counted.0 {
             process.ended_wrote = process.ended_wrote.map(|written| written.saturating_add(life.wchar));
         }
         process.ended_usage.0 += life.user;
         process.ended_usage.1 += life.system;
-        if life.other == 0 {
-            return Ok(());
+        match life.end {
+            End::Thread => Ok(()),
+            End::Process => self.ended(life).await,
+            End::MaybeProcess => {
+                self.ending.entry(life.tgid).or_insert(*life);
+                Ok(())
+            }
         }
+    }
+
+    /// A process ended, and all that its threads told is read.
+    async fn ended(&mut self, life: &Life) -> anyhow::Result<()> {
+        self.count_losses();
+        self.probe.unfollow(life.tgid);
         self.send(life.tgid).await?;
         let Some(process) = self.processes.remove(&life.tgid) else { return Ok(()) };
-        self.translator.forget(life.tgid);
         let how = if life.code & 0x7f == 0 { EndKind::Exit } else { EndKind::Vanished };
         let (user, system) = process.ended_usage;
         let usage =
@@ -397,6 +420,7 @@ impl<'a> Eye<'a> {
             && let Some(process) = self.processes.remove(&pid)
         {
             self.translator.forget(pid);
+            self.probe.unfollow(pid);
             let end = process.end(cawl_host::now(), EndKind::Vanished, None, None);
             self.end(end, process).await?;
         }

@@ -70,6 +70,7 @@ impl<'a> Eye<'a> {
         let written = running_wrote(pid);
         // It ends just now: if it was made by one that is followed, that is still to be read.
         if written.is_none() && self.counts {
+            self.probe.unfollow(pid);
             return Ok(());
         }
         let now = cawl_host::now();
