@@ -213,8 +213,8 @@ impl Divider {
         if long {
             let waits = own.device().get();
             let runs = own.total().get() - waits + parts[Cause::ColdMemory];
-            // While its requests are in the device a thread is asleep, whatever the kernel counts as delay (a late
-            // dequeue, since 6.12).
+            // While its requests are in the device a thread is asleep, whatever the kernel counts as delay (a
+            // late dequeue, since 6.12).
             let in_device = measured.iter().map(|cause| parts[*cause]).sum();
             let unsure = duration - runs.min(bounds.ran) - waits.min(bounds.slept).max(in_device);
             if unsure > INTERRUPTS {

@@ -113,8 +113,8 @@ impl RunDelays {
     }
 
     /// Takes what is left of the run delay of a thread between these moments, at most so much. The moments of
-    /// one thread's calls must be in order: what lies before `from` is forgotten. `waits`: the call waits for a
-    /// device, and sleeps rather than it is delayed.
+    /// one thread's calls must be in order: what lies before `from` is forgotten. `waits`: the call waits for
+    /// a device, and sleeps rather than it is delayed.
     pub fn take(&mut self, pid: u32, tid: u32, from: Time, to: Time, most: Nanos, waits: bool) -> Nanos {
         let mut taken = Nanos::ZERO;
         if !self.any || self.threads.peek(&(pid, tid)).is_none() {
@@ -137,8 +137,8 @@ impl RunDelays {
 }
 
 impl Interval {
-    /// The delay that fell between calls, if a call until `to`, of this interval's time, slept as long as the thread
-    /// did, and the thread is in calls for the part of the interval that it was until now.
+    /// The delay that fell between calls, if a call until `to`, of this interval's time, slept as long as the
+    /// thread did, and the thread is in calls for the part of the interval that it was until now.
     fn thinking(&self, overlap: Nanos, to: Time) -> Nanos {
         let until_now = self.to.min(to).since(self.from).get();
         let share = ((self.called + overlap).get() / until_now.max(1.0)).min(1.0);

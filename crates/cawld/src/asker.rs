@@ -198,7 +198,7 @@ impl Asker {
             return Err(AskError::Taken);
         }
         let asker = self.clone();
-        // It ends in time even if who asked is gone.
+        // It ends in time even if the one who asked hangs up.
         let kept = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
             asker.look(Engine::end_advice).await

@@ -85,9 +85,9 @@ pub fn search<E: From<NoAdvice>>(
     Ok(Found { before, observed, advice, tried: tried.len() as u64, best_s, bound })
 }
 
-/// The least that the bytes could have taken; `least`: the least time on paper with a change or without. What is
-/// explained goes by the calls of the trace, the paper by the constants that these taught: a bound is no larger than
-/// what either says, nor than what was observed.
+/// The least that the bytes could have taken; `least`: the least time on paper with a change or without. What
+/// is explained goes by the calls of the trace, the paper by the constants that these taught: a bound is no
+/// larger than what either says, nor than what was observed.
 fn best(explain: &Explain, observed: Nanos, least: Nanos) -> f64 {
     explain.best.best_s.min(observed.min(least).as_seconds())
 }

@@ -45,7 +45,8 @@ fn others_pages_are_written_in_turn_with_the_programs() {
     assert!(all > 50 && adopted == 12, "{adopted}: no more than there are");
 }
 
-/// A sync of the whole waits for what others left dirty, which is no fault of the call; a file's own does not.
+/// A sync of the whole waits for what others left dirty, which is no fault of the call; a file's own does
+/// not.
 #[test]
 fn a_sync_of_all_writes_others_pages_before_its_own() {
     let mut profile = wide();

@@ -13,8 +13,9 @@ pub fn may_be_id(name: &str) -> bool {
     (1..=ID).contains(&name.len()) && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The id in the name of a control group: `ID`, `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`,
-/// `crio-ID.scope`, `SLICE:cri-containerd:ID`. None for that of a process that watches over a container.
+/// The id in the name of a control group: `ID`, `docker-ID.scope`, `libpod-ID.scope`,
+/// `cri-containerd-ID.scope`, `crio-ID.scope`, `SLICE:cri-containerd:ID`. None for that of a process that
+/// watches over a container.
 pub fn id(folder: &str) -> Option<&str> {
     let mut parts = folder.split(|letter: char| !letter.is_ascii_alphanumeric());
     parts.find(|part| part.len() == ID && may_be_id(part)).filter(|_| !folder.contains("conmon-"))
@@ -27,7 +28,8 @@ pub fn is_named(folder: &str, name: &str) -> bool {
     )
 }
 
-/// True if a runtime has a container of this name, which is its id, without an engine: `runc run NAME`, `ctr run NAME`.
+/// True if a runtime has a container of this name, which is its id, without an engine: `runc run NAME`,
+/// `ctr run NAME`.
 pub fn is_of_runtime(root: &Path, name: &str) -> bool {
     let plain = ["run/runc", "run/crun"].map(|folder| root.join(folder));
     let folders = entries(&root.join("run/containerd/runc")).into_iter().chain(plain);
@@ -41,7 +43,8 @@ pub fn is_of(folder: &str, name: &str) -> bool {
     before.is_some_and(|before| matches!(before, "" | "runc-" | "crun-"))
 }
 
-/// The id of the container of this name, if an engine tells. `ask` runs a program for the line that it prints.
+/// The id of the container of this name, if an engine tells. `ask` runs a program for the line that it
+/// prints.
 pub fn asked(name: &str, ask: impl Fn(&str, &[&str]) -> Option<String>) -> Option<String> {
     let inspect =
         |engine, format| ask(engine, &["inspect", "--type=container", "--format", format, "--", name]);

@@ -1,9 +1,9 @@
 //! Calls that wait for the device: direct and synchronous writes, fsync and relatives.
 //!
-//! The law: after the wait for the data ([`waiting`](super::waiting)) comes a fixed cost (`ext4_sync_file` after
-//! `file_write_and_wait_range`): a commit of the journal if the running transaction has a change of the file's
-//! inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of the device's
-//! cache alone, even if nothing was written. A filesystem may end it otherwise
+//! The law: after the wait for the data ([`waiting`](super::waiting)) comes a fixed cost (`ext4_sync_file`
+//! after `file_write_and_wait_range`): a commit of the journal if the running transaction has a change of the
+//! file's inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of the
+//! device's cache alone, even if nothing was written. A filesystem may end it otherwise
 //! ([`ends_sync`](crate::filesystem::Filesystem::ends_sync)).
 //!
 //! A function here that returns seconds has booked them under their causes.
@@ -201,8 +201,8 @@ impl Machine {
         self.cache.evict(call.file, event.offset.div_ceil(page), end, in_flight);
     }
 
-    /// sync and syncfs: every dirty file, of one device or of all that were written to. What untraced writers left
-    /// dirty is before the call's own in the device's queue.
+    /// sync and syncfs: every dirty file, of one device or of all that were written to. What untraced writers
+    /// left dirty is before the call's own in the device's queue.
     pub(super) fn sync_all(&mut self, call: &mut Call, only: Option<usize>) {
         call.spend_call(call.constants.call);
         let mut until = call.at;
