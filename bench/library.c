@@ -1,4 +1,4 @@
-/* The work `sequential` of crates/cawl-core/benches/work.rs through libcawl, for bench/library.py: library CALLS. */
+/* The work `sequential` of crates/cawl-core/benches/work.rs through libcawl: library CALLS. */
 #include <cawl.h>
 #include <stdlib.h>
 

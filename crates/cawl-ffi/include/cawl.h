@@ -1,7 +1,8 @@
 // libcawl: what writes and reads cost on Linux, as the models of cawl predict it.
 //
-// A profile has the constants of a machine, a machine a page cache, devices, files and descriptors. Each call of a
-// modelled program is told with the time at which it begins, and its cost is filled in, whole and by cause:
+// A profile has the constants of a machine, a machine a page cache, devices, files and descriptors. Each call
+// of a modelled program is told with the time at which it begins, and its cost is filled in, whole and by
+// cause:
 //
 //     cawl_profile *profile; cawl_machine *machine; int32_t fd; cawl_cost cost;
 //     cost.size = sizeof cost;
@@ -10,20 +11,21 @@
 //     cawl_open(machine, task, file, CAWL_WRITE | CAWL_CREATE, now_ns, &fd, &cost);
 //     cawl_write(machine, task, fd, 1 << 20, now_ns = cost.end_ns, &cost);
 //
-// Time is ns since a moment of the caller's choice, and never goes back from one call to the next: calls of several
-// tasks are told in the order in which they begin, and may overlap. A task's next call begins at `end_ns` of the one
-// before or later. Equal calls have equal costs, bit by bit.
+// Time is ns since a moment of the caller's choice, and never goes back from one call to the next: calls of
+// several tasks are told in the order in which they begin, and may overlap. A task's next call begins at
+// `end_ns` of the one before or later. Equal calls have equal costs, bit by bit.
 //
 // Errors: functions end with a cawl_status, which is 0 or negative, and change nothing unless it is CAWL_OK;
-// cawl_error_text and cawl_last_error explain it. Where a call fails, its answer is not filled in, and a handle is
-// NULL. No handle may be used after it was freed. Texts end in NUL and are UTF-8. Memory that runs out ends the program.
+// cawl_error_text and cawl_last_error explain it. Where a call fails, its answer is not filled in, and a
+// handle is NULL. No handle may be used after it was freed. Texts end in NUL and are UTF-8. Memory that runs
+// out ends the program.
 //
-// Threads: a machine is used by one thread at a time, and so is a profile that is changed. Different machines, and a
-// profile that nobody changes, are used by any number of threads. Handles may go from thread to thread. There is
-// no lock inside. A process may fork at any time outside of a call.
+// Threads: a machine is used by one thread at a time, and so is a profile that is changed. Different
+// machines, and a profile that nobody changes, are used by any number of threads. Handles may go from thread
+// to thread. There is no lock inside. A process may fork at any time outside of a call.
 //
-// Versions: the symbols have version LIBCAWL_1. What is here stays; what is new comes at the end of structs whose
-// first field is their size, as further functions, or as further numbers of an enum.
+// Versions: the symbols have version LIBCAWL_1. What is here stays; what is new comes at the end of structs
+// whose first field is their size, as further functions, or as further numbers of an enum.
 //
 // This file is made by cbindgen; a test compares it with the library's source (crates/cawl-ffi).
 
@@ -258,7 +260,8 @@ typedef struct cawl_cost {
     double low_ns;
     // 90th percentile, likewise.
     double high_ns;
-    // When the call ends, in ns: its begin and the cost, rounded. The thread's next call begins then, or later.
+    // When the call ends, in ns: its begin and the cost, rounded. The thread's next call begins then, or
+    // later.
     uint64_t end_ns;
     // Bytes that the call moved: fewer than asked for where a file to read ends.
     uint64_t bytes;
@@ -270,7 +273,8 @@ typedef struct cawl_cost {
 
 // A file of the modelled machine: numbers of the caller's choice.
 typedef struct cawl_file {
-    // The device that it lies on. One that the profile does not know by number has the constants of its `device`.
+    // The device that it lies on. One that the profile does not know by number has the constants of its
+    // `device`.
     uint64_t device;
     // Which of the device's files.
     uint64_t inode;
@@ -282,8 +286,8 @@ typedef struct cawl_levels {
     uint32_t size;
     // A `cawl_regime`.
     uint32_t regime;
-    // The moment that this is true of, in ns: the end of the latest call as predicted, or what the machine was
-    // advanced to.
+    // The moment that this is true of, in ns: the end of the latest call as predicted, or what the machine
+    // was advanced to.
     uint64_t time_ns;
     // Dirty bytes, those under writeback included.
     uint64_t dirty_bytes;
@@ -304,9 +308,9 @@ extern "C" {
 // What a code means; "unknown error" of one that this version does not have. Never NULL, never to be freed.
 const char *cawl_error_text(int32_t status);
 
-// Details of the latest call of this thread that failed, such as the line of a profile: a text that is valid until
-// the next one fails or the thread ends. "" where the code says all, and before any failed. Never NULL, never to be
-// freed.
+// Details of the latest call of this thread that failed, such as the line of a profile: a text that is valid
+// until the next one fails or the thread ends. "" where the code says all, and before any failed. Never
+// NULL, never to be freed.
 const char *cawl_last_error(void);
 
 // Version of the library, as "0.1.0". Never to be freed.
@@ -318,24 +322,21 @@ const char *cawl_cause_name(uint32_t cause);
 // A profile of an ordinary machine that was not measured: orders of magnitude only.
 cawl_status cawl_profile_default(struct cawl_profile **profile);
 
-// A profile from its text (TOML), as `cawl-cli profile show` prints it. CAWL_ERROR_PROFILE: cawl_last_error tells
-// the line.
-cawl_status cawl_profile_from_text(const char *toml,
-                                   struct cawl_profile **profile);
+// A profile from its text (TOML), as `cawl-cli profile show` prints it. CAWL_ERROR_PROFILE: cawl_last_error
+// tells the line.
+cawl_status cawl_profile_from_text(const char *toml, struct cawl_profile **profile);
 
-// A profile from a file, as `cawl-cli calibrate` keeps it. CAWL_ERROR_FILE: cawl_last_error tells why it cannot be
-// read.
-cawl_status cawl_profile_from_file(const char *path,
-                                   struct cawl_profile **profile);
+// A profile from a file, as `cawl-cli calibrate` keeps it. CAWL_ERROR_FILE: cawl_last_error tells why it
+// cannot be read.
+cawl_status cawl_profile_from_file(const char *path, struct cawl_profile **profile);
 
-// Changes constants of a profile: `toml` has those that differ, as "device.writeback.value = 1e8". The profile
-// stays as it was if no machine could have the result. docs/reference/CONSTANTS.md has all constants, their units
-// and meaning. Machines that were made of the profile before stay as they are.
-cawl_status cawl_profile_set(struct cawl_profile *profile,
-                             const char *toml);
+// Changes constants of a profile: `toml` has those that differ, as "device.writeback.value = 1e8". The
+// profile stays as it was if no machine could have the result. docs/reference/CONSTANTS.md has all
+// constants, their units and meaning. Machines that were made of the profile before stay as they are.
+cawl_status cawl_profile_set(struct cawl_profile *profile, const char *toml);
 
-// The device of this number is that of the profile `of`, whose other constants do not count. `of` is only read, and
-// may be the same profile.
+// The device of this number is that of the profile `of`, whose other constants do not count. `of` is only
+// read, and may be the same profile.
 cawl_status cawl_profile_set_device(struct cawl_profile *profile,
                                     uint64_t device,
                                     const struct cawl_profile *of);
@@ -343,16 +344,16 @@ cawl_status cawl_profile_set_device(struct cawl_profile *profile,
 // Frees a profile; NULL is fine.
 void cawl_profile_free(struct cawl_profile *profile);
 
-// A machine of this profile, with an empty page cache, and the model of this name: "kernel" follows the laws of
-// Linux, "cawl" those of the CAWL paper, "naive" divides bytes by a rate. The profile may be freed afterwards.
+// A machine of this profile, with an empty page cache, and the model of this name: "kernel" follows the laws
+// of Linux, "cawl" those of the CAWL paper, "naive" divides bytes by a rate. The profile may be freed
+// afterwards.
 cawl_status cawl_machine_new(const struct cawl_profile *profile,
                              const char *model,
                              struct cawl_machine **machine);
 
-// An independent copy of a machine, to look ahead with: what is dirty is shared until it changes. Descriptors and
-// files have the same numbers there.
-cawl_status cawl_fork(const struct cawl_machine *machine,
-                      struct cawl_machine **copy);
+// An independent copy of a machine, to look ahead with: what is dirty is shared until it changes.
+// Descriptors and files have the same numbers there.
+cawl_status cawl_fork(const struct cawl_machine *machine, struct cawl_machine **copy);
 
 // Frees a machine; NULL is fine.
 void cawl_machine_free(struct cawl_machine *machine);
@@ -464,10 +465,9 @@ cawl_status cawl_add_file(struct cawl_machine *machine,
 // Moves a descriptor's position to this place of its file, in bytes. No model has a cost of it.
 cawl_status cawl_seek(struct cawl_machine *machine, int32_t descriptor, uint64_t offset);
 
-// Lets time pass up to this moment, in ns: the flusher works. One in the past does nothing. Calls need it not, since
-// each tells when it begins.
-cawl_status cawl_advance(struct cawl_machine *machine,
-                         uint64_t now_ns);
+// Lets time pass up to this moment, in ns: the flusher works. One in the past does nothing. Calls need it
+// not, since each tells when it begins.
+cawl_status cawl_advance(struct cawl_machine *machine, uint64_t now_ns);
 
 // Where the machine stands.
 cawl_status cawl_level(struct cawl_machine *machine, struct cawl_levels *levels);

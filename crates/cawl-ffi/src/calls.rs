@@ -248,8 +248,8 @@ pub extern "C" fn cawl_seek(machine: Option<&mut cawl_machine>, descriptor: i32,
     guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.seek(descriptor, offset))
 }
 
-/// Lets time pass up to this moment, in ns: the flusher works. One in the past does nothing. Calls need it not, since
-/// each tells when it begins.
+/// Lets time pass up to this moment, in ns: the flusher works. One in the past does nothing. Calls need it
+/// not, since each tells when it begins.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_advance(machine: Option<&mut cawl_machine>, now_ns: u64) -> cawl_status {
     guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.with_model(|model| model.advance(Time(now_ns))))

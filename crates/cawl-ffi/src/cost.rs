@@ -1,6 +1,6 @@
 //! What the library answers, as structs of the caller's.
 
-use cawl_model::{CallState, CostModel, Prediction, Regime, Time};
+use cawl_model::{CallState, Cause, CostModel, Prediction, Regime};
 
 use crate::cause::{CAWL_CAUSES, PLACE};
 use crate::status::{Failure, Outcome, cawl_status::*};
@@ -65,7 +65,8 @@ pub struct cawl_cost {
     pub low_ns: f64,
     /// 90th percentile, likewise.
     pub high_ns: f64,
-    /// When the call ends, in ns: its begin and the cost, rounded. The thread's next call begins then, or later.
+    /// When the call ends, in ns: its begin and the cost, rounded. The thread's next call begins then, or
+    /// later.
     pub end_ns: u64,
     /// Bytes that the call moved: fewer than asked for where a file to read ends.
     pub bytes: u64,
@@ -82,8 +83,8 @@ pub struct cawl_levels {
     pub size: u32,
     /// A `cawl_regime`.
     pub regime: u32,
-    /// The moment that this is true of, in ns: the end of the latest call as predicted, or what the machine was
-    /// advanced to.
+    /// The moment that this is true of, in ns: the end of the latest call as predicted, or what the machine
+    /// was advanced to.
     pub time_ns: u64,
     /// Dirty bytes, those under writeback included.
     pub dirty_bytes: u64,
@@ -104,9 +105,9 @@ const LONGEST: u32 = 4096;
 ///
 /// # Safety
 ///
-/// `answer` is NULL, or leads to a `T` of the caller's, of which the first field, its size, is initialized, and that
-/// nobody else uses during the call.
-#[inline]
+/// `answer` is NULL, or leads to a `T` of the caller's, of which the first field, its size, is initialized,
+/// and that nobody else uses during the call.
+#[inline(always)]
 pub unsafe fn answer<'a, T>(answer: *mut T) -> Outcome<&'a mut T> {
     if answer.is_null() || !answer.is_aligned() {
         return Err(CAWL_ERROR_NULL.into());
@@ -116,23 +117,24 @@ pub unsafe fn answer<'a, T>(answer: *mut T) -> Outcome<&'a mut T> {
     if !(size_of::<T>() as u32..=LONGEST).contains(&size) {
         return Err(Failure::new(CAWL_ERROR_SIZE, format!("size is {size}, not {}", size_of::<T>())));
     }
-    // SAFETY: the struct is the caller's and at least as long as a T, as it has just said. All of its fields are
-    // numbers, of which only `size` is read.
-    let (known, rest) = unsafe { (&mut *answer, answer.add(1).cast::<u8>()) };
-    // SAFETY: so many bytes lie behind what this version knows, by the size that the caller has set.
-    unsafe { rest.write_bytes(0, size as usize - size_of::<T>()) };
-    Ok(known)
+    if size > size_of::<T>() as u32 {
+        // SAFETY: so many bytes lie behind what this version knows, by the size that the caller has set.
+        unsafe { answer.add(1).cast::<u8>().write_bytes(0, size as usize - size_of::<T>()) };
+    }
+    // SAFETY: the struct is the caller's and at least as long as a T, as it has just said. All of its fields
+    // are numbers, of which only `size` is read.
+    Ok(unsafe { &mut *answer })
 }
 
 impl cawl_cost {
     /// Fills in what came of a call that began at `now`, in ns, and moved so many bytes.
-    #[inline]
+    #[inline(always)]
     pub fn fill(&mut self, prediction: Option<&Prediction>, now: u64, bytes: u64) {
         (self.flags, self.reserved, self.bytes, self.end_ns) = (0, 0, bytes, now);
-        self.parts_ns = [0.0; CAWL_CAUSES];
         let Some(prediction) = prediction else {
             (self.state, self.dirty_bytes) = (CAWL_STATE_NONE as u32, 0);
             (self.cost_ns, self.low_ns, self.high_ns) = (0.0, 0.0, 0.0);
+            self.parts_ns = [0.0; CAWL_CAUSES];
             return;
         };
         self.state = match prediction.state {
@@ -152,10 +154,13 @@ impl cawl_cost {
         self.flags = bits.iter().map(|(is_set, bit)| u32::from(*is_set) * bit).sum();
         let (low, high) = prediction.interval.unwrap_or((prediction.cost, prediction.cost));
         (self.cost_ns, self.low_ns, self.high_ns) = (prediction.cost.get(), low.get(), high.get());
-        self.end_ns = (Time(now) + prediction.cost).0;
+        // Rounded, up to 292 years: that of `Time` calls a function.
+        self.end_ns = now.saturating_add((self.cost_ns + 0.5) as i64 as u64);
         self.dirty_bytes = prediction.dirty.0;
-        for (cause, part) in prediction.parts.iter() {
-            self.parts_ns[usize::from(PLACE[cause as usize])] = part.get();
+        self.parts_ns = [0.0; CAWL_CAUSES];
+        // All of them: a copy of known length takes less than finding out which are not 0.
+        for (cause, place) in Cause::ALL.into_iter().zip(PLACE) {
+            self.parts_ns[usize::from(place)] = prediction.parts[cause].get();
         }
     }
 }
@@ -179,7 +184,7 @@ impl cawl_levels {
 
 #[cfg(test)]
 mod tests {
-    use cawl_model::{Bytes, Cause, CostParts, Nanos};
+    use cawl_model::{Bytes, CostParts, Nanos};
 
     use super::*;
 

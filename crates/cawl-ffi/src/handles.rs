@@ -45,6 +45,13 @@ unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Outcome<T>) -> cawl_s
     })
 }
 
+fn free<T>(handle: Option<Box<T>>) {
+    guarded(|| {
+        drop(handle);
+        Ok(())
+    });
+}
+
 fn parse(text: &str) -> Outcome<cawl_profile> {
     HostProfile::from_toml(text).map(cawl_profile).map_err(|error| Failure::new(CAWL_ERROR_PROFILE, error))
 }
@@ -56,8 +63,8 @@ pub unsafe extern "C" fn cawl_profile_default(profile: *mut *mut cawl_profile) -
     unsafe { give(profile, || Ok(cawl_profile(HostProfile::uncalibrated()))) }
 }
 
-/// A profile from its text (TOML), as `cawl-cli profile show` prints it. CAWL_ERROR_PROFILE: cawl_last_error tells
-/// the line.
+/// A profile from its text (TOML), as `cawl-cli profile show` prints it. CAWL_ERROR_PROFILE: cawl_last_error
+/// tells the line.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cawl_profile_from_text(
     toml: *const c_char,
@@ -67,8 +74,8 @@ pub unsafe extern "C" fn cawl_profile_from_text(
     unsafe { give(profile, || parse(text(toml)?)) }
 }
 
-/// A profile from a file, as `cawl-cli calibrate` keeps it. CAWL_ERROR_FILE: cawl_last_error tells why it cannot be
-/// read.
+/// A profile from a file, as `cawl-cli calibrate` keeps it. CAWL_ERROR_FILE: cawl_last_error tells why it
+/// cannot be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cawl_profile_from_file(
     path: *const c_char,
@@ -92,9 +99,9 @@ fn merge(old: &mut Table, new: Table) {
     }
 }
 
-/// Changes constants of a profile: `toml` has those that differ, as "device.writeback.value = 1e8". The profile
-/// stays as it was if no machine could have the result. docs/reference/CONSTANTS.md has all constants, their units
-/// and meaning. Machines that were made of the profile before stay as they are.
+/// Changes constants of a profile: `toml` has those that differ, as "device.writeback.value = 1e8". The
+/// profile stays as it was if no machine could have the result. docs/reference/CONSTANTS.md has all
+/// constants, their units and meaning. Machines that were made of the profile before stay as they are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cawl_profile_set(
     profile: Option<&mut cawl_profile>,
@@ -112,8 +119,8 @@ pub unsafe extern "C" fn cawl_profile_set(
     })
 }
 
-/// The device of this number is that of the profile `of`, whose other constants do not count. `of` is only read, and
-/// may be the same profile.
+/// The device of this number is that of the profile `of`, whose other constants do not count. `of` is only
+/// read, and may be the same profile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cawl_profile_set_device(
     profile: *mut cawl_profile,
@@ -121,8 +128,8 @@ pub unsafe extern "C" fn cawl_profile_set_device(
     of: *const cawl_profile,
 ) -> cawl_status {
     guarded(|| {
-        // SAFETY: cawl.h asks for handles that the library gave, or NULL. The first reference has ended when the
-        // other is made.
+        // SAFETY: cawl.h asks for handles that the library gave, or NULL. The first reference has ended when
+        // the other is made.
         let constants = unsafe { of.as_ref() }.ok_or(CAWL_ERROR_NULL)?.0.device.clone();
         // SAFETY: the same.
         let profile = unsafe { profile.as_mut() }.ok_or(CAWL_ERROR_NULL)?;
@@ -135,11 +142,12 @@ pub unsafe extern "C" fn cawl_profile_set_device(
 /// Frees a profile; NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_profile_free(profile: Option<Box<cawl_profile>>) {
-    guarded(|| Ok(drop(profile)));
+    free(profile);
 }
 
-/// A machine of this profile, with an empty page cache, and the model of this name: "kernel" follows the laws of
-/// Linux, "cawl" those of the CAWL paper, "naive" divides bytes by a rate. The profile may be freed afterwards.
+/// A machine of this profile, with an empty page cache, and the model of this name: "kernel" follows the laws
+/// of Linux, "cawl" those of the CAWL paper, "naive" divides bytes by a rate. The profile may be freed
+/// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cawl_machine_new(
     profile: Option<&cawl_profile>,
@@ -151,8 +159,8 @@ pub unsafe extern "C" fn cawl_machine_new(
     unsafe { give(machine, || make(text(model)?)) }
 }
 
-/// An independent copy of a machine, to look ahead with: what is dirty is shared until it changes. Descriptors and
-/// files have the same numbers there.
+/// An independent copy of a machine, to look ahead with: what is dirty is shared until it changes.
+/// Descriptors and files have the same numbers there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cawl_fork(
     machine: Option<&cawl_machine>,
@@ -165,5 +173,5 @@ pub unsafe extern "C" fn cawl_fork(
 /// Frees a machine; NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_machine_free(machine: Option<Box<cawl_machine>>) {
-    guarded(|| Ok(drop(machine)));
+    free(machine);
 }

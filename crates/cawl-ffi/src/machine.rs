@@ -1,7 +1,8 @@
 //! A modelled machine: a model, and what a kernel knows of files and descriptors.
 //!
-//! What a call is follows from the descriptor it is made on: which file, where in it, through which flags. The model
-//! is shown the event that the tracer would have made of it, and nothing else. Its answer is passed on as it is.
+//! What a call is follows from the descriptor it is made on: which file, where in it, through which flags.
+//! The model is shown the event that the tracer would have made of it, and nothing else. Its answer is passed
+//! on as it is.
 
 use cawl_model::{CostModel, HostProfile, build};
 use cawl_wire::{Event, FileId, FileKind, MOST_BYTES, Op, flag};
@@ -44,7 +45,8 @@ pub struct cawl_task {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct cawl_file {
-    /// The device that it lies on. One that the profile does not know by number has the constants of its `device`.
+    /// The device that it lies on. One that the profile does not know by number has the constants of its
+    /// `device`.
     pub device: u64,
     /// Which of the device's files.
     pub inode: u64,
@@ -130,7 +132,7 @@ impl cawl_machine {
     }
 
     /// What the model does; nothing more if it panics.
-    #[inline]
+    #[inline(always)]
     pub fn with_model<T>(&mut self, work: impl FnOnce(&mut dyn CostModel) -> T) -> Outcome<T> {
         self.sound()?;
         self.at_work = true;
@@ -139,7 +141,7 @@ impl cawl_machine {
         Ok(result)
     }
 
-    #[inline]
+    #[inline(always)]
     fn may_begin(&self, now: u64) -> Outcome<()> {
         if now >= self.latest {
             return self.sound();
@@ -147,41 +149,49 @@ impl cawl_machine {
         Err(Failure::new(CAWL_ERROR_TIME, format!("{now} ns is before {} ns", self.latest)))
     }
 
-    /// Shows the model a call that begins at `now`, in ns, and fills in the cost. (A prediction is a kilobyte: it is
-    /// read where the model puts it.)
-    #[inline]
+    /// Shows the model a call that begins at `now`, in ns, and fills in the cost. (A prediction is a
+    /// kilobyte: it is read where the model puts it.)
+    #[inline(always)]
     fn step(&mut self, event: &mut Event, now: u64, bytes: u64, cost: &mut cawl_cost) -> Outcome<()> {
         self.may_begin(now)?;
         event.start = now;
-        self.with_model(|model| cost.fill(model.step(event).as_ref(), now, bytes))?;
-        self.latest = now;
+        // As `with_model` does, which is not inlined.
+        self.at_work = true;
+        let prediction = self.model.step(event);
+        cost.fill(prediction.as_ref(), now, bytes);
+        (self.at_work, self.latest) = (false, now);
         Ok(())
     }
 
+    #[inline(always)]
     fn event(op: Op, task: cawl_task, id: FileId) -> Event {
-        let mut event = Event::new(op);
-        (event.pid, event.tid, event.kind) = (task.process, task.thread, FileKind::Regular);
-        event.set_file(id);
-        event
+        let (pid, tid, kind) = (task.process, task.thread, FileKind::Regular);
+        let FileId { dev, ino, birth } = id;
+        Event { pid, tid, kind, dev, ino, birth, ..Event::new(op) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn descriptor(&self, task: Option<cawl_task>, number: i32) -> Outcome<Descriptor> {
         let found = self.descriptors.get(number as usize).copied().flatten();
         let is_own = |of: &Descriptor| task.is_none_or(|task| task.process == of.process);
         Ok(found.filter(is_own).ok_or(CAWL_ERROR_DESCRIPTOR)?)
     }
 
-    /// The event of a call on a descriptor; fails if that was not opened for it.
-    #[inline]
-    fn on(&self, op: Op, task: cawl_task, number: i32, access: u32) -> Outcome<(Event, Descriptor)> {
+    /// A descriptor that was opened for this.
+    #[inline(always)]
+    fn opened_for(&self, access: u32, (task, number): (cawl_task, i32)) -> Outcome<Descriptor> {
         let of = self.descriptor(Some(task), number)?;
         if of.opened & access != access || (of.opened ^ access) & CAWL_STREAM != 0 {
             return Err(CAWL_ERROR_ACCESS.into());
         }
-        let mut event = cawl_machine::event(op, task, self.nodes[of.node].id);
-        (event.fd, event.flags) = (number, of.flags);
-        Ok((event, of))
+        Ok(of)
+    }
+
+    /// The event of a call on a descriptor.
+    #[inline(always)]
+    fn on(&self, op: Op, (task, number): (cawl_task, i32), of: &Descriptor) -> Event {
+        let event = cawl_machine::event(op, task, self.nodes[of.node].id);
+        Event { fd: number, flags: of.flags, ..event }
     }
 
     fn node(&self, file: cawl_file) -> Outcome<usize> {
@@ -272,9 +282,8 @@ impl cawl_machine {
 
     pub fn close(&mut self, task: cawl_task, number: i32, now: u64, cost: &mut cawl_cost) -> Outcome<()> {
         let of = self.descriptor(Some(task), number)?;
-        let stream = of.opened & CAWL_STREAM;
-        let op = if stream != 0 { Op::StreamClose } else { Op::Close };
-        let (mut event, _) = self.on(op, task, number, stream)?;
+        let op = if of.opened & CAWL_STREAM != 0 { Op::StreamClose } else { Op::Close };
+        let mut event = self.on(op, (task, number), &of);
         let node = self.nodes[of.node];
         if node.descriptors == 1 {
             event.flags |= flag::LAST | if node.unlinked { flag::GONE } else { 0 };
@@ -297,7 +306,7 @@ impl cawl_machine {
     }
 
     /// write at the descriptor's position, or pwrite `at` a place of its own; or fwrite. All in bytes.
-    #[inline]
+    #[inline(always)]
     pub fn write(
         &mut self,
         op: Op,
@@ -308,7 +317,8 @@ impl cawl_machine {
         cost: &mut cawl_cost,
     ) -> Outcome<()> {
         let stream = if op == Op::StreamWrite { CAWL_STREAM } else { 0 };
-        let (mut event, of) = self.on(op, on.0, on.1, CAWL_WRITE | stream)?;
+        let of = self.opened_for(CAWL_WRITE | stream, on)?;
+        let mut event = self.on(op, on, &of);
         let end_of_file = self.nodes[of.node].size;
         let appends = of.opened & CAWL_APPEND != 0;
         // pwrite appends, too, if the descriptor does.
@@ -325,7 +335,8 @@ impl cawl_machine {
         Ok(())
     }
 
-    /// read at the descriptor's position, or pread `at` a place of its own, up to the end of the file. In bytes.
+    /// read at the descriptor's position, or pread `at` a place of its own, up to the end of the file. In
+    /// bytes.
     pub fn read(
         &mut self,
         on: (cawl_task, i32),
@@ -335,7 +346,8 @@ impl cawl_machine {
         cost: &mut cawl_cost,
     ) -> Outcome<()> {
         let op = if at.is_some() { Op::Pread } else { Op::Read };
-        let (mut event, of) = self.on(op, on.0, on.1, CAWL_READ)?;
+        let of = self.opened_for(CAWL_READ, on)?;
+        let mut event = self.on(op, on, &of);
         event.offset = at.unwrap_or(of.offset);
         check_end(event.offset, bytes)?;
         let got = bytes.min(self.nodes[of.node].size.saturating_sub(event.offset));
@@ -349,10 +361,13 @@ impl cawl_machine {
 
     /// A call on a descriptor that moves nothing of the caller's: fsync, fdatasync, fflush.
     pub fn flush(&mut self, op: Op, on: (cawl_task, i32), now: u64, cost: &mut cawl_cost) -> Outcome<()> {
-        let of = self.descriptor(Some(on.0), on.1)?;
-        // A stream's descriptor may be synced, too.
-        let access = if op == Op::StreamFlush { CAWL_STREAM } else { of.opened & CAWL_STREAM };
-        let (mut event, _) = self.on(op, on.0, on.1, access)?;
+        let of = if op == Op::StreamFlush {
+            self.opened_for(CAWL_STREAM, on)?
+        } else {
+            // A stream's, too.
+            self.descriptor(Some(on.0), on.1)?
+        };
+        let mut event = self.on(op, on, &of);
         self.step(&mut event, now, 0, cost)
     }
 
@@ -402,7 +417,7 @@ impl cawl_machine {
 }
 
 /// Where so many bytes at this place end, if there are such calls and files.
-#[inline]
+#[inline(always)]
 fn check_end(offset: u64, bytes: u64) -> Outcome<u64> {
     let end = offset.checked_add(bytes).filter(|end| *end <= i64::MAX as u64 && bytes <= MOST_BYTES as u64);
     end.ok_or_else(|| {

@@ -72,18 +72,18 @@ pub struct Failure {
     pub detail: String,
 }
 
-/// What an entry comes to.
-pub type Outcome<T> = Result<T, Failure>;
+/// What an entry comes to. (A failure in a box is a pointer: what is returned fits a register.)
+pub type Outcome<T> = Result<T, Box<Failure>>;
 
 impl Failure {
     /// With details.
     #[cold]
-    pub fn new(status: cawl_status, detail: impl ToString) -> Failure {
-        Failure { status, detail: detail.to_string() }
+    pub fn new(status: cawl_status, detail: impl ToString) -> Box<Failure> {
+        Box::new(Failure { status, detail: detail.to_string() })
     }
 
     /// A panic.
-    fn caught(payload: &(dyn Any + Send)) -> Failure {
+    fn caught(payload: &(dyn Any + Send)) -> Box<Failure> {
         let said = payload.downcast_ref::<String>().map(String::as_str);
         let said = said.or(payload.downcast_ref::<&str>().copied());
         Failure::new(CAWL_ERROR_INTERNAL, said.unwrap_or("a panic"))
@@ -99,10 +99,10 @@ impl Failure {
     }
 }
 
-impl From<cawl_status> for Failure {
+impl From<cawl_status> for Box<Failure> {
     #[cold]
-    fn from(status: cawl_status) -> Failure {
-        Failure { status, detail: String::new() }
+    fn from(status: cawl_status) -> Box<Failure> {
+        Failure::new(status, "")
     }
 }
 
@@ -110,9 +110,9 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Details of the latest call of this thread that failed, such as the line of a profile: a text that is valid until
-/// the next one fails or the thread ends. "" where the code says all, and before any failed. Never NULL, never to be
-/// freed.
+/// Details of the latest call of this thread that failed, such as the line of a profile: a text that is valid
+/// until the next one fails or the thread ends. "" where the code says all, and before any failed. Never
+/// NULL, never to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())

@@ -1,4 +1,5 @@
-/* What no program should do to libcawl: each has its code, and nothing crashes. Also the layout of version 1. */
+/* What no program should do to libcawl: each has its code, and nothing crashes. Also the layout of version 1.
+ * */
 #include <cawl.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -132,13 +132,13 @@ fn debian_has_two_packages() {
     let root = folder("root").display().to_string();
     let _ = fs::remove_dir_all(&root);
     for name in ["libcawl1", "libcawl-dev"] {
-        let listed =
+        let mut listed =
             fs::read_dir(folder("debian")).expect("a folder").map(|entry| entry.expect("a file").path());
         let is_it = |path: &PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             file.starts_with(&format!("{name}_{version}")) && file.ends_with(".deb")
         };
-        let package = listed.filter(is_it).next().expect("a package").display().to_string();
+        let package = listed.find(is_it).expect("a package").display().to_string();
         run("dpkg-deb", &["-x", &package, &root]);
         let depends = run("dpkg-deb", &["-f", &package, "Depends"]).stdout;
         let wanted = if name == "libcawl1" { "libc6".to_owned() } else { format!("libcawl1 (= {version})") };

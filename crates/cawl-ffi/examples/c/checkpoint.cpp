@@ -1,5 +1,6 @@
-// A simulator's storage: two processes of a node write checkpoints, one to the node's disk, one to a slow volume, and
-// a third logs through a stream. The simulator's own queue of events has the time; the library has the costs.
+// A simulator's storage: two processes of a node write checkpoints, one to the node's disk, one to a slow
+// volume, and a third logs through a stream. The simulator's own queue of events has the time; the library
+// has the costs.
 //
 //     c++ -std=c++17 checkpoint.cpp $(pkg-config --cflags --libs cawl) && ./a.out
 #include <cawl.h>

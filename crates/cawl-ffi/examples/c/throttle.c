@@ -1,6 +1,6 @@
-/* The example of cawl_model's documentation in C: a machine with limits of 64 and 128 MiB and a device that writes
- * back 100 MB/s. A program writes 40 MiB to a file, 4 MiB at a time. How much is dirty then, and what would another
- * call cost?
+/* The example of cawl_model's documentation in C: a machine with limits of 64 and 128 MiB and a device that
+ * writes back 100 MB/s. A program writes 40 MiB to a file, 4 MiB at a time. How much is dirty then, and what
+ * would another call cost?
  *
  *     cc throttle.c $(pkg-config --cflags --libs cawl) && ./a.out
  */
@@ -47,8 +47,8 @@ int main(void) {
     ok(cawl_level(machine, &levels));
     expect(levels.dirty_bytes == 40 * mib && cost.dirty_bytes == 40 * mib, "40 MiB are dirty");
 
-    /* A copy looks ahead; the machine itself stays where it is. The program goes on to 160 MiB: too much is dirty,
-     * and the kernel holds the writer back. */
+    /* A copy looks ahead; the machine itself stays where it is. The program goes on to 160 MiB: too much is
+     * dirty, and the kernel holds the writer back. */
     ok(cawl_fork(machine, &ahead));
     for (int call = 10; call < 40; call++)
         ok(cawl_write(ahead, task, fd, 4 * mib, cost.end_ns, &cost));
