@@ -465,8 +465,8 @@ cawl_status cawl_add_file(struct cawl_machine *machine,
 // Moves a descriptor's position to this place of its file, in bytes. No model has a cost of it.
 cawl_status cawl_seek(struct cawl_machine *machine, int32_t descriptor, uint64_t offset);
 
-// Lets time pass up to this moment, in ns: the flusher works. One in the past does nothing. Calls need it
-// not, since each tells when it begins.
+// Lets time pass up to this moment, in ns: the flusher works. Calls begin no earlier afterwards; a moment in
+// the past does nothing. Before a call this is not needed, since each tells when it begins.
 cawl_status cawl_advance(struct cawl_machine *machine, uint64_t now_ns);
 
 // Where the machine stands.

@@ -1,6 +1,5 @@
 //! What a machine is told and asked. Each call: who makes it, on what, when it begins; its cost is filled in.
 
-use cawl_model::Time;
 use cawl_wire::Op;
 
 use crate::cost::{answer, cawl_cost, cawl_levels};
@@ -248,11 +247,11 @@ pub extern "C" fn cawl_seek(machine: Option<&mut cawl_machine>, descriptor: i32,
     guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.seek(descriptor, offset))
 }
 
-/// Lets time pass up to this moment, in ns: the flusher works. One in the past does nothing. Calls need it
-/// not, since each tells when it begins.
+/// Lets time pass up to this moment, in ns: the flusher works. Calls begin no earlier afterwards; a moment in
+/// the past does nothing. Before a call this is not needed, since each tells when it begins.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_advance(machine: Option<&mut cawl_machine>, now_ns: u64) -> cawl_status {
-    guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.with_model(|model| model.advance(Time(now_ns))))
+    guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.advance(now_ns))
 }
 
 /// Where the machine stands.

@@ -4,7 +4,7 @@
 //! The model is shown the event that the tracer would have made of it, and nothing else. Its answer is passed
 //! on as it is.
 
-use cawl_model::{CostModel, HostProfile, build};
+use cawl_model::{CostModel, HostProfile, Time, build};
 use cawl_wire::{Event, FileId, FileKind, MOST_BYTES, Op, flag};
 use rustc_hash::FxHashMap;
 
@@ -147,6 +147,13 @@ impl cawl_machine {
             return self.sound();
         }
         Err(Failure::new(CAWL_ERROR_TIME, format!("{now} ns is before {} ns", self.latest)))
+    }
+
+    /// Lets time pass; calls begin no earlier afterwards.
+    pub fn advance(&mut self, now: u64) -> Outcome<()> {
+        self.with_model(|model| model.advance(Time(now)))?;
+        self.latest = self.latest.max(now);
+        Ok(())
     }
 
     /// Shows the model a call that begins at `now`, in ns, and fills in the cost. (A prediction is a

@@ -1,4 +1,4 @@
-use cawl_model::{Bytes, DirtyLimits, MODELS, ModelState, Prediction, Rate, Time};
+use cawl_model::{Bytes, DirtyLimits, MODELS, ModelState, Prediction, Rate};
 
 use super::*;
 use crate::cost::cawl_state::*;
@@ -142,6 +142,8 @@ fn time_does_not_go_back_and_failed_calls_change_nothing() {
         assert_eq!(status(machine.open(TASK, FILE, how, 10, unused)), CAWL_ERROR_VALUE, "{how}");
     }
     assert_eq!((machine.model.state(), machine.nodes[0].size), (state, 0));
+    machine.advance(20).unwrap();
+    assert_eq!((status(machine.advance(0)), machine.latest), (CAWL_OK, 20));
     assert_eq!(status(cawl_machine::new(&profile(), "kernal")), CAWL_ERROR_MODEL);
 }
 
@@ -179,7 +181,7 @@ fn no_call_is_a_fault() {
             let steps = [0, 1, 1_000_000, 1 << 40, 1 << 60];
             now = now.saturating_add(random.choice(steps).unwrap() / (1 + random.u64(0..9)));
         }
-        machine.with_model(|model| model.advance(Time(u64::MAX))).unwrap();
+        machine.advance(u64::MAX).unwrap();
     }
 }
 
@@ -220,7 +222,7 @@ fn a_machine_whose_model_panicked_answers_nothing_more() {
     let unused = &mut cawl_cost::default();
     let open = || machine.open(TASK, FILE, CAWL_WRITE | CAWL_CREATE, 0, unused).map(drop);
     assert_eq!(crate::status::guarded(open), CAWL_ERROR_INTERNAL);
-    assert_eq!(status(machine.with_model(|model| model.advance(Time(1)))), CAWL_ERROR_INTERNAL);
+    assert_eq!(status(machine.advance(1)), CAWL_ERROR_INTERNAL);
     assert_eq!(status(machine.fork()), CAWL_ERROR_INTERNAL);
     assert_eq!(status(machine.truncate(TASK, FILE, 0, 0, unused)), CAWL_ERROR_INTERNAL);
 }

@@ -91,6 +91,7 @@ int main(void) {
     ENDS(cawl_truncate(machine, task, file, INT64_MAX, 5, &cost), CAWL_OK);
     ENDS(cawl_advance(machine, 0), CAWL_OK);
     ENDS(cawl_advance(machine, UINT64_MAX), CAWL_OK);
+    ENDS(cawl_fsync(machine, task, fd, UINT64_MAX - 1, &cost), CAWL_ERROR_TIME);
     ENDS(cawl_fsync(machine, task, fd, UINT64_MAX, &cost), CAWL_OK);
     ENDS(cost.end_ns != UINT64_MAX, 0);
     ENDS(cawl_unlink(machine, task, file, UINT64_MAX, &cost), CAWL_OK);
