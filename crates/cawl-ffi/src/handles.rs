@@ -175,3 +175,61 @@ pub unsafe extern "C" fn cawl_fork(
 pub extern "C" fn cawl_machine_free(machine: Option<Box<cawl_machine>>) {
     free(machine);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::ptr::null_mut;
+
+    use super::*;
+
+    /// A new profile of a function's, which has to succeed.
+    fn made(make: impl FnOnce(*mut *mut cawl_profile) -> cawl_status) -> Box<cawl_profile> {
+        let mut profile = null_mut();
+        assert_eq!(make(&mut profile), CAWL_OK);
+        // SAFETY: a handle that the library gave, and that nobody else has.
+        unsafe { Box::from_raw(profile) }
+    }
+
+    #[test]
+    fn profiles_from_files_and_texts_are_changed_by_table() {
+        let assumed = HostProfile::uncalibrated();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../cawl-model/src/profile/uncalibrated.toml");
+        let (path, toml) = (CString::new(path).unwrap(), CString::new(assumed.to_toml()).unwrap());
+        // SAFETY: texts that end in NUL, and places for pointers.
+        let read = unsafe {
+            [
+                made(|out| cawl_profile_default(out)),
+                made(|out| cawl_profile_from_file(path.as_ptr(), out)),
+                made(|out| cawl_profile_from_text(toml.as_ptr(), out)),
+            ]
+        };
+        assert!(read.iter().all(|profile| profile.0 == assumed));
+        let [mut profile, slow, _] = read;
+        let change = c"device.write.value = 1e6\nkernel.hz = 100";
+        // SAFETY: a text that ends in NUL; handles that the library gave.
+        let ends = unsafe {
+            [
+                cawl_profile_set(Some(&mut profile), change.as_ptr()),
+                cawl_profile_set_device(&mut *profile, 7, &*slow),
+                cawl_profile_set_device(&mut *profile, 7, &*slow),
+            ]
+        };
+        assert_eq!(ends, [CAWL_OK; 3]);
+        assert_eq!((profile.0.device.write.value.get(), profile.0.kernel.hz), (1e6, 100));
+        assert_eq!(
+            (profile.0.device.read.value, &profile.0.memory),
+            (assumed.device.read.value, &assumed.memory)
+        );
+        assert_eq!((profile.0.device_of(7), profile.0.others.len()), (&assumed.device, 1));
+    }
+
+    #[test]
+    fn handles_may_go_from_thread_to_thread() {
+        fn moves<T: Send>() {}
+        fn is_shared<T: Sync>() {}
+        moves::<cawl_machine>();
+        moves::<cawl_profile>();
+        is_shared::<cawl_profile>();
+    }
+}
