@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""What a call through libcawl takes beyond the same call in Rust: `bench/library.py [RUNS]`.
+"""What a call through libcawl takes beyond the same call in Rust: `bench/library.py [PAIRS]`.
 
 The work `sequential` of crates/cawl-core/benches/work.rs and bench/library.c: writes of 4 KiB that append to a file,
-throttled most of the time. In instructions (callgrind), and in ns of the processor: quantiles of interleaved runs,
-since what else the machine does only adds to the time. 20 ns are allowed; bench/accept counts the instructions.
+throttled most of the time. In instructions (callgrind), and in ns of the processor: medians of pairs of runs, one
+after the other. 20 ns are allowed on a machine that does nothing else; bench/accept counts the instructions.
 """
 
 import json
+import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import quantiles
+from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,23 +44,29 @@ def beyond(both):
     return [(instructions(command, 21000) - instructions(command, 1000)) / 20000 for command in both]
 
 
-def ns(command, calls=400_000):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    subprocess.run([*command, str(calls)], check=True)
-    return (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) / calls * 1e9
+def seconds(command, calls):
+    """Of the processor, at addresses that are the same each time: some lie so that stores and loads collide."""
+    process = subprocess.Popen(["setarch", "-R", *command, str(calls)])
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command}: status {status}")
+    return used.ru_utime + used.ru_stime
+
+
+def ns(command, calls=200_000):
+    return (seconds(command, calls + 1000) - seconds(command, 1000)) / calls * 1e9
 
 
 def main():
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with tempfile.TemporaryDirectory(prefix="cawl-library-", dir="/var/tmp") as folder:
         both = build(folder)
-        rows = [("instructions", *beyond(both))]
-        timed = [[ns(command) for command in both] for _ in range(runs)]
-    tenths = [quantiles(column, n=10) for column in zip(*timed)]
-    rows += [(f"ns, {name} of {runs}", *(of[at] for of in tenths)) for name, at in [("10 %", 0), ("median", 4)]]
+        counted = beyond(both)
+        timed = [[ns(command) for command in both] for _ in range(pairs)]
+    rust, c = (median(column) for column in zip(*timed))
     print("| a write of 4 KiB | Rust | C | beyond |\n|---|---|---|---|")
-    for name, rust, c in rows:
-        print(f"| {name} | {rust:.0f} | {c:.0f} | {c - rust:.0f} |")
+    print(f"| instructions | {counted[0]:.0f} | {counted[1]:.0f} | {counted[1] - counted[0]:.0f} |")
+    print(f"| ns, {pairs} pairs | {rust:.0f} | {c:.0f} | {median(c - rust for rust, c in timed):.0f} |")
 
 
 if __name__ == "__main__":
