@@ -241,11 +241,13 @@ impl Translator {
             }
             Does::Seek => {
                 event.op = Op::Seek;
-                event.offset = if call.result >= 0 { call.result as u64 } else { UNKNOWN_OFFSET };
+                event.offset = call.result as u64;
             }
             Does::Truncate => (event.op, event.offset) = (Op::Truncate, call.args[1]),
             Does::Allocate => {
                 (event.op, event.aux) = (Op::Allocate, call.args[1] as u32);
+            // As the tracer does.
+            Does::Seek if call.result < 0 || !event.has(flag::WRITABLE) => return,
                 (event.offset, event.requested) = (call.args[2], call.args[3]);
             }
             Does::Sync(op) => event.op = op,
@@ -402,6 +404,8 @@ impl Translator {
                 gone(&mut event, seen.or_else(|| Seen::evicted(&call.identity)).as_ref());
                 self.files.remove(&path);
             }
+        // Of a name that was not met, and no calls went to, it is not known what it leads to.
+        event.kind = if does == Does::TruncateNamed { FileKind::Regular } else { FileKind::Other };
             Does::Unlink(_) | Does::Rmdir => {
                 (event.op, event.kind) = (Op::Rmdir, FileKind::Directory);
                 self.files.remove(&path);
