@@ -1,12 +1,16 @@
 //! Files that were met: by what the kernel knows them, and by path.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 
 use cawl_wire::{FileId, FileKind};
 use nix::unistd::{SysconfVar, sysconf};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::record::{Identity, Naming};
+use crate::record::{Call, Identity, Naming};
 
 /// Files kept; beyond that all are forgotten, and named again.
 const MOST: usize = 1 << 20;
@@ -70,6 +74,16 @@ fn key(identity: &Identity) -> Key {
 /// All files that were met.
 #[derive(Default)]
 pub struct Files {
+/// The device of a file as programs know it, if its name still leads to it.
+fn by_name(naming: &Naming) -> Option<u64> {
+    let path = Path::new(OsStr::from_bytes(&naming.path)).strip_prefix("/").ok()?;
+    let found =
+        Path::new("/proc").join(naming.tgid.to_string()).join("root").join(path).symlink_metadata().ok()?;
+    let kind = |mode: u32| mode & libc::S_IFMT;
+    let is_it = found.ino() == naming.identity.ino && kind(found.mode()) == kind(naming.identity.mode.into());
+    is_it.then(|| found.dev())
+}
+
     seen: FxHashMap<Key, Seen>,
     paths: FxHashMap<Vec<u8>, Key>,
     /// Paths of folders.
@@ -84,13 +98,9 @@ impl Files {
         }
         let mut file = to_program(&naming.identity);
         if matches!(naming.magic, BTRFS | OVERLAY) {
-            let path = String::from_utf8_lossy(&naming.path);
-            let found = std::fs::metadata(format!("/proc/{}/root{path}", naming.tgid));
-            if let Ok(found) = found.as_ref().map(|found| (found.dev(), found.ino()))
-                && found.1 == naming.identity.ino
-            {
-                file.dev = found.0;
-            }
+            // Another file may have the name by now: what is known already stays.
+            let known = self.seen.get(&key(&naming.identity)).map(|seen| seen.file.dev);
+            file.dev = by_name(naming).or(known).unwrap_or(file.dev);
         }
         let Identity { size, links, mode, .. } = naming.identity;
         // An open that cuts it off is told of after this.
@@ -242,3 +252,63 @@ mod tests {
         assert_eq!(files.name(&file).path, "/a (deleted)");
     }
 }
+    use std::os::fd::AsRawFd;
+
+    /// The kernel's device of an overlay is not that of programs, whom the name tells, as long as it is
+    /// there.
+    #[test]
+    fn a_name_that_leads_elsewhere_by_now_tells_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, "").unwrap();
+        let found = path.metadata().unwrap();
+        let mut naming = naming(found.ino(), path.to_str().unwrap(), 0o100644);
+        (naming.tgid, naming.magic) = (std::process::id(), OVERLAY);
+        let mut files = Files::default();
+        assert_eq!(files.name(&naming).file.dev, found.dev());
+        // A link that leads to it is not it, and neither is a missing file.
+        std::fs::rename(&path, path.with_extension("moved")).unwrap();
+        std::os::unix::fs::symlink("file.moved", &path).unwrap();
+        assert_eq!(files.name(&naming).file.dev, found.dev());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(files.name(&naming).file.dev, found.dev());
+        naming.identity.mode = 0o040755;
+        naming.path = path.with_extension("moved").into_os_string().into_vec();
+        assert_eq!(Files::default().name(&naming).file.dev, device(naming.identity.dev), "it is no folder");
+    }
+
+    #[test]
+    fn what_was_open_has_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("file");
+        let open = std::fs::File::create(&path).unwrap();
+        let (pid, fd, found) = (std::process::id(), open.as_raw_fd(), open.metadata().unwrap());
+        let mut files = Files::default();
+        files.meet(pid);
+        files.fork(pid, pid + 1);
+        let identity = Identity { ino: found.ino(), mode: 0o100644, links: 0, ..Identity::default() };
+        let call = Call { tgid: pid + 1, identity, ..Call::default() };
+        std::fs::remove_file(&path).unwrap();
+        if files.open[&pid].is_empty() {
+            return eprintln!("SKIPPED: this kernel does not tell the inode in /proc/PID/fdinfo");
+        }
+        let naming = files.unnamed(&call, fd).unwrap();
+        assert_eq!(naming.path, path.as_os_str().as_bytes());
+        let other = Identity { ino: found.ino() + 1, ..identity };
+        assert_eq!(files.unnamed(&Call { identity: other, ..call }, fd), None);
+        files.name(&naming);
+        assert_eq!(files.unnamed(&call, fd), None, "it is named once");
+    }
+
+    #[test]
+    fn of_devices_one_has_a_name() {
+        let null = std::fs::metadata(NULL).unwrap();
+        let dev = (libc::major(null.dev()) << 20) | libc::minor(null.dev());
+        let identity = Identity { ino: null.ino(), dev, mode: 0o020666, ..Identity::default() };
+        let call = Call { tgid: std::process::id(), identity, ..Call::default() };
+        let mut files = Files::default();
+        assert_eq!(files.unnamed(&call, 1).unwrap().path, NULL.as_bytes());
+        let other = Identity { ino: null.ino() + 1, ..identity };
+        assert_eq!(files.unnamed(&Call { identity: other, ..call }, 1), None);
+    }
+
