@@ -19,6 +19,9 @@ const MOST: usize = 1 << 20;
 const BTRFS: u64 = 0x9123_683E;
 const OVERLAY: u64 = 0x794C_7630;
 
+/// What is written to it is lost, which the report tells apart.
+const NULL: &str = "/dev/null";
+
 /// Bytes of a page.
 pub fn page() -> u64 {
     sysconf(SysconfVar::PAGE_SIZE).ok().flatten().map_or(4096, |bytes| bytes as u64)
@@ -59,10 +62,26 @@ impl Seen {
         (identity.ino != 0).then(|| Seen { file: to_program(identity), mode, size, links: 1 })
     }
 
+    /// It under this name.
+    pub fn named(&self, path: &[u8], renamed: bool) -> Named {
+        let path = String::from_utf8_lossy(path).into_owned();
+        Named { file: self.file, size: self.size, mode: self.mode.into(), path, renamed }
+    }
+
     /// What it is.
     pub fn kind(&self) -> FileKind {
         FileKind::from_mode(u32::from(self.mode))
     }
+}
+
+/// The device of a file as programs know it, if its name still leads to it.
+fn by_name(naming: &Naming) -> Option<u64> {
+    let path = Path::new(OsStr::from_bytes(&naming.path)).strip_prefix("/").ok()?;
+    let found =
+        Path::new("/proc").join(naming.tgid.to_string()).join("root").join(path).symlink_metadata().ok()?;
+    let kind = |mode: u32| mode & libc::S_IFMT;
+    let is_it = found.ino() == naming.identity.ino && kind(found.mode()) == kind(naming.identity.mode.into());
+    is_it.then(|| found.dev())
 }
 
 type Key = (u64, u32, u32);
@@ -74,23 +93,64 @@ fn key(identity: &Identity) -> Key {
 /// All files that were met.
 #[derive(Default)]
 pub struct Files {
-/// The device of a file as programs know it, if its name still leads to it.
-fn by_name(naming: &Naming) -> Option<u64> {
-    let path = Path::new(OsStr::from_bytes(&naming.path)).strip_prefix("/").ok()?;
-    let found =
-        Path::new("/proc").join(naming.tgid.to_string()).join("root").join(path).symlink_metadata().ok()?;
-    let kind = |mode: u32| mode & libc::S_IFMT;
-    let is_it = found.ino() == naming.identity.ino && kind(found.mode()) == kind(naming.identity.mode.into());
-    is_it.then(|| found.dev())
-}
-
     seen: FxHashMap<Key, Seen>,
     paths: FxHashMap<Vec<u8>, Key>,
     /// Paths of folders.
     folders: FxHashMap<Key, Vec<u8>>,
+    /// Inode number and path of what a process had open when it was met, by process and descriptor.
+    open: FxHashMap<u32, Arc<FxHashMap<i32, (u64, Vec<u8>)>>>,
+    /// Devices that are not /dev/null.
+    devices: FxHashSet<Key>,
 }
 
 impl Files {
+    /// A process is met, or about to begin: notes what it has open. Nothing asks a filesystem, which may
+    /// hang.
+    pub fn meet(&mut self, pid: u32) {
+        let of_process = Path::new("/proc").join(pid.to_string());
+        let entries = std::fs::read_dir(of_process.join("fd")).into_iter().flatten().flatten();
+        let open = entries.filter_map(|entry| {
+            let path = entry.path().read_link().ok().filter(|path| path.is_absolute())?;
+            // Linux 5.14 and later tell it.
+            let told = std::fs::read_to_string(of_process.join("fdinfo").join(entry.file_name())).ok()?;
+            let ino = told.lines().find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()?;
+            Some((entry.file_name().to_str()?.parse().ok()?, (ino, path.into_os_string().into_vec())))
+        });
+        self.open.insert(pid, Arc::new(open.collect()));
+    }
+
+    /// A child has what its parent has.
+    pub fn fork(&mut self, parent: u32, child: u32) {
+        let open = self.open.get(&parent).cloned();
+        self.open.extend(open.map(|open| (child, open)));
+    }
+
+    /// A process ended.
+    pub fn forget(&mut self, pid: u32) {
+        self.open.remove(&pid);
+    }
+
+    /// The name of what the kernel does not name: /dev/null, and a file that was open when its process was
+    /// met, and that is only closed.
+    pub fn unnamed(&mut self, call: &Call, fd: i32) -> Option<Naming> {
+        let identity = call.identity;
+        let path = match FileKind::from_mode(identity.mode.into()) {
+            _ if self.seen.contains_key(&key(&identity)) => return None,
+            FileKind::Regular => {
+                let (_, path) =
+                    self.open.get(&call.tgid)?.get(&fd).filter(|(ino, _)| *ino == identity.ino)?;
+                path.strip_suffix(b" (deleted)").filter(|_| identity.links == 0).unwrap_or(path).to_vec()
+            }
+            FileKind::Char if self.devices.insert(key(&identity)) => {
+                let null = std::fs::metadata(format!("/proc/{}/root{NULL}", call.tgid));
+                let null = null.or_else(|_| std::fs::metadata(NULL)).ok()?;
+                ((null.dev(), null.ino()) == (device(identity.dev), identity.ino)).then(|| NULL.into())?
+            }
+            _ => return None,
+        };
+        Some(Naming { tgid: call.tgid, identity, path, ..Naming::default() })
+    }
+
     /// A file was named to a process.
     pub fn name(&mut self, naming: &Naming) -> Named {
         if self.seen.len() >= MOST || self.paths.len() >= MOST {
@@ -185,9 +245,7 @@ impl Files {
         if let Some(path) = self.folders.get_mut(&key) {
             *path = to.to_vec();
         }
-        let seen = self.seen.get(&key)?;
-        let path = String::from_utf8_lossy(to).into_owned();
-        Some(Named { file: seen.file, size: seen.size, mode: seen.mode.into(), path, renamed: true })
+        Some(self.seen.get(&key)?.named(to, true))
     }
 
     /// The file with this device and inode number, to programs.
@@ -211,6 +269,8 @@ fn to_program(identity: &Identity) -> FileId {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn naming(ino: u64, path: &str, mode: u16) -> Naming {
@@ -235,24 +295,6 @@ mod tests {
         assert_eq!(files.at(b"/a/c"), None);
         assert_eq!(named.file.dev, libc::makedev(254, 0));
     }
-
-    /// It is named after an open has cut it off, and the open is told of after that.
-    #[test]
-    fn what_is_cut_off_had_a_length() {
-        let mut files = Files::default();
-        let mut file = naming(3, "/a", 0o100644);
-        files.name(&file);
-        assert_eq!(files.length(&file.identity), Some(5));
-        file.identity.size = 0;
-        assert_eq!(files.name(&file).size, 0);
-        assert_eq!(files.length(&file.identity), Some(5));
-        files.met(&file.identity);
-        assert_eq!(files.length(&file.identity), Some(0));
-        file.identity.links = 0;
-        assert_eq!(files.name(&file).path, "/a (deleted)");
-    }
-}
-    use std::os::fd::AsRawFd;
 
     /// The kernel's device of an overlay is not that of programs, whom the name tells, as long as it is
     /// there.
@@ -312,3 +354,19 @@ mod tests {
         assert_eq!(files.unnamed(&Call { identity: other, ..call }, 1), None);
     }
 
+    /// It is named after an open has cut it off, and the open is told of after that.
+    #[test]
+    fn what_is_cut_off_had_a_length() {
+        let mut files = Files::default();
+        let mut file = naming(3, "/a", 0o100644);
+        files.name(&file);
+        assert_eq!(files.length(&file.identity), Some(5));
+        file.identity.size = 0;
+        assert_eq!(files.name(&file).size, 0);
+        assert_eq!(files.length(&file.identity), Some(5));
+        files.met(&file.identity);
+        assert_eq!(files.length(&file.identity), Some(0));
+        file.identity.links = 0;
+        assert_eq!(files.name(&file).path, "/a (deleted)");
+    }
+}

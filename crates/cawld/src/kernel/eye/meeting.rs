@@ -78,6 +78,7 @@ impl<'a> Eye<'a> {
         self.begin_session((pid, part), (began, now), (None, None), written, false).await?;
         self.was_counted(pid, now);
         Ok(())
+        self.translator.meet(pid);
     }
 
     /// What a process had written was read at this time: it has that of its calls which were seen before.
@@ -115,6 +116,9 @@ impl<'a> Eye<'a> {
     }
 
     /// True for a process whose calls the tracer's library tells.
+        if parent.is_none() {
+            self.translator.meet(pid);
+        }
     fn leave_out(&mut self, pid: u32, part: u32) -> bool {
         let is_traced = self.connections.is_traced(pid);
         if is_traced {
