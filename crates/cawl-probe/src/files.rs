@@ -85,6 +85,8 @@ fn by_name(naming: &Naming) -> Option<u64> {
 }
 
 type Key = (u64, u32, u32);
+/// Inode numbers and paths by descriptor.
+type Open = FxHashMap<i32, (u64, Vec<u8>)>;
 
 fn key(identity: &Identity) -> Key {
     (identity.ino, identity.dev, identity.generation)
@@ -97,8 +99,8 @@ pub struct Files {
     paths: FxHashMap<Vec<u8>, Key>,
     /// Paths of folders.
     folders: FxHashMap<Key, Vec<u8>>,
-    /// Inode number and path of what a process had open when it was met, by process and descriptor.
-    open: FxHashMap<u32, Arc<FxHashMap<i32, (u64, Vec<u8>)>>>,
+    /// What a process had open when it was met.
+    open: FxHashMap<u32, Arc<Open>>,
     /// Devices that are not /dev/null.
     devices: FxHashSet<Key>,
 }
