@@ -29,6 +29,7 @@ fn what_is_not_there_is_told_with_a_remedy() {
             &["--container", "cawl-tests-have-none"],
             "no container cawl-tests-have-none is running here; docker ps",
         ),
+        (&["--unit", ""], "give the unit's name"),
         (&["--cgroup", &missing], "; they are folders below /sys/fs/cgroup"),
         (&["--cgroup", &folder], "is no control group; they are folders below /sys/fs/cgroup"),
     ] {
@@ -42,8 +43,11 @@ fn what_is_not_there_is_told_with_a_remedy() {
 #[test]
 fn wrong_usage() {
     let dir = Dir::new();
-    for args in [&[][..], &["0"], &["one"], &["1", "--report", "out.pdf"]] {
+    for args in [&[][..], &["1", "--report", "out.pdf"]] {
         attach(&dir, args).code(2);
+    }
+    for number in ["0", "one", "-1", "99999999999", ""] {
+        attach(&dir, &[number]).code(2).says("give the number of a process, as ps -e lists them");
     }
     for span in ["30", "-3s", "0s", "soon"] {
         attach(&dir, &["1", "--for", span]).code(2).says("with its unit, as 30s");

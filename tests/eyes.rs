@@ -128,6 +128,51 @@ fn run_sees_a_static_program_without_an_option() {
     }
 }
 
+/// Operations of the report by file, with their calls and bytes; streams of the C library are no calls.
+fn told(report: &Report, folder: &Path) -> BTreeMap<(String, String), (u64, u64)> {
+    let mut told = BTreeMap::new();
+    for file in report["files"].as_array().expect("files") {
+        let path = file["path"].as_str().expect("a path");
+        // Of those without a name the number is another each time.
+        let path = if path.contains(" (deleted)") { "deleted" } else { path };
+        let is_one = ["-", "deleted", "/dev/null"].contains(&path) || Path::new(path).starts_with(folder);
+        for op in file["ops"].as_array().into_iter().flatten().filter(|_| is_one) {
+            let calls = (op["calls"].as_u64().expect("a count"), op["bytes"].as_u64().expect("a count"));
+            told.insert((path.to_owned(), op["op"].as_str().expect("a name").to_owned()), calls);
+        }
+    }
+    told
+}
+
+/// A program of its own for each eye: names that were not met, /dev/null, what was open before, seeks.
+#[test]
+fn both_reports_have_the_same_rows() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let program = dir.app("eyes");
+    let mut both = Vec::new();
+    for via in ["preload", "kernel"] {
+        dir.clear();
+        let work = dir.work();
+        let run = dir.run_command(&["--via", via], &[program.as_os_str(), "rows".as_ref(), work.as_os_str()]);
+        let mut command = dir.command("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 3>inherited"]).arg(run.get_program()).args(run.get_args());
+        let finished = Running::start(command).finish();
+        let seeks = events(&dir.trace()).iter().filter(|event| event.op == Op::Seek).count();
+        both.push((told(&dir.report(&finished.success()), &work), seeks));
+    }
+    assert_eq!(both[0].1, 2, "seeks by the library");
+    // The library tells nothing of a descriptor that it has not met.
+    let inherited = dir.work().join("inherited").to_string_lossy().into_owned();
+    let closed = both[1].0.remove(&(inherited, "close".to_owned()));
+    assert_eq!(closed, Some((1, 0)), "by the kernel: {:#?}", both[1]);
+    assert_eq!(both[0], both[1], "by the library and by the kernel");
+    let has = |path: &str, op: &str| both[1].0.contains_key(&(path.to_owned(), op.to_owned()));
+    assert!(has("/dev/null", "write") && has("-", "symlink") && has("-", "rename"), "{:#?}", both[1]);
+}
+
 /// What both eyes tell of a call: all but its times.
 type Same = (Op, FileId, FileKind, Option<u64>, i64, u64, u32);
 

@@ -66,6 +66,19 @@ fn a_writer_is_followed_to_its_end() {
     assert!(report["notes"].to_string().contains("seen by the kernel's probes"), "{}", report["notes"]);
 }
 
+/// Not from the first of its calls to the last: it may make few.
+#[test]
+fn elapsed_is_the_time_of_attaching() {
+    let dir = Dir::new();
+    let mut writer = writer(&dir, "to");
+    let Some(attach) = attached(&dir, &[&pid(&writer), "--for", "300ms"]) else { return };
+    let report = dir.report(&attach.finish().success());
+    let span = report["span_s"].as_f64().expect("a figure");
+    assert!(span >= 0.29 && report["calls"] == 0, "{span} s");
+    writer.say("\n");
+    writer.finish().success();
+}
+
 /// A program goes on as if nobody had been there.
 #[test]
 fn a_writer_is_left() {

@@ -91,7 +91,7 @@ fn helper(of: Pid) -> Pid {
 fn it_is_measured_once() {
     let dir = Dir::new();
     let _alone = alone();
-    let first = run(&dir, &["--", "true"]).finish().success().says(SAYS);
+    let first = run(&dir, &["--", "true"]).finish().success().says(", once: ");
     assert_eq!(first.stderr.matches(SAYS).count(), 1, "{first:#?}");
     assert_eq!(report(&dir)["profile"]["measured"], "brief");
     let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
@@ -121,7 +121,7 @@ fn what_no_time_was_left_for_is_named_and_measured_again() {
     assert!(!told.stderr.contains(SAYS), "{told:#?}");
     let unmeasured = report(&dir)["profile"]["unmeasured"].to_string();
     assert!(unmeasured.contains("device.fsync"), "{unmeasured}");
-    run(&dir, &["--", "true"]).finish().success().says(SAYS);
+    run(&dir, &["--", "true"]).finish().success().says(" again: ");
 }
 
 #[test]

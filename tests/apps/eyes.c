@@ -1,5 +1,5 @@
-/* eyes: calls for both eyes to see. eyes calls|threads|uring|skip|aio|reaped|confined FOLDER; prints the bytes that it
- * wrote to files. Exits with 77 where the kernel has none of it. */
+/* eyes: calls for both eyes to see. eyes calls|threads|uring|skip|aio|reaped|confined|rows FOLDER; prints the bytes that
+ * it wrote to files. Exits with 77 where the kernel has none of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -344,6 +344,31 @@ static void confined(void) {
     MUST(close(fd));
 }
 
+/* What is told by name, by device, and of what was open before. */
+static void rows(void) {
+    MUST(close(3));
+    int fd = made("file", O_TRUNC), null = open("/dev/null", O_WRONLY);
+    MUST(null);
+    for (int i = 0; i < 3; i++) MUST(write(null, data, 100));
+    MUST(close(null));
+    WRITE(write(fd, data, 5000), 5000);
+    MUST(lseek(fd, 100, SEEK_SET));
+    MUST(lseek(fd, 0, SEEK_CUR));
+    must(lseek(fd, -1, SEEK_SET) < 0, "before the begin");
+    MUST(close(fd));
+    fd = open("file", O_RDONLY);
+    MUST(fd);
+    MUST(lseek(fd, 1000, SEEK_SET));
+    MUST(read(fd, data, 1000));
+    MUST(close(fd));
+    MUST(mkdir("folder", 0755));
+    MUST(rename("folder", "moved"));
+    MUST(symlink("file", "moved/soft"));
+    MUST(rename("moved/soft", "moved/other"));
+    MUST(unlink("moved/other"));
+    MUST(rmdir("moved"));
+}
+
 int main(int count, char **words) {
     if (count < 3) return 2;
     MUST(chdir(words[2]));
@@ -355,6 +380,7 @@ int main(int count, char **words) {
     else if (!strcmp(words[1], "aio")) aio();
     else if (!strcmp(words[1], "reaped")) reaped();
     else if (!strcmp(words[1], "confined")) confined();
+    else if (!strcmp(words[1], "rows")) rows();
     else return 2;
     char line[32];
     int length = snprintf(line, sizeof line, "%ld\n", written);

@@ -194,7 +194,10 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     {
         return Ok(false);
     }
-    render::tell(format_args!("calibrating {device}, once: 2 s; --no-calibrate skips it"));
+    // What one attempt had no time for, or was found to be wrong, is measured anew.
+    let is_first = failures.is_empty() && !file.exists();
+    let when = if is_first { ", once" } else { " again" };
+    render::tell(format_args!("calibrating {device}{when}: 2 s; --no-calibrate skips it"));
     let measured = measure_apart(folder).and_then(|()| {
         let profile = HostProfile::from_toml(&fs::read_to_string(file)?)?;
         ensure!(profile.origin != Origin::Learned, BUSY);

@@ -272,6 +272,16 @@ impl Collector {
         totals.sums.time.add_calls(Cause::Discard, ns);
     }
 
+    /// From the first call to the last one; of what was no program's run, as where it was attached to, from
+    /// the begin of its processes, or when they were met, to their end.
+    fn elapsed(&self) -> Nanos {
+        let calls = self.first.map(|first| (first, self.last));
+        let is_met = self.outcome.is_none() && self.host.is_some() && self.selection.is_none();
+        let spans = calls.into_iter().chain(self.sessions.span.filter(|_| is_met));
+        let whole = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        whole.map_or(Nanos::ZERO, |(from, to)| to.since(from))
+    }
+
     /// Something went on from `start` to `end`.
     fn span(&mut self, start: u64, end: u64) {
         self.began = self.began.min(Time(start));
@@ -436,7 +446,7 @@ impl Collector {
             profile: self.profile.clone(),
             command: self.command.clone(),
             outcome: self.outcome,
-            span_s: self.first.map_or(0.0, |first| self.last.since(first).as_seconds()),
+            span_s: self.elapsed().as_seconds(),
             unmodelled: self.unmodelled.clone(),
             elsewhere: self.elsewhere,
             notes,

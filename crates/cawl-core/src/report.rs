@@ -44,14 +44,14 @@ pub struct Report {
     /// Calls of which something was told that may not be true; None if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertain: Option<Uncertain>,
-    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted, with
-    /// `io_uring`, and with `uncounted_processes`.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted,
+    /// with `io_uring`, and with `uncounted_processes`.
     pub coverage: Option<f64>,
     /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
     #[serde(default)]
     pub io_uring: bool,
-    /// Processes whose counters in /proc/PID/io the daemon may not read, as of a user's program that becomes an
-    /// untraced one by exec: their coverage is not known.
+    /// Processes whose counters in /proc/PID/io the daemon may not read, as of a user's program that becomes
+    /// an untraced one by exec: their coverage is not known.
     #[serde(default)]
     pub uncounted_processes: u64,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
@@ -63,7 +63,8 @@ pub struct Report {
     pub command: Option<String>,
     /// How the program ended, if this was a run of one.
     pub outcome: Option<Outcome>,
-    /// Seconds from the first call's start to the last one's end.
+    /// Seconds from the first call's start to the last one's end; of all that was recorded on a machine
+    /// without a program that was run, as by `attach`, those in which its processes were followed.
     pub span_s: f64,
     /// Calls and bytes that the models have no law for, by operation.
     pub unmodelled: BTreeMap<String, Tally>,
@@ -78,11 +79,12 @@ pub struct Report {
     /// or where the models do not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<ColdReport>,
-    /// Calls and bytes to files in memory alone (tmpfs), which are never written back; None if there were none.
+    /// Calls and bytes to files in memory alone (tmpfs), which are never written back; None if there were
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_memory: Option<Tally>,
-    /// Files that an overlay copied out of a lower layer since they were opened for writing; None if it copied
-    /// none.
+    /// Files that an overlay copied out of a lower layer since they were opened for writing; None if it
+    /// copied none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_up: Option<CopiedUp>,
     /// Every process image that was traced, but for those in `sessions_omitted`.
@@ -231,7 +233,8 @@ pub struct SessionTotals {
 pub const SEEN_BY_PROBES: &str = "seen by the kernel's probes";
 
 impl Report {
-    /// Adds what is advised. What the same bytes could take is then what the advice says, which knows the paper.
+    /// Adds what is advised. What the same bytes could take is then what the advice says, which knows the
+    /// paper.
     pub fn advise(&mut self, advised: Option<Advised>) {
         if let (Some(explain), Some(Advised { tried: Some(_), best_s, .. })) = (&mut self.explain, &advised) {
             explain.best.best_s = explain.best.undisturbed_s.min(*best_s);

@@ -72,6 +72,19 @@ pub fn is_running(pid: u32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, b'Z' | b'X'))
 }
 
+/// When the process began, in clock ticks since the machine started; None once all of its threads have ended,
+/// or are about to. Another process that gets its number has another time.
+pub fn alive_since(pid: u32) -> Option<u64> {
+    // `PF_EXITING` (include/linux/sched.h).
+    const EXITING: u64 = 4;
+    let field = |stat: &str, at: usize| stat.split(' ').nth(at)?.parse::<u64>().ok();
+    let lives = |stat: &str| field(stat, 6).is_some_and(|flags| flags & EXITING == 0);
+    let first = stat(pid)?;
+    let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut any = || tasks.any(|task| task.file_name().to_str().and_then(stat_of).is_some_and(|s| lives(&s)));
+    if lives(&first) || any() { field(&first, 19) } else { None }
+}
+
 /// True if the process is stopped, by a signal or a debugger.
 pub fn is_stopped(pid: u32) -> bool {
     matches!(state(pid), Some(b'T' | b't'))
@@ -87,8 +100,12 @@ fn state(pid: u32) -> Option<u8> {
     stat(pid)?.bytes().next()
 }
 
-/// /proc/PID/stat from the state on.
 fn stat(pid: u32) -> Option<String> {
+    stat_of(&pid.to_string())
+}
+
+/// /proc/PID/stat from the state on; of a process or thread.
+fn stat_of(pid: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything; the state follows the last one.
     stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())

@@ -215,6 +215,7 @@ impl System {
 
     /// Control groups of a unit, by hierarchy.
     fn unit(&self, name: &str) -> anyhow::Result<Vec<Vec<PathBuf>>> {
+        ensure!(!name.is_empty(), "give the unit's name");
         let file = if name.rsplit_once('.').is_some_and(|(_, ending)| ENDINGS.contains(&ending)) {
             name.to_owned()
         } else {

@@ -13,6 +13,8 @@ pub fn own_place(call: &Call, event: &Event) -> u64 {
     }
     match call.result {
         1.. if call.changed => UNKNOWN_OFFSET,
+        // A file of /proc, which keeps no position.
+        1.. if call.after == call.before => call.before,
         // Of one that appends, and of threads that share the position, only the end is known.
         1.. => call.after.saturating_sub(call.result as u64),
         _ => call.before,
@@ -24,6 +26,7 @@ pub fn is_in_doubt(call: &Call, event: &Event) -> bool {
     event.kind == FileKind::Regular
         && call.result > 0
         && !call.changed
+        && call.after != call.before
         && call.before.wrapping_add(call.result as u64) != call.after
 }
 
@@ -99,6 +102,8 @@ mod tests {
         assert_eq!((own_place(&alone, &event), is_in_doubt(&alone, &event)), (100, false));
         let beside = Call { after: 220, ..alone };
         assert_eq!((own_place(&beside, &event), is_in_doubt(&beside, &event)), (170, true));
+        let kept = Call { after: 100, ..alone };
+        assert_eq!((own_place(&kept, &event), is_in_doubt(&kept, &event)), (100, false));
         let failed = Call { result: -5, after: 100, ..alone };
         assert!(!is_in_doubt(&failed, &event));
         let changed = Call { changed: true, ..beside };

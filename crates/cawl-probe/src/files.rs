@@ -1,12 +1,16 @@
 //! Files that were met: by what the kernel knows them, and by path.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 
 use cawl_wire::{FileId, FileKind};
 use nix::unistd::{SysconfVar, sysconf};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::record::{Identity, Naming};
+use crate::record::{Call, Identity, Naming};
 
 /// Files kept; beyond that all are forgotten, and named again.
 const MOST: usize = 1 << 20;
@@ -14,6 +18,9 @@ const MOST: usize = 1 << 20;
 /// Filesystems whose files have another device for programs than in the kernel.
 const BTRFS: u64 = 0x9123_683E;
 const OVERLAY: u64 = 0x794C_7630;
+
+/// What is written to it is lost, which the report tells apart.
+const NULL: &str = "/dev/null";
 
 /// Bytes of a page.
 pub fn page() -> u64 {
@@ -55,13 +62,31 @@ impl Seen {
         (identity.ino != 0).then(|| Seen { file: to_program(identity), mode, size, links: 1 })
     }
 
+    /// It under this name.
+    pub fn named(&self, path: &[u8], renamed: bool) -> Named {
+        let path = String::from_utf8_lossy(path).into_owned();
+        Named { file: self.file, size: self.size, mode: self.mode.into(), path, renamed }
+    }
+
     /// What it is.
     pub fn kind(&self) -> FileKind {
         FileKind::from_mode(u32::from(self.mode))
     }
 }
 
+/// The device of a file as programs know it, if its name still leads to it.
+fn by_name(naming: &Naming) -> Option<u64> {
+    let path = Path::new(OsStr::from_bytes(&naming.path)).strip_prefix("/").ok()?;
+    let found =
+        Path::new("/proc").join(naming.tgid.to_string()).join("root").join(path).symlink_metadata().ok()?;
+    let kind = |mode: u32| mode & libc::S_IFMT;
+    let is_it = found.ino() == naming.identity.ino && kind(found.mode()) == kind(naming.identity.mode.into());
+    is_it.then(|| found.dev())
+}
+
 type Key = (u64, u32, u32);
+/// Inode numbers and paths by descriptor.
+type Open = FxHashMap<i32, (u64, Vec<u8>)>;
 
 fn key(identity: &Identity) -> Key {
     (identity.ino, identity.dev, identity.generation)
@@ -74,9 +99,60 @@ pub struct Files {
     paths: FxHashMap<Vec<u8>, Key>,
     /// Paths of folders.
     folders: FxHashMap<Key, Vec<u8>>,
+    /// What a process had open when it was met.
+    open: FxHashMap<u32, Arc<Open>>,
+    /// Devices that are not /dev/null.
+    devices: FxHashSet<Key>,
 }
 
 impl Files {
+    /// A process is met, or about to begin: notes what it has open. Nothing asks a filesystem, which may
+    /// hang.
+    pub fn meet(&mut self, pid: u32) {
+        let of_process = Path::new("/proc").join(pid.to_string());
+        let entries = std::fs::read_dir(of_process.join("fd")).into_iter().flatten().flatten();
+        let open = entries.filter_map(|entry| {
+            let path = entry.path().read_link().ok().filter(|path| path.is_absolute())?;
+            // Linux 5.14 and later tell it.
+            let told = std::fs::read_to_string(of_process.join("fdinfo").join(entry.file_name())).ok()?;
+            let ino = told.lines().find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()?;
+            Some((entry.file_name().to_str()?.parse().ok()?, (ino, path.into_os_string().into_vec())))
+        });
+        self.open.insert(pid, Arc::new(open.collect()));
+    }
+
+    /// A child has what its parent has.
+    pub fn fork(&mut self, parent: u32, child: u32) {
+        let open = self.open.get(&parent).cloned();
+        self.open.extend(open.map(|open| (child, open)));
+    }
+
+    /// A process ended.
+    pub fn forget(&mut self, pid: u32) {
+        self.open.remove(&pid);
+    }
+
+    /// The name of what the kernel does not name: /dev/null, and a file that was open when its process was
+    /// met, and that is only closed.
+    pub fn unnamed(&mut self, call: &Call, fd: i32) -> Option<Naming> {
+        let identity = call.identity;
+        let path = match FileKind::from_mode(identity.mode.into()) {
+            _ if self.seen.contains_key(&key(&identity)) => return None,
+            FileKind::Regular => {
+                let (_, path) =
+                    self.open.get(&call.tgid)?.get(&fd).filter(|(ino, _)| *ino == identity.ino)?;
+                path.strip_suffix(b" (deleted)").filter(|_| identity.links == 0).unwrap_or(path).to_vec()
+            }
+            FileKind::Char if self.devices.insert(key(&identity)) => {
+                let null = std::fs::metadata(format!("/proc/{}/root{NULL}", call.tgid));
+                let null = null.or_else(|_| std::fs::metadata(NULL)).ok()?;
+                ((null.dev(), null.ino()) == (device(identity.dev), identity.ino)).then(|| NULL.into())?
+            }
+            _ => return None,
+        };
+        Some(Naming { tgid: call.tgid, identity, path, ..Naming::default() })
+    }
+
     /// A file was named to a process.
     pub fn name(&mut self, naming: &Naming) -> Named {
         if self.seen.len() >= MOST || self.paths.len() >= MOST {
@@ -84,13 +160,9 @@ impl Files {
         }
         let mut file = to_program(&naming.identity);
         if matches!(naming.magic, BTRFS | OVERLAY) {
-            let path = String::from_utf8_lossy(&naming.path);
-            let found = std::fs::metadata(format!("/proc/{}/root{path}", naming.tgid));
-            if let Ok(found) = found.as_ref().map(|found| (found.dev(), found.ino()))
-                && found.1 == naming.identity.ino
-            {
-                file.dev = found.0;
-            }
+            // Another file may have the name by now: what is known already stays.
+            let known = self.seen.get(&key(&naming.identity)).map(|seen| seen.file.dev);
+            file.dev = by_name(naming).or(known).unwrap_or(file.dev);
         }
         let Identity { size, links, mode, .. } = naming.identity;
         // An open that cuts it off is told of after this.
@@ -175,9 +247,7 @@ impl Files {
         if let Some(path) = self.folders.get_mut(&key) {
             *path = to.to_vec();
         }
-        let seen = self.seen.get(&key)?;
-        let path = String::from_utf8_lossy(to).into_owned();
-        Some(Named { file: seen.file, size: seen.size, mode: seen.mode.into(), path, renamed: true })
+        Some(self.seen.get(&key)?.named(to, true))
     }
 
     /// The file with this device and inode number, to programs.
@@ -201,6 +271,8 @@ fn to_program(identity: &Identity) -> FileId {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn naming(ino: u64, path: &str, mode: u16) -> Naming {
@@ -224,6 +296,64 @@ mod tests {
         files.remove(b"/a/c");
         assert_eq!(files.at(b"/a/c"), None);
         assert_eq!(named.file.dev, libc::makedev(254, 0));
+    }
+
+    /// The kernel's device of an overlay is not that of programs, whom the name tells, as long as it is
+    /// there.
+    #[test]
+    fn a_name_that_leads_elsewhere_by_now_tells_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, "").unwrap();
+        let found = path.metadata().unwrap();
+        let mut naming = naming(found.ino(), path.to_str().unwrap(), 0o100644);
+        (naming.tgid, naming.magic) = (std::process::id(), OVERLAY);
+        let mut files = Files::default();
+        assert_eq!(files.name(&naming).file.dev, found.dev());
+        // A link that leads to it is not it, and neither is a missing file.
+        std::fs::rename(&path, path.with_extension("moved")).unwrap();
+        std::os::unix::fs::symlink("file.moved", &path).unwrap();
+        assert_eq!(files.name(&naming).file.dev, found.dev());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(files.name(&naming).file.dev, found.dev());
+        naming.identity.mode = 0o040755;
+        naming.path = path.with_extension("moved").into_os_string().into_vec();
+        assert_eq!(Files::default().name(&naming).file.dev, device(naming.identity.dev), "it is no folder");
+    }
+
+    #[test]
+    fn what_was_open_has_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("file");
+        let open = std::fs::File::create(&path).unwrap();
+        let (pid, fd, found) = (std::process::id(), open.as_raw_fd(), open.metadata().unwrap());
+        let mut files = Files::default();
+        files.meet(pid);
+        files.fork(pid, pid + 1);
+        let identity = Identity { ino: found.ino(), mode: 0o100644, links: 0, ..Identity::default() };
+        let call = Call { tgid: pid + 1, identity, ..Call::default() };
+        std::fs::remove_file(&path).unwrap();
+        if files.open[&pid].is_empty() {
+            return eprintln!("SKIPPED: this kernel does not tell the inode in /proc/PID/fdinfo");
+        }
+        let naming = files.unnamed(&call, fd).unwrap();
+        assert_eq!(naming.path, path.as_os_str().as_bytes());
+        let other = Identity { ino: found.ino() + 1, ..identity };
+        assert_eq!(files.unnamed(&Call { identity: other, ..call }, fd), None);
+        files.name(&naming);
+        assert_eq!(files.unnamed(&call, fd), None, "it is named once");
+    }
+
+    #[test]
+    fn of_devices_one_has_a_name() {
+        let null = std::fs::metadata(NULL).unwrap();
+        let dev = (libc::major(null.dev()) << 20) | libc::minor(null.dev());
+        let identity = Identity { ino: null.ino(), dev, mode: 0o020666, ..Identity::default() };
+        let call = Call { tgid: std::process::id(), identity, ..Call::default() };
+        let mut files = Files::default();
+        assert_eq!(files.unnamed(&call, 1).unwrap().path, NULL.as_bytes());
+        let other = Identity { ino: null.ino() + 1, ..identity };
+        assert_eq!(files.unnamed(&Call { identity: other, ..call }, 1), None);
     }
 
     /// It is named after an open has cut it off, and the open is told of after that.

@@ -141,6 +141,11 @@ impl Probe {
         let _ = self.followed.remove(&pid);
     }
 
+    /// True if this process is followed.
+    pub fn follows(&self, pid: u32) -> bool {
+        self.followed.get(&pid, 0).is_ok()
+    }
+
     /// Follows the processes of a control group, from their next call on. False if there is no room.
     pub fn follow_group(&mut self, group: Group) -> bool {
         self.groups.len() < GROUPS && {

@@ -102,6 +102,7 @@ impl Translator {
             Record::Fork(life) => {
                 let known = self.descriptors.get(&life.tgid).cloned().unwrap_or_default();
                 self.descriptors.insert(life.other, known);
+                self.files.fork(life.tgid, life.other);
                 let mut event = Event::new(Op::Fork);
                 (event.start, event.pid, event.tid) = (life.at, life.tgid, life.tid);
                 event.returned = life.other.into();
@@ -126,9 +127,15 @@ impl Translator {
         }
     }
 
+    /// A process is met, or about to begin: what it has open may be closed before the kernel names it.
+    pub fn meet(&mut self, pid: u32) {
+        self.files.meet(pid);
+    }
+
     /// A process ended, or is followed no longer.
     pub fn forget(&mut self, pid: u32) {
         self.descriptors.remove(&pid);
+        self.files.forget(pid);
         self.cached.retain(|(process, _), _| *process != pid);
         self.early.retain(|(process, _), _| *process != pid);
     }
@@ -172,7 +179,7 @@ impl Translator {
         }
         let fd = call.args[(call.row as usize >> 4 & 15).min(5)] as i32;
         if call.file != 0 {
-            self.about(&mut event, call, fd);
+            self.about(&mut event, call, fd, tell);
         }
         let is_own = match does {
             Does::Own(..) => true,
@@ -239,9 +246,11 @@ impl Translator {
                 };
                 (event.aux, event.offset) = (lock::DESCRIPTION | lock::FLOCK | action, 0);
             }
+            // As the tracer does.
+            Does::Seek if call.result < 0 || !event.has(flag::WRITABLE) => return,
             Does::Seek => {
                 event.op = Op::Seek;
-                event.offset = if call.result >= 0 { call.result as u64 } else { UNKNOWN_OFFSET };
+                event.offset = call.result as u64;
             }
             Does::Truncate => (event.op, event.offset) = (Op::Truncate, call.args[1]),
             Does::Allocate => {
@@ -296,7 +305,10 @@ impl Translator {
     }
 
     /// Completes an event by the file of its descriptor.
-    fn about(&mut self, event: &mut Event, call: &Call, fd: i32) {
+    fn about(&mut self, event: &mut Event, call: &Call, fd: i32, tell: &mut impl FnMut(Told)) {
+        if let Some(naming) = self.files.unnamed(call, fd) {
+            self.named(&naming, tell);
+        }
         event.fd = fd;
         event.set_file(self.files.met(&call.identity));
         event.kind = FileKind::from_mode(call.identity.mode.into());
@@ -313,7 +325,7 @@ impl Translator {
         }
         let fd = call.result as i32;
         let length = self.files.length(&call.identity);
-        self.about(&mut event, call, fd);
+        self.about(&mut event, call, fd, tell);
         // As the tracer does: no folder, and no device or pipe to read.
         let writes = event.has(flag::WRITABLE) || asked & libc::O_TRUNC != 0;
         if asked & libc::O_PATH != 0 || !writes && event.kind != FileKind::Regular {
@@ -392,6 +404,8 @@ impl Translator {
         let path = self.files.path(&first.folder, &first.name);
         let seen = self.files.at(&path);
         event.dev = files::device(first.folder.dev);
+        // Of a name that was not met, and no calls went to, it is not known what it leads to.
+        event.kind = if does == Does::TruncateNamed { FileKind::Regular } else { FileKind::Other };
         match does {
             Does::TruncateNamed => {
                 (event.op, event.offset) = (Op::Truncate, call.args[1]);
@@ -399,7 +413,10 @@ impl Translator {
             }
             Does::Unlink(by_flags) if !by_flags || !is_set(call.args[2], libc::AT_REMOVEDIR) => {
                 event.op = Op::Unlink;
-                gone(&mut event, seen.or_else(|| Seen::evicted(&call.identity)).as_ref());
+                let evicted = seen.is_none().then(|| Seen::evicted(&call.identity)).flatten();
+                let named = evicted.map(|seen| seen.named(&path, false));
+                named.into_iter().for_each(|named| tell(Told::File(call.tgid, named)));
+                gone(&mut event, seen.or(evicted).as_ref());
                 self.files.remove(&path);
             }
             Does::Unlink(_) | Does::Rmdir => {

@@ -11,10 +11,10 @@ use super::RecordArgs;
 /// Report on programs that run already, by probes in the kernel
 ///
 /// Nothing is loaded into the programs, and none is restarted. Processes that they start are followed too.
-/// Ctrl-C,
-/// --for or the end of all of them ends it, and the report goes to stderr; Ctrl-C while the report is made:
-/// report at once, without the calls not yet read; another Ctrl-C: no report. Needs root, or CAP_BPF and
-/// CAP_PERFMON, and measures no device: `calibrate` does. docs/guide/ATTACH.md begins with a slow database.
+/// Ctrl-C, --for or the end of all of them ends it, and the report goes to stderr; Ctrl-C while the report is
+/// made: report at once, without the calls not yet read; another Ctrl-C: no report. Needs root, or CAP_BPF
+/// and CAP_PERFMON, and measures no device: `calibrate` does. docs/guide/ATTACH.md begins with a slow
+/// database.
 #[derive(Args)]
 pub struct AttachArgs {
     #[command(flatten)]
@@ -30,12 +30,19 @@ fn span(text: &str) -> Result<Nanos, String> {
     quantity::duration(text).map_err(|_| "give a time above zero with its unit, as 30s or 5m".to_owned())
 }
 
+fn process(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| {
+        "give the number of a process, as ps -e lists them, or a name with --unit or --container".to_owned()
+    })
+}
+
 /// What to follow.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub struct TargetArgs {
     /// Processes, with all their threads and children
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "PID", value_parser = process, allow_negative_numbers = true)]
     processes: Vec<u32>,
     /// Services of systemd, such as postgresql@15-main
     #[arg(long = "unit", value_name = "NAME,…", value_delimiter = ',')]

@@ -34,6 +34,8 @@ pub(super) struct Sessions {
     by_pid: HashMap<u32, Vec<usize>>,
     /// The latest look-up: a pid, when its calls belong to one session, and the index of that.
     latest: Option<(u32, Range<Time>, usize)>,
+    /// From the first begin to the last end of all.
+    pub(super) span: Option<(Time, Time)>,
 }
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
@@ -66,6 +68,7 @@ struct Child {
 impl Sessions {
     pub(super) fn begin(&mut self, session: &Session) {
         self.latest = None;
+        self.last_for(session.started);
         // Connections are served side by side: an image may be announced after the one it ran before.
         let of_pid = self.by_pid.entry(session.pid).or_default();
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
@@ -88,7 +91,14 @@ impl Sessions {
         }
     }
 
+    /// Some session began or ended.
+    fn last_for(&mut self, at: Time) {
+        let (from, to) = self.span.unwrap_or((at, at));
+        self.span = Some((from.min(at), to.max(at)));
+    }
+
     pub(super) fn end(&mut self, end: &SessionEnd) {
+        self.last_for(end.at);
         if let Some(index) = self.list.iter().rposition(|listed| listed.image.id == end.id) {
             let listed = &mut self.list[index];
             self.ended += usize::from(listed.end.is_none());

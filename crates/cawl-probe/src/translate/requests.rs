@@ -42,7 +42,7 @@ impl Translator {
             _ => return,
         };
         if call.file != 0 {
-            self.about(&mut event, call, call.args[0] as i32);
+            self.about(&mut event, call, call.args[0] as i32, tell);
         }
         if event.op == Op::Pread && event.kind != FileKind::Regular {
             return;
@@ -93,7 +93,7 @@ impl Translator {
     /// A request of io_uring, from its submission to its completion.
     pub(super) fn request(&mut self, mut event: Event, call: &Call, tell: &mut impl FnMut(Told)) {
         if call.file != 0 {
-            self.about(&mut event, call, -1);
+            self.about(&mut event, call, -1, tell);
         }
         let (place, length, rw_flags) = (call.args[1], call.args[2], call.args[3] as c_int);
         match call.number {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cawl_core::{EndKind, Time};
+use cawl_probe::Probe;
 
 use super::{Ask, Eye, OWN};
 use crate::engine::Input;
@@ -20,8 +21,12 @@ impl<'a> Eye<'a> {
         self.latest_part += 1;
         let number = self.latest_part;
         for pid in ask.target.from_exec.clone() {
+            let since = cawl_host::alive_since(pid);
             self.probe.follow(pid);
-            self.left_out.insert(pid, number);
+            if is_kept(&mut self.probe, pid, since) {
+                self.left_out.insert(pid, number);
+                self.translator.meet(pid);
+            }
         }
         let (part, over) = Part::new(ask.target, &mut self.probe);
         self.parts.insert(number, part);
@@ -36,7 +41,7 @@ impl<'a> Eye<'a> {
                 self.meet(pid, Some(number)).await?;
             }
         }
-        // Whoever asked may be gone.
+        // The one who asked may have given up: then nobody takes the reply.
         drop(ask.reply.send(over));
         Ok(())
     }
@@ -56,17 +61,24 @@ impl<'a> Eye<'a> {
     /// Follows a process that runs.
     pub(super) async fn meet(&mut self, pid: u32, part: Option<u32>) -> anyhow::Result<()> {
         let is_known = self.processes.contains_key(&pid) || self.left_out.contains_key(&pid);
-        if self.stopped.is_some() || is_known || !cawl_host::is_running(pid) {
+        let since = cawl_host::alive_since(pid);
+        if self.stopped.is_some() || is_known || since.is_none() {
             return Ok(());
         }
+        // The kernel knows it if it was made by one that is followed: of its end it tells.
+        let is_made = self.probe.follows(pid);
         if !self.probe.follow(pid) {
             let note = format!("process {pid} is not followed: there are too many at once");
             return self.note(note).await;
+        }
+        if !is_made && !is_kept(&mut self.probe, pid, since) {
+            return Ok(());
         }
         let part = part.unwrap_or_else(|| self.part_of(pid));
         if self.leave_out(pid, part) {
             return Ok(());
         }
+        self.translator.meet(pid);
         let written = running_wrote(pid);
         // It ends just now: if it was made by one that is followed, that is still to be read.
         if written.is_none() && self.counts {
@@ -103,6 +115,9 @@ impl<'a> Eye<'a> {
         let part = self.part_of(parent.unwrap_or(pid));
         if parent.is_none() && self.leave_out(pid, part) {
             return Ok(());
+        }
+        if parent.is_none() {
+            self.translator.meet(pid);
         }
         let began =
             if parent.is_some() { at } else { Time(at.0.saturating_sub(MET_BEFORE.as_nanos() as u64)) };
@@ -159,5 +174,49 @@ impl<'a> Eye<'a> {
         self.left_out.insert(pid, process.part);
         let end = process.end(from, EndKind::Running, None, None);
         Some(Input::act(move |engine| engine.end(end, None)))
+    }
+}
+
+/// True if a process that is followed now is the one that has lived since then. The kernel follows it no
+/// longer where it ended meanwhile, of which nothing is told any more: whoever gets its number would be taken
+/// for it.
+fn is_kept(probe: &mut Probe, pid: u32, since: Option<u64>) -> bool {
+    let is_it = since.is_some() && cawl_host::alive_since(pid) == since;
+    if !is_it {
+        probe.unfollow(pid);
+    }
+    is_it
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_ended_while_it_was_met_is_not_followed() {
+        let mut probe = match Probe::attach() {
+            Ok(probe) => probe,
+            Err(why) => return eprintln!("SKIPPED: {why}"),
+        };
+        let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (pid, since) = (child.id(), cawl_host::alive_since(child.id()));
+        assert!(
+            since.is_some() && probe.follow(pid) && is_kept(&mut probe, pid, since) && probe.follows(pid)
+        );
+        // The kernel takes it out as it ends; the number is followed again, as by one who looked before.
+        drop(child.stdin.take());
+        nix::sys::wait::waitid(
+            nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid as i32)),
+            nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT,
+        )
+        .unwrap();
+        assert!(!probe.follows(pid) && probe.follow(pid));
+        assert!(!is_kept(&mut probe, pid, since) && !probe.follows(pid));
+        child.wait().unwrap();
+        // Another process has the number.
+        let own = std::process::id();
+        assert!(probe.follow(own) && !is_kept(&mut probe, own, Some(1)) && !probe.follows(own));
     }
 }
