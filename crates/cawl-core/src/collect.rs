@@ -276,9 +276,10 @@ impl Collector {
     /// the begin of its processes, or when they were met, to their end.
     fn elapsed(&self) -> Nanos {
         let calls = self.first.map(|first| (first, self.last));
-        let is_met = self.outcome.is_none() && self.host.is_some() && self.selection.is_none();
-        let spans = calls.into_iter().chain(self.sessions.span.filter(|_| is_met));
-        let whole = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let host = self.host.as_ref().filter(|_| self.outcome.is_none() && self.selection.is_none());
+        // A program may say that it began at any time.
+        let met = host.zip(self.sessions.span).map(|(host, (from, to))| (from.max(host.started), to));
+        let whole = calls.into_iter().chain(met).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         whole.map_or(Nanos::ZERO, |(from, to)| to.since(from))
     }
 

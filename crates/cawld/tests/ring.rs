@@ -10,7 +10,7 @@ use std::path::Path;
 
 use cawl_client::protocol::RunEnd;
 use cawl_client::protocol::RunSpec;
-use cawl_core::{EndKind, Record, Report};
+use cawl_core::{EndKind, Outcome, Record, Report};
 use cawl_host::trace::TraceReader;
 use cawl_wire::ring::{
     Begun, CELL_LEN, CHUNK_CELLS, CHUNKS, Call, DROPPED_AT, Expected, HEAD_AT, NAME_CELLS, NAME_HEAD,
@@ -200,7 +200,8 @@ async fn report_of(spec: RunSpec, act: impl FnOnce(&Path, u64) + Send + 'static)
     let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
     let run = daemon.begin_run(spec).await.unwrap();
     tokio::task::spawn_blocking(move || act(&path, run)).await.unwrap();
-    daemon.end_run(run, RunEnd::default(), std::future::pending()).await.unwrap()
+    let outcome = Some(Outcome { pid: NOBODY, code: None, signal: Some(9), wchar: None });
+    daemon.end_run(run, RunEnd { outcome, ..RunEnd::default() }, std::future::pending()).await.unwrap()
 }
 
 /// No process has such a number, so nobody waits for it.
