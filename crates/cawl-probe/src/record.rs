@@ -103,10 +103,12 @@ pub struct Life {
     pub at: u64,
     /// Bytes that the thread had written by calls.
     pub wchar: u64,
-    /// Its processor time, in ns.
+    /// Its processor time in programs and in the kernel, in ns, by ticks.
     pub user: u64,
     /// See `user`.
     pub system: u64,
+    /// All of it, in ns, exactly up to the latest tick.
+    pub runtime: u64,
     /// Of a fork the child.
     pub other: u32,
     /// Of an end, what ended.
@@ -115,6 +117,17 @@ pub struct Life {
     pub code: i32,
     /// Its name, as in /proc/PID/comm.
     pub name: [u8; 16],
+}
+
+impl Life {
+    /// The times of `user` and `system` in proportion, so that together they are `runtime`: as the kernel tells them of
+    /// a thread that runs (`cputime_adjust`, 6.18).
+    pub fn times(&self) -> (u64, u64) {
+        let ticks = u128::from(self.user) + u128::from(self.system);
+        let system =
+            (u128::from(self.system) * u128::from(self.runtime)).checked_div(ticks).unwrap_or(0) as u64;
+        (self.runtime - system, system)
+    }
 }
 
 /// A process that became another program.
@@ -204,14 +217,15 @@ impl Record {
                     wchar: from.u64(24)?,
                     user: from.u64(32)?,
                     system: from.u64(40)?,
-                    other: from.u32(48)?,
-                    end: match from.u32(48)? {
+                    runtime: from.u64(48)?,
+                    other: from.u32(56)?,
+                    end: match from.u32(56)? {
                         0 => End::Thread,
                         1 => End::Process,
                         _ => End::MaybeProcess,
                     },
-                    code: from.u32(52)? as i32,
-                    name: from.at(56)?,
+                    code: from.u32(60)? as i32,
+                    name: from.at(64)?,
                 };
                 match kind {
                     4 => Record::Fork(life),
@@ -276,6 +290,15 @@ mod tests {
         assert_eq!(path(b"c.txt\0b\0a\0", false), b"/a/b/c.txt");
         assert_eq!(path(b"", false), b"/");
         assert_eq!(path(b"b\0a\0", true), "…/a/b".as_bytes());
+    }
+
+    #[test]
+    fn ticks_share_what_was_run() {
+        let times = |user, system, runtime| Life { user, system, runtime, ..Life::default() }.times();
+        assert_eq!(times(0, 0, 700), (700, 0));
+        assert_eq!(times(3, 1, 1000), (750, 250));
+        assert_eq!(times(0, 9, 100), (0, 100));
+        assert_eq!(times(u64::MAX, u64::MAX, u64::MAX), (u64::MAX / 2 + 1, u64::MAX / 2));
     }
 
     #[test]

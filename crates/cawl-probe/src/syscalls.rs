@@ -21,6 +21,7 @@ const IS_READ: u32 = 1 << 20;
 const HAS_POINTER: u32 = 1 << 21;
 const IS_COMPAT_WRITE: u32 = 1 << 22;
 const IS_SYNC: u32 = 1 << 23;
+const IS_SEEK: u32 = 1 << 24;
 
 /// What a call does, and where its figures are among its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,10 @@ const fn sync(number: libc::c_long, op: Op) -> Syscall {
     let all = file(number, 0, Does::Sync(op));
     Syscall { row: all.row | IS_SYNC, ..all }
 }
+const fn seek(number: libc::c_long) -> Syscall {
+    let all = file(number, 0, Does::Seek);
+    Syscall { row: all.row | IS_SEEK, ..all }
+}
 const fn of_class(class: u32, number: libc::c_long, does: Does) -> Syscall {
     Syscall { number, row: class | NONE << 8 | NONE << 12 | NONE << 16, does }
 }
@@ -138,7 +143,7 @@ const COMMON: &[Syscall] = &[
     of_class(PLAIN, libc::SYS_close_range, Does::CloseRange),
     file(libc::SYS_dup, 0, Does::Dup),
     file(libc::SYS_dup3, 0, Does::DupTo(Some(2))),
-    file(libc::SYS_lseek, 0, Does::Seek),
+    seek(libc::SYS_lseek),
     of_class(FCNTL, libc::SYS_fcntl, Does::Control),
     of_class(IOCTL, libc::SYS_ioctl, Does::Clone),
     file(libc::SYS_flock, 0, Does::Lock),

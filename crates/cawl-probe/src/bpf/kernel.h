@@ -101,11 +101,16 @@ struct thread_info___x86 {
 
 struct bpf_local_storage;
 
+struct sched_entity {
+    __u64 sum_exec_runtime;
+} CORE;
+
 struct task_struct {
     struct thread_info thread_info;
     __s32 pid;
     __s32 tgid;
     int exit_code;
+    struct sched_entity se;
     __u64 utime;
     __u64 stime;
     struct fs_struct *fs;

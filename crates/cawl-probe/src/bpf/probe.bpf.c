@@ -276,7 +276,10 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
             look_at_file(scratch, flight, file);
             // As the tracer does: reads of files, and what else is done with files or with what can be written to.
             int is_file = (flight->identity.mode & S_IFMT) == S_IFREG;
-            if (!is_file && !(*row & IS_SYNC) && (*row & IS_READ || (flight->flags & O_ACCMODE) == O_RDONLY))
+            int reads = (flight->flags & O_ACCMODE) == O_RDONLY;
+            if (!is_file && !(*row & IS_SYNC) && (*row & IS_READ || reads))
+                return 0;
+            if (reads && *row & IS_SEEK)
                 return 0;
             // Where one that appends begins.
             if (flight->flags & O_APPEND && !(*row & IS_READ))
@@ -580,6 +583,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
         life.wchar = task->ioac.wchar;
     life.user = task->utime;
     life.system = task->stime;
+    life.runtime = task->se.sum_exec_runtime;
     // Of others the reader takes it out.
     if (life.other == PROCESS)
         bpf_map_delete_elem(&followed, &tgid);

@@ -30,6 +30,8 @@
 #define HAS_POINTER (1 << 21)
 // To 32-bit programs, whose numbers are others, it is a write or a sync.
 #define IS_COMPAT_WRITE (1 << 22)
+// Of what cannot be written to it is not recorded.
+#define IS_SEEK (1 << 24)
 // It is recorded of folders, too.
 #define IS_SYNC (1 << 23)
 
@@ -143,8 +145,10 @@ struct life {
     struct head head;
     __u64 at;
     __u64 wchar;
+    // Of processor time the kernel counts these by ticks, and all of it exactly.
     __u64 user;
     __u64 system;
+    __u64 runtime;
     __u32 other;
     __s32 code;
     char name[16];

@@ -300,8 +300,9 @@ impl<'a> Eye<'a> {
         if life.at > process.counted.0 {
             process.ended_wrote = process.ended_wrote.map(|written| written.saturating_add(life.wchar));
         }
-        process.ended_usage.0 += life.user;
-        process.ended_usage.1 += life.system;
+        let (user, system) = life.times();
+        process.ended_usage.0 += user;
+        process.ended_usage.1 += system;
         match life.end {
             End::Thread => Ok(()),
             End::Process => self.ended(life).await,
