@@ -78,6 +78,29 @@ fn the_kernel_sees_every_kind() {
     }
 }
 
+/// Also of a mapping that is gone at once; `msync` has its file.
+#[test]
+fn stores_through_mappings_are_seen() {
+    let dir = Dir::new();
+    if !can_attach(&dir) {
+        return;
+    }
+    let (program, work) = (dir.app("eyes"), dir.work());
+    let command = [program.as_os_str(), "stored".as_ref(), work.as_os_str()];
+    let (finished, report) = dir.run(&["--via", "kernel"], &command);
+    finished.success();
+    let notes = report["notes"].to_string();
+    if notes.contains("between samples") {
+        return skipped("this kernel does not tell which pages become dirty");
+    }
+    let events = events(&dir.trace());
+    let stores = events.iter().filter(|event| event.op == Op::MmapWrite);
+    let seen: i64 = stores.map(|event| event.returned).sum();
+    assert_eq!(seen, 4 << 20, "{notes}");
+    let sync = events.iter().find(|event| event.op == Op::Msync).expect("a sync");
+    assert_eq!(sync.kind, FileKind::Regular);
+}
+
 /// Of requests without completions the kernel tells no end: they are counted, also of a program that ends at once.
 #[test]
 fn requests_of_which_no_end_is_told_are_counted() {

@@ -1,4 +1,4 @@
-/* eyes: calls for both eyes to see. eyes calls|threads|uring|skip|aio|reaped|confined|rows FOLDER; prints the bytes that
+/* eyes: calls for both eyes to see. eyes calls|threads|uring|skip|aio|reaped|stored|confined|rows FOLDER; prints the bytes that
  * it wrote to files. Exits with 77 where the kernel has none of it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -320,6 +320,20 @@ static void reaped(void) {
     pthread_join(reaper, NULL);
 }
 
+/* Stores to each page of a mapping, which is gone at once. */
+static void stored(void) {
+    enum { LENGTH = 4 << 20 };
+    int fd = made("stored", O_TRUNC);
+    MUST(ftruncate(fd, LENGTH));
+    char *pages = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    must(pages != MAP_FAILED, "mmap");
+    for (int at = 0; at < LENGTH; at += 4096) pages[at] = 1;
+    written += LENGTH;
+    MUST(msync(pages, LENGTH, MS_SYNC));
+    MUST(munmap(pages, LENGTH));
+    MUST(close(fd));
+}
+
 /* Whatever is not named here kills. */
 static void confined(void) {
     int fd = made("confined", O_TRUNC);
@@ -379,6 +393,7 @@ int main(int count, char **words) {
     else if (!strcmp(words[1], "skip")) uring(1);
     else if (!strcmp(words[1], "aio")) aio();
     else if (!strcmp(words[1], "reaped")) reaped();
+    else if (!strcmp(words[1], "stored")) stored();
     else if (!strcmp(words[1], "confined")) confined();
     else if (!strcmp(words[1], "rows")) rows();
     else return 2;

@@ -140,7 +140,7 @@ impl Files {
     pub fn unnamed(&mut self, call: &Call, fd: i32) -> Option<Naming> {
         let identity = call.identity;
         let path = match FileKind::from_mode(identity.mode.into()) {
-            _ if self.seen.contains_key(&key(&identity)) => return None,
+            _ if self.knows(&identity) => return None,
             FileKind::Regular => {
                 let (_, path) =
                     self.open.get(&call.tgid)?.get(&fd).filter(|(ino, _)| *ino == identity.ino)?;
@@ -251,6 +251,11 @@ impl Files {
             *path = to.to_vec();
         }
         Some(self.seen.get(&key)?.named(to, true))
+    }
+
+    /// True for a file that was named.
+    pub fn knows(&self, identity: &Identity) -> bool {
+        self.seen.contains_key(&key(identity))
     }
 
     /// The file with this device and inode number, to programs.

@@ -46,6 +46,8 @@ const NEEDED: [(&str, &str); 5] = [
 const COMPLETE: (&str, &str) = ("uring_complete", "io_uring_complete");
 const SUBMIT: [(&str, &str); 2] =
     [("uring_submit", "io_uring_submit_req"), ("uring_submit", "io_uring_submit_sqe")];
+/// Stores through mappings: since Linux 5.18.
+const STORES: (&str, &str) = ("stored", "writeback_dirty_folio");
 /// How long a file was that is gone, or cut off, only a filesystem can tell. One that is a module is not asked.
 const LENGTHS: [(&str, &str); 3] =
     [("evict", "ext4_evict_inode"), ("released", "ext4_da_release_space"), ("cut", "ext4_truncate_enter")];
@@ -93,6 +95,8 @@ pub struct Probe {
     count: Array<MapData, u32>,
     /// Requests of io_uring are told of.
     pub sees_uring: bool,
+    /// Stores through mappings are told of.
+    pub sees_stores: bool,
     /// They are attached as long as they are here.
     programs: Option<Ebpf>,
 }
@@ -125,9 +129,21 @@ impl Probe {
         }
         let mut has = |(name, point): (&str, &str)| start(&mut programs, name, point, &btf).is_ok();
         let sees_uring = has(COMPLETE) && SUBMIT.into_iter().any(&mut has);
+        let sees_stores = has(STORES);
         let _ = LENGTHS.map(&mut has);
         let programs = Some(programs);
-        Ok(Probe { ring, filter, followed, lost, groups: Vec::new(), rows, count, sees_uring, programs })
+        Ok(Probe {
+            ring,
+            filter,
+            followed,
+            lost,
+            groups: Vec::new(),
+            rows,
+            count,
+            sees_uring,
+            sees_stores,
+            programs,
+        })
     }
 
     /// Follows a process and the children that it makes from now on. False if there is no room.

@@ -16,6 +16,7 @@ const RING: u32 = 10;
 const URING: u32 = 11;
 const AIO: u32 = 12;
 const COMPLETE: u32 = 13;
+const STORE: u32 = 14;
 const NONE: u32 = 15;
 const IS_READ: u32 = 1 << 20;
 const HAS_POINTER: u32 = 1 << 21;
@@ -219,6 +220,8 @@ pub enum Request {
     HandedOver,
     /// One of libaio that is complete.
     Complete,
+    /// A store through a mapping.
+    Store,
 }
 
 /// What a record is of, by its row; None: a system call.
@@ -227,6 +230,7 @@ pub fn request(row: u32) -> Option<Request> {
         URING => Some(Request::Uring),
         AIO => Some(Request::HandedOver),
         COMPLETE => Some(Request::Complete),
+        STORE => Some(Request::Store),
         _ => None,
     }
 }

@@ -12,6 +12,7 @@ use crate::record::{Call, End, Given, Image, Life, Naming, Record};
 use crate::syscalls::{self, Does, Request};
 
 mod requests;
+mod stores;
 
 pub use requests::Requests;
 
@@ -66,6 +67,10 @@ pub struct Translator {
     early: FxHashMap<(u32, u64), Call>,
     /// What requests took that are complete.
     pub requests: Requests,
+    /// The latest stores through a mapping, of pages in a row, which are not told yet.
+    stores: Option<Event>,
+    /// The file of each process's latest stores.
+    stored_to: FxHashMap<u32, FileId>,
 }
 
 impl Default for Translator {
@@ -85,6 +90,8 @@ impl Default for Translator {
             handed: FxHashMap::default(),
             early: FxHashMap::default(),
             requests: Requests::default(),
+            stores: None,
+            stored_to: FxHashMap::default(),
         }
     }
 }
@@ -92,6 +99,9 @@ impl Default for Translator {
 impl Translator {
     /// Tells what a record means.
     pub fn take(&mut self, record: Record, mut tell: impl FnMut(Told)) {
+        if !matches!(&record, Record::Call(call) if syscalls::request(call.row) == Some(Request::Store)) {
+            self.tell_stores(&mut tell);
+        }
         match record {
             Record::Call(call) => self.call(&call, &mut tell),
             Record::Named(naming) => self.named(&naming, &mut tell),
@@ -136,6 +146,7 @@ impl Translator {
     pub fn forget(&mut self, pid: u32) {
         self.descriptors.remove(&pid);
         self.files.forget(pid);
+        self.stored_to.remove(&pid);
         self.cached.retain(|(process, _), _| *process != pid);
         self.early.retain(|(process, _), _| *process != pid);
     }
@@ -158,6 +169,7 @@ impl Translator {
             None => {}
             Some(Request::HandedOver) => return self.handed_over(event, call, tell),
             Some(Request::Complete) => return self.complete(call, tell),
+            Some(Request::Store) => return self.stored(event, call, tell),
             Some(Request::Uring) => return self.request(event, call, tell),
         }
         let Some(does) = self.does.get(call.number as usize).copied().flatten() else { return };
@@ -264,9 +276,12 @@ impl Translator {
             }
             Does::SyncMapping => {
                 (event.op, event.requested) = (Op::Msync, call.args[1]);
-                if let Some(seen) = self.mapped(call.tgid, call.args[0]) {
-                    event.set_file(seen.file);
-                    event.kind = seen.kind();
+                // It may be mapped no longer.
+                let seen = self.mapped(call.tgid, call.args[0]).map(|seen| (seen.file, seen.kind()));
+                let stored_to = self.stored_to.get(&call.tgid).map(|file| (*file, FileKind::Regular));
+                if let Some((file, kind)) = seen.or(stored_to) {
+                    event.set_file(file);
+                    event.kind = kind;
                 }
             }
             Does::Advise => {
@@ -492,22 +507,6 @@ impl Translator {
             }
         };
         tell(Told::Event(before));
-    }
-
-    /// The file that is mapped there.
-    fn mapped(&self, pid: u32, address: u64) -> Option<Seen> {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        maps.lines().find_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (from, to) = words.next()?.split_once('-')?;
-            if !(hex(from)?..hex(to)?).contains(&address) {
-                return None;
-            }
-            let (major, minor) = words.nth(2)?.split_once(':')?;
-            let dev = libc::makedev(hex(major)? as u32, hex(minor)? as u32);
-            self.files.find(dev, words.next()?.parse().ok()?)
-        })
     }
 }
 

@@ -45,7 +45,20 @@ struct path {
     struct dentry *dentry;
 } CORE;
 
+struct folio {
+    unsigned long index;
+    unsigned long _flags_1;
+} CORE;
+
+struct folio___before_6_6 {
+    __u8 _folio_order;
+} CORE;
+
+// Its bits, of which the first word of a folio has those.
+enum pageflags { PG_head = 1 };
+
 struct address_space {
+    struct inode *host;
     unsigned long nrpages;
 } CORE;
 
@@ -109,6 +122,7 @@ struct task_struct {
     struct thread_info thread_info;
     __s32 pid;
     __s32 tgid;
+    __u32 flags;
     int exit_code;
     struct sched_entity se;
     __u64 utime;
@@ -160,6 +174,9 @@ struct io_kiocb {
     struct io_ring_ctx *ctx;
 } CORE;
 
+#define PF_IO_WORKER 0x10
+#define PF_DUMPCORE 0x200
+#define PF_KTHREAD 0x200000
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 #define S_IFBLK 0060000

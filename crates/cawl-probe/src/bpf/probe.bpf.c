@@ -630,6 +630,52 @@ int BPF_PROG(cut, struct inode *inode)
     return 0;
 }
 
+// A page becomes dirty. Outside the calls that write, a store through a mapping did it, whose first to a clean page
+// the kernel notices.
+SEC("tp_btf/writeback_dirty_folio")
+int BPF_PROG(stored, struct folio *folio, struct address_space *mapping)
+{
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct scratch *scratch = scratch_of_cpu();
+    struct thread *thread;
+    struct inode *inode;
+    unsigned long flags = 0;
+    __u32 order = 0;
+    // The verifier takes it for one that may be missing.
+    if (!mapping)
+        return 0;
+    inode = mapping->host;
+    // Of requests the workers of io_uring do it, and of a core dump the kernel.
+    if (!scratch || task->flags & (PF_IO_WORKER | PF_DUMPCORE | PF_KTHREAD) || is_compat(task))
+        return 0;
+    if (!inode || (inode->i_mode & S_IFMT) != S_IFREG)
+        return 0;
+    thread = follow(task);
+    if (!thread)
+        return 0;
+    // A call may store into a mapping of another file.
+    if (thread->is_inside &&
+        ((thread->flight.row & CLASS) >= CLASS_CLOSE || thread->flight.inode == (__u64)inode))
+        return 0;
+    struct flight *one = &scratch->flight;
+    __builtin_memset(one, 0, sizeof(*one));
+    bpf_probe_read_kernel(&flags, sizeof(flags), folio);
+    if (flags >> bpf_core_enum_value(enum pageflags, PG_head) & 1) {
+        struct folio___before_6_6 *before = (void *)folio;
+        if (bpf_core_field_exists(before->_folio_order))
+            order = before->_folio_order;
+        else
+            order = folio->_flags_1 & 0xff;
+    }
+    look_at_inode(scratch, &one->identity, inode);
+    one->row = CLASS_STORE;
+    one->args[0] = folio->index;
+    one->args[1] = 1ULL << (order & 31);
+    one->start = bpf_ktime_get_ns();
+    tell(one, task->tgid, task->pid, one->start, 0);
+    return 0;
+}
+
 // Begins a request. What it is about is in it when it is complete.
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *request)

@@ -56,6 +56,8 @@ enum class {
     CLASS_URING,
     CLASS_AIO,
     CLASS_COMPLETE,
+    // A store through a mapping.
+    CLASS_STORE,
 };
 
 enum loss { LOST_RECORD, LOST_FLIGHT, LOST_PROCESS, LOST_COMPAT, LOST_REQUEST, LOSSES };

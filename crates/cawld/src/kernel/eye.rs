@@ -106,8 +106,8 @@ impl<'a> Eye<'a> {
         } else {
             ", and requests of io_uring: it has no tracepoints for them"
         };
-        let rest = "stores through mappings between samples, calls of 32-bit programs";
-        self.note(format!("{SEEN_BY_PROBES}; not seen: {rest}{uring}")).await
+        let stores = if self.probe.sees_stores { "" } else { "stores through mappings between samples, " };
+        self.note(format!("{SEEN_BY_PROBES}; not seen: {stores}calls of 32-bit programs{uring}")).await
     }
 
     /// Gives what is of a session to the engine, or holds it.
@@ -189,6 +189,7 @@ impl<'a> Eye<'a> {
         let ending = std::mem::take(&mut self.ending);
         let translator = &mut self.translator;
         let taken = self.probe.read(most, |record| translator.take(record, |one| told.push(one)));
+        translator.tell_stores(|one| told.push(one));
         if taken > 0 {
             self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
         }
@@ -266,7 +267,7 @@ impl<'a> Eye<'a> {
             self.meet(pid, None).await?;
         }
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        if FileKind::from_mode(named.mode) == FileKind::Regular {
+        if FileKind::from_mode(named.mode) == FileKind::Regular && !self.probe.sees_stores {
             process.mappings.has_file();
         }
         let file = FileFacts {
@@ -460,7 +461,7 @@ impl<'a> Eye<'a> {
             self.end(end, process).await?;
         }
         self.settle(true).await?;
-        let Losses { compat, processes, .. } = self.probe.lost();
+        let Losses { compat, processes, requests, .. } = self.probe.lost();
         let mut notes = vec![];
         let Requests { count, took, waited } = self.translator.requests;
         if count > 0 {
@@ -476,6 +477,11 @@ impl<'a> Eye<'a> {
         if compat > 0 {
             notes.push(format!(
                 "{compat} calls of 32-bit programs were not recorded: their numbers are others"
+            ));
+        }
+        if requests > 0 {
+            notes.push(format!(
+                "{requests} requests of io_uring without a completion, or of libaio beyond those that are read, were dropped"
             ));
         }
         if processes > 0 {

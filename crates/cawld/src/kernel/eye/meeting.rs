@@ -80,8 +80,9 @@ impl<'a> Eye<'a> {
         }
         self.translator.meet(pid);
         let written = running_wrote(pid);
-        // It ends just now: if it was made by one that is followed, that is still to be read.
-        if written.is_none() && self.counts {
+        // It ends just now: if it was made by one that is followed, that is still to be read. Of one that goes on we may
+        // not know what it wrote.
+        if written.is_none() && self.counts && cawl_host::alive_since(pid).is_none() {
             self.probe.unfollow(pid);
             return Ok(());
         }
