@@ -43,10 +43,11 @@ Profile device(const s4u::Disk *disk, const s4u::Host *host) {
     const char *own = disk->get_property("cawl-profile"), *path = own ? own : host->get_property("cawl-profile");
     Profile made = profile(path);
     if (!path) {
-        char rates[160];
-        double write = disk->get_write_bandwidth();
-        std::snprintf(rates, sizeof rates, "device = { write.value = %e, writeback.value = %e, read.value = %e }",
-                      write, write, disk->get_read_bandwidth());
+        char rates[200];
+        double write = disk->get_write_bandwidth(), read = disk->get_read_bandwidth();
+        std::snprintf(rates, sizeof rates, "device = { write.value = %e, writeback.value = %e, read.value = %e, "
+                      "sequential_read.value = %e }",
+                      write, write, read, read);
         change(made, rates);
     }
     if (!own)

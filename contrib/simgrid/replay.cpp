@@ -123,6 +123,7 @@ int main(int argc, char **argv) try {
     s4u::Disk *disk = host->get_disks().front();
     host->set_property("cawl-profile", argv[2]);
     host->set_property("cawl-set", "");
+    disk->set_property("cawl-set", "");
     double write = rate(argv[2], "[device.write]"), read = rate(argv[2], "[device.read]");
     disk->set_write_bandwidth(write)->set_read_bandwidth(read)->set_readwrite_bandwidth(std::max(write, read));
     double files_s = 0, disk_s = 0, observed_s = 0;
