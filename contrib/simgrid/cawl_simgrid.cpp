@@ -111,7 +111,7 @@ cawl_cost PageCache::call(const Call &call) {
 PageCache::Name PageCache::name(const s4u::Disk *disk, const std::string &path) const {
     auto found = devices_.find(disk);
     if (found == devices_.end())
-        throw std::runtime_error(std::string("cawl: disk ") + disk->get_cname() + " is later than its host's first call");
+        throw std::runtime_error("cawl: disk " + disk->get_name() + " is later than its host's first call");
     return {found->second, path};
 }
 

@@ -27,8 +27,8 @@ static void writer(const std::string &on) {
     }
     double fsync_s = file.fsync().cost_ns / 1e9;
     file.close();
-    std::printf("%-8s %-8s wrote 320 MiB in %5.2f s, of which held back %5.2f s; fsync %5.2f s\n", host->get_cname(),
-                name.c_str(), write_s, paused_s, fsync_s);
+    std::printf("%-8s %-8s wrote 320 MiB in %5.2f s, of which held back %5.2f s; fsync %5.2f s\n",
+                host->get_cname(), name.c_str(), write_s, paused_s, fsync_s);
 }
 
 static void reader() {
@@ -36,7 +36,7 @@ static void reader() {
     cawl::File file(disk(s4u::this_actor::get_host(), "hdd-1"), "/rank-0", CAWL_READ);
     cawl_cost cost = file.read(320 << 20);
     file.close();
-    std::printf("%-8s %-8s read %.0f MiB in %.2f s\n", "node-1", "analysis", cost.bytes / 1048576.0, cost.cost_ns / 1e9);
+    std::printf("node-1   analysis read %.0f MiB in %.2f s\n", cost.bytes / 1048576.0, cost.cost_ns / 1e9);
 }
 
 int main(int argc, char **argv) {

@@ -37,7 +37,8 @@ static double held_back(s4u::Disk *disk, const std::string &path, int mib) {
 static void one_threshold_for_a_host() {
     double together[2], apart[2];
     for (int of : {0, 1})
-        s4u::Actor::create("together", node_1, [&, of] { together[of] = held_back(hdd(node_1), "/a" + std::to_string(of), 160); });
+        s4u::Actor::create("together", node_1,
+                           [&, of] { together[of] = held_back(hdd(node_1), "/a" + std::to_string(of), 160); });
     rest();
     s4u::Actor::create("apart", node_1, [&] { apart[0] = held_back(hdd(node_1), "/b", 160); });
     s4u::Actor::create("apart", node_2, [&] { apart[1] = held_back(hdd(node_2), "/b", 160); });

@@ -123,8 +123,9 @@ fn cmake_finds_it() {
 /// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), and its own tests.
 #[test]
 fn simgrid_has_a_page_cache_for_each_host() {
-    let has_simgrid =
-        || Command::new("pkg-config").args(["--exists", "simgrid >= 3.32"]).status().is_ok_and(|s| s.success());
+    let has_simgrid = || {
+        Command::new("pkg-config").args(["--exists", "simgrid >= 3.32"]).status().is_ok_and(|s| s.success())
+    };
     if find("ctest").is_none() || !has_simgrid() {
         skipped("the plug-in of SimGrid was not built: no SimGrid");
         return;
