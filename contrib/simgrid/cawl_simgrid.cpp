@@ -141,6 +141,51 @@ cawl_cost PageCache::truncate(const s4u::Disk *disk, const std::string &path, ui
     });
 }
 
+void PageCache::drive(s4u::Disk *disk) {
+    using Operation = s4u::Disk::Operation;
+    // Each has the whole bandwidth, and a factor that makes it last as libcawl says, which knows the others.
+    for (Operation of : {Operation::READ, Operation::WRITE, Operation::READWRITE})
+        disk->set_sharing_policy(of, s4u::Disk::SharingPolicy::NONLINEAR,
+                                 [](double bandwidth, int operations) { return bandwidth * operations; });
+    disk->set_factor_cb([disk](sg_size_t bytes, s4u::Io::OpType type) {
+        bool writes = type == s4u::Io::OpType::WRITE;
+        double rate = writes ? disk->get_write_bandwidth() : disk->get_read_bandwidth();
+        return bytes / (rate * std::max<uint64_t>(of(disk).operation_ns(disk, writes, bytes), 1) * 1e-9);
+    });
+}
+
+// How long an operation takes that begins now. SimGrid is in its kernel already.
+uint64_t PageCache::operation_ns(const s4u::Disk *disk, bool writes, uint64_t bytes) {
+    const uint32_t process = 1u << 31; // no actor's
+    cawl_machine *machine = machine_->handle.get();
+    uint64_t now_ns = machine_->now_ns();
+    cawl_cost cost{};
+    cost.size = sizeof cost;
+    // A thread makes one call at a time.
+    auto is_free = [&](uint64_t end_ns) { return end_ns <= now_ns; };
+    auto free = std::find_if(operations_end_ns_.begin(), operations_end_ns_.end(), is_free);
+    if (free == operations_end_ns_.end())
+        free = operations_end_ns_.insert(free, 0);
+    uint32_t thread = process + static_cast<uint32_t>(free - operations_end_ns_.begin());
+    cawl_task task = {process, thread};
+    // Files of its own, so that operations beside each other wait for no lock; named as no path is.
+    Name written = name(disk, "w" + std::to_string(thread)), read = name(disk, "r" + std::to_string(thread));
+    Driven &driven = driven_[{written.first, thread}];
+    if (driven.writer < 0) {
+        ok(cawl_add_file(machine, file(read), 1ull << 50, false));
+        ok(cawl_open(machine, task, file(read), CAWL_READ, now_ns, &driven.reader, &cost));
+        ok(cawl_open(machine, task, file(written), CAWL_WRITE | CAWL_CREATE, now_ns, &driven.writer, &cost));
+    }
+    if (writes) {
+        ok(cawl_write(machine, task, driven.writer, bytes, now_ns, &cost));
+    } else {
+        ok(cawl_pread(machine, task, driven.reader, bytes, driven.read_up_to, now_ns, &cost));
+        driven.read_up_to += bytes;
+    }
+    *free = cost.end_ns;
+    return cost.end_ns - now_ns;
+}
+
 cawl_levels PageCache::level() {
     cawl_levels levels{};
     levels.size = sizeof levels;

@@ -25,6 +25,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace cawl {
 
@@ -40,6 +41,10 @@ public:
     // Takes a file's name away; what is dirty of it is not written once it is closed.
     cawl_cost unlink(const simgrid::s4u::Disk *disk, const std::string &path);
     cawl_cost truncate(const simgrid::s4u::Disk *disk, const std::string &path, uint64_t bytes);
+    // SimGrid's own operations on this disk (Disk::write, Disk::read, Io's, and what is made of them) take as
+    // long as appending to a file, and as reading one that is not cached: which file, they do not tell. For a
+    // disk that is not sealed yet, as in a platform made in C++.
+    static void drive(simgrid::s4u::Disk *disk);
     // What is dirty at this moment, and whether writers are held back.
     cawl_levels level();
 
@@ -51,16 +56,23 @@ private:
     using Call = std::function<cawl_status(cawl_machine *, uint32_t thread, uint64_t now_ns, cawl_cost *)>;
     using Name = std::pair<uint64_t, std::string>;
     struct Machine;
+    struct Driven {
+        int32_t reader = -1, writer = -1;
+        uint64_t read_up_to = 0;
+    };
 
     explicit PageCache(simgrid::s4u::Host *host);
     // Asks what a call costs that begins now, and lets the actor sleep until it ends.
     cawl_cost call(const Call &call);
     Name name(const simgrid::s4u::Disk *disk, const std::string &path) const;
     cawl_file file(const Name &name);
+    uint64_t operation_ns(const simgrid::s4u::Disk *disk, bool writes, uint64_t bytes);
 
     std::shared_ptr<Machine> machine_;
     std::map<const simgrid::s4u::Disk *, uint64_t> devices_;
     std::map<Name, uint64_t> inodes_;
+    std::vector<uint64_t> operations_end_ns_;                // by the thread that stands for each
+    std::map<std::pair<uint64_t, uint32_t>, Driven> driven_; // by device and thread
     uint64_t last_inode_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Replays a table of calls, as `cawl-cli export --to csv` makes it or one with the columns op, start_s,
-// offset, size and duration_s, by one actor: with the files of this plug-in, and with SimGrid's own disk.
+// Replays the calls of one file, a table with the columns op, start_s, offset, size and duration_s, by one
+// actor: with the files of this plug-in, and with SimGrid's own disk.
 // Prints the sums of the costs, in seconds: observed, plug-in, SimGrid.
 //
 //     simgrid_replay platform.xml PROFILE [direct] [sync] < calls.csv
