@@ -120,6 +120,25 @@ fn cmake_finds_it() {
     run(folder("project/build/simulator"), &[""; 0]);
 }
 
+/// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), and its own tests.
+#[test]
+fn simgrid_has_a_page_cache_for_each_host() {
+    let has_simgrid = || {
+        Command::new("pkg-config").args(["--exists", "simgrid >= 3.32"]).status().is_ok_and(|s| s.success())
+    };
+    if find("ctest").is_none() || !has_simgrid() {
+        skipped("the plug-in of SimGrid was not built: no SimGrid");
+        return;
+    }
+    let Some(prefix) = installed() else { return };
+    let source = Path::new(CRATE).join("../../contrib/simgrid").display().to_string();
+    let build = folder("simgrid").display().to_string();
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
+    run("cmake", &["-S", &source, "-B", &build, &prefix]);
+    run("cmake", &["--build", &build]);
+    run("ctest", &["--test-dir", &build, "--output-on-failure"]);
+}
+
 #[test]
 fn debian_has_two_packages() {
     if ["dpkg-deb", "dpkg-shlibdeps", "cpack"].iter().any(|program| find(program).is_none())

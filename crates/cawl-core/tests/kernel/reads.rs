@@ -100,6 +100,10 @@ fn a_stream_is_read_ahead_at_the_rate_of_the_device() {
     assert!((took / alone - 1.0).abs() < 0.02, "{took} ms, {alone} by the device's rate");
     // Windows of 128 KiB: one wait for each, and not for each call.
     assert!((100..200).contains(&waits), "{waits}");
+    // In one call it takes no less, however many windows that are.
+    let told = self::program(&disk(), 0).call(read(0, 64 * MIB)).unwrap();
+    let (took, alone) = (told.cost.get() / 1e6, 11.0 + 64.0 * MIB as f64 / 100e3);
+    assert!((took / alone - 1.0).abs() < 0.02, "{took} ms, {alone} by the device's rate");
     // A program that takes its time does not wait.
     for at in 16 * 256..20 * 256 {
         program.now += 200_000;

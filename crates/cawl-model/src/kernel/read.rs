@@ -249,9 +249,11 @@ impl Kernel {
                 asked += pages;
                 let mut coming = self.reads.ask(&mut self.machine, call, (first, at), true);
                 coming.cold = cold.likely / pages as f64;
-                if self.reads.pending.len() < WINDOWS {
-                    self.reads.pending.push(coming);
+                // The oldest has come: a call of many windows waits for the latest ones.
+                if self.reads.pending.len() == WINDOWS {
+                    self.reads.pending.remove(0);
                 }
+                self.reads.pending.push(coming);
             }
         }
         if asked > 0 && awaited {
