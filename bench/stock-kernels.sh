@@ -73,7 +73,7 @@ see() {
     fi
 }
 see preload calls eyes-dynamic
-for kind in calls threads uring aio reaped; do see kernel $kind eyes; done
+for kind in calls threads uring aio reaped stored; do see kernel $kind eyes; done
 loop pwrite 100000000 1 file & pid=$!
 sleep 1
 cawl-cli attach $pid --for 2s --no-save --report report.json 2>errors
@@ -125,16 +125,16 @@ emulate() {
 }
 
 missing=0
-echo "| Linux | library | static | threads | io_uring | libaio | of two threads | attached: coverage |"
-echo "|---|---|---|---|---|---|---|---|"
+echo "| Linux | library | static | threads | io_uring | libaio | of two threads | mappings | attached: coverage |"
+echo "|---|---|---|---|---|---|---|---|---|"
 for release in "${releases[@]}"; do
     fetch "$release"
     boot "$release"
     cell() { sed -n "s/.*ROW $1 $2 //p" "$work/$release.out" | head -n 1; }
     cells=("$(cell preload calls)" "$(cell kernel calls)" "$(cell kernel threads)" "$(cell kernel uring)"
-        "$(cell kernel aio)" "$(cell kernel reaped)" "$(cell attach coverage)")
-    case ${cells[1]} in *'need Linux'*) cells=("${cells[0]}" "" "" "" "" "" "too old, and said so") ;; esac
-    echo "| $release | ${cells[0]} | ${cells[1]} | ${cells[2]} | ${cells[3]} | ${cells[4]} | ${cells[5]} | ${cells[6]} |"
+        "$(cell kernel aio)" "$(cell kernel reaped)" "$(cell kernel stored)" "$(cell attach coverage)")
+    case ${cells[1]} in *'need Linux'*) cells=("${cells[0]}" "" "" "" "" "" "" "too old, and said so") ;; esac
+    echo "| $release | ${cells[0]} | ${cells[1]} | ${cells[2]} | ${cells[3]} | ${cells[4]} | ${cells[5]} | ${cells[6]} | ${cells[7]} |"
     [ "$release" = 5.10 ] && continue
     for at in 0 1 2 4 5; do [ "${cells[$at]}" = all ] || missing=1; done
 done
