@@ -120,8 +120,8 @@ pub struct Life {
 }
 
 impl Life {
-    /// The times of `user` and `system` in proportion, so that together they are `runtime`: as the kernel tells them of
-    /// a thread that runs (`cputime_adjust`, 6.18).
+    /// `user` and `system` in proportion, so that together they are `runtime`, as the kernel tells them of a
+    /// thread that runs (`cputime_adjust`, 6.18).
     pub fn times(&self) -> (u64, u64) {
         let ticks = u128::from(self.user) + u128::from(self.system);
         let system =

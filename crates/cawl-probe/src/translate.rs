@@ -62,8 +62,8 @@ pub struct Translator {
     given: FxHashMap<u32, [Option<Given>; 2]>,
     /// Requests of libaio that are not complete, by process and control block.
     handed: FxHashMap<(u32, u64), Event>,
-    /// Those of which the end was told before their begin: another thread was told of it before the call returned that
-    /// handed them over.
+    /// Requests whose end was told before their begin: another thread was told of it before the call that
+    /// handed them over returned.
     early: FxHashMap<(u32, u64), Call>,
     /// What requests took that are complete.
     pub requests: Requests,

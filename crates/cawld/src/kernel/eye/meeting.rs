@@ -178,9 +178,9 @@ impl<'a> Eye<'a> {
     }
 }
 
-/// True if a process that is followed now is the one that has lived since then. The kernel follows it no
-/// longer where it ended meanwhile, of which nothing is told any more: whoever gets its number would be taken
-/// for it.
+/// True if a process that is followed now is the one that has lived since then. Else its number is taken out
+/// of the kernel's table: the end of a process before it was followed is not told, and another process may get
+/// the number.
 fn is_kept(probe: &mut Probe, pid: u32, since: Option<u64>) -> bool {
     let is_it = since.is_some() && cawl_host::alive_since(pid) == since;
     if !is_it {
