@@ -117,10 +117,15 @@ struct Group(PathBuf);
 
 impl Group {
     fn new() -> Option<Group> {
+        Group::of_hierarchy(|words| words[2] == "cgroup2")
+    }
+
+    /// In the first hierarchy whose line of /proc/self/mounts fits.
+    fn of_hierarchy(fits: impl Fn(&[&str]) -> bool) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("the kernel lists mounts");
         let mount = mounts.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            (words.get(2) == Some(&"cgroup2")).then(|| words[1].to_owned())
+            fits(&words).then(|| words[1].to_owned())
         });
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -170,6 +175,35 @@ fn a_group_is_followed() {
     let report = dir.report(&attach.finish().success());
     let seen = ["first", "second", "other"].map(|name| report.file_bytes(name));
     assert_eq!((seen, &report["drops"]), ([10_000, 10_000, 0], &0.into()));
+}
+
+/// Who comes into a group of version 1, or one below it, is met as it comes: it may end at once.
+#[test]
+fn a_group_of_version_1_is_followed() {
+    let dir = Dir::new();
+    let is_plain = |words: &[&str]| {
+        words[2] == "cgroup" && ["freezer", "pids", "name=systemd"].iter().any(|one| words[3].contains(one))
+    };
+    let Some(group) = Group::of_hierarchy(is_plain) else {
+        return skipped("no control group of version 1 can be made");
+    };
+    let below = group.0.join("below");
+    fs::create_dir(&below).expect("a group can be made below another");
+    let mut first = writer(&dir, "first");
+    group.take(&first);
+    let Some(attach) = attached(&dir, &["--cgroup", group.folder()]) else { return };
+    let script = "echo $$ >\"$0/cgroup.procs\"; exec dd if=/dev/zero of=\"$1\" bs=100 count=7 2>/dev/null";
+    for file in 0..20 {
+        let mut short = dir.command("sh");
+        short.args(["-c", script]).arg(if file % 2 == 0 { &below } else { &group.0 }).arg(format!("{file}"));
+        Running::start(short).finish().success();
+    }
+    first.say("\n");
+    first.finish().success();
+    let report = dir.report(&attach.finish().success());
+    let seen = (0..20).map(|file| report.file_bytes(&file.to_string())).sum::<u64>();
+    assert_eq!((seen, report.file_bytes("first"), &report["drops"]), (14_000, 10_000, &0.into()));
+    eventually("its processes have left the group", || fs::remove_dir(&below).is_ok());
 }
 
 /// A daemon has one set of probes for all names, also for one that comes later or again.

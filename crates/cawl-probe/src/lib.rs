@@ -48,6 +48,8 @@ const SUBMIT: [(&str, &str); 2] =
     [("uring_submit", "io_uring_submit_req"), ("uring_submit", "io_uring_submit_sqe")];
 /// Stores through mappings: since Linux 5.18.
 const STORES: (&str, &str) = ("stored", "writeback_dirty_folio");
+/// Processes that come into a group of version 1.
+const JOINS: (&str, &str) = ("joined", "cgroup_attach_task");
 /// How long a file was that is gone, or cut off, only a filesystem can tell. One that is a module is not asked.
 const LENGTHS: [(&str, &str); 3] =
     [("evict", "ext4_evict_inode"), ("released", "ext4_da_release_space"), ("cut", "ext4_truncate_enter")];
@@ -74,13 +76,15 @@ impl Losses {
     }
 }
 
-/// A control group of version 2 as the kernel compares it.
+/// A control group as the kernel compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its number: the inode number of its folder.
     pub id: u64,
-    /// Folders between it and the root of its hierarchy, and itself; 0: the root.
+    /// Of version 2: folders between it and the root of its hierarchy, and itself; 0: the root.
     pub level: u32,
+    /// The number of its hierarchy, as in /proc/PID/cgroup: 0 is that of version 2.
+    pub hierarchy: u32,
 }
 
 /// Probes that are attached.
@@ -97,6 +101,8 @@ pub struct Probe {
     pub sees_uring: bool,
     /// Stores through mappings are told of.
     pub sees_stores: bool,
+    /// Groups of version 1 are compared, too.
+    sees_joins: bool,
     /// They are attached as long as they are here.
     programs: Option<Ebpf>,
 }
@@ -130,6 +136,7 @@ impl Probe {
         let mut has = |(name, point): (&str, &str)| start(&mut programs, name, point, &btf).is_ok();
         let sees_uring = has(COMPLETE) && SUBMIT.into_iter().any(&mut has);
         let sees_stores = has(STORES);
+        let sees_joins = has(JOINS);
         let _ = LENGTHS.map(&mut has);
         let programs = Some(programs);
         Ok(Probe {
@@ -142,6 +149,7 @@ impl Probe {
             count,
             sees_uring,
             sees_stores,
+            sees_joins,
             programs,
         })
     }
@@ -162,9 +170,10 @@ impl Probe {
         self.followed.get(&pid, 0).is_ok()
     }
 
-    /// Follows the processes of a control group, from their next call on. False if there is no room.
+    /// Follows the processes of a control group: of version 2 from their next call on, of version 1 those that come
+    /// into it from now on. False if there is no room, or if the kernel does not tell of these.
     pub fn follow_group(&mut self, group: Group) -> bool {
-        self.groups.len() < GROUPS && {
+        (group.hierarchy == 0 || self.sees_joins) && self.groups.len() < GROUPS && {
             self.groups.push(group);
             self.put_groups(self.groups.len() - 1)
         }
@@ -180,7 +189,8 @@ impl Probe {
 
     /// Puts the row in which the list of groups changed into the kernel's table, and then their number.
     fn put_groups(&mut self, changed: usize) -> bool {
-        let row = self.groups.get(changed).map(|group| [group.id, u64::from(group.level)]);
+        let row = |group: &Group| [group.id, u64::from(group.hierarchy) << 32 | u64::from(group.level)];
+        let row = self.groups.get(changed).map(row);
         row.is_none_or(|row| self.rows.set(changed as u32, row, 0).is_ok())
             && self.count.set(0, self.groups.len() as u32, 0).is_ok()
     }

@@ -109,7 +109,7 @@ pub struct Life {
     pub system: u64,
     /// All of it, in ns, exactly up to the latest tick.
     pub runtime: u64,
-    /// Of a fork the child.
+    /// Of a fork the child; of one that is met 1 if it has no other thread.
     pub other: u32,
     /// Of an end, what ended.
     pub end: End,
@@ -120,6 +120,11 @@ pub struct Life {
 }
 
 impl Life {
+    /// What the threads of a process that is met had written by calls until then, if that is known.
+    pub fn wrote(&self) -> Option<u64> {
+        (self.other == 1).then_some(self.wchar)
+    }
+
     /// `user` and `system` in proportion, so that together they are `runtime`, as the kernel tells them of a
     /// thread that runs (`cputime_adjust`, 6.18).
     pub fn times(&self) -> (u64, u64) {

@@ -100,6 +100,23 @@ pub fn mounts(text: &str) -> Vec<String> {
     found.into_iter().map(|(_, mount)| mount).collect()
 }
 
+/// The number of the hierarchy of version 1 that is mounted as this device (its folders' `st_dev`), from
+/// /proc/self/mountinfo and /proc/self/cgroup.
+pub fn hierarchy(mountinfo: &str, groups: &str, dev: u64) -> Option<u32> {
+    let options = mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let is_it = device(before.split(' ').nth(2)?) == Some(dev) && after.next() == Some("cgroup");
+        is_it.then(|| after.nth(1)).flatten()
+    })?;
+    let has = |controller: &str| options.split(',').any(|option| option == controller);
+    groups.lines().find_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        let (controllers, _) = rest.split_once(':')?;
+        controllers.split(',').all(has).then(|| number.parse().ok()).flatten()
+    })
+}
+
 /// A limit such as memory.max: a number of bytes, or `max` for none. Version 1 writes none as the largest
 /// number of pages.
 pub fn limit(text: &str) -> Option<Bytes> {
@@ -153,6 +170,17 @@ mod tests {
                           35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
                           38 31 0:35 / /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio\n\
                           41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn a_hierarchy_of_version_1_has_a_number() {
+        let cpu = "36 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpuacct,cpu\n";
+        let mounts = format!("{MOUNTS}{cpu}");
+        let number = |minor, groups| hierarchy(&mounts, groups, minor);
+        assert_eq!([number(32, HYBRID), number(35, HYBRID)], [Some(4), Some(7)]);
+        // Version 2, no group at all, and one whose controllers are not those.
+        assert_eq!([38, 28, 99].map(|minor| number(minor, HYBRID)), [None; 3]);
+        assert_eq!([number(33, "3:cpu,cpuacct:/\n"), number(33, "3:cpu,memory:/\n")], [Some(3), None]);
+    }
 
     #[test]
     fn version_two_is_the_first_mount() {

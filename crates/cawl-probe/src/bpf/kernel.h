@@ -114,6 +114,26 @@ struct thread_info___x86 {
 
 struct bpf_local_storage;
 
+struct kernfs_node {
+    __u64 id;
+} CORE;
+
+struct cgroup;
+struct cgroup_subsys_state {
+    struct cgroup *cgroup;
+    struct cgroup_subsys_state *parent;
+} CORE;
+
+struct cgroup_root {
+    int hierarchy_id;
+} CORE;
+
+struct cgroup {
+    struct cgroup_subsys_state self;
+    struct kernfs_node *kn;
+    struct cgroup_root *root;
+} CORE;
+
 struct sched_entity {
     __u64 sum_exec_runtime;
 } CORE;
@@ -131,6 +151,7 @@ struct task_struct {
     struct files_struct *files;
     struct signal_struct *signal;
     struct task_io_accounting ioac;
+    char comm[16];
     struct bpf_local_storage *bpf_storage;
 } CORE;
 
@@ -174,6 +195,7 @@ struct io_kiocb {
     struct io_ring_ctx *ctx;
 } CORE;
 
+#define PF_EXITING 0x4
 #define PF_IO_WORKER 0x10
 #define PF_DUMPCORE 0x200
 #define PF_KTHREAD 0x200000

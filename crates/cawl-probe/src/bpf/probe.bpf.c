@@ -52,7 +52,7 @@ struct {
     __type(value, __u8);
 } filter SEC(".maps");
 
-// Control groups of version 2 whose processes are followed: level and number.
+// Control groups whose processes are followed.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, GROUPS);
@@ -60,13 +60,22 @@ struct {
     __type(value, struct group);
 } groups SEC(".maps");
 
-// Threads that are followed, and the call that each is in. The kernel frees it with the thread.
+// Threads that are followed, and the call that each is in, by the thread's number modulo the entries: the look-up in an
+// array is compiled into the program.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, THREADS);
+    __type(key, __u32);
+    __type(value, struct thread);
+} threads SEC(".maps");
+
+// Those whose place another has. The kernel frees it with the thread.
 struct {
     __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
     __uint(map_flags, BPF_F_NO_PREALLOC);
     __type(key, int);
     __type(value, struct thread);
-} threads SEC(".maps");
+} crowded SEC(".maps");
 
 // Requests of io_uring that are not complete. One that leaves no completion is displaced at last.
 struct {
@@ -130,13 +139,53 @@ PART void put(void *record, __u64 length)
         lose(LOST_RECORD, 1);
 }
 
+PART struct thread *place_of(__u32 tid)
+{
+    __u32 at = tid % THREADS;
+    return bpf_map_lookup_elem(&threads, &at);
+}
+
 // The state of this thread if it was followed before.
 PART struct thread *known_thread(struct task_struct *task)
 {
+    __u32 tid = task->pid;
+    struct thread *thread = place_of(tid);
+    if (thread && thread->tid == tid)
+        return thread;
     // Nothing of any BPF program is stored with most threads; to ask the helper costs more than a load.
     if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
         return 0;
-    return bpf_task_storage_get(&threads, task, 0, 0);
+    return bpf_task_storage_get(&crowded, task, 0, 0);
+}
+
+// A place for this thread; NULL if there is none.
+PART struct thread *take_place(struct task_struct *task)
+{
+    struct thread *thread = place_of(task->pid);
+    // One that ends has left its place for good.
+    if (thread && !(task->flags & PF_EXITING)) {
+        // Of several that come at once the one that finds itself alone has it.
+        __sync_fetch_and_add(&thread->claims, 1);
+        if (*(volatile __u64 *)&thread->claims == 1) {
+            thread->named = 0;
+            thread->ino = 0;
+            thread->is_inside = 0;
+            thread->tid = task->pid;
+            return thread;
+        }
+        __sync_fetch_and_add(&thread->claims, -1);
+    }
+    return bpf_task_storage_get(&crowded, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+// This number is no thread's any more.
+PART void leave_place(__u32 tid)
+{
+    struct thread *thread = place_of(tid);
+    if (thread && thread->tid == tid) {
+        thread->tid = 0;
+        __sync_fetch_and_add(&thread->claims, -1);
+    }
 }
 
 PART void follow_process(__u32 tgid)
@@ -156,6 +205,20 @@ PART int is_followed(__u32 tgid)
     return maybe && *maybe && bpf_map_lookup_elem(&followed, &tgid);
 }
 
+// Follows a process of a group.
+PART void meet(struct task_struct *task)
+{
+    struct life life = { .head = { FOUND, task->tgid, task->pid }, .at = bpf_ktime_get_ns() };
+    struct signal_struct *signal = task->signal;
+    follow_process(task->tgid);
+    // Each of its threads has a count of its own.
+    life.other = signal->nr_threads == 1;
+    if (bpf_core_field_exists(task->ioac.wchar))
+        life.wchar = task->ioac.wchar;
+    COPY(life.name, task->comm);
+    put(&life, sizeof(life));
+}
+
 // The state of a thread of a process that is followed; NULL of another.
 PART struct thread *follow(struct task_struct *task)
 {
@@ -171,17 +234,14 @@ PART struct thread *follow(struct task_struct *task)
         if (at >= group_count || tgid == reader)
             return 0;
         struct group *group = bpf_map_lookup_elem(&groups, &key);
-        if (group && bpf_get_current_ancestor_cgroup_id(group->level) == group->id) {
-            struct life life = { .head = { FOUND, tgid, task->pid }, .at = bpf_ktime_get_ns() };
-            follow_process(tgid);
-            bpf_get_current_comm(life.name, sizeof(life.name));
-            put(&life, sizeof(life));
+        if (group && !group->hierarchy && bpf_get_current_ancestor_cgroup_id(group->level) == group->id) {
+            meet(task);
             is_new = 0;
         }
     }
     if (is_new)
         return 0;
-    thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    thread = take_place(task);
     if (!thread)
         lose(LOST_FLIGHT, 1);
     return thread;
@@ -242,10 +302,12 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
     if (!row || !*row)
         return 0;
     thread = follow(task);
-    scratch = scratch_of_cpu();
-    if (!thread || !scratch)
+    if (!thread)
         return 0;
     thread->is_inside = 0;
+    scratch = scratch_of_cpu();
+    if (!scratch)
+        return 0;
     if (is_compat(task)) {
         if (*row & IS_COMPAT_WRITE)
             lose(LOST_COMPAT, 1);
@@ -382,7 +444,7 @@ __attribute__((noinline)) int vector_bytes(__u64 vectors, __u64 count)
 // A request that the call of libaio took which this thread is in. A function of its own to the verifier.
 __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
 {
-    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    struct thread *thread = known_thread((struct task_struct *)bpf_get_current_task_btf());
     struct scratch *scratch = scratch_of_cpu();
     __u64 ids = bpf_get_current_pid_tgid();
     struct iocb *place = 0, request = {};
@@ -434,7 +496,7 @@ PART void tell_requests(__u64 list, __u64 end, long count)
 // A request of libaio that is complete. A function of its own to the verifier.
 __attribute__((noinline)) int tell_complete(__u64 list, __u64 end)
 {
-    struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+    struct thread *thread = known_thread((struct task_struct *)bpf_get_current_task_btf());
     __u64 ids = bpf_get_current_pid_tgid();
     struct io_event event = {};
     if (!thread)
@@ -463,14 +525,17 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 {
     struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
     struct thread *thread = known_thread(task);
-    struct scratch *scratch = scratch_of_cpu();
+    struct scratch *scratch;
     struct flight *flight;
     struct file *file;
     __u64 end;
     __u32 tgid, tid, class;
-    if (!thread || !thread->is_inside || !scratch)
+    if (!thread || !thread->is_inside)
         return 0;
     end = bpf_ktime_get_ns();
+    scratch = scratch_of_cpu();
+    if (!scratch)
+        return 0;
     thread->is_inside = 0;
     tgid = task->tgid;
     tid = task->pid;
@@ -538,12 +603,47 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
     return 0;
 }
 
+// True of a group and those below it.
+PART int is_below(struct cgroup *group, __u64 id)
+{
+    for (int level = 0; group && level < LEVELS; level++) {
+        struct cgroup_subsys_state *above;
+        if (group->kn->id == id)
+            return 1;
+        above = group->self.parent;
+        group = above ? above->cgroup : 0;
+    }
+    return 0;
+}
+
+// A process comes into a control group of version 1, which is not asked for at each call.
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(joined, struct cgroup *into, const char *path, struct task_struct *task)
+{
+    __u32 tgid;
+    if (!task || !into)
+        return 0;
+    tgid = task->tgid;
+    for (__u32 at = 0; at < GROUPS && at < group_count; at++) {
+        __u32 key = at;
+        struct group *group = bpf_map_lookup_elem(&groups, &key);
+        if (!group || !group->hierarchy || group->hierarchy != into->root->hierarchy_id)
+            continue;
+        if (tgid != reader && !is_followed(tgid) && is_below(into, group->id))
+            meet(task);
+    }
+    return 0;
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_exec, struct task_struct *task, __s32 old, struct linux_binprm *binprm)
 {
     struct scratch *scratch = scratch_of_cpu();
     __u32 tgid = task->tgid;
     const char *name = 0;
+    // Of a thread that becomes its process's first.
+    if (old != task->pid)
+        leave_place(old);
     if (!scratch || !is_followed(tgid))
         return 0;
     struct image *image = &scratch->image;
@@ -567,6 +667,7 @@ int BPF_PROG(process_exit, struct task_struct *task)
     struct life life = {};
     __u32 tgid = task->tgid, tid = task->pid;
     struct signal_struct *signal;
+    leave_place(tid);
     if (!is_followed(tgid))
         return 0;
     life.head.type = EXIT;

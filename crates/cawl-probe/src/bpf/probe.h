@@ -7,6 +7,9 @@
 // Entries of the filter of processes.
 #define FILTER 16384
 #define GROUPS 16
+// Groups of version 1 are compared with so many above them.
+#define LEVELS 32
+#define THREADS 8192
 // Requests of io_uring that are recorded: READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, READ, WRITE, READV_FIXED,
 // WRITEV_FIXED.
 #define URING_RECORDED (0x3eULL | 3ULL << 22 | 3ULL << 60)
@@ -69,8 +72,9 @@ enum end { THREAD, PROCESS, PROCESS_MAYBE };
 
 struct group {
     __u64 id;
+    // Of version 2, whose hierarchy has the number 0.
     __u32 level;
-    __u32 unused;
+    __u32 hierarchy;
 };
 
 struct head {
@@ -117,6 +121,9 @@ struct flight {
 };
 
 struct thread {
+    // Whose place it is; 0: nobody's. And how many want it.
+    __u64 tid;
+    __u64 claims;
     struct flight flight;
     // The file that was named last.
     __u64 named;
@@ -151,6 +158,7 @@ struct life {
     __u64 user;
     __u64 system;
     __u64 runtime;
+    // Of a fork the child, of an end what ended; of one that is met, whether `wchar` is all that it wrote.
     __u32 other;
     __s32 code;
     char name[16];

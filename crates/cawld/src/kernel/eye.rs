@@ -216,12 +216,15 @@ impl<'a> Eye<'a> {
                 Told::Found(life) => {
                     let name = text(&life.name);
                     if !self.processes.contains_key(&life.tgid) {
-                        self.begin_or_keep(life.tgid, Time(life.at), None, Some(name)).await?;
+                        let written = life.wrote().filter(|_| self.counts);
+                        self.begin_or_keep((life.tgid, None), Time(life.at), Some(name), written).await?;
                     }
                 }
                 Told::Fork(life) => {
                     let program = self.processes.get(&life.tgid).map(|parent| parent.program.clone());
-                    self.begin_or_keep(life.other, Time(life.at), Some(life.tgid), program).await?;
+                    let written = self.counts.then_some(0);
+                    let (child, at) = ((life.other, Some(life.tgid)), Time(life.at));
+                    self.begin_or_keep(child, at, program, written).await?;
                 }
                 Told::Exec(image)
                     if self.processes.get(&image.tgid).is_some_and(|process| !process.has(image.at)) => {}

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cawl_core::host_text;
 use cawl_host::target;
 use cawl_probe::{Group, Probe};
-use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, statfs};
 use tokio::sync::watch;
 
 /// The number of the root of all groups.
@@ -71,23 +72,31 @@ impl Part {
     }
 }
 
-/// A control group of version 2 as the probes compare it.
+/// A control group as the probes compare it.
 fn group(folder: &Path) -> Option<Group> {
-    let is_group =
-        |folder: &Path| statfs(folder).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC);
-    if !is_group(folder) {
-        return None;
-    }
+    let is_of =
+        |folder: &Path, kind: FsType| statfs(folder).is_ok_and(|found| found.filesystem_type() == kind);
     let folder = folder.canonicalize().ok()?;
     let found = folder.metadata().ok()?;
+    // A folder's inode number is the group's number.
+    let id = found.ino();
+    if is_of(&folder, CGROUP_SUPER_MAGIC) {
+        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+        let (mounts, groups) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
+        let hierarchy = host_text::cgroup::hierarchy(&mounts, &groups, found.dev())?;
+        return Some(Group { id, level: 0, hierarchy });
+    }
+    if !is_of(&folder, CGROUP2_SUPER_MAGIC) {
+        return None;
+    }
     let above = folder.ancestors().skip(1).map_while(|above| {
-        above.metadata().ok().filter(|found_above| is_group(above) && found_above.dev() == found.dev())
+        let is_group = is_of(above, CGROUP2_SUPER_MAGIC);
+        above.metadata().ok().filter(|found_above| is_group && found_above.dev() == found.dev())
     });
     let above: Vec<u64> = above.map(|above| above.ino()).collect();
     // In a namespace of groups what is mounted begins further down, and the level is not known.
-    let root = above.last().copied().unwrap_or(found.ino());
-    // A folder's inode number is the group's number.
-    (root == ROOT).then(|| Group { id: found.ino(), level: above.len() as u32 })
+    let root = above.last().copied().unwrap_or(id);
+    (root == ROOT).then(|| Group { id, level: above.len() as u32, hierarchy: 0 })
 }
 
 /// Processes and all that they led to.

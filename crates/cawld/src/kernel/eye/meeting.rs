@@ -98,21 +98,21 @@ impl<'a> Eye<'a> {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.counted = at);
     }
 
-    /// A process of which the probes told that it is there: it was made, or met.
+    /// A process of which the probes told that it is there: it was made, or met. It may have ended meanwhile; what
+    /// it had written by then is told if it is known.
     pub(super) async fn begin_or_keep(
         &mut self,
-        pid: u32,
+        (pid, parent): (u32, Option<u32>),
         at: Time,
-        parent: Option<u32>,
         name: Option<String>,
+        written: Option<u64>,
     ) -> anyhow::Result<()> {
         let is_known = self.processes.contains_key(&pid) || self.left_out.contains_key(&pid);
         if is_known || self.stopped.is_some_and(|stopped| at > stopped) {
             return Ok(());
         }
-        // One that was made has written nothing, and it may have ended meanwhile.
-        let written = if parent.is_none() { running_wrote(pid) } else { self.counts.then_some(0) };
-        let now = cawl_host::now();
+        let counted = if written.is_some() { at } else { cawl_host::now() };
+        let written = written.or_else(|| running_wrote(pid));
         let part = self.part_of(parent.unwrap_or(pid));
         if parent.is_none() && self.leave_out(pid, part) {
             return Ok(());
@@ -125,7 +125,7 @@ impl<'a> Eye<'a> {
         let is_copy = parent.is_some();
         self.begin_session((pid, part), (began, at), (parent, name), written, is_copy).await?;
         if !is_copy {
-            self.was_counted(pid, now);
+            self.was_counted(pid, counted);
         }
         Ok(())
     }
