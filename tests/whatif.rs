@@ -192,6 +192,33 @@ fn another_machine_and_its_constants() {
     assert!(asked(&dir, &limits)["ratio"].is_number());
 }
 
+/// Which part of a machine matters, for one trace and for several.
+#[test]
+fn parts_of_the_machine() {
+    let dir = Dir::new();
+    trace(&dir);
+    let part = |answer: &Value, name: &str, of: &str| {
+        let parts = answer["parts"].as_array().expect("parts");
+        number(&parts.iter().find(|one| one["part"] == name).expect("it is listed")[of])
+    };
+    // 1 % on what each commit takes is nearly 1 % on all, and less on what the program thinks besides.
+    let one = asked(&dir, &["--sensitivity"]);
+    let (total, elapsed) = (part(&one, "device flush", "total"), part(&one, "device flush", "elapsed"));
+    assert!((0.5..=1.0).contains(&total) && elapsed > 0.0 && elapsed < total, "{one:#}");
+    assert!(part(&one, "memory speed", "total").abs() < 0.1, "{one:#}");
+    // Another device: of two traces each has its own.
+    let held = asked(&dir, &["--fsync", "none", "--think", "0", "--limits", "64K,128K", "--sensitivity"]);
+    assert!(part(&held, "dirty limits", "total") < -0.01, "{held:#}");
+    let path = dir.trace();
+    let also = path.to_str().expect("a readable path");
+    let two = asked(&dir, &["--sensitivity", "--also", also]);
+    assert_eq!((&two["traces"], &two["parts"]), (&2.into(), &one["parts"]));
+    assert_eq!(number(&two["before"]["total_s"]), 2.0 * number(&one["before"]["total_s"]));
+    let text = whatif(&dir, &["--sensitivity", "--also", also]).success().stdout;
+    assert!(text.contains("PART +10 %") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    whatif(&dir, &["--fsync", "none", "--also", also]).code(2).says("--sensitivity");
+}
+
 #[test]
 fn wrong_changes_are_refused_with_a_remedy() {
     let dir = Dir::new();

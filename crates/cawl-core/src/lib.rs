@@ -118,7 +118,7 @@ pub use tally::{CallSums, Tally};
 pub use timeline::{CauseColumn, Level, Levels, LimitsFrom, Singles, TimelineReport};
 pub use uncertain::{Uncertain, UncertainFile};
 pub use whatif::{
-    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, NoScenario, OpCost, Owner, Ratio,
+    Base, Change, Effect, KEYWORDS, Keyword, Ledger, Machine, Maker, NoScenario, OpCost, Owner, Part, Ratio,
     Request, Rewrite, Scenario, Step, Steps, SyncsKept, Thread, TraceFacts, WhatIf, observed_ns, quoted,
 };
 pub use worst_call::{NearCall, WorstCall};

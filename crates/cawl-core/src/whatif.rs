@@ -9,6 +9,7 @@ mod change;
 mod facts;
 mod grammar;
 mod paper;
+mod parts;
 mod scenario;
 mod stage;
 mod steps;
@@ -19,6 +20,7 @@ pub use facts::TraceFacts;
 pub use grammar::{Effect, KEYWORDS, Keyword, Maker, Request, quoted};
 use paper::Paper;
 pub use paper::{Ledger, OpCost, observed_ns};
+pub use parts::Part;
 pub(crate) use scenario::MODEL;
 pub use scenario::{NoScenario, Scenario};
 pub use steps::Steps;
@@ -38,11 +40,18 @@ pub struct Machine {
     pub profile: HostProfile,
     /// Its dirty limits; those of the trace's samples, if None.
     pub limits: Option<DirtyLimits>,
+    /// Those of the trace's samples are so many times as large.
+    pub limits_factor: f64,
     /// New pages come warm, whatever the law of free memory foresees.
     pub warm: bool,
 }
 
 impl Machine {
+    /// A machine with the dirty limits that the trace's samples tell.
+    pub fn new(profile: HostProfile, warm: bool) -> Machine {
+        Machine { profile, limits: None, limits_factor: 1.0, warm }
+    }
+
     /// The machine for calls that get O_DIRECT, O_SYNC or O_DSYNC. A synchronous write commits as an fsync does
     /// (`ext4_sync_file` for both), so that one in the place of the other costs no less here. And what
     /// buffered writes taught of the device's rate has the flusher's help in it: without that they go no faster

@@ -1,5 +1,7 @@
 //! `whatif`: a trace's calls on paper, as they were and with changes.
 
+mod sensitivity;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -8,7 +10,7 @@ use anyhow::Context;
 use cawl_core::advise::Sure;
 use cawl_core::{
     Effect, HostFacts, HostProfile, Ledger, Machine, Nanos, Ratio, Record, Request, Rewrite, Scenario,
-    WhatIf, kernel_bytes,
+    TraceFacts, WhatIf, kernel_bytes,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
@@ -16,15 +18,12 @@ use super::are_same;
 use super::on_paper::{a_run, facts, learned, run_all, watched, with};
 use super::saved::SavedTrace;
 use crate::args::{ModelArgs, WhatIfArgs};
-use crate::render::whatif::{Answer, Compared, Sensitivity};
+use crate::render::whatif::{Answer, Compared};
 use crate::{exit, outputs, render};
 
 /// What a piece of --split takes on paper, and pieces from which on this is told.
 const A_PIECE: Nanos = Nanos::new(1200.0);
 const MANY: u64 = 5_000_000;
-/// By how much a constant is another one for `--sensitivity`.
-const STEP: f64 = 1.1;
-
 pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0;
     if given.is_empty() && !args.sensitivity {
@@ -39,57 +38,38 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let why = "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
         return Err(exit::Usage(why.to_owned()).into());
     }
-    if let Some(path) = &args.output {
-        exit::usage(!are_same(&args.trace, path), || {
-            format!("the changed trace would overwrite {}; name another file with -o", path.display())
-        })?;
-        outputs::check(path, &outputs::TRACE)?;
-    }
-    let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
-    let mut trace = open()?;
-    let host = trace.host().cloned();
-    let (profile, warm) = if args.no_learn { (trace.profile.clone(), false) } else { learned(&mut trace)? };
-    let facts = facts(given, open)?;
-    let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
-    let measured = trace.profile.clone();
-    let after = |given: &[Request]| with(&base, given, &measured, host.as_ref());
-    let mut scenarios = vec![base.clone()];
-    let mut names = Vec::new();
     if args.sensitivity {
-        let changed = after(given)?;
-        let constants = changed.machine.profile.constants();
-        scenarios.push(changed.clone());
-        for (name, value) in constants {
-            // A part of something cannot be more than all of it.
-            let with = |factor: f64| {
-                let profile = changed.machine.profile.with_value(&name, value * factor);
-                profile.map(|profile| (factor, profile))
-            };
-            let Ok((factor, profile)) = with(STEP).or_else(|_| with(1.0 / STEP)) else { continue };
-            scenarios.push(Scenario {
-                machine: Machine { profile, ..changed.machine.clone() },
-                ..changed.clone()
-            });
-            names.push((name, factor));
-        }
-    } else if args.each {
+        return sensitivity::sensitivity(args);
+    }
+    let path = &args.trace;
+    if let Some(output) = &args.output {
+        exit::usage(!are_same(path, output), || {
+            format!("the changed trace would overwrite {}; name another file with -o", output.display())
+        })?;
+        outputs::check(output, &outputs::TRACE)?;
+    }
+    let before = Before::of(path, given, args.no_learn)?;
+    let Before { base, facts, host, .. } = &before;
+    let open = || open(path);
+    let mut scenarios = vec![base.clone()];
+    if args.each {
         for one in given {
-            scenarios.push(after(std::slice::from_ref(one))?);
+            scenarios.push(before.after(std::slice::from_ref(one))?);
         }
     } else {
-        scenarios.push(after(given)?);
+        scenarios.push(before.after(given)?);
     }
     let mut trace = open()?;
-    let mut whatifs: Vec<WhatIf> = scenarios.iter().map(|one| one.begin(&facts)).collect();
+    let mut whatifs: Vec<WhatIf> = scenarios.iter().map(|one| one.begin(facts)).collect();
     if args.output.is_some() {
         whatifs.iter_mut().skip(1).for_each(WhatIf::keep);
     }
     let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len());
-    let expected = a_run(&args.trace) * (whatifs.len() as f64 / threads as f64) + pieces(given, open)?;
+    let expected = a_run(path) * (whatifs.len() as f64 / threads as f64) + pieces(given, open)?;
     let (mut ledgers, observed) = run_all(watched(expected, "trying changes", trace.records()), whatifs)?;
     trace.reader.damage().describe().into_iter().for_each(render::tell);
     if let (Some(path), Some(changed), Some(ledger)) = (&args.output, scenarios.get(1), ledgers.get_mut(1)) {
-        write(path, host, &changed.machine.profile, std::mem::take(&mut ledger.records))?;
+        write(path, host.clone(), &changed.machine.profile, std::mem::take(&mut ledger.records))?;
     }
     let (before, after) = ledgers.split_first().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
@@ -113,19 +93,43 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     if args.each {
         answer.each =
             given.iter().zip(after).map(|(one, after)| compared(std::slice::from_ref(one), after)).collect();
-    } else if let Some((changed, others)) = after.split_first() {
+    } else if let Some(changed) = after.first() {
         answer.after = Some(compared(given, changed));
         let mut calls = changed.changed.iter().copied();
         for one in given {
             answer.changed(&one.text, one.changes_calls().then(|| calls.next()).flatten());
         }
-        let effect = |((name, factor), other): ((String, f64), &Ledger)| {
-            Sensitivity::new(name, factor, changed, other)
-        };
-        answer.sensitivity = names.into_iter().zip(others).map(effect).collect();
-        answer.sensitivity.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));
     }
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+/// A trace as it was, on its machine.
+struct Before {
+    /// The calls on a machine with what they taught.
+    base: Scenario,
+    /// The profile without that.
+    measured: HostProfile,
+    host: Option<HostFacts>,
+    facts: TraceFacts,
+}
+
+impl Before {
+    fn of(path: &Path, given: &[Request], no_learn: bool) -> anyhow::Result<Before> {
+        let mut trace = open(path)?;
+        let (host, measured) = (trace.host().cloned(), trace.profile.clone());
+        let (profile, warm) = if no_learn { (measured.clone(), false) } else { learned(&mut trace)? };
+        let facts = facts(given, || open(path))?;
+        let base = Scenario { machine: Machine::new(profile, warm), changes: Vec::new() };
+        Ok(Before { base, measured, host, facts })
+    }
+
+    fn after(&self, given: &[Request]) -> anyhow::Result<Scenario> {
+        with(&self.base, given, &self.measured, self.host.as_ref())
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<SavedTrace> {
+    SavedTrace::open(path, &ModelArgs::default())
 }
 
 /// Writes a changed trace of this machine.

@@ -1,7 +1,7 @@
 //! What calls would cost, as text and as JSON.
 
 use cawl_core::advise::Sure;
-use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
+use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Part, Ratio};
 use serde::Serialize;
 
 use super::beside::{Changed, OpTimes, less_safe, on_paper, row, rows_of_ops};
@@ -15,6 +15,9 @@ const LISTED: f64 = 0.01;
 #[derive(Default, Serialize)]
 pub struct Answer {
     schema: u32,
+    /// Traces that the figures are sums of, if there are several.
+    #[serde(skip_serializing_if = "is_one")]
+    pub traces: usize,
     /// What the calls took in the trace, in seconds.
     observed_s: f64,
     before: Costs,
@@ -27,6 +30,9 @@ pub struct Answer {
     /// With each change alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<Compared>,
+    /// The parts of the machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<SensitivityOfPart>,
     /// The constants, those that matter most first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sensitivity: Vec<Sensitivity>,
@@ -68,19 +74,54 @@ pub struct Compared {
 /// What a constant does to the total.
 #[derive(Serialize)]
 pub struct Sensitivity {
-    constant: String,
+    pub constant: String,
     /// The constant is this many times as large.
-    factor: f64,
+    pub factor: f64,
     /// The total changes by this part of it.
     pub effect: f64,
 }
 
-impl Sensitivity {
-    /// The effect of a constant that is `factor` times as large.
-    pub fn new(constant: String, factor: f64, before: &Ledger, after: &Ledger) -> Sensitivity {
-        let (was, is) = (before.total.get(), after.total.get());
-        Sensitivity { constant, factor, effect: if was > 0.0 { is / was - 1.0 } else { 0.0 } }
+/// What a part of the machine does, as elasticities: by how many percent a time changes when the part becomes one
+/// percent larger. None of a time that is 0.
+#[derive(Serialize)]
+pub struct SensitivityOfPart {
+    part: &'static str,
+    /// Its constants were this many times as large.
+    factor: f64,
+    /// Time in calls.
+    total: Option<f64>,
+    /// Time lost in calls.
+    lost: Option<f64>,
+    elapsed: Option<f64>,
+}
+
+impl SensitivityOfPart {
+    /// The elasticities of a part that is `factor` times as large.
+    pub fn new(part: Part, factor: f64, before: &Ledger, after: &Ledger) -> SensitivityOfPart {
+        let elasticity = |of: fn(&Ledger) -> Nanos| {
+            let (was, is) = (of(before).get(), of(after).get());
+            (was > 0.0 && is > 0.0).then(|| (is / was).ln() / factor.ln())
+        };
+        SensitivityOfPart {
+            part: part.name(),
+            factor,
+            total: elasticity(|ledger| ledger.total),
+            lost: elasticity(Ledger::lost),
+            elapsed: elasticity(|ledger| ledger.end),
+        }
     }
+
+    fn row(&self) -> [String; 4] {
+        let percent = |elasticity: Option<f64>| {
+            let effect = elasticity.map(|elasticity| (self.factor.powf(elasticity) - 1.0) * 100.0);
+            effect.map_or("-".to_owned(), |effect| format!("{effect:+.1} %"))
+        };
+        [self.part.to_owned(), percent(self.total), percent(self.lost), percent(self.elapsed)]
+    }
+}
+
+fn is_one(traces: &usize) -> bool {
+    *traces <= 1
 }
 
 impl From<&Ledger> for Costs {
@@ -146,7 +187,9 @@ impl Answer {
         let before = &self.before;
         let (calls, end) = (counted(before.calls, "call"), time(before.end_s));
         let as_it_was = format!("{calls} in {end}; {}", on_paper(self.observed_s, before.total_s));
-        line(&mut out, "trace", &as_it_was, terminal);
+        let what = if is_one(&self.traces) { "trace" } else { "traces" };
+        let count = if is_one(&self.traces) { String::new() } else { format!("{}: ", self.traces) };
+        line(&mut out, what, &format!("{count}{as_it_was}"), terminal);
         self.changes.iter().for_each(|change| line(&mut out, "change", &change.told(), terminal));
         if let Some(after) = self.after.as_ref().filter(|after| !after.change.is_empty()) {
             self.compare(&mut out, after, terminal);
@@ -154,12 +197,17 @@ impl Answer {
         if !self.each.is_empty() {
             self.one_by_one(&mut out, terminal);
         }
+        if !self.parts.is_empty() {
+            let header = ["PART +10 %", "IN CALLS", "LOST", "ELAPSED"];
+            let rows = self.parts.iter().map(SensitivityOfPart::row);
+            headed(&mut out, &table(&header, [0], rows), terminal);
+        }
         if !self.sensitivity.is_empty() {
             let rows = self.sensitivity.iter().filter(|one| one.effect.abs() >= 0.0005);
             // What a smaller one saves, a larger one costs.
             let larger = |one: &Sensitivity| if one.factor > 1.0 { one.effect } else { -one.effect };
             let rows = rows.map(|one| [one.constant.clone(), format!("{:+.1} %", larger(one) * 100.0)]);
-            headed(&mut out, &table(&["CONSTANT +10 %", "TOTAL"], [0], rows), terminal);
+            headed(&mut out, &table(&["CONSTANT +10 %", "IN CALLS"], [0], rows), terminal);
         }
         out
     }

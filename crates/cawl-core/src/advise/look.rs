@@ -64,7 +64,7 @@ impl Look {
     pub fn finish(self) -> Looked {
         let (profile, warm) = self.taught();
         let Look { analysis, facts, calls, measured, .. } = self;
-        let base = Scenario { machine: Machine { profile, limits: None, warm }, changes: Vec::new() };
+        let base = Scenario { machine: Machine::new(profile, warm), changes: Vec::new() };
         Looked { report: analysis.report(), measured, base, facts, calls }
     }
 }

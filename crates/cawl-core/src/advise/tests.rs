@@ -58,7 +58,7 @@ impl Program {
             analysis.take(record);
             facts.take(record);
         }
-        let machine = Machine { profile: self.profile.clone(), limits: None, warm: false };
+        let machine = Machine::new(self.profile.clone(), false);
         let run = |requests: &[Request]| {
             let mut machine = machine.clone();
             let mut changes: Vec<Change> = Vec::new();

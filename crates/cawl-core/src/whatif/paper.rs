@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use cawl_wire::{Event, Op};
 
 use super::Machine;
+use super::parts::times;
 use super::threads::{Base, Step, Thread};
 use crate::accuracy::{Histogram, Quantiles};
 use crate::call::{Class, changes_name_or_length, classify, kernel_bytes};
@@ -49,6 +50,33 @@ pub struct Ledger {
     pub records: Vec<Record>,
 }
 
+impl Ledger {
+    /// Time in the calls that they would not take undisturbed: with warm memory, nothing dirty, and the device
+    /// idle.
+    pub fn lost(&self) -> Nanos {
+        let lost = self.causes.iter().filter(|(cause, _)| !cause.is_own());
+        Nanos::new(lost.map(|(_, time)| time.get()).sum())
+    }
+
+    /// These calls and those of another trace, one run after the other. Quantiles have no sum.
+    pub fn add(&mut self, other: Ledger) {
+        if self.calls == 0 {
+            *self = other;
+            return;
+        }
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.total += other.total;
+        self.causes.add(&other.causes);
+        self.end += other.end;
+        self.peak_dirty = self.peak_dirty.max(other.peak_dirty);
+        self.ops.clear();
+        self.changed.iter_mut().zip(other.changed).for_each(|(sum, more)| *sum += more);
+        let new: Vec<String> = other.safety.into_iter().filter(|one| !self.safety.contains(one)).collect();
+        self.safety.extend(new);
+    }
+}
+
 /// What the calls of an operation cost.
 #[derive(Clone, Copy, Debug)]
 pub struct OpCost {
@@ -68,6 +96,7 @@ pub(super) struct Paper {
     descriptors: Descriptors,
     page: Bytes,
     limits: Option<DirtyLimits>,
+    limits_factor: f64,
     /// Whether free memory was told.
     has_memory: bool,
     /// Where each thread stands, and the latest of each process.
@@ -99,6 +128,7 @@ impl Paper {
             descriptors: Descriptors::default(),
             page: machine.profile.kernel.page,
             limits: machine.limits,
+            limits_factor: machine.limits_factor,
             has_memory: machine.warm,
             threads: HashMap::new(),
             processes: HashMap::new(),
@@ -144,7 +174,7 @@ impl Paper {
         }
         match record {
             Record::Sample(sample) if self.limits.is_none() => {
-                self.model.set_limits(sample.limits(self.page))
+                self.model.set_limits(times(sample.limits(self.page), self.limits_factor))
             }
             // As in open loop: what becomes of free memory is foreseen.
             Record::Memory(facts) if !self.has_memory => {

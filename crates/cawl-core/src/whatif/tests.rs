@@ -83,7 +83,7 @@ impl Trace {
 
     fn with_changes(&self, changes: &[Change]) -> Ledger {
         let profile = HostProfile::uncalibrated();
-        self.on(&Machine { profile, limits: None, warm: false }, changes)
+        self.on(&Machine::new(profile, false), changes)
     }
 
     fn on(&self, machine: &Machine, changes: &[Change]) -> Ledger {
@@ -170,7 +170,7 @@ fn thinking_is_shorter_without_the_wait_before_it() {
     let end = |away: f64, changes: &[Change]| {
         let mut profile = HostProfile::uncalibrated();
         profile.calls.away = Some(crate::profile::Measured::assumed(Nanos::new(away * 1e3)));
-        let machine = Machine { profile, limits: None, warm: false };
+        let machine = Machine::new(profile, false);
         let ledger = trace.on(&machine, changes);
         (ledger.end.get() - ledger.total.get()) / 1e3
     };
@@ -328,7 +328,7 @@ fn direct_writes_go_no_faster_than_the_device_was_measured() {
     let measured = HostProfile::uncalibrated();
     let mut profile = measured.clone();
     profile.device.write.value = Rate::per_second(100e9);
-    let learned = Machine { profile, limits: None, warm: false };
+    let learned = Machine::new(profile, false);
     let direct = [Change { rewrite: Rewrite::Flags(flag::DIRECT, true), on: None }];
     let transfer = trace.on(&learned.for_new_flags(&measured), &direct).causes[Cause::Transfer];
     assert!(Bytes::mib(100) / measured.device.write.value <= transfer, "{transfer}");
@@ -364,7 +364,7 @@ fn durable_against_durable_is_a_near_tie() {
     let millis = |time: f64| crate::profile::Measured::assumed(Nanos::millis(time));
     (profile.device.fsync, profile.device.sync_call) = (millis(24.5), millis(24.5));
     (profile.device.seek, profile.device.direct) = (millis(2.0), Some(millis(0.02)));
-    let machine = Machine { profile, limits: None, warm: false };
+    let machine = Machine::new(profile, false);
     let ratio = |rewrites: &[Rewrite]| {
         let total = |rewrites: &[Rewrite]| {
             let changes: Vec<Change> =

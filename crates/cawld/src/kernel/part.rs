@@ -96,7 +96,7 @@ fn group(folder: &Path) -> Option<Group> {
     let above: Vec<u64> = above.map(|above| above.ino()).collect();
     // In a namespace of groups what is mounted begins further down, and the level is not known.
     let root = above.last().copied().unwrap_or(id);
-    (root == ROOT).then(|| Group { id, level: above.len() as u32, hierarchy: 0 })
+    (root == ROOT).then_some(Group { id, level: above.len() as u32, hierarchy: 0 })
 }
 
 /// Processes and all that they led to.

@@ -1,0 +1,154 @@
+//! Parts of a machine: constants that a dearer one has otherwise, together.
+
+use super::Machine;
+use crate::limits::DirtyLimits;
+use crate::profile::{Constants, HostProfile};
+use crate::units::Bytes;
+
+/// A part of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Rates of all devices.
+    Bandwidth,
+    /// What a request to a device takes beyond its transfer: latencies, seeks, ways over a network.
+    Latency,
+    /// What a synchronous write, an fsync and a flush of the device's cache take beyond data and latency.
+    Flush,
+    /// Rates of copying.
+    Memory,
+    /// Dirty limits, which grow with the memory where they are percentages of it.
+    Limits,
+}
+
+const BANDWIDTH: [&str; 6] = ["write", "read", "sequential_read", "cached_read", "writeback", "base_rate"];
+const LATENCY: [&str; 14] = [
+    "read_latency",
+    "cached_read_latency",
+    "latency",
+    "direct",
+    "idle",
+    "seek",
+    "discard_latency",
+    "network.open",
+    "network.create",
+    "network.close",
+    "network.commit",
+    "network.unlink",
+    "network.rename",
+    "network.truncate",
+];
+const FLUSH: [&str; 3] = ["fsync", "flush", "sync_call"];
+const MEMORY: [&str; 13] = [
+    "stream",
+    "fresh",
+    "cold",
+    "cached",
+    "hot",
+    "hot_large",
+    "near",
+    "read",
+    "read_hot",
+    "read_fresh",
+    "folio",
+    "network.fresh",
+    "network.cached",
+];
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 5] = [Part::Bandwidth, Part::Latency, Part::Flush, Part::Memory, Part::Limits];
+
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Bandwidth => "device bandwidth",
+            Part::Latency => "device latency",
+            Part::Flush => "device flush",
+            Part::Memory => "memory speed",
+            Part::Limits => "dirty limits",
+        }
+    }
+
+    /// The machine with these constants `factor` times as large. Those that it has not, and whose fallback is
+    /// another constant, stay absent.
+    pub fn scaled(self, machine: &Machine, factor: f64) -> Machine {
+        let mut machine = machine.clone();
+        let HostProfile { memory, device, others, kernel, .. } = &mut machine.profile;
+        let others = others.iter_mut().map(|other| &mut other.constants);
+        let devices = std::iter::once(device).chain(others);
+        match self {
+            Part::Bandwidth => devices.for_each(|device| scale(device, &BANDWIDTH, factor)),
+            Part::Latency => devices.for_each(|device| scale(device, &LATENCY, factor)),
+            Part::Flush => devices.for_each(|device| scale(device, &FLUSH, factor)),
+            Part::Memory => scale(memory, &MEMORY, factor),
+            Part::Limits => {
+                kernel.limits = times(kernel.limits, factor);
+                kernel.cgroup = kernel.cgroup.map(|limits| times(limits, factor));
+                machine.limits = machine.limits.map(|limits| times(limits, factor));
+                machine.limits_factor *= factor;
+            }
+        }
+        machine
+    }
+}
+
+fn scale(table: &mut dyn Constants, names: &[&str], factor: f64) {
+    for name in names {
+        if let Some(figure) = table.find(name)
+            && let Some(mut known) = figure.number()
+        {
+            known.value *= factor;
+            known.p10 = known.p10.map(|value| value * factor);
+            known.p90 = known.p90.map(|value| value * factor);
+            figure.set(known);
+        }
+    }
+}
+
+/// Limits that are so many times as large.
+pub(super) fn times(limits: DirtyLimits, factor: f64) -> DirtyLimits {
+    let of = |bytes: Bytes| Bytes((bytes.0 as f64 * factor) as u64);
+    DirtyLimits { background: of(limits.background), hard: of(limits.hard) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{CachePolicy, NetworkConstants};
+
+    /// Every name is a constant's: a misspelled one would change nothing.
+    #[test]
+    fn every_name_is_a_constant() {
+        let mut profile = HostProfile::uncalibrated();
+        profile.device.network = Some(NetworkConstants::new(CachePolicy::WriteBack, Bytes::mib(1)));
+        let device = BANDWIDTH.iter().chain(&LATENCY).chain(&FLUSH).map(|name| format!("device.{name}"));
+        let memory = MEMORY.iter().filter(|name| !name.starts_with("network"));
+        for name in device.chain(memory.map(|name| format!("memory.{name}"))) {
+            assert!(profile.find(&name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_changed_alone() {
+        let profile = HostProfile::uncalibrated();
+        let machine = Machine::new(profile.clone(), false);
+        for part in Part::ALL {
+            let scaled = part.scaled(&machine, 2.0);
+            let [was, is] = [&profile, &scaled.profile].map(|profile| {
+                let device = &profile.device;
+                [
+                    device.write.value.get(),
+                    device.seek.value.get(),
+                    device.fsync.value.get(),
+                    profile.memory.fresh.value.get(),
+                    profile.kernel.limits.hard.0 as f64,
+                ]
+            });
+            for (at, (was, is)) in was.into_iter().zip(is).enumerate() {
+                let factor = if Part::ALL[at] == part { 2.0 } else { 1.0 };
+                assert!((is - was * factor).abs() <= 1e-9 * is, "{part:?}: {was} {is}");
+            }
+            assert!(scaled.profile.check().is_ok());
+        }
+    }
+}
