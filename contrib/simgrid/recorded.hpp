@@ -1,5 +1,5 @@
-// Recorded calls of one file, a table with the columns op, start_s, offset, size and duration_s, which an actor makes
-// again; and rates of the profile that they are judged with.
+// Recorded calls of one file, a table with the columns op, start_s, offset, size and duration_s, which an
+// actor makes again; and rates of the profile that they are judged with.
 #ifndef CAWL_RECORDED_HPP
 #define CAWL_RECORDED_HPP
 
@@ -50,8 +50,8 @@ inline std::vector<Call> calls(std::istream &input) {
     return found;
 }
 
-// Lets the actor make all calls after one another, with the pauses between them: a call begins as long after the end
-// of the one before as it did when it was recorded. The sum of their costs, in seconds.
+// Lets the actor make all calls after one another, with the pauses between them: a call begins as long after
+// the end of the one before as it did when it was recorded. The sum of their costs, in seconds.
 template <class Make> double made(const std::vector<Call> &calls, Make make) {
     double sum_s = 0, ended_s = calls.empty() ? 0 : calls.front().start_s;
     for (const Call &call : calls) {

@@ -1,5 +1,5 @@
-// Replays recorded calls (recorded.hpp) by one actor: with the files of this plug-in, and with SimGrid's own disk.
-// Prints the sums of the costs, in seconds: observed, plug-in, SimGrid.
+// Replays recorded calls (recorded.hpp) by one actor: with the files of this plug-in, and with SimGrid's own
+// disk. Prints the sums of the costs, in seconds: observed, plug-in, SimGrid.
 //
 //     simgrid_replay platform.xml PROFILE [direct] [sync] [limit=BYTES] < calls.csv
 //
@@ -49,7 +49,8 @@ double with_disk(const std::vector<Call> &calls, const s4u::Disk *disk) {
 int main(int argc, char **argv) try {
     s4u::Engine engine(&argc, argv);
     if (argc < 3)
-        throw std::runtime_error("simgrid_replay platform.xml PROFILE [direct] [sync] [limit=BYTES] < calls.csv");
+        throw std::runtime_error("simgrid_replay platform.xml PROFILE [direct] [sync] [limit=BYTES] < "
+                                 "calls.csv");
     engine.load_platform(argv[1]);
     uint32_t flags = 0;
     uint64_t limit = 0;

@@ -1,4 +1,5 @@
-// A storage service of WRENCH (2.1, for SimGrid 3.32) on a disk that a page cache drives, and on one of SimGrid's own.
+// A storage service of WRENCH (2.1, for SimGrid 3.32) on a disk that a page cache drives, and on one of
+// SimGrid's own.
 #include "cawl_simgrid.hpp"
 
 #include <wrench-dev.h>
@@ -19,12 +20,14 @@ static void expect(bool holds, const char *what, double figure) {
 
 class Test : public wrench::ExecutionController {
 public:
-    explicit Test(std::shared_ptr<wrench::StorageService> disks) : ExecutionController("node", "test"), disks_(disks) {}
+    explicit Test(std::shared_ptr<wrench::StorageService> disks)
+        : ExecutionController("node", "test"), disks_(std::move(disks)) {}
 
 private:
     std::shared_ptr<wrench::StorageService> disks_;
 
-    using Access = void (*)(const std::shared_ptr<wrench::DataFile> &, const std::shared_ptr<wrench::FileLocation> &);
+    using Access = void (*)(const std::shared_ptr<wrench::DataFile> &,
+                            const std::shared_ptr<wrench::FileLocation> &);
 
     // Seconds to write or to read a whole file.
     double seconds(Access access, const std::string &mount, const std::shared_ptr<wrench::DataFile> &file) {
@@ -61,14 +64,16 @@ int main(int argc, char **argv) {
         s4u::NetZone *zone = s4u::create_full_zone("zone");
         s4u::Host *host = zone->create_host("node", 1e9);
         host->set_property("cawl-set", "kernel.limits = { background = 134217728, hard = 268435456 }");
-        s4u::Disk *driven = host->create_disk("driven", 120e6, 100e6), *plain = host->create_disk("plain", 120e6, 100e6);
+        s4u::Disk *driven = host->create_disk("driven", 120e6, 100e6);
+        s4u::Disk *plain = host->create_disk("plain", 120e6, 100e6);
         driven->set_property("mount", "/driven")->set_property("size", "1TB");
         plain->set_property("mount", "/plain")->set_property("size", "1TB");
         cawl::PageCache::drive(driven);
         driven->seal();
         plain->seal();
         s4u::Link *loopback = zone->create_link("loopback", 1e12)->set_latency(0)->seal();
-        zone->add_route(host->get_netpoint(), host->get_netpoint(), nullptr, nullptr, {s4u::LinkInRoute(loopback)});
+        auto *node = host->get_netpoint();
+        zone->add_route(node, node, nullptr, nullptr, {s4u::LinkInRoute(loopback)});
         zone->seal();
     });
     auto disks = simulation->add(new wrench::SimpleStorageService("node", {"/driven", "/plain"}));

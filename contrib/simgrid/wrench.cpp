@@ -1,11 +1,11 @@
-// Replays recorded calls (recorded.hpp) with the page cache of WRENCH, which is the model of Do et al., "Modeling the
-// Linux page cache for accurate simulation of data-intensive applications" (CLUSTER 2021).
+// Replays recorded calls (recorded.hpp) with the page cache of WRENCH, which is the model of Do et al.,
+// "Modeling the Linux page cache for accurate simulation of data-intensive applications" (CLUSTER 2021).
 // Prints the sum of the costs, in seconds.
 //
 //     simgrid_wrench PROFILE DIRTY_BYTES [through] < calls.csv
 //
-// Disk and memory have the rates of the profile, and writers are held below DIRTY_BYTES. through: writes go through
-// the cache, as its authors call it, which is nearest to O_SYNC and O_DIRECT.
+// Disk and memory have the rates of the profile, and writers are held below DIRTY_BYTES. through: writes go
+// through the cache, as its authors call it, which is nearest to O_SYNC and O_DIRECT.
 #include "recorded.hpp"
 
 #include <wrench-dev.h>
@@ -23,7 +23,8 @@ class Replay : public wrench::ExecutionController {
 public:
     double sum_s = 0;
 
-    Replay(std::shared_ptr<wrench::StorageService> disk, std::vector<Call> calls, double most_dirty, bool through)
+    Replay(std::shared_ptr<wrench::StorageService> disk, std::vector<Call> calls, double most_dirty,
+           bool through)
         : ExecutionController("node", "replay"), disk_(std::move(disk)), calls_(std::move(calls)),
           most_dirty_(most_dirty), through_(through) {}
 
@@ -79,7 +80,8 @@ int main(int argc, char **argv) try {
         host->create_disk("disk", rate(profile, "[device.read]"), rate(profile, "[device.write]"))
             ->set_property("mount", "/")->set_property("size", "1TB")->seal();
         s4u::Link *loopback = zone->create_link("loopback", 1e12)->set_latency(0)->seal();
-        zone->add_route(host->get_netpoint(), host->get_netpoint(), nullptr, nullptr, {s4u::LinkInRoute(loopback)});
+        auto *node = host->get_netpoint();
+        zone->add_route(node, node, nullptr, nullptr, {s4u::LinkInRoute(loopback)});
         zone->seal();
     });
     auto disk = simulation->add(new wrench::SimpleStorageService("node", {"/"}));
