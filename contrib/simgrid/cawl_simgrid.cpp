@@ -141,6 +141,28 @@ cawl_cost PageCache::truncate(const s4u::Disk *disk, const std::string &path, ui
     });
 }
 
+cawl_cost PageCache::rename(const s4u::Disk *disk, const std::string &from, const std::string &to) {
+    return call([&](cawl_machine *machine, uint32_t thread, uint64_t now_ns, cawl_cost *cost) {
+        Name old = name(disk, from), now = name(disk, to);
+        cawl_file renamed = file(old), replaced = file(now);
+        cawl_status status = cawl_rename(machine, {thread, thread}, renamed, &replaced, now_ns, cost);
+        if (status == CAWL_ERROR_NO_FILE) // nothing had the name yet
+            status = cawl_rename(machine, {thread, thread}, renamed, nullptr, now_ns, cost);
+        if (status == CAWL_OK && old != now) {
+            inodes_[now] = renamed.inode;
+            inodes_.erase(old);
+        }
+        return status;
+    });
+}
+
+void PageCache::set_limits(uint64_t background, uint64_t hard) {
+    simcall_answered([&] {
+        ok(cawl_advance(machine_->handle.get(), machine_->now_ns()));
+        ok(cawl_set_limits(machine_->handle.get(), background, hard));
+    });
+}
+
 void PageCache::drive(s4u::Disk *disk) {
     using Operation = s4u::Disk::Operation;
     // Each has the whole bandwidth, and a factor that makes it last as libcawl says, which knows the others.

@@ -41,6 +41,10 @@ public:
     // Takes a file's name away; what is dirty of it is not written once it is closed.
     cawl_cost unlink(const simgrid::s4u::Disk *disk, const std::string &path);
     cawl_cost truncate(const simgrid::s4u::Disk *disk, const std::string &path, uint64_t bytes);
+    // A file gets another name on its disk. The file that had it is unlinked.
+    cawl_cost rename(const simgrid::s4u::Disk *disk, const std::string &from, const std::string &to);
+    // The dirty limits are these from now on, in bytes, as when memory comes or goes: background < hard.
+    void set_limits(uint64_t background, uint64_t hard);
     // SimGrid's own operations on this disk (Disk::write, Disk::read, Io's, and what is made of them) take as
     // long as appending to a file, and as reading one that is not cached: which file, they do not tell. For a
     // disk that is not sealed yet, as in a platform made in C++.

@@ -69,6 +69,11 @@ static void test(const s4u::Disk *disk, const s4u::Disk *plain) {
     expect(took_s < 0.1, "the file system module writes to the page cache", took_s);
     took_s = seconds([&] { opened->write(200 * MiB); });
     expect(took_s > 0.2, "and is held back", took_s);
+    s4u::this_actor::sleep_for(3600);
+    opened->seek(0);
+    sg_size_t bytes = 0;
+    took_s = seconds([&] { bytes = opened->read(120 * MiB); });
+    expect(bytes == 120 * MiB && took_s > 1 && took_s < 1.2, "it reads at 120 MB/s", took_s);
     opened->close();
 #endif
     std::puts("all is well");

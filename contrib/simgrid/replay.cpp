@@ -1,70 +1,19 @@
-// Replays the calls of one file, a table with the columns op, start_s, offset, size and duration_s, by one
-// actor: with the files of this plug-in, and with SimGrid's own disk.
-// Prints the sums of the costs, in seconds: observed, plug-in, SimGrid.
+// Replays recorded calls (recorded.hpp) by one actor: with the files of this plug-in, and with SimGrid's own
+// disk. Prints the sums of the costs, in seconds: observed, plug-in, SimGrid.
 //
-//     simgrid_replay platform.xml PROFILE [direct] [sync] < calls.csv
+//     simgrid_replay platform.xml PROFILE [direct] [sync] [limit=BYTES] < calls.csv
 //
-// A call begins as long after the end of the one before as it did when it was recorded.
+// limit: what writers were held below in the beginning, by a kernel whose limit had just been lowered.
 #include "cawl_simgrid.hpp"
+#include "recorded.hpp"
 
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <iostream>
-#include <sstream>
-#include <vector>
 
 namespace s4u = simgrid::s4u;
+using recorded::Call, recorded::made, recorded::rate;
 
 namespace {
-
-struct Call {
-    std::string op;
-    double start_s, duration_s;
-    uint64_t offset, size;
-};
-
-std::vector<std::string> fields(const std::string &line) {
-    std::vector<std::string> found;
-    std::stringstream stream(line);
-    for (std::string field; std::getline(stream, field, ',');)
-        found.push_back(field);
-    return found;
-}
-
-std::vector<Call> calls(std::istream &input) {
-    std::string line;
-    std::getline(input, line);
-    std::map<std::string, size_t> columns;
-    for (const std::string &name : fields(line))
-        columns.emplace(name, columns.size());
-    std::vector<Call> found;
-    while (std::getline(input, line)) {
-        auto values = fields(line);
-        auto number = [&](const char *column) {
-            const std::string &text = values.at(columns.at(column));
-            return text.empty() ? 0.0 : std::stod(text);
-        };
-        // Doubles are exact up to 2^53 bytes.
-        found.push_back({values.at(columns.at("op")), number("start_s"), number("duration_s"),
-                         static_cast<uint64_t>(number("offset")), static_cast<uint64_t>(number("size"))});
-    }
-    return found;
-}
-
-// Lets the actor make all calls after one another, with the pauses between them; the sum of their costs.
-template <class Make> double made(const std::vector<Call> &calls, Make make) {
-    double sum_s = 0, ended_s = calls.empty() ? 0 : calls.front().start_s;
-    for (const Call &call : calls) {
-        if (call.start_s - ended_s >= 1e-9)
-            s4u::this_actor::sleep_for(call.start_s - ended_s);
-        ended_s = call.start_s + call.duration_s;
-        double begun_s = s4u::Engine::get_clock();
-        make(call);
-        sum_s += s4u::Engine::get_clock() - begun_s;
-    }
-    return sum_s;
-}
 
 double with_files(const std::vector<Call> &calls, s4u::Disk *disk, uint32_t flags) {
     bool is_stream = !calls.empty() && calls.front().op == "fwrite";
@@ -95,30 +44,24 @@ double with_disk(const std::vector<Call> &calls, const s4u::Disk *disk) {
     });
 }
 
-// A rate of the profile's device: SimGrid's disk has those that were measured, too.
-double rate(const char *path, const std::string &section) {
-    std::ifstream file(path);
-    bool is_there = false;
-    for (std::string line; std::getline(file, line);) {
-        if (!line.empty() && line[0] == '[')
-            is_there = line == section;
-        else if (is_there && line.rfind("value = ", 0) == 0)
-            return std::stod(line.substr(8));
-    }
-    throw std::runtime_error(std::string(path) + ": no " + section);
-}
-
 } // namespace
 
 int main(int argc, char **argv) try {
     s4u::Engine engine(&argc, argv);
     if (argc < 3)
-        throw std::runtime_error("simgrid_replay platform.xml PROFILE [direct] [sync] < calls.csv");
+        throw std::runtime_error("simgrid_replay platform.xml PROFILE [direct] [sync] [limit=BYTES] < "
+                                 "calls.csv");
     engine.load_platform(argv[1]);
     uint32_t flags = 0;
-    for (int at = 3; at < argc; at++)
-        flags |= std::strcmp(argv[at], "direct") == 0 ? CAWL_DIRECT : CAWL_SYNC;
-    std::vector<Call> recorded = calls(std::cin);
+    uint64_t limit = 0;
+    for (int at = 3; at < argc; at++) {
+        std::string word = argv[at];
+        if (word.rfind("limit=", 0) == 0)
+            limit = std::stoull(word.substr(6));
+        else
+            flags |= word == "direct" ? CAWL_DIRECT : CAWL_SYNC;
+    }
+    std::vector<Call> calls = recorded::calls(std::cin);
     s4u::Host *host = engine.host_by_name("node-1");
     s4u::Disk *disk = host->get_disks().front();
     host->set_property("cawl-profile", argv[2]);
@@ -126,11 +69,17 @@ int main(int argc, char **argv) try {
     disk->set_property("cawl-set", "");
     double write = rate(argv[2], "[device.write]"), read = rate(argv[2], "[device.read]");
     disk->set_write_bandwidth(write)->set_read_bandwidth(read)->set_readwrite_bandwidth(std::max(write, read));
+    cawl::PageCache &cache = cawl::PageCache::of(host);
+    cawl_levels levels = cache.level();
+    if (limit > levels.hard_bytes) {
+        cache.set_limits(levels.background_bytes, limit);
+        cache.set_limits(levels.background_bytes, levels.hard_bytes);
+    }
     double files_s = 0, disk_s = 0, observed_s = 0;
-    s4u::Actor::create("files", host, [&] { files_s = with_files(recorded, disk, flags); });
-    s4u::Actor::create("disk", host, [&] { disk_s = with_disk(recorded, disk); });
+    s4u::Actor::create("files", host, [&] { files_s = with_files(calls, disk, flags); });
+    s4u::Actor::create("disk", host, [&] { disk_s = with_disk(calls, disk); });
     engine.run();
-    for (const Call &call : recorded)
+    for (const Call &call : calls)
         observed_s += call.duration_s;
     std::printf("%.6f %.6f %.6f\n", observed_s, files_s, disk_s);
     return 0;

@@ -105,6 +105,39 @@ static void names_come_and_go() {
     expect(again.read(MiB).bytes == 0, "the next of the name is empty", 0);
 }
 
+static void renamed_files_take_the_place_of_others() {
+    auto &cache = cawl::PageCache::of(node_2);
+    for (const char *path : {"/new", "/old"}) {
+        cawl::File file(ssd(node_2), path, CAWL_WRITE | CAWL_CREATE);
+        file.write(*(path + 1) == 'n' ? 10 * MiB : 20 * MiB);
+        file.close();
+    }
+    cache.rename(ssd(node_2), "/new", "/newer");
+    cache.rename(ssd(node_2), "/newer", "/old");
+    cawl::File file(ssd(node_2), "/old", CAWL_READ);
+    double bytes = file.read(100 * MiB).bytes, dirty = cache.level().dirty_bytes;
+    expect(bytes == 10 * MiB, "a file that is renamed over another is what the name means", bytes);
+    expect(dirty <= 10 * MiB, "and the other one is not written", dirty);
+    bool failed = false;
+    try {
+        cache.rename(ssd(node_2), "/new", "/newest");
+    } catch (const std::runtime_error &) {
+        failed = true;
+    }
+    expect(failed, "a name that is gone cannot be given away", 0);
+}
+
+static void limits_change() {
+    auto &cache = cawl::PageCache::of(node_2);
+    rest();
+    cache.set_limits(20 * MiB, 40 * MiB);
+    double few_s = held_back(hdd(node_2), "/i", 160);
+    rest();
+    cache.set_limits(128 * MiB, 256 * MiB);
+    double many_s = held_back(hdd(node_2), "/j", 160);
+    expect(few_s > 0.1 && many_s < 0.01, "writers are held to new limits", few_s);
+}
+
 static void killed_actors_leave_no_trouble() {
     auto victim = s4u::Actor::create("victim", node_2, [] { held_back(hdd(node_2), "/f", 1000); });
     s4u::this_actor::sleep_for(1.5);
@@ -164,6 +197,8 @@ int main(int argc, char **argv) {
         fsync_waits_for_its_disk();
         reads_are_cached();
         names_come_and_go();
+        renamed_files_take_the_place_of_others();
+        limits_change();
         killed_actors_leave_no_trouble();
         std::puts("all is well");
         std::fflush(stdout);

@@ -445,6 +445,15 @@ cawl_status cawl_unlink(struct cawl_machine *machine,
                         uint64_t now_ns,
                         struct cawl_cost *cost);
 
+// Gives a file another name: that of the file `replaced`, which loses it as by cawl_unlink, or one that was
+// free if `replaced` is NULL. The file keeps its numbers. CAWL_ERROR_VALUE: they are of two devices.
+cawl_status cawl_rename(struct cawl_machine *machine,
+                        struct cawl_task task,
+                        struct cawl_file file,
+                        const struct cawl_file *replaced,
+                        uint64_t now_ns,
+                        struct cawl_cost *cost);
+
 // Opens a file, and gives its descriptor: `how` has the bits CAWL_READ, CAWL_WRITE and others of cawl_open.
 // CAWL_ERROR_NO_FILE: it is not there, and CAWL_CREATE was not given. The descriptor is the process's own.
 cawl_status cawl_open(struct cawl_machine *machine,
@@ -468,6 +477,11 @@ cawl_status cawl_seek(struct cawl_machine *machine, int32_t descriptor, uint64_t
 // Lets time pass up to this moment, in ns: the flusher works. Calls begin no earlier afterwards; a moment in
 // the past does nothing. Before a call this is not needed, since each tells when it begins.
 cawl_status cawl_advance(struct cawl_machine *machine, uint64_t now_ns);
+
+// The dirty limits of the machine are now these, in bytes, as when somebody writes vm.dirty_bytes, or memory
+// comes or goes. Writers of a machine whose hard limit was lowered are let down to it slowly, as Linux does.
+// CAWL_ERROR_VALUE unless background < hard.
+cawl_status cawl_set_limits(struct cawl_machine *machine, uint64_t background_bytes, uint64_t hard_bytes);
 
 // Where the machine stands.
 cawl_status cawl_level(struct cawl_machine *machine, struct cawl_levels *levels);

@@ -204,6 +204,23 @@ pub unsafe extern "C" fn cawl_unlink(
     unsafe { costing(machine, cost, |machine, cost| machine.unlink(task, file, now_ns, cost)) }
 }
 
+/// Gives a file another name: that of the file `replaced`, which loses it as by cawl_unlink, or one that was
+/// free if `replaced` is NULL. The file keeps its numbers. CAWL_ERROR_VALUE: they are of two devices.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cawl_rename(
+    machine: Option<&mut cawl_machine>,
+    task: cawl_task,
+    file: cawl_file,
+    replaced: Option<&cawl_file>,
+    now_ns: u64,
+    cost: *mut cawl_cost,
+) -> cawl_status {
+    // SAFETY: cawl.h asks for a cost whose size is set, or NULL.
+    unsafe {
+        costing(machine, cost, |machine, cost| machine.rename(task, file, replaced.copied(), now_ns, cost))
+    }
+}
+
 /// Opens a file, and gives its descriptor: `how` has the bits CAWL_READ, CAWL_WRITE and others of cawl_open.
 /// CAWL_ERROR_NO_FILE: it is not there, and CAWL_CREATE was not given. The descriptor is the process's own.
 #[unsafe(no_mangle)]
@@ -252,6 +269,18 @@ pub extern "C" fn cawl_seek(machine: Option<&mut cawl_machine>, descriptor: i32,
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_advance(machine: Option<&mut cawl_machine>, now_ns: u64) -> cawl_status {
     guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.advance(now_ns))
+}
+
+/// The dirty limits of the machine are now these, in bytes, as when somebody writes vm.dirty_bytes, or memory
+/// comes or goes. Writers of a machine whose hard limit was lowered are let down to it slowly, as Linux does.
+/// CAWL_ERROR_VALUE unless background < hard.
+#[unsafe(no_mangle)]
+pub extern "C" fn cawl_set_limits(
+    machine: Option<&mut cawl_machine>,
+    background_bytes: u64,
+    hard_bytes: u64,
+) -> cawl_status {
+    guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.set_limits(background_bytes, hard_bytes))
 }
 
 /// Where the machine stands.

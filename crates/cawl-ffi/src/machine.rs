@@ -4,7 +4,7 @@
 //! The model is shown the event that the tracer would have made of it, and nothing else. Its answer is passed
 //! on as it is.
 
-use cawl_model::{CostModel, HostProfile, Time, build};
+use cawl_model::{Bytes, CostModel, DirtyLimits, HostProfile, Time, build};
 use cawl_wire::{Event, FileId, FileKind, MOST_BYTES, Op, flag};
 use rustc_hash::FxHashMap;
 
@@ -417,9 +417,51 @@ impl cawl_machine {
         event.requested = node.size;
         event.flags = if node.descriptors > 0 { flag::HELD } else { 0 };
         self.step(&mut event, now, 0, cost)?;
+        self.lose_name(file, at)
+    }
+
+    fn lose_name(&mut self, file: cawl_file, at: usize) -> Outcome<()> {
         self.names.remove(&file);
         self.nodes[at].unlinked = true;
         self.forget(at)
+    }
+
+    /// A file gets another name: that of `replaced`, which loses it, or one that was free.
+    pub fn rename(
+        &mut self,
+        task: cawl_task,
+        file: cawl_file,
+        replaced: Option<cawl_file>,
+        now: u64,
+        cost: &mut cawl_cost,
+    ) -> Outcome<()> {
+        let renamed = self.nodes[self.node(file)?].id;
+        // Of two names of one file neither goes.
+        let Some(replaced) = replaced.filter(|replaced| *replaced != file) else {
+            let mut event = cawl_machine::event(Op::Rename, task, renamed);
+            (event.offset, event.buffer, event.aux) = (renamed.ino, renamed.birth, 1);
+            return self.step(&mut event, now, 0, cost);
+        };
+        if replaced.device != file.device {
+            return Err(Failure::new(CAWL_ERROR_VALUE, "a rename does not go from device to device"));
+        }
+        let at = self.node(replaced)?;
+        let node = self.nodes[at];
+        let mut event = cawl_machine::event(Op::Rename, task, node.id);
+        (event.offset, event.buffer, event.requested) = (renamed.ino, renamed.birth, node.size);
+        event.flags = if node.descriptors > 0 { flag::HELD } else { 0 };
+        self.step(&mut event, now, 0, cost)?;
+        self.lose_name(replaced, at)
+    }
+
+    /// The dirty limits are now these, in bytes.
+    pub fn set_limits(&mut self, background: u64, hard: u64) -> Outcome<()> {
+        if background >= hard {
+            let why = format!("limits of {background} and {hard} bytes: background must be below hard");
+            return Err(Failure::new(CAWL_ERROR_VALUE, why));
+        }
+        let limits = DirtyLimits { background: Bytes(background), hard: Bytes(hard) };
+        self.with_model(|model| model.set_limits(limits))
     }
 }
 

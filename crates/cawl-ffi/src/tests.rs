@@ -96,6 +96,53 @@ fn positions_and_lengths_are_kept() {
     assert_eq!(status(machine.close(TASK, new, 0, &mut unused)), CAWL_ERROR_DESCRIPTOR);
 }
 
+/// As programs put a file in the place of another: the file stays what it is, the other one goes.
+#[test]
+fn a_renamed_file_takes_the_place_of_another() {
+    let mut machine = machine("kernel");
+    let [old, elsewhere] = [(1, 43), (2, 1)].map(|(device, inode)| cawl_file { device, inode });
+    machine.add_file(old, 10_000_000, true).unwrap();
+    machine.add_file(elsewhere, 1, true).unwrap();
+    let fd = open(&mut machine, CAWL_WRITE | CAWL_CREATE);
+    cost(|cost| machine.write(Op::Write, (TASK, fd), 1 << 20, None, 0, cost));
+    cost(|cost| machine.close(TASK, fd, 0, cost));
+    let unused = &mut cawl_cost::default();
+    assert_eq!(status(machine.rename(TASK, FILE, Some(elsewhere), 0, unused)), CAWL_ERROR_VALUE);
+    let plain = cost(|cost| machine.rename(TASK, FILE, None, 0, cost)).0;
+    assert_eq!(cost(|cost| machine.rename(TASK, FILE, Some(FILE), 0, cost)).0.dirty_bytes, 1 << 20);
+    let replacing = cost(|cost| machine.rename(TASK, FILE, Some(old), 0, cost)).0;
+    // It frees what the other one had.
+    assert!(replacing.cost_ns > 2.0 * plain.cost_ns && plain.cost_ns > 0.0, "{replacing:?} {plain:?}");
+    assert_eq!(status(machine.rename(TASK, old, None, 0, unused)), CAWL_ERROR_NO_FILE);
+    let fd = open(&mut machine, CAWL_READ);
+    assert_eq!(cost(|cost| machine.read((TASK, fd), 5 << 20, None, 0, cost)).0.bytes, 1 << 20);
+}
+
+/// Writers are held to new limits, and one that was lowered comes down slowly (`update_dirty_limit`).
+#[test]
+fn limits_change_while_writers_write() {
+    let held_back = |before: u64, after: [u64; 2]| {
+        let mut profile = profile();
+        profile.kernel.limits.hard = Bytes::mib(before);
+        let mut machine = cawl_machine::new(&profile, "kernel").unwrap();
+        let fd = open(&mut machine, CAWL_WRITE | CAWL_CREATE);
+        machine.set_limits(after[0] << 20, after[1] << 20).unwrap();
+        let mut made = cawl_cost::default();
+        for _ in 0..300 {
+            let (now, on) = (made.end_ns, (TASK, fd));
+            made = cost(|cost| machine.write(Op::Write, on, 1 << 20, None, now, cost)).0;
+        }
+        made.end_ns as f64 / 1e9
+    };
+    let [high, low, lowered] =
+        [held_back(128, [512, 1024]), held_back(128, [64, 128]), held_back(1024, [64, 128])];
+    assert!(high < 0.3 && low > 1.5 && low - 0.3 > lowered && lowered > high + 0.3, "{high} {low} {lowered}");
+    let mut machine = machine("kernel");
+    for (background, hard) in [(0, 0), (1, 1), (2, 1)] {
+        assert_eq!(status(machine.set_limits(background, hard)), CAWL_ERROR_VALUE);
+    }
+}
+
 #[test]
 fn streams_buffer_and_belong_to_their_process() {
     let mut machine = machine("kernel");
@@ -159,12 +206,14 @@ fn no_call_is_a_fault() {
         for _ in 0..300 {
             let task = cawl_task { process: random.u32(0..2), thread: random.u32(..) };
             let file = cawl_file { device: random.u64(0..3), inode: random.u64(0..4) };
+            let other =
+                random.bool().then(|| cawl_file { device: random.u64(0..3), inode: random.u64(0..4) });
             let (size, place) = (random.choice(SIZES).unwrap(), random.choice(SIZES).unwrap());
             let on = (task, random.i32(-1..8));
             let write = random.choice([Op::Write, Op::StreamWrite]).unwrap();
             let flush = random.choice([Op::Fsync, Op::Fdatasync, Op::StreamFlush]).unwrap();
             let mut cost = cawl_cost::default();
-            let ended = match random.u8(0..12) {
+            let ended = match random.u8(0..14) {
                 0 => machine.open(task, file, HOW | random.u32(0..512), now, &mut cost).map(drop),
                 1 | 2 => machine.write(write, on, size, None, now, &mut cost),
                 3 => machine.write(Op::Pwrite, on, size, Some(place), now, &mut cost),
@@ -175,6 +224,8 @@ fn no_call_is_a_fault() {
                 8 => machine.unlink(task, file, now, &mut cost),
                 9 => machine.close(task, on.1, now, &mut cost),
                 10 => machine.seek(on.1, place),
+                11 => machine.rename(task, file, other, now, &mut cost),
+                12 => machine.set_limits(size, place),
                 _ => machine.add_file(file, size, size % 2 == 0),
             };
             assert!(cost.cost_ns.is_finite() && status(ended) != CAWL_ERROR_INTERNAL);

@@ -89,6 +89,14 @@ int main(void) {
     ENDS(cawl_write(machine, task, fd, 1, 4, &cost), CAWL_ERROR_TIME);
     ENDS(cawl_pwrite(machine, task, fd, UINT64_C(1) << 40, 0, 5, &cost), CAWL_OK);
     ENDS(cawl_truncate(machine, task, file, INT64_MAX, 5, &cost), CAWL_OK);
+    ENDS(cawl_rename(machine, task, file, &(cawl_file){1, 1}, 5, &cost), CAWL_ERROR_VALUE);
+    ENDS(cawl_rename(machine, task, file, &(cawl_file){UINT64_MAX, 1}, 5, &cost), CAWL_ERROR_NO_FILE);
+    ENDS(cawl_rename(machine, task, (cawl_file){1, 1}, NULL, 5, &cost), CAWL_ERROR_NO_FILE);
+    ENDS(cawl_rename(machine, task, file, &file, 5, &cost), CAWL_OK);
+    ENDS(cawl_set_limits(machine, 2, 1), CAWL_ERROR_VALUE);
+    ENDS(cawl_set_limits(NULL, 1, 2), CAWL_ERROR_NULL);
+    ENDS(cawl_set_limits(machine, UINT64_MAX - 1, UINT64_MAX), CAWL_OK);
+    ENDS(cawl_set_limits(machine, 1, 2), CAWL_OK);
     ENDS(cawl_advance(machine, 0), CAWL_OK);
     ENDS(cawl_advance(machine, UINT64_MAX), CAWL_OK);
     ENDS(cawl_fsync(machine, task, fd, UINT64_MAX - 1, &cost), CAWL_ERROR_TIME);

@@ -13,6 +13,10 @@ use crate::abi::{CRATE, declared};
 /// Strict, since a header has to pass what its users ask for.
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
+/// The runs that a profile is made of, as in contrib/simgrid/README.md.
+const FITTED: &str = "direct-sync-64K,direct-sync-range-1M,direct-sync-range-4M,sync-4K,sync-1M,seq-64M,\
+                      rewrite-16M,fsync-each-4M";
+
 fn run<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, arguments: &[S]) -> Finished {
     let mut command = Command::new(program);
     command.args(arguments).env("LD_LIBRARY_PATH", folder("prefix/lib"));
@@ -120,7 +124,8 @@ fn cmake_finds_it() {
     run(folder("project/build/simulator"), &[""; 0]);
 }
 
-/// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), and its own tests.
+/// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), its own tests, and its figure for the
+/// recorded runs of this repository.
 #[test]
 fn simgrid_has_a_page_cache_for_each_host() {
     let has_simgrid = || {
@@ -137,6 +142,16 @@ fn simgrid_has_a_page_cache_for_each_host() {
     run("cmake", &["-S", &source, "-B", &build, &prefix]);
     run("cmake", &["--build", &build]);
     run("ctest", &["--test-dir", &build, "--output-on-failure"]);
+    if find("python3").is_none() {
+        skipped("the plug-in of SimGrid was not judged: no Python");
+        return;
+    }
+    let runs = Path::new(CRATE).join("../cawl-lab/tests/data/recorded/run2").display().to_string();
+    let profile = folder("fitted.toml").display().to_string();
+    let lab = [env!("CARGO"), "run", "-q", "--locked", "-p", "cawl-lab", "--"];
+    let fit = ["fit", &runs, "-o", &profile, "--runs", FITTED];
+    run(lab[0], &[&lab[1..], &fit].concat());
+    run(format!("{source}/judge"), &[&build, &profile, &runs, "--within", "5"]);
 }
 
 #[test]
