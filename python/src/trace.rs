@@ -64,6 +64,14 @@ fn arrow(error: ArrowError) -> PyErr {
     Error::new_err(format!("the table cannot be made: {error}"))
 }
 
+/// The call of a record; what the tracer tells of a file is none of the program's.
+fn call_of(record: &Record) -> Option<&Event> {
+    match record {
+        Record::Event(event) => Some(event).filter(|event| event.op != Op::Resident),
+        _ => None,
+    }
+}
+
 /// Gives all records to `take`, which another thread reads; what is wrong with the trace, in words.
 fn each_record(
     path: &Path,
@@ -88,7 +96,7 @@ fn each_record(
         let mut calls = 0;
         for (at, (batch, error)) in batches.iter().enumerate() {
             for record in &batch {
-                calls += u64::from(matches!(record, Record::Event(_)));
+                calls += u64::from(call_of(record).is_some());
                 take(record)?;
             }
             let last = error.is_some() || batch.len() < BATCH;
@@ -323,7 +331,7 @@ fn read_trace(path: &Path, progress: Option<&Py<PyAny>>) -> PyResult<Read> {
     let mut page = 4096;
     let damage = each_record(path, progress, |record| {
         match record {
-            Record::Event(event) => calls.call(event),
+            Record::Event(_) => call_of(record).into_iter().for_each(|event| calls.call(event)),
             Record::File(facts) => {
                 calls.files.told(facts, &mut calls.paths);
             }
@@ -441,7 +449,7 @@ fn causes_of(path: &Path, progress: Option<&Py<PyAny>>) -> PyResult<Table> {
     let (mut batches, mut rows) = (Batches::default(), 0);
     each_record(path, progress, |record| {
         let shown = analysis.take(record);
-        if !matches!(record, Record::Event(_)) {
+        if call_of(record).is_none() {
             return Ok(());
         }
         let told = shown.predictions.first().and_then(Option::as_ref);

@@ -126,7 +126,7 @@ def test_a_damaged_trace_gives_the_rest(tmp_path):
         if cut < 16:
             continue
         with pytest.warns(cawl.DamageWarning):
-            assert len(cawl.read(path).calls) <= 1602
+            assert len(cawl.read(path).calls) <= len(cawl.read(FSYNC).calls)
     for at in range(16, len(whole), 499):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         with pytest.warns(cawl.DamageWarning):
@@ -148,8 +148,9 @@ def test_progress_by_the_protocol_of_tqdm():
             told.append("closed")
 
     trace = cawl.read(FSYNC, progress=Bar)
-    assert len(trace.causes) == 1602
-    assert told == ["reading", 1602, "closed", "predicting", 1602, "closed"]
+    count = len(trace.calls)
+    assert len(trace.causes) == count > 1000
+    assert told == ["reading", count, "closed", "predicting", count, "closed"]
 
     def fails(**_):
         raise RuntimeError("no bar")
@@ -222,13 +223,13 @@ def test_pictures(trace, kind):
 
 
 def test_a_notebook_shows_a_trace(trace):
-    assert "1,602" in trace._repr_html_() and "causes-fsync" in trace._repr_html_()
+    assert f"{len(trace.calls):,}" in trace._repr_html_() and "causes-fsync" in trace._repr_html_()
 
 
 def test_pyarrow_and_matplotlib_are_not_needed():
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'matplotlib', 'numpy', 'pandas', 'tqdm']));"
-        f"import cawl; t = cawl.read({str(FSYNC)!r}); assert len(t.causes) == 1602\n"
+        f"import cawl; t = cawl.read({str(FSYNC)!r}); assert len(t.causes) == len(t.calls) > 0\n"
         "try: t.plot()\nexcept cawl.Error as error: assert 'pip install' in str(error)\nelse: sys.exit('no error')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
