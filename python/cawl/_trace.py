@@ -82,8 +82,8 @@ class Trace:
 
     def _start(self) -> float:
         np = _numpy()
-        firsts = [_column(self.calls, "start_ns")[:1], _column(self.samples, "time_ns")[:1]]
-        return float(np.min(np.concatenate(firsts), initial=np.inf))
+        times = [_column(self.calls, "start_ns"), _column(self.samples, "time_ns")]
+        return float(np.min(np.concatenate(times), initial=np.inf))
 
     def _plot_dirty(self, ax: Any) -> None:
         np = _numpy()
@@ -121,11 +121,15 @@ class Trace:
         np = _numpy()
         ops, names = _column(self.calls, "op"), self.calls.texts("op")
         took = _column(self.calls, "duration_ns")
-        ranked = sorted(np.unique(ops[took > 0]), key=lambda op: -took[ops == op].sum())[:5]
+        timed, counts = np.unique(ops[took > 0], return_counts=True)
+        # Few calls have no density; they would hide those of others.
+        timed = timed[counts >= min(20, counts.max(initial=0))]
+        ranked = sorted(timed, key=lambda op: -took[ops == op].sum())[:5]
         for op in ranked:
             us = np.log10(took[(ops == op) & (took > 0)] / 1e3)
-            # Scott's rule, and no narrower than the clock's steps.
-            width = max(3.49 * us.std() * len(us) ** (-1 / 3), 0.02)
+            # The rule of Freedman and Diaconis; no narrower than the clock's steps, nor wider than a fifth of a decade.
+            spread = float(np.subtract(*np.percentile(us, [75, 25])))
+            width = min(max(2 * spread * len(us) ** (-1 / 3), 0.02), 0.2)
             bins = np.arange(us.min() - width, us.max() + 2 * width, width)
             counts, edges = np.histogram(us, bins)
             share = counts / counts.sum() / width
