@@ -20,9 +20,11 @@ class Table:
     @property
     def columns(self) -> List[str]:
         """Names of the columns; docs/guide/PYTHON.md has units and meaning."""
+
     def floats(self, name: str) -> bytes:
-        """A numeric column as 64-bit floats in native order, NaN where there is none, for numpy.frombuffer; of a
-        column of texts the number of each text in ``texts(name)``."""
+        """A numeric column as 64-bit floats in native order, NaN where there is none, for numpy.frombuffer;
+        of a column of texts the number of each text in ``texts(name)``."""
+
     def texts(self, name: str) -> List[str]:
         """The different texts of a column of texts."""
 
@@ -32,27 +34,35 @@ class Cost:
     @property
     def cost_ns(self) -> float:
         """The whole cost, in ns."""
+
     @property
     def seconds(self) -> float:
         """The whole cost, in seconds."""
+
     @property
     def low_ns(self) -> float:
         """10th percentile of the cost, in ns, where the profile tells; else the cost."""
+
     @property
     def high_ns(self) -> float:
         """90th percentile, likewise."""
+
     @property
     def end_ns(self) -> int:
         """When the call ends, in ns on the machine's clock."""
+
     @property
     def bytes(self) -> int:
         """Bytes that the call moved."""
+
     @property
     def dirty_bytes(self) -> int:
         """Dirty bytes of the machine when the call ends."""
+
     @property
     def state(self) -> Optional[str]:
         """free, flush, throttle, sync, read or buffered; None if the model has no opinion on such calls."""
+
     @property
     def parts_ns(self) -> Dict[str, float]:
         """The parts of the cost by cause, in ns; they add up to it."""

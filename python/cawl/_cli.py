@@ -19,8 +19,10 @@ AnyTrace = Union[str, "os.PathLike[str]", Trace]
 
 
 class Answer(Mapping[str, Any]):
-    """What cawl-cli answers, as a mapping whose keys are attributes, too. The reference pages have the fields:
-    docs/reference/REPORT.md (explain), WHATIF.md, ADVISE.md. Times end in ``_s`` (seconds), sizes are bytes."""
+    """What cawl-cli answers, as a mapping whose keys are attributes, too. The reference pages have the
+    fields: docs/reference/REPORT.md (explain), WHATIF.md, ADVISE.md. Times end in ``_s`` (seconds), sizes are
+    bytes.
+    """
 
     def __init__(self, title: str, data: Dict[str, Any]) -> None:
         self._title, self._data = title, data
@@ -46,17 +48,27 @@ class Answer(Mapping[str, Any]):
         return {key: value for key, value in self._data.items() if isinstance(value, (int, float, str))}
 
     def __repr__(self) -> str:
-        return f"<cawl.Answer of {self._title}: " + ", ".join(f"{k}={_shown(v)}" for k, v in self._plain().items()) + ">"
+        return (
+            f"<cawl.Answer of {self._title}: "
+            + ", ".join(f"{k}={_shown(v)}" for k, v in self._plain().items())
+            + ">"
+        )
 
     def _repr_html_(self) -> str:
         plain = [(escape(key), escape(_shown(value))) for key, value in self._plain().items()]
-        cells = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{value}</td></tr>" for key, value in plain)
-        tables = "".join(_rows(key, value) for key, value in self._data.items() if isinstance(value, list) and value)
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{key}</th><td>{value}</td></tr>" for key, value in plain
+        )
+        tables = "".join(
+            _rows(key, value) for key, value in self._data.items() if isinstance(value, list) and value
+        )
         return f"<table><caption>{escape(self._title)}</caption>{cells}</table>{tables}"
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
 
 
 def _rows(name: str, rows: Sequence[Any]) -> str:
@@ -67,7 +79,8 @@ def _rows(name: str, rows: Sequence[Any]) -> str:
     keys = [key for key, value in first.items() if not isinstance(value, (dict, list))]
     head = "".join(f"<th>{escape(key)}</th>" for key in keys)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_shown(row.get(key)))}</td>" for key in keys) + "</tr>" for row in rows[:10]
+        "<tr>" + "".join(f"<td>{escape(_shown(row.get(key)))}</td>" for key in keys) + "</tr>"
+        for row in rows[:10]
     )
     return f"<table><caption>{escape(name)}</caption><tr>{head}</tr>{body}</table>"
 
@@ -77,16 +90,20 @@ def _program() -> str:
     found = shutil.which(named or "cawl-cli")
     if found is None:
         where = f"CAWL_CLI names {named}, which is no program" if named else "cawl-cli is not in PATH"
-        raise Error(f"{where}; install it (cargo install --path crates/cawl-cli --locked), or let CAWL_CLI name it")
+        raise Error(
+            f"{where}; install it (cargo install --path crates/cawl-cli --locked), or let CAWL_CLI name it"
+        )
     return found
 
 
 def _asked(title: str, arguments: Sequence[str]) -> Answer:
     """Runs cawl-cli; what it says of its own accord goes into the error."""
-    done = subprocess.run([_program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        [_program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False
+    )
     told = done.stderr.decode(errors="replace").strip()
     if done.stdout.strip():
-        # Exit code 1 with an answer: the trace is damaged, or what was asked for is not met; the answer says it.
+        # Exit code 1 with an answer: the trace is damaged, or what was asked for is not met.
         try:
             return Answer(title, json.loads(done.stdout))
         except ValueError as error:
@@ -109,9 +126,9 @@ def run(
 ) -> Trace:
     """Runs a program under ``cawl-cli run --trace`` and reads its trace.
 
-    The trace is the file ``trace``, or a new one in the folder for temporary files. ``options`` are of ``cawl-cli
-    run``. ``popen`` goes to subprocess.run (cwd, env, stdout, …). With ``check`` a program that fails raises
-    subprocess.CalledProcessError; without ``quiet`` the report is printed.
+    The trace is the file ``trace``, or a new one in the folder for temporary files. ``options`` are of
+    ``cawl-cli run``. ``popen`` goes to subprocess.run (cwd, env, stdout, …). With ``check`` a program that
+    fails raises subprocess.CalledProcessError; without ``quiet`` the report is printed.
     """
     if trace is None:
         handle, name = tempfile.mkstemp(suffix=".cawl", prefix="run-")
@@ -124,7 +141,11 @@ def run(
     if quiet:
         popen.setdefault("stderr", subprocess.PIPE)
     done = subprocess.run(arguments, check=False, **popen)
-    told = (done.stderr or b"").decode(errors="replace") if isinstance(done.stderr, (bytes, type(None))) else done.stderr
+    told = (
+        (done.stderr or b"").decode(errors="replace")
+        if isinstance(done.stderr, (bytes, type(None)))
+        else done.stderr
+    )
     if not os.path.exists(name):
         raise Error(f"cawl-cli run ended with {done.returncode} and left no trace: {told.strip()}")
     if check and done.returncode:

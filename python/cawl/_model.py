@@ -30,10 +30,10 @@ def size_of(size: Union[int, str]) -> int:
 class Machine:
     """Constants of a machine: those of a profile, or an ordinary machine that was not measured; changed.
 
-    ``profile`` is a file of ``cawl-cli calibrate`` or the text of one. ``ram`` sets the dirty limits that the kernel
-    derives on an idle machine with so much memory, as ``cawl-cli predict --ram`` does, with ``dirty_ratio`` (background
-    and hard, in percent). ``changes`` has constants that differ, as TOML: ``"device.writeback.value = 1e8"``
-    (docs/reference/CONSTANTS.md). ``toml`` is the result.
+    ``profile`` is a file of ``cawl-cli calibrate`` or the text of one. ``ram`` sets the dirty limits that the
+    kernel derives on an idle machine with so much memory, as ``cawl-cli predict --ram`` does, with
+    ``dirty_ratio`` (background and hard, in percent). ``changes`` has constants that differ, as TOML:
+    ``"device.writeback.value = 1e8"`` (docs/reference/CONSTANTS.md). ``toml`` is the result.
     """
 
     def __init__(
@@ -73,15 +73,19 @@ class Level(NamedTuple):
 
 
 class Model:
-    """A modelled machine, as libcawl has it (docs/guide/LIBRARY.md): it is told calls, and answers what they cost.
+    """A modelled machine, as libcawl has it (docs/guide/LIBRARY.md): it is told calls, and answers what they
+    cost.
 
-    Each call takes ``now_ns``, when it begins, in ns; by default when the thread's last one ended, and not before the
-    latest call of another. Calls come in the order of their begins. ``process`` and ``thread`` are numbers of the
-    caller's. A file is a path and a number of its device. All sizes are in bytes. What cannot be done raises Error.
-    ``model`` is "kernel", the laws of Linux; "cawl", the paper's; or "naive", bytes over a rate.
+    Each call takes ``now_ns``, when it begins, in ns; by default when the thread's last one ended, and not
+    before the latest call of another. Calls come in the order of their begins. ``process`` and ``thread`` are
+    numbers of the caller's. A file is a path and a number of its device. All sizes are in bytes. What cannot
+    be done raises Error. ``model`` is "kernel", the laws of Linux; "cawl", the paper's; or "naive", bytes
+    over a rate.
     """
 
-    def __init__(self, profile: Union[None, str, "os.PathLike[str]", Machine] = None, model: str = "kernel") -> None:
+    def __init__(
+        self, profile: Union[None, str, "os.PathLike[str]", Machine] = None, model: str = "kernel"
+    ) -> None:
         machine = profile if isinstance(profile, Machine) else Machine(profile)
         self._machine = _cawl.Machine(machine.toml, model)
         self._inodes: dict[Tuple[int, str], int] = {}
@@ -107,8 +111,8 @@ class Model:
         process: int = 1,
         thread: int = 1,
     ) -> Tuple[int, Cost]:
-        """Opens a file; ``mode`` is r, r+, w, w+, a or a+ as of open(). O_SYNC, O_DSYNC, O_DIRECT by their names; a
-        ``stream`` is for fwrite. Returns a descriptor and the cost."""
+        """Opens a file; ``mode`` is r, r+, w, w+, a or a+ as of open(). O_SYNC, O_DSYNC, O_DIRECT by their
+        names; a ``stream`` is for fwrite. Returns a descriptor and the cost."""
         modes = {
             "r": "read",
             "r+": "read write",
@@ -125,26 +129,46 @@ class Model:
         opened = sum(bits[name] for name in names)
         return self._machine._open((process, thread, now_ns), *self._file(path, device), opened)
 
-    def write(self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
+    def write(
+        self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
+    ) -> Cost:
         """Writes at the descriptor's position, and moves it."""
         return self._machine._write((process, thread, now_ns), "write", fd, size)
 
     def pwrite(
-        self, fd: int, size: int, offset: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
+        self,
+        fd: int,
+        size: int,
+        offset: int,
+        *,
+        now_ns: Optional[int] = None,
+        process: int = 1,
+        thread: int = 1,
     ) -> Cost:
         """Writes at a place of the file."""
         return self._machine._write((process, thread, now_ns), "pwrite", fd, size, offset)
 
-    def fwrite(self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
+    def fwrite(
+        self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
+    ) -> Cost:
         """Writes to a stream, whose buffer is the model's."""
         return self._machine._write((process, thread, now_ns), "fwrite", fd, size)
 
-    def read(self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
+    def read(
+        self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
+    ) -> Cost:
         """Reads at the descriptor's position up to the end of the file, and moves it."""
         return self._machine._read((process, thread, now_ns), fd, size)
 
     def pread(
-        self, fd: int, size: int, offset: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
+        self,
+        fd: int,
+        size: int,
+        offset: int,
+        *,
+        now_ns: Optional[int] = None,
+        process: int = 1,
+        thread: int = 1,
     ) -> Cost:
         """Reads at a place of the file."""
         return self._machine._read((process, thread, now_ns), fd, size, offset)

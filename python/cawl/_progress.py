@@ -8,7 +8,9 @@ from typing import Any, Callable, Iterator, Optional
 
 
 @contextmanager
-def bar(progress: Optional[Callable[..., Any]], what: str, total: Optional[int]) -> Iterator[Optional[Callable[[int], Any]]]:
+def bar(
+    progress: Optional[Callable[..., Any]], what: str, total: Optional[int]
+) -> Iterator[Optional[Callable[[int], Any]]]:
     """A function that is told how many more calls are done. ``progress`` is called as tqdm is:
     ``progress(total=…, desc=…, unit=…)``, and gives an object with ``update(n)`` and ``close()``."""
     if progress is None and sys.stderr is not None and sys.stderr.isatty():

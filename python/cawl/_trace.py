@@ -22,16 +22,16 @@ class DamageWarning(UserWarning):
 def read(path: Path, *, progress: Optional[Callable[..., Any]] = None) -> "Trace":
     """Reads a trace of ``cawl-cli run --trace FILE`` or ``import``.
 
-    ``progress`` is ``tqdm.tqdm`` or what has its protocol; by default a bar of tqdm is shown on a terminal, if
-    tqdm is installed. Raises OSError if the file cannot be read, Error if it is no trace; warns (DamageWarning) of
-    one that is damaged, truncated or was not closed.
+    ``progress`` is ``tqdm.tqdm`` or what has its protocol; by default a bar of tqdm is shown on a terminal,
+    if tqdm is installed. Raises OSError if the file cannot be read, Error if it is no trace; warns
+    (DamageWarning) of one that is damaged, truncated or was not closed.
     """
     return Trace(path, progress=progress)
 
 
 class Trace:
-    """A trace. ``calls``, ``samples`` and ``files`` are what was recorded; ``causes`` is what the models say, and is
-    made when it is first asked for, since they run over all calls."""
+    """A trace. ``calls``, ``samples`` and ``files`` are what was recorded; ``causes`` is what the models say,
+    and is made when it is first asked for, since they run over all calls."""
 
     path: str
     #: A row a call: docs/reference/EXPORT.md has the columns up to ``estimated``.
@@ -53,8 +53,8 @@ class Trace:
 
     @cached_property
     def causes(self) -> Table:
-        """A row a call, in the order of ``calls``: call, state, predicted_ns, low_ns, high_ns, dirty, cause, and the
-        observed time by cause (docs/reference/EXPORT.md)."""
+        """A row a call, in the order of ``calls``: call, state, predicted_ns, low_ns, high_ns, dirty, cause,
+        and the observed time by cause (docs/reference/EXPORT.md)."""
         with bar(self._progress, "predicting", len(self.calls)) as update:
             return _cawl.causes(self.path, update)
 
@@ -69,9 +69,13 @@ class Trace:
         return dict(sorted(((name, s) for name, s in sums.items() if s > 0), key=lambda item: -item[1]))
 
     def plot(self, kind: str = "dirty", ax: Any = None) -> Any:
-        """Draws the ``dirty`` level against the kernel's limits, seconds by ``causes``, or the ``densities`` of the
-        calls' durations by operation. Returns matplotlib's axes."""
-        draw = {"dirty": self._plot_dirty, "causes": self._plot_causes, "densities": self._plot_densities}.get(kind)
+        """Draws the ``dirty`` level against the kernel's limits, seconds by ``causes``, or the ``densities``
+        of the calls' durations by operation. Returns matplotlib's axes."""
+        draw = {
+            "dirty": self._plot_dirty,
+            "causes": self._plot_causes,
+            "densities": self._plot_densities,
+        }.get(kind)
         if draw is None:
             raise ValueError(f"there is no picture `{kind}`; the pictures are dirty, causes, densities")
         if ax is None:
@@ -127,7 +131,8 @@ class Trace:
         ranked = sorted(timed, key=lambda op: -took[ops == op].sum())[:5]
         for op in ranked:
             us = np.log10(took[(ops == op) & (took > 0)] / 1e3)
-            # The rule of Freedman and Diaconis; no narrower than the clock's steps, nor wider than a fifth of a decade.
+            # The rule of Freedman and Diaconis; no narrower than the clock's steps, nor wider than a fifth of
+            # a decade.
             spread = float(np.subtract(*np.percentile(us, [75, 25])))
             width = min(max(2 * spread * len(us) ** (-1 / 3), 0.02), 0.2)
             bins = np.arange(us.min() - width, us.max() + 2 * width, width)
@@ -135,7 +140,9 @@ class Trace:
             share = counts / counts.sum() / width
             label = f"{names[int(op)]} ({len(us):,})"
             ax.stairs(share, 10**edges, label=label, fill=False, lw=1.2)
-        ax.set(xscale="log", xlabel="duration, µs", ylabel="density per decade", title="Durations by operation")
+        ax.set(
+            xscale="log", xlabel="duration, µs", ylabel="density per decade", title="Durations by operation"
+        )
         if ranked:
             ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 
@@ -150,7 +157,9 @@ class Trace:
         ]
         if self.damage:
             rows.append(("damage", self.damage))
-        cells = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows)
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows
+        )
         return f"<table><caption>{escape(self.path)}</caption>{cells}</table>"
 
 

@@ -43,7 +43,9 @@ def test_columns_are_those_of_an_export(trace):
 @pytest.mark.parametrize("name", ["causes-fsync", "xfs-sqlite", "causes-preempted", "overlay-tar"])
 def test_rows_are_those_of_an_export(name):
     path = RECORDINGS / f"{name}.cawl"
-    text = subprocess.run([CLI, "export", path, "--to", "csv"], stdout=subprocess.PIPE, check=True).stdout.decode()
+    text = subprocess.run(
+        [CLI, "export", path, "--to", "csv"], stdout=subprocess.PIPE, check=True
+    ).stdout.decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     read = cawl.read(path)
     tables = [pa.table(read.calls), pa.table(read.causes)]
@@ -173,7 +175,11 @@ def test_a_model_throttles_what_is_too_much():
     assert max(costs, key=lambda cost: cost.cost_ns).parts_ns["throttle"] > 1e6
     ahead = model.fork()
     synced = ahead.fsync(fd)
-    assert synced.seconds > 0.1 and synced.state == "sync" and ahead.level().dirty_bytes < model.level().dirty_bytes
+    assert (
+        synced.seconds > 0.1
+        and synced.state == "sync"
+        and ahead.level().dirty_bytes < model.level().dirty_bytes
+    )
     end = model.write(fd, 4096).end_ns
     with pytest.raises(cawl.Error, match="before"):
         model.write(fd, 1, now_ns=0)
@@ -253,7 +259,9 @@ def test_questions_to_the_command_line(trace, tmp_path):
         cawl.whatif(trace, "--no-such")
     out = tmp_path / "out"
     ran = cawl.run(["dd", "if=/dev/zero", f"of={out}", "bs=64K", "count=16"], trace=tmp_path / "t.cawl")
-    written = [row for row in pa.table(ran.calls).to_pylist() if row["path"] == str(out) and row["op"] == "write"]
+    written = [
+        row for row in pa.table(ran.calls).to_pylist() if row["path"] == str(out) and row["op"] == "write"
+    ]
     assert len(written) == 16 and out.stat().st_size == 1 << 20
     with pytest.raises(subprocess.CalledProcessError):
         cawl.run(["false"])
