@@ -77,6 +77,7 @@ pub struct cawl_cost {
 }
 
 /// Where a machine stands. Set `size` before; the library fills in the rest.
+#[derive(Default)]
 #[repr(C)]
 pub struct cawl_levels {
     /// To be set by the caller: sizeof(cawl_levels). Later versions may be longer.

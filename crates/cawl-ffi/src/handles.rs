@@ -99,6 +99,15 @@ fn merge(old: &mut Table, new: Table) {
     }
 }
 
+/// A profile of which some constants are others.
+pub fn changed(profile: &HostProfile, toml: &str) -> Outcome<HostProfile> {
+    let unread = |error| Failure::new(CAWL_ERROR_PROFILE, error);
+    let new = toml.parse::<Table>().map_err(unread)?;
+    let mut all = profile.to_toml().parse::<Table>().map_err(unread)?;
+    merge(&mut all, new);
+    Ok(parse(&all.to_string())?.0)
+}
+
 /// Changes constants of a profile: `toml` has those that differ, as "device.writeback.value = 1e8". The
 /// profile stays as it was if no machine could have the result. docs/reference/CONSTANTS.md has all
 /// constants, their units and meaning. Machines that were made of the profile before stay as they are.
@@ -109,12 +118,9 @@ pub unsafe extern "C" fn cawl_profile_set(
 ) -> cawl_status {
     guarded(|| {
         let profile = profile.ok_or(CAWL_ERROR_NULL)?;
-        let unread = |error| Failure::new(CAWL_ERROR_PROFILE, error);
         // SAFETY: cawl.h asks for a text that ends in NUL.
-        let new = unsafe { text(toml) }?.parse::<Table>().map_err(unread)?;
-        let mut all = profile.0.to_toml().parse::<Table>().map_err(unread)?;
-        merge(&mut all, new);
-        *profile = parse(&all.to_string())?;
+        let changes = unsafe { text(toml) }?;
+        profile.0 = changed(&profile.0, changes)?;
         Ok(())
     })
 }

@@ -21,8 +21,13 @@
 #![allow(non_camel_case_types, reason = "the names of C")]
 
 mod calls;
-mod cause;
-mod cost;
-mod handles;
-mod machine;
-mod status;
+#[doc(hidden)]
+pub mod cause;
+#[doc(hidden)]
+pub mod cost;
+#[doc(hidden)]
+pub mod handles;
+#[doc(hidden)]
+pub mod machine;
+#[doc(hidden)]
+pub mod status;

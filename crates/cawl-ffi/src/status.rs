@@ -40,27 +40,34 @@ pub enum cawl_status {
 }
 use cawl_status::*;
 
+/// What the codes mean, from CAWL_OK down.
+const TEXTS: [&CStr; 14] = [
+    c"no error",
+    c"a pointer is NULL that must not be",
+    c"a text is not UTF-8",
+    c"a file cannot be read",
+    c"the profile cannot be used",
+    c"there is no model of this name",
+    c"a number is out of its range",
+    c"the field `size` of a struct was not set to its size",
+    c"the call begins before one that was made earlier",
+    c"the descriptor is not open, or not one of this process",
+    c"the descriptor was opened for something else",
+    c"there is no such file on the modelled machine",
+    c"the file is there already",
+    c"a fault of the library; the machine that it happened in can only be freed",
+];
+
 /// What a code means; "unknown error" of one that this version does not have. Never NULL, never to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_error_text(status: i32) -> *const c_char {
-    const TEXTS: [&CStr; 14] = [
-        c"no error",
-        c"a pointer is NULL that must not be",
-        c"a text is not UTF-8",
-        c"a file cannot be read",
-        c"the profile cannot be used",
-        c"there is no model of this name",
-        c"a number is out of its range",
-        c"the field `size` of a struct was not set to its size",
-        c"the call begins before one that was made earlier",
-        c"the descriptor is not open, or not one of this process",
-        c"the descriptor was opened for something else",
-        c"there is no such file on the modelled machine",
-        c"the file is there already",
-        c"a fault of the library; the machine that it happened in can only be freed",
-    ];
     let text = TEXTS.get(usize::try_from(status.checked_neg().unwrap_or(-1)).unwrap_or(usize::MAX));
     text.copied().unwrap_or(c"unknown error").as_ptr()
+}
+
+/// What a code means.
+pub fn text_of(status: cawl_status) -> &'static str {
+    TEXTS.get(-(status as i32) as usize).and_then(|text| text.to_str().ok()).unwrap_or("unknown error")
 }
 
 /// Why a call failed, with what a reader needs to know.
