@@ -208,12 +208,15 @@ fn parts_of_the_machine() {
     assert!(part(&one, "memory speed", "total").abs() < 0.1, "{one:#}");
     // Another device: of two traces each has its own.
     let held = asked(&dir, &["--fsync", "none", "--think", "0", "--limits", "64K,128K", "--sensitivity"]);
-    assert!(part(&held, "dirty limits", "total") < -0.01, "{held:#}");
+    assert!(part(&held, "dirty limits", "total") < -0.001, "{held:#}");
+    assert!(number(&held["ratio"]) < 1.0 && held["interval"].is_array(), "{held:#}");
     let path = dir.trace();
     let also = path.to_str().expect("a readable path");
     let two = asked(&dir, &["--sensitivity", "--also", also]);
     assert_eq!((&two["traces"], &two["parts"]), (&2.into(), &one["parts"]));
     assert_eq!(number(&two["before"]["total_s"]), 2.0 * number(&one["before"]["total_s"]));
+    let changed = asked(&dir, &["--fsync", "none", "--sensitivity", "--also", also]);
+    assert!(number(&changed["ratio"]) < 1.0 && changed["interval"].is_null(), "{changed:#}");
     let text = whatif(&dir, &["--sensitivity", "--also", also]).success().stdout;
     assert!(text.contains("PART +10 %") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
     whatif(&dir, &["--fsync", "none", "--also", also]).code(2).says("--sensitivity");

@@ -20,12 +20,11 @@ pub struct WhatIfArgs {
     /// Compare the changes one by one
     #[arg(long, conflicts_with = "sensitivity")]
     pub each: bool,
-    /// How much time in calls and elapsed time would change with each part of the machine, and with each of its
-    /// constants
+    /// What each part of the machine is worth, and each of its constants
     #[arg(long)]
     pub sensitivity: bool,
     /// A further trace for --sensitivity, such as another machine's, each with its own profile
-    #[arg(long, value_name = "TRACE", requires = "sensitivity")]
+    #[arg(long, value_name = "TRACE", requires = "sensitivity", hide_short_help = true)]
     pub also: Vec<PathBuf>,
     /// Use the profile's constants as they are, without learning from the trace
     #[arg(long, help_heading = EXPERT)]

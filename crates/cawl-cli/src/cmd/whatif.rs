@@ -74,21 +74,10 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let (before, after) = ledgers.split_first().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
     let text = |given: &[Request]| given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
-    let profile = &base.machine.profile;
-    let seen = (before, Nanos::seconds(observed));
     let compared = |given: &[Request], after: &Ledger| {
-        let ratio = Ratio::of(before, after, profile);
-        // Nothing tells how right the paper is, where nothing was timed.
-        let ratio = ratio.map(|ratio| {
-            (ratio, (observed > 0.0).then(|| Sure::of_change(given.iter(), &ratio, profile, seen)))
-        });
-        Compared::new(text(given), after, ratio)
+        Compared::new(text(given), after, told(given, (before, after), &base.machine.profile, observed))
     };
-    for one in given {
-        if let Effect::Release(release) = one.effect {
-            release.remark().iter().for_each(|remark| render::tell(format_args!("cawl-cli: {remark}")));
-        }
-    }
+    remark(given);
     let mut answer = Answer::new(before, observed);
     if args.each {
         answer.each =
@@ -101,6 +90,29 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         }
     }
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+/// By what the calls are longer or shorter, and how sure that is, if they were timed.
+fn told(
+    given: &[Request],
+    (before, after): (&Ledger, &Ledger),
+    profile: &HostProfile,
+    observed: f64,
+) -> Option<(Ratio, Option<Sure>)> {
+    let ratio = Ratio::of(before, after, profile)?;
+    let seen = (before, Nanos::seconds(observed));
+    // Nothing tells how right the paper is, where nothing was timed.
+    let sure = (observed > 0.0).then(|| Sure::of_change(given.iter(), &ratio, profile, seen));
+    Some((ratio, sure))
+}
+
+/// Says of a release what is not known of it.
+fn remark(given: &[Request]) {
+    for one in given {
+        if let Effect::Release(release) = one.effect {
+            release.remark().iter().for_each(|remark| render::tell(format_args!("cawl-cli: {remark}")));
+        }
+    }
 }
 
 /// A trace as it was, on its machine.

@@ -64,7 +64,8 @@ pub struct Compared {
     change: String,
     after: Costs,
     /// Total time after over before.
-    ratio: Option<f64>,
+    pub ratio: Option<f64>,
+    /// None of the sum over several machines.
     interval: Option<[f64; 2]>,
     /// How sure that is, as `advise` says; None where nothing was timed.
     sure: Option<Sure>,
@@ -167,6 +168,7 @@ impl Compared {
         let sure = self.sure.map_or(String::new(), |sure| format!(", {}", sure.name()));
         match (self.ratio, self.interval) {
             (Some(ratio), Some([low, high])) => format!("{ratio:.2} × ({low:.2} to {high:.2}){sure}"),
+            (Some(ratio), None) => format!("{ratio:.2} ×"),
             _ => "-".to_owned(),
         }
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::thread;
 
-use cawl_core::{Ledger, Part, Scenario};
+use cawl_core::advise::Sure;
+use cawl_core::{Ledger, Part, Ratio, Scenario};
 
-use super::{Before, open, pieces};
+use super::{Before, open, pieces, remark, told};
 use crate::args::WhatIfArgs;
 use crate::cmd::on_paper::{a_run, run_all, watched};
 use crate::render;
@@ -26,6 +27,8 @@ struct Sums {
     parts: [Ledger; Part::ALL.len()],
     /// What each constant adds to the time in calls, in ns, when it is larger by this factor.
     constants: BTreeMap<String, (f64, f64)>,
+    /// What the changes do to one trace.
+    told: Option<(Ratio, Option<Sure>)>,
 }
 
 pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
@@ -51,6 +54,7 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let (was, is) = (next(), next());
         anyhow::ensure!(was.calls > 0, "the trace {} has no calls that have a cost", path.display());
         sums.observed += observed;
+        sums.told = told(given, (&was, &is), &before.base.machine.profile, observed);
         sums.parts.iter_mut().for_each(|sum| sum.add(next()));
         for (name, factor) in names {
             let more = next().total.get() - is.total.get();
@@ -59,7 +63,8 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         sums.before.add(was);
         sums.changed.add(is);
     }
-    let Sums { observed, before, changed, parts, constants } = sums;
+    let Sums { observed, before, changed, parts, constants, told } = sums;
+    remark(given);
     let mut answer = Answer::new(&before, observed);
     answer.traces = traces.len();
     let text = given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -77,7 +82,10 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     };
     answer.sensitivity = constants.into_iter().map(effect).collect();
     answer.sensitivity.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));
-    answer.after = Some(Compared::new(text, &changed, None));
+    // Each machine has percentiles of its own.
+    let mut after = Compared::new(text, &changed, told.filter(|_| traces.len() == 1));
+    after.ratio = (before.total.get() > 0.0).then(|| total / before.total.get());
+    answer.after = Some(after);
     render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }
 
