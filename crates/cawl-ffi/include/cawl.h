@@ -478,8 +478,8 @@ cawl_status cawl_seek(struct cawl_machine *machine, int32_t descriptor, uint64_t
 // the past does nothing. Before a call this is not needed, since each tells when it begins.
 cawl_status cawl_advance(struct cawl_machine *machine, uint64_t now_ns);
 
-// The dirty limits of the machine are now these, in bytes, as when somebody writes vm.dirty_bytes, or memory
-// comes or goes. Writers of a machine whose hard limit was lowered are let down to it slowly, as Linux does.
+// Sets the machine's dirty limits, in bytes (vm.dirty_background_bytes, vm.dirty_bytes). A lower hard limit
+// comes into force slowly, as in Linux (`update_dirty_limit`).
 // CAWL_ERROR_VALUE unless background < hard.
 cawl_status cawl_set_limits(struct cawl_machine *machine, uint64_t background_bytes, uint64_t hard_bytes);
 

@@ -271,8 +271,8 @@ pub extern "C" fn cawl_advance(machine: Option<&mut cawl_machine>, now_ns: u64) 
     guarded(|| machine.ok_or(CAWL_ERROR_NULL)?.advance(now_ns))
 }
 
-/// The dirty limits of the machine are now these, in bytes, as when somebody writes vm.dirty_bytes, or memory
-/// comes or goes. Writers of a machine whose hard limit was lowered are let down to it slowly, as Linux does.
+/// Sets the machine's dirty limits, in bytes (vm.dirty_background_bytes, vm.dirty_bytes). A lower hard limit
+/// comes into force slowly, as in Linux (`update_dirty_limit`).
 /// CAWL_ERROR_VALUE unless background < hard.
 #[unsafe(no_mangle)]
 pub extern "C" fn cawl_set_limits(

@@ -124,8 +124,8 @@ fn cmake_finds_it() {
     run(folder("project/build/simulator"), &[""; 0]);
 }
 
-/// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), its own tests, and its figure for the
-/// recorded runs of this repository.
+/// contrib/simgrid on a SimGrid that is installed (Debian's libsimgrid-dev), its own tests, and its figure
+/// for the recorded runs of this repository.
 #[test]
 fn simgrid_has_a_page_cache_for_each_host() {
     let has_simgrid = || {

@@ -170,8 +170,8 @@ impl Probe {
         self.followed.get(&pid, 0).is_ok()
     }
 
-    /// Follows the processes of a control group: of version 2 from their next call on, of version 1 those that come
-    /// into it from now on. False if there is no room, or if the kernel does not tell of these.
+    /// Follows the processes of a control group: of version 2 from their next call on, of version 1 those
+    /// that come into it from now on. False if there is no room, or if the kernel does not tell of these.
     pub fn follow_group(&mut self, group: Group) -> bool {
         (group.hierarchy == 0 || self.sees_joins) && self.groups.len() < GROUPS && {
             self.groups.push(group);

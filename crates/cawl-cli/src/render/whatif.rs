@@ -82,8 +82,8 @@ pub struct Sensitivity {
     pub effect: f64,
 }
 
-/// What a part of the machine does, as elasticities: by how many percent a time changes when the part becomes one
-/// percent larger. None of a time that is 0.
+/// What a part of the machine does, as elasticities: by how many percent a time changes when the part becomes
+/// one percent larger. None of a time that is 0.
 #[derive(Serialize)]
 pub struct SensitivityOfPart {
     part: &'static str,

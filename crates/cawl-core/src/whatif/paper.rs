@@ -51,8 +51,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Time in the calls that they would not take undisturbed: with warm memory, nothing dirty, and the device
-    /// idle.
+    /// Time in the calls that they would not take undisturbed: with warm memory, nothing dirty, and the
+    /// device idle.
     pub fn lost(&self) -> Nanos {
         let lost = self.causes.iter().filter(|(cause, _)| !cause.is_own());
         Nanos::new(lost.map(|(_, time)| time.get()).sum())
@@ -60,17 +60,14 @@ impl Ledger {
 
     /// These calls and those of another trace, one run after the other. Quantiles have no sum.
     pub fn add(&mut self, other: Ledger) {
-        if self.calls == 0 {
-            *self = other;
-            return;
-        }
+        self.ops = if self.calls == 0 { other.ops } else { Vec::new() };
         self.calls += other.calls;
         self.bytes += other.bytes;
         self.total += other.total;
         self.causes.add(&other.causes);
         self.end += other.end;
         self.peak_dirty = self.peak_dirty.max(other.peak_dirty);
-        self.ops.clear();
+        self.changed.resize(self.changed.len().max(other.changed.len()), 0);
         self.changed.iter_mut().zip(other.changed).for_each(|(sum, more)| *sum += more);
         let new: Vec<String> = other.safety.into_iter().filter(|one| !self.safety.contains(one)).collect();
         self.safety.extend(new);

@@ -38,7 +38,7 @@ const LATENCY: [&str; 14] = [
     "network.truncate",
 ];
 const FLUSH: [&str; 3] = ["fsync", "flush", "sync_call"];
-const MEMORY: [&str; 13] = [
+const MEMORY: [&str; 11] = [
     "stream",
     "fresh",
     "cold",
@@ -50,9 +50,10 @@ const MEMORY: [&str; 13] = [
     "read_hot",
     "read_fresh",
     "folio",
-    "network.fresh",
-    "network.cached",
 ];
+/// Of a device that is a network mount.
+const MOUNT_MEMORY: [&str; 5] =
+    ["network.fresh", "network.cached", "network.near", "network.read", "network.read_near"];
 
 impl Part {
     /// All of them.
@@ -80,7 +81,10 @@ impl Part {
             Part::Bandwidth => devices.for_each(|device| scale(device, &BANDWIDTH, factor)),
             Part::Latency => devices.for_each(|device| scale(device, &LATENCY, factor)),
             Part::Flush => devices.for_each(|device| scale(device, &FLUSH, factor)),
-            Part::Memory => scale(memory, &MEMORY, factor),
+            Part::Memory => {
+                scale(memory, &MEMORY, factor);
+                devices.for_each(|device| scale(device, &MOUNT_MEMORY, factor));
+            }
             Part::Limits => {
                 kernel.limits = times(kernel.limits, factor);
                 kernel.cgroup = kernel.cgroup.map(|limits| times(limits, factor));
@@ -121,9 +125,9 @@ mod tests {
     fn every_name_is_a_constant() {
         let mut profile = HostProfile::uncalibrated();
         profile.device.network = Some(NetworkConstants::new(CachePolicy::WriteBack, Bytes::mib(1)));
-        let device = BANDWIDTH.iter().chain(&LATENCY).chain(&FLUSH).map(|name| format!("device.{name}"));
-        let memory = MEMORY.iter().filter(|name| !name.starts_with("network"));
-        for name in device.chain(memory.map(|name| format!("memory.{name}"))) {
+        let device = BANDWIDTH.iter().chain(&LATENCY).chain(&FLUSH).chain(&MOUNT_MEMORY);
+        let device = device.map(|name| format!("device.{name}"));
+        for name in device.chain(MEMORY.iter().map(|name| format!("memory.{name}"))) {
             assert!(profile.find(&name).is_some(), "{name}");
         }
     }

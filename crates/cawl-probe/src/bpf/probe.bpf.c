@@ -60,8 +60,8 @@ struct {
     __type(value, struct group);
 } groups SEC(".maps");
 
-// Threads that are followed, and the call that each is in, by the thread's number modulo the entries: the look-up in an
-// array is compiled into the program.
+// Threads that are followed, and the call that each is in, by the thread's number modulo the entries: the
+// look-up in an array is compiled into the program.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, THREADS);

@@ -98,8 +98,8 @@ impl<'a> Eye<'a> {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.counted = at);
     }
 
-    /// A process of which the probes told that it is there: it was made, or met. It may have ended meanwhile; what
-    /// it had written by then is told if it is known.
+    /// A process of which the probes told that it is there: it was made, or met. It may have ended meanwhile;
+    /// what it had written by then is told if it is known.
     pub(super) async fn begin_or_keep(
         &mut self,
         (pid, parent): (u32, Option<u32>),
