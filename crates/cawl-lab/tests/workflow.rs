@@ -76,7 +76,7 @@ fn hosts_of_a_cluster() {
     let dir = Dir::new();
     written(&dir, "maps.toml", MAPS);
     let profile = cawl_core::HostProfile::uncalibrated();
-    written(&dir, "node.toml", &profile.to_toml().unwrap());
+    written(&dir, "node.toml", &profile.to_toml());
     let cluster = "[[host]]\nname = \"node\"\ncount = 3\nprocessors = 1\nprofile = \"node.toml\"\n\
                    limits = \"64M,128M\"\n[shared]\nprofile = \"node.toml\"\nbandwidth = \"1GB/s\"\n";
     written(&dir, "cluster.toml", cluster);
