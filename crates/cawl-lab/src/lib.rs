@@ -6,6 +6,7 @@
 //! - `fit`, `compare`: a profile, and every model's errors, from recorded runs ([`recorded`])
 //! - `regress`: linear models of tables of measurements
 //! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
+//! - `design`: which machine to buy: price against time (docs/science/DESIGN.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - `kernel`: a command under another release of Linux (kernel.rs)
 //! - emulated disks and network mounts, and real network filesystems (real.rs)
@@ -31,6 +32,7 @@ mod args;
 mod clock;
 mod cmd;
 mod command;
+mod design;
 pub mod emulated;
 mod experiment;
 mod guard;
