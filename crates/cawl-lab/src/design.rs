@@ -128,10 +128,15 @@ mod tests {
     #[test]
     fn the_front_is_what_nothing_beats() {
         let front = |points: &[(f64, f64)]| {
-            super::front(&points.iter().map(|(price, time)| (*price, Nanos::seconds(*time))).collect::<Vec<_>>())
+            super::front(
+                &points.iter().map(|(price, time)| (*price, Nanos::seconds(*time))).collect::<Vec<_>>(),
+            )
         };
         // Cheapest last; one dearer and slower, one as dear and slower, one as fast and dearer.
-        assert_eq!(front(&[(3.0, 1.0), (4.0, 1.5), (3.0, 2.0), (5.0, 1.0), (1.0, 4.0), (2.0, 2.0)]), [4, 5, 0]);
+        assert_eq!(
+            front(&[(3.0, 1.0), (4.0, 1.5), (3.0, 2.0), (5.0, 1.0), (1.0, 4.0), (2.0, 2.0)]),
+            [4, 5, 0]
+        );
         // Equals are both on it; a saving in the arithmetic is none.
         assert_eq!(front(&[(1.0, 2.0), (1.0, 2.0), (2.0, 1.9999), (3.0, 1.9)]), [0, 1, 3]);
         assert_eq!(front(&[(1.0, 0.0), (0.0, 0.0)]), [1]);

@@ -135,7 +135,8 @@ pub const KEYWORDS: &[Keyword] = &[
         let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
         Ok(Effect::Set(name.to_owned(), value.to_owned()))
     }),
-    row("scale", "PART=FACTOR", PAPER, "A part's times, rates or limits, so many times as large", scale).expert(),
+    row("scale", "PART=FACTOR", PAPER, "A part's times, rates or limits, so many times as large", scale)
+        .expert(),
     row("profile", "FILE", PAPER, "Another machine: its constants and limits", |text| {
         Ok(Effect::Profile(text.into()))
     }),
@@ -445,9 +446,19 @@ mod tests {
         ] {
             assert_eq!(told(given).unwrap(), expected, "{given}");
         }
-        for wrong in
-            ["", "buffer", "buffer=0", "pace=x", "fsync", "dontneed=1", "dontneed,1", "1M", "sync=maybe", "scale=disk=2", "scale=flush=0"]
-        {
+        for wrong in [
+            "",
+            "buffer",
+            "buffer=0",
+            "pace=x",
+            "fsync",
+            "dontneed=1",
+            "dontneed,1",
+            "1M",
+            "sync=maybe",
+            "scale=disk=2",
+            "scale=flush=0",
+        ] {
             assert!(told(wrong).is_err(), "{wrong}");
         }
         let on = Request::list("fsync=none,on=my *.db").map(Request::joined).unwrap().unwrap();

@@ -101,7 +101,8 @@ impl Scenario {
         let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DirtyLimits::DEFAULT_RATIOS);
         if ratios.is_some() || ram.is_some() {
             if given.iter().any(|one| matches!(one.effect, Effect::Limits(_))) {
-                let why = "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
+                let why =
+                    "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
                 return Err(NoScenario::Wrong(why.to_owned()));
             }
             let memory = ram.map(dirtyable).or_else(|| host.map(|host| host.memory));

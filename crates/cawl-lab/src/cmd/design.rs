@@ -17,7 +17,8 @@ use crate::experiment::plot::front::{Picture, Point, png, svg};
 
 const SCHEMA: u32 = 1;
 const SVG: Kind = Kind { name: "picture of cawl", is: |head, _| head.starts_with("<svg") };
-const PNG: Kind = Kind { name: "PNG picture", is: |head, _| head.get(..6).is_some_and(|head| head.ends_with("PNG")) };
+const PNG: Kind =
+    Kind { name: "PNG picture", is: |head, _| head.get(..6).is_some_and(|head| head.ends_with("PNG")) };
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -65,7 +66,8 @@ struct Row {
 
 impl From<&Times> for Seconds {
     fn from(times: &Times) -> Seconds {
-        let [calls_s, lost_s, elapsed_s] = [times.calls, times.lost, times.elapsed].map(|time| time.as_seconds());
+        let [calls_s, lost_s, elapsed_s] =
+            [times.calls, times.lost, times.elapsed].map(|time| time.as_seconds());
         Seconds { calls_s, lost_s, elapsed_s }
     }
 }
@@ -149,7 +151,12 @@ impl Answer {
         let Seconds { calls_s, lost_s, elapsed_s } = self.now;
         let [calls, lost, elapsed] = [calls_s, lost_s, elapsed_s].map(time);
         let count = counted(self.traces as u64, "trace");
-        line(&mut out, "now", &format!("{count}: elapsed {elapsed}, in calls {calls}, lost {lost}"), terminal);
+        line(
+            &mut out,
+            "now",
+            &format!("{count}: elapsed {elapsed}, in calls {calls}, lost {lost}"),
+            terminal,
+        );
         let on_front = self.machines.iter().filter(|row| row.front).count();
         let beaten = self.machines.len() - on_front;
         let hint = if args.all || beaten == 0 { "" } else { " (--all lists them)" };
@@ -162,7 +169,9 @@ impl Answer {
         let figures = shown.iter().map(|row| {
             number += usize::from(row.front);
             let ratio = match (args.by, row.ratio, row.calls_interval) {
-                (By::Calls, Some(ratio), Some([low, high])) => format!("{ratio:.2} × ({low:.2} to {high:.2})"),
+                (By::Calls, Some(ratio), Some([low, high])) => {
+                    format!("{ratio:.2} × ({low:.2} to {high:.2})")
+                }
                 (_, Some(ratio), _) => format!("{ratio:.2} ×"),
                 _ => "-".to_owned(),
             };

@@ -123,14 +123,19 @@ impl Design {
             let with = |machine: &Machine<'a>, option: &'a Bought| {
                 Machine(machine.0.iter().copied().chain([option]).collect())
             };
-            machines.iter().flat_map(|machine| choice.options.iter().map(|option| with(machine, option))).collect()
+            machines
+                .iter()
+                .flat_map(|machine| choice.options.iter().map(|option| with(machine, option)))
+                .collect()
         })
     }
 
     /// An error, with file, choices and options, if the work cannot be run on one of the machines.
     pub fn check(&self, work: &dyn Work) -> anyhow::Result<()> {
         let named = |options: &[(&Choice, &Bought)]| {
-            let one = |(choice, option): &(&Choice, &Bought)| format!("choice `{}`, option `{}`", choice.name, option.name);
+            let one = |(choice, option): &(&Choice, &Bought)| {
+                format!("choice `{}`, option `{}`", choice.name, option.name)
+            };
             format!("{}: {}", self.file, options.iter().map(one).collect::<Vec<_>>().join(", "))
         };
         for machine in self.machines() {
@@ -145,7 +150,11 @@ impl Design {
             return Err(error.context(named(options)));
         }
         let profiles = self.choices.iter().filter(|choice| {
-            choice.options.iter().flat_map(|option| &option.changes).any(|one| matches!(one.effect, Effect::Profile(_)))
+            choice
+                .options
+                .iter()
+                .flat_map(|option| &option.changes)
+                .any(|one| matches!(one.effect, Effect::Profile(_)))
         });
         let names: Vec<_> = profiles.map(|choice| format!("`{}`", choice.name)).collect();
         ensure!(

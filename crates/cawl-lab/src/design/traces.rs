@@ -87,7 +87,9 @@ impl Trace {
             match record.with_context(about)? {
                 Record::Profile(recorded) => profile = Some(*recorded),
                 Record::Live(_) => {}
-                record if look.is_none() && matches!(record, Record::Host(_) | Record::Note(_)) => head.push(record),
+                record if look.is_none() && matches!(record, Record::Host(_) | Record::Note(_)) => {
+                    head.push(record)
+                }
                 record => {
                     if look.is_none() {
                         look = Some(begin(profile.take(), &head, &mut host).with_context(about)?);
@@ -106,7 +108,8 @@ impl Trace {
     }
 
     fn after(&self, changes: &[Request]) -> anyhow::Result<Scenario> {
-        let read = |path: &Path| read_profile(path).map_err(|error| NoScenario::Profile(format!("{error:#}")));
+        let read =
+            |path: &Path| read_profile(path).map_err(|error| NoScenario::Profile(format!("{error:#}")));
         let Looked { base, measured, .. } = &self.looked;
         base.with(changes, measured, self.host.as_ref(), read).map_err(Into::into)
     }
@@ -125,7 +128,11 @@ impl Trace {
 }
 
 /// The look at a trace, which begins with what its head tells.
-fn begin(profile: Option<HostProfile>, head: &[Record], host: &mut Option<HostFacts>) -> anyhow::Result<Look> {
+fn begin(
+    profile: Option<HostProfile>,
+    head: &[Record],
+    host: &mut Option<HostFacts>,
+) -> anyhow::Result<Look> {
     // A trace without a profile is judged by this machine's.
     let profile = profile.unwrap_or_else(|| profile_of("cawl-lab", None, "speeds are defaults"));
     profile.check().context("its profile is invalid")?;

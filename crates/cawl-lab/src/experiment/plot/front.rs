@@ -66,7 +66,8 @@ fn paint<B: DrawingBackend>(area: &Area<'_, B>, picture: &Picture) -> anyhow::Re
     let xs = Axis::linear((least - margin).max(0.0), most + margin, 8);
     // In ns: an axis of costs has nothing below 1.
     let ns = |seconds: f64| Nanos::seconds(seconds).get();
-    let all: Vec<f64> = picture.points.iter().map(|point| point.seconds).chain([picture.now]).map(ns).collect();
+    let all: Vec<f64> =
+        picture.points.iter().map(|point| point.seconds).chain([picture.now]).map(ns).collect();
     let ys = Axis::of_costs(&all);
     let base = area.get_base_pixel();
     let mut chart = ChartBuilder::on(&area)
@@ -101,8 +102,12 @@ fn paint<B: DrawingBackend>(area: &Area<'_, B>, picture: &Picture) -> anyhow::Re
     for point in picture.points.iter().filter(|point| !point.front) {
         dot(&area, at(point.price, point.seconds), 4, AGAIN)?;
     }
-    let front: Vec<_> =
-        picture.points.iter().filter(|point| point.front).map(|point| at(point.price, point.seconds)).collect();
+    let front: Vec<_> = picture
+        .points
+        .iter()
+        .filter(|point| point.front)
+        .map(|point| at(point.price, point.seconds))
+        .collect();
     let steps = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     let steps: Vec<_> = steps.chain(front.last().copied()).collect();
     area.draw(&PathElement::new(steps, MODEL[0].stroke_width(2))).map_err(failed)?;
