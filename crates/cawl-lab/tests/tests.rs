@@ -6,6 +6,7 @@
 //! - `experiment`: the paper's figures on emulated disks
 //! - `kernels`: recordings made under other releases of Linux
 //! - `golden`, `densities`, `recorded_runs`: every model in front of recorded runs that are not in the repository
+//! - `design`: which machine to buy
 //! - `tune`: which setting suits which pattern of writing
 //!
 //! Most need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
@@ -14,6 +15,7 @@
 
 mod calibrate;
 mod densities;
+mod design;
 mod direct;
 mod disk;
 mod experiment;

@@ -10,8 +10,8 @@ use crate::units::Bytes;
 pub enum Part {
     /// Rates of all devices.
     Bandwidth,
-    /// What a request to a device takes beyond its transfer: latencies, seeks, ways over a network. A commit
-    /// waits for requests, too: what it takes beyond its flushes is this.
+    /// What a request to a device takes beyond its transfer: latencies, seeks, ways over a network; also those
+    /// that a commit waits for.
     Latency,
     /// Flushes of a device's cache, also those in an fsync and a synchronous write.
     Flush,
@@ -44,6 +44,8 @@ const COMMITS: [&str; 2] = ["fsync", "sync_call"];
 /// Flushes in a commit at most: before its record and, of a device without FUA, behind it
 /// (`blk_flush_policy`, block/blk-flush.c).
 const FLUSHES: f64 = 2.0;
+/// Requests that it waits for: the journal's blocks, and its record (`jbd2_journal_commit_transaction`).
+const REQUESTS: f64 = 2.0;
 const MEMORY: [&str; 11] = [
     "stream",
     "fresh",
@@ -97,11 +99,11 @@ impl Part {
         match self {
             Part::Bandwidth => devices.for_each(|device| scale(device, &BANDWIDTH, factor)),
             Part::Latency => devices.for_each(|device| {
-                commits(device, |flushes| 1.0 + (factor - 1.0) * (1.0 - flushes));
+                commits(device, factor, false);
                 scale(device, &LATENCY, factor);
             }),
             Part::Flush => devices.for_each(|device| {
-                commits(device, |flushes| 1.0 + (factor - 1.0) * flushes);
+                commits(device, factor, true);
                 scale(device, &FLUSH, factor);
             }),
             Part::Memory => {
@@ -119,19 +121,23 @@ impl Part {
     }
 }
 
-/// Commits that take so many times as long, by the part of each that is flushes: all of it, where nobody
-/// measured one.
-fn commits(device: &mut dyn Constants, factor: impl Fn(f64) -> f64) {
+/// Commits whose flushes, or else whose requests, take so many times as long. What a commit takes beyond both is
+/// the kernel's. Where nobody measured a flush, all of it is flushes.
+fn commits(device: &mut dyn Constants, factor: f64, flushes: bool) {
     let value = |device: &mut dyn Constants, name: &str| {
         Some(device.find(name)?.number()?.value).filter(|value| *value > 0.0)
     };
     let flush = value(device, "flush");
+    // The least that is known of a request.
+    let request = value(device, "direct").or(value(device, "latency"));
+    let request = request.map_or(f64::INFINITY, |request| request + value(device, "seek").unwrap_or(0.0));
     for name in COMMITS {
         let Some(commit) = value(device, name) else { continue };
         // Both are measured: two flushes may seem to be a little more than the commit that they are in.
         let count = |flush: f64| (commit / flush + 0.25).floor().clamp(1.0, FLUSHES);
-        let flushes = flush.map_or(1.0, |flush| (count(flush) * flush / commit).min(1.0));
-        scale(device, &[name], factor(flushes));
+        let flushed = flush.map_or(commit, |flush| (count(flush) * flush).min(commit));
+        let part = if flushes { flushed } else { (REQUESTS * request).min(commit - flushed) };
+        scale(device, &[name], 1.0 + (factor - 1.0) * part / commit);
     }
 }
 
@@ -197,20 +203,29 @@ mod tests {
         }
     }
 
-    /// A commit of two flushes and 1 ms of requests, of one, and one that nobody measured a flush of.
+    /// Commits of two flushes and of one, with their requests of 0.5 ms each and the kernel's part; one that
+    /// nobody measured a flush of.
     #[test]
-    fn what_a_commit_takes_beyond_its_flushes_is_latency() {
-        let commit = |flush: f64, fsync: f64, part: Part| {
+    fn a_commit_has_flushes_and_requests() {
+        let more = |flush: f64, fsync: f64, part: Part| {
             let mut profile = HostProfile::uncalibrated();
             profile.device.flush = (flush > 0.0).then(|| Measured::assumed(Nanos::millis(flush)));
+            profile.device.direct = Some(Measured::assumed(Nanos::millis(0.5)));
+            profile.device.seek.value = Nanos::ZERO;
             profile.device.fsync.value = Nanos::millis(fsync);
-            part.scaled(&Machine::new(profile, false), 2.0).profile.device.fsync.value.get() / 1e6
+            part.scaled(&Machine::new(profile, false), 2.0).profile.device.fsync.value.get() / 1e6 - fsync
         };
-        for (flush, fsync, flushes) in [(2.0, 5.0, 4.0), (2.0, 3.0, 2.0), (2.0, 3.9, 3.9), (2.0, 1.0, 1.0)] {
-            let [doubled, rest] = [Part::Flush, Part::Latency].map(|part| commit(flush, fsync, part));
-            assert!((doubled - fsync - flushes).abs() < 1e-9, "{flush} {fsync}: {doubled}");
-            assert!((rest - 2.0 * fsync + flushes).abs() < 1e-9, "{flush} {fsync}: {rest}");
+        for (flush, fsync, flushes, requests) in [
+            (2.0, 5.0, 4.0, 1.0),
+            (2.0, 5.3, 4.0, 1.0),
+            (2.0, 3.0, 2.0, 1.0),
+            (2.0, 3.9, 3.9, 0.0),
+            (2.0, 1.0, 1.0, 0.0),
+            (0.0, 5.0, 5.0, 0.0),
+        ] {
+            let found = [Part::Flush, Part::Latency].map(|part| more(flush, fsync, part));
+            let off = (found[0] - flushes).abs() + (found[1] - requests).abs();
+            assert!(off < 1e-9, "{fsync} with flushes of {flush}: {found:?}");
         }
-        assert_eq!([commit(0.0, 5.0, Part::Flush), commit(0.0, 5.0, Part::Latency)], [10.0, 5.0]);
     }
 }

@@ -116,6 +116,11 @@ pub fn design(args: &DesignArgs) -> anyhow::Result<ExitCode> {
     cawl_console::answer(args.json, &answer, |terminal| Ok(answer.text(args, terminal)))
 }
 
+/// A price: whole, or with two digits.
+fn amount(price: f64) -> String {
+    if price.fract().abs() < 0.005 { format!("{price:.0}") } else { format!("{price:.2}") }
+}
+
 type Draw = fn(&Picture) -> anyhow::Result<Vec<u8>>;
 
 /// What draws into a file of this name.
@@ -178,7 +183,7 @@ impl Answer {
             let Seconds { calls_s, lost_s, elapsed_s } = row.times;
             let first = if row.front { number.to_string() } else { String::new() };
             let [elapsed, calls, lost] = [elapsed_s, calls_s, lost_s].map(time);
-            [first, row.price.to_string(), elapsed, calls, lost, ratio]
+            [first, amount(row.price), elapsed, calls, lost, ratio]
         });
         let price = self.price().to_uppercase();
         let lines = table(&["", &price, "ELAPSED", "IN CALLS", "LOST", "OF NOW"], [], figures);

@@ -25,7 +25,7 @@ use crate::{DiskSpec, Filesystem, lowered_limits};
 /// How much larger and smaller a part is than where its elasticity was predicted.
 const FACTOR: f64 = 1.3;
 /// Pairs of runs for each part, after one that is not counted.
-const PAIRS: usize = 3;
+const PAIRS: usize = 5;
 /// Runs that are traced for the prediction.
 const TRACED: usize = 3;
 
@@ -47,7 +47,8 @@ pub(super) struct Program {
     parts: &'static [Part],
 }
 
-const SSD: &str = "150,200,0,2,size=1";
+/// Slow enough that a processor that others use, too, hardly counts.
+const SSD: &str = "150,500,0,4,size=1";
 const HDD: &str = "150,500,6,8,size=1";
 
 const fn of(
@@ -67,7 +68,7 @@ pub(super) const SYNCS: &[Program] = &[
     of(
         "dd of O_DSYNC",
         SSD,
-        "dd if=/dev/zero of=out bs=256k count=250 oflag=dsync status=none",
+        "dd if=/dev/zero of=out bs=256k count=150 oflag=dsync status=none",
         &[Bandwidth, Latency, Flush],
     ),
     of("sqlite", SSD, SQLITE, &[Bandwidth, Latency, Flush]),
@@ -80,12 +81,12 @@ pub(super) const SYNCS: &[Program] = &[
 ];
 pub(super) const READS: &[Program] = &[
     of("dd, reading", SSD, "dd if=big of=/dev/null bs=1M status=none", &[Bandwidth, Latency]),
-    of("random reads", SSD, "LAB read big --block 65536 --calls 2000", &[Bandwidth, Latency]),
+    of("random reads", SSD, "LAB read big --block 65536 --calls 1500", &[Bandwidth, Latency]),
     of("random reads, hdd", HDD, "LAB read big --block 65536 --calls 250", &[Bandwidth, Latency]),
 ];
 
 /// Transactions of a row each.
-const SQLITE: &str = "{ echo 'create table t(a, b);'; for i in $(seq 100); do \
+const SQLITE: &str = "{ echo 'create table t(a, b);'; for i in $(seq 60); do \
                       echo \"insert into t values($i, hex(randomblob(2000)));\"; done; } | sqlite3 out";
 
 /// Programs with fsync and O_DSYNC, or that read.
