@@ -19,7 +19,7 @@ pub use experiment::{Calibration, Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
-pub use workflow::WorkflowArgs;
+pub use workflow::{HostsArgs, WorkflowArgs};
 
 use crate::kernel::KernelArgs;
 use crate::reader::ReaderArgs;

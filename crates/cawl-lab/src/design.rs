@@ -1,10 +1,11 @@
 //! `design`: which machine to buy. Every combination of the alternatives is run on paper; those that no other
 //! one beats both in price and in time are the front.
 //!
-//! What is run is behind [`Work`]: traces ([`Traces`]), or whatever else tells its times on a changed machine.
+//! What is run is behind [`Work`]: traces ([`Traces`]), or workflows ([`Workflows`]), whose hosts are all changed.
 
 mod choices;
 mod traces;
+mod workflows;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -16,6 +17,7 @@ use clap::ValueEnum;
 
 pub use choices::{Design, Machine};
 pub use traces::Traces;
+pub use workflows::Workflows;
 
 /// A dearer machine must save this part of the time of a cheaper one: less is in the arithmetic.
 const WORTH: f64 = 1e-3;
@@ -65,6 +67,8 @@ impl By {
 
 /// Something that takes its time on a machine.
 pub trait Work: Sync {
+    /// What it takes on the machine as it is.
+    fn now(&self) -> Times;
     /// An error if it cannot be run on a machine with these changes.
     fn check(&self, changes: &[Request]) -> anyhow::Result<()>;
     /// What it takes on a machine with these changes.
@@ -147,6 +151,10 @@ mod tests {
     struct Reciprocal;
 
     impl Work for Reciprocal {
+        fn now(&self) -> Times {
+            Times::default()
+        }
+
         fn check(&self, _: &[Request]) -> anyhow::Result<()> {
             Ok(())
         }

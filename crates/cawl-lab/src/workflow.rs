@@ -101,6 +101,15 @@ impl Workflow {
         (sum(|task| &task.reads), sum(|task| &task.writes))
     }
 
+    /// About how many calls its tasks make.
+    pub fn calls(&self) -> u64 {
+        let of = |task: &Task| {
+            let bytes = task.reads.iter().chain(&task.writes).map(|file| self.files[*file].size.0);
+            bytes.map(|bytes| bytes.div_ceil(task.block.0) + 2).sum::<u64>()
+        };
+        self.tasks.iter().map(of).sum()
+    }
+
     /// True of each file that no task writes, or that is read before it is written: it is there before.
     pub fn inputs(&self) -> Vec<bool> {
         let mut are = vec![true; self.files.len()];

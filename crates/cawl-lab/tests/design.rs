@@ -53,13 +53,16 @@ fn design(dir: &Dir, arguments: &[&str]) -> Command {
     lab(dir, &[&["design", "shop.toml", &trace], arguments].concat())
 }
 
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("no number {name} in {row}"))
+}
+
 #[test]
 fn a_front_of_price_and_time() {
     let dir = Dir::new();
     let answer = json(&design(&dir, &["--json", "--plot", "front.svg"]).output().unwrap());
     let machines = answer["machines"].as_array().unwrap();
     assert_eq!((machines.len(), &answer["currency"], &answer["by"]), (6, &"EUR".into(), &"elapsed".into()));
-    let number = |of: &Value, name: &str| of[name].as_f64().unwrap();
     assert!(machines.is_sorted_by(|a, b| number(a, "price") <= number(b, "price")));
     let cheapest = &machines[0];
     assert_eq!((&cheapest["options"]["disk"], &cheapest["front"]), (&"SATA, as it is".into(), &true.into()));
@@ -128,4 +131,32 @@ fn what_cannot_be_designed_is_told() {
     let usage = design(&dir, &["--plot", "front.pdf"]).output().unwrap();
     assert_eq!(usage.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&usage.stderr).contains("name a .svg or .png"));
+}
+
+/// The machine of a workflow: all hosts change.
+#[test]
+fn the_front_of_a_workflow() {
+    let dir = Dir::new();
+    fs::write(dir.work().join("shop.toml"), CHOICES).unwrap();
+    let flow = "[[task]]\nname = \"copy{}\"\ncount = 4\nreads = [\"raw{}=50M\"]\ncompute = \"100ms\"\n\
+                writes = [\"new{}=10M\"]\nfsync = true\n";
+    fs::write(dir.work().join("flow.toml"), flow).unwrap();
+    let of = |work: &[&str]| lab(&dir, &[&["design", "shop.toml"], work].concat()).output().unwrap();
+    let answer = json(&of(&["flow.toml", "--processors", "2", "--json"]));
+    let machines = answer["machines"].as_array().unwrap();
+    assert_eq!((&answer["workflows"], &answer["traces"], machines.len()), (&1.into(), &0.into(), 6));
+    let now = number(&answer["now"], "elapsed_s");
+    assert_eq!(number(&machines[0], "elapsed_s"), now);
+    let nvme = machines.iter().find(|row| row["options"]["disk"] == "NVMe").unwrap();
+    assert!(number(nvme, "elapsed_s") < now * 0.8 && number(nvme, "elapsed_s") > 0.2, "{nvme}");
+    let workflow =
+        json(&lab(&dir, &["workflow", "flow.toml", "--processors", "2", "--json"]).output().unwrap());
+    assert_eq!(number(&workflow, "makespan_s"), now);
+    let mixed = of(&["flow.toml", &trace()]);
+    assert_eq!(mixed.status.code(), Some(2));
+    let hosts = of(&[&trace(), "--processors", "2"]);
+    assert_eq!(hosts.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&hosts.stderr).contains("are of workflows"));
+    fs::write(dir.work().join("shop.toml"), CHOICES.replace("scale=flush=0.01", "fsync=none")).unwrap();
+    refused(&of(&["flow.toml"]), "is a change of calls");
 }

@@ -1,7 +1,7 @@
 //! `design`: which machine to buy.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -12,7 +12,7 @@ use cawl_host::output;
 use serde::Serialize;
 
 use crate::args::DesignArgs;
-use crate::design::{By, Design, Times, Traces, front, run};
+use crate::design::{By, Design, Times, Traces, Work, Workflows, front, run};
 use crate::experiment::plot::front::{Picture, Point, png, svg};
 
 const SCHEMA: u32 = 1;
@@ -27,7 +27,8 @@ struct Answer {
     currency: String,
     by: &'static str,
     traces: usize,
-    /// On the machines of the traces.
+    workflows: usize,
+    /// On the machines of the traces, or the hosts of the workflows.
     now: Seconds,
     /// By price, then by time.
     machines: Vec<Row>,
@@ -75,14 +76,27 @@ impl From<&Times> for Seconds {
 pub fn design(args: &DesignArgs) -> anyhow::Result<ExitCode> {
     let draw = args.plot.as_deref().map(|file| drawing(file).map(|draw| (file, draw))).transpose()?;
     let design = Design::read(&args.choices)?;
-    let traces = Traces::read(&args.traces)?;
-    design.check(&traces)?;
+    let is_workflow = |path: &PathBuf| path.extension().is_some_and(|it| it == "json" || it == "toml");
+    let workflows = args.works.iter().filter(|path| is_workflow(path)).count();
+    let work: Box<dyn Work> = if workflows == args.works.len() {
+        Box::new(Workflows::read(&args.works, args.hosts.cluster()?, args.hosts.cached)?)
+    } else if workflows == 0 {
+        exit::usage(!args.hosts.is_given(), || {
+            "--cluster, --processors, --profile and --cached are of workflows; a trace has its machine"
+                .to_owned()
+        })?;
+        Box::new(Traces::read(&args.works)?)
+    } else {
+        let why = "traces and workflows have no common time; give either".to_owned();
+        return Err(exit::Usage(why).into());
+    };
+    design.check(work.as_ref())?;
     let machines = design.machines();
-    let times = run(&machines, &traces)?;
+    let times = run(&machines, work.as_ref())?;
     let points: Vec<_> =
         machines.iter().zip(&times).map(|(machine, times)| (machine.price(), args.by.of(times))).collect();
     let on_front = front(&points);
-    let now = args.by.of(&traces.now).as_seconds();
+    let now = args.by.of(&work.now()).as_seconds();
     let rows = machines.iter().zip(&times).zip(0..).map(|((machine, times), at)| {
         let names = || machine.0.iter().map(|option| option.name.clone());
         let counts = args.by.of(times).as_seconds();
@@ -104,8 +118,9 @@ pub fn design(args: &DesignArgs) -> anyhow::Result<ExitCode> {
         schema: SCHEMA,
         currency: design.currency.clone(),
         by: args.by.name(),
-        traces: args.traces.len(),
-        now: (&traces.now).into(),
+        traces: args.works.len() - workflows,
+        workflows,
+        now: (&work.now()).into(),
         machines: rows,
         choices: design.choices.iter().map(|choice| choice.name.clone()).collect(),
     };
@@ -136,6 +151,13 @@ fn drawing(file: &Path) -> anyhow::Result<Draw> {
 }
 
 impl Answer {
+    fn works(&self) -> String {
+        match self.workflows {
+            0 => counted(self.traces as u64, "trace"),
+            workflows => counted(workflows as u64, "workflow"),
+        }
+    }
+
     fn price(&self) -> String {
         if self.currency.is_empty() { "price".to_owned() } else { format!("price, {}", self.currency) }
     }
@@ -143,7 +165,7 @@ impl Answer {
     fn picture(&self, now: f64) -> Picture {
         let point = |row: &Row| Point { price: row.price, seconds: row.counts, front: row.front };
         Picture {
-            title: format!("{} of {}, by price", self.by, counted(self.traces as u64, "trace")),
+            title: format!("{} of {}, by price", self.by, self.works()),
             price: self.price(),
             time: self.by,
             points: self.machines.iter().map(point).collect(),
@@ -155,7 +177,7 @@ impl Answer {
         let mut out = String::new();
         let Seconds { calls_s, lost_s, elapsed_s } = self.now;
         let [calls, lost, elapsed] = [calls_s, lost_s, elapsed_s].map(time);
-        let count = counted(self.traces as u64, "trace");
+        let count = self.works();
         line(
             &mut out,
             "now",

@@ -18,8 +18,7 @@ const A_BYTE: Nanos = Nanos::new(100.0);
 /// Traces, each on the machine that it is of.
 pub struct Traces {
     traces: Vec<Trace>,
-    /// What they take on these machines.
-    pub now: Times,
+    now: Times,
 }
 
 struct Trace {
@@ -62,6 +61,10 @@ impl Traces {
 }
 
 impl Work for Traces {
+    fn now(&self) -> Times {
+        self.now
+    }
+
     fn check(&self, changes: &[Request]) -> anyhow::Result<()> {
         self.traces.iter().try_for_each(|trace| trace.after(changes).map(drop))
     }
