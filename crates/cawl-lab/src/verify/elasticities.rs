@@ -109,8 +109,8 @@ impl Program {
         let spec: DiskSpec = self.disk.parse()?;
         let disk = prepared(bench, spec)?;
         let profile = home.join("profile.toml").display().to_string();
-        let options =
-            ["--quick", "--max-seconds=14", "--max-bytes=500M", "--lower-limits", "--output", &profile];
+        let mut options = vec!["--quick", "--max-seconds=14", "--max-bytes=500M", "--output", &profile];
+        options.extend(self.limits.then_some("--lower-limits"));
         calibrate(bench, &disk.ready.mount, home, &options)?;
         let limits = self.limits.then(|| settled(bench, &disk, 1.0)).transpose()?;
         let mut told = Vec::new();
@@ -125,7 +125,8 @@ impl Program {
             let disks = [FACTOR, 1.0 / FACTOR].map(|factor| prepared(bench, scaled(spec, *part, factor)));
             let [large, small] = disks;
             let (large, small) = (large?, small?);
-            if self.limits {
+            // A new disk's rate is a guess of the kernel's, which follows what it writes in seconds.
+            for _ in 0..if self.limits { 3 } else { 0 } {
                 busy(&large)?;
                 busy(&small)?;
             }
