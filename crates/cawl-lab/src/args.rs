@@ -12,7 +12,7 @@ use cawl_console::Respelled;
 use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
-pub use experiment::{Calibration, Experiment, ExperimentArgs, StudyName};
+pub use experiment::{Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;

@@ -33,6 +33,7 @@ mod cmd;
 mod command;
 pub mod emulated;
 mod experiment;
+mod ground;
 mod guard;
 mod image;
 mod kernel;
