@@ -4,6 +4,7 @@ mod experiment;
 mod recordings;
 mod regress;
 mod tune;
+mod workflow;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub use experiment::{Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
+pub use workflow::WorkflowArgs;
 
 use crate::kernel::KernelArgs;
 use crate::reader::ReaderArgs;
@@ -69,6 +71,7 @@ pub enum Task {
     Worth(WorthArgs),
     Regress(RegressArgs),
     Tune(TuneArgs),
+    Workflow(WorkflowArgs),
     /// Measures what should be as the disks and the model say, and prints a table
     ///
     /// Exit code 1 if something is broken; figures outside their tolerance are `slow` and fail nothing.

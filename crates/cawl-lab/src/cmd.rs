@@ -6,4 +6,5 @@ pub mod fit;
 mod recordings;
 pub mod regress;
 pub mod tune;
+pub mod workflow;
 pub mod worth;

@@ -14,7 +14,7 @@ mod period;
 mod plan;
 mod plot;
 mod record;
-mod report;
+pub mod report;
 mod results;
 pub mod study;
 mod tables;

@@ -5,6 +5,7 @@
 //!   (docs/science/EXPERIMENTS.md)
 //! - `fit`, `compare`: a profile, and every model's errors, from recorded runs ([`recorded`])
 //! - `regress`: linear models of tables of measurements
+//! - `workflow`: how long tasks with files between them take (docs/science/WORKFLOWS.md)
 //! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - `kernel`: a command under another release of Linux (kernel.rs)
@@ -53,6 +54,7 @@ mod store;
 mod tune;
 mod uml;
 pub mod verify;
+mod workflow;
 mod writer;
 
 pub use guard::{emulated_disk, lowered_limits, missing, network_mount, no_mounts};

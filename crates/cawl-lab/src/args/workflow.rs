@@ -1,0 +1,61 @@
+//! Arguments of `workflow`.
+
+use std::path::PathBuf;
+
+use cawl_core::{MODELS, Request};
+use clap::builder::PossibleValuesParser;
+use clap::value_parser;
+
+/// How long does a workflow take on these hosts, and why?
+///
+/// FILE is WfCommons JSON, or TOML: tasks that read files, compute and write files, with what each comes after.
+/// All calls are made on paper, with a page cache and dirty limits for every host. Prints the makespan, its
+/// causes, the critical path, and what changes of the machine would do. docs/science/WORKFLOWS.md explains
+/// both formats and the laws.
+#[derive(clap::Args)]
+pub struct WorkflowArgs {
+    /// The workflow
+    pub file: PathBuf,
+    /// The hosts (TOML) [default: this machine alone]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["processors", "profile"])]
+    pub cluster: Option<PathBuf>,
+    /// Processors of the only host [default: those of this machine]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub processors: Option<u32>,
+    /// Profile of the hosts that name none (TOML) [default: that of this machine and device]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// The model
+    #[arg(long, value_name = "NAME", default_value = "kernel", value_parser = PossibleValuesParser::new(MODELS))]
+    pub model: String,
+    /// Files that are there before are in the page cache
+    #[arg(long)]
+    pub cached: bool,
+    /// What if: a change of all hosts, in the words of docs/reference/WHATIF.md, as limits=1G,2G or
+    /// set=device.writeback=2G. May be repeated; each is made alone
+    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = of_machine)]
+    pub tries: Vec<(String, Vec<Request>)>,
+    /// What a part of the hosts that is larger by a tenth does to the makespan
+    #[arg(long)]
+    pub sensitivity: bool,
+    /// Draw tasks over time, on a page
+    #[arg(long, value_name = "FILE.html")]
+    pub page: Option<PathBuf>,
+    /// Write tasks over time for Perfetto
+    #[arg(long, value_name = "FILE.json")]
+    pub perfetto: Option<PathBuf>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn of_machine(text: &str) -> Result<(String, Vec<Request>), String> {
+    let requests = Request::list(text)?;
+    match requests.iter().find(|request| request.changes_calls()) {
+        None => Ok((text.to_owned(), requests)),
+        Some(request) => Err(format!(
+            "{} is a change of calls: block, fsync and files of tasks stand in the workflow",
+            request.text
+        )),
+    }
+}

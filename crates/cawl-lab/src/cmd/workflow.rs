@@ -1,0 +1,144 @@
+//! `workflow`: how long tasks with files between them take.
+
+mod answer;
+mod chart;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use cawl_console::exit::Usage;
+use cawl_console::inputs::{profile_of, read_profile};
+use cawl_console::outputs::{self, Kind};
+use cawl_core::{HostProfile, Machine, Nanos, NoScenario, Part, Request, Scenario};
+use cawl_host::output;
+use cawl_measure::progress::Progress;
+
+use answer::{Answer, Effect};
+
+use crate::args::WorkflowArgs;
+use crate::workflow::{Cluster, Options, Outcome, Workflow, read, simulate};
+
+const PAGE: Kind = Kind { name: "page of cawl", is: |head, _| head.contains("<title>cawl: ") };
+const PERFETTO: Kind =
+    Kind { name: "timeline of cawl", is: |head, _| head.starts_with("{\"traceEvents\":[") };
+
+/// By how much a part of the hosts is larger.
+const STEP: f64 = 1.1;
+/// About what a call takes on paper, by which the time that is left is told.
+const CALL: Nanos = Nanos::new(1500.0);
+
+pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
+    args.page.iter().try_for_each(|file| outputs::check(file, &PAGE))?;
+    args.perfetto.iter().try_for_each(|file| outputs::check(file, &PERFETTO))?;
+    let workflow = read(&args.file)?;
+    let cluster = cluster(args)?;
+    let mut scenarios = vec![(workflow.clone(), cluster.clone())];
+    for (_, requests) in &args.tries {
+        scenarios.push((workflow.clone(), changed(&cluster, requests)?));
+    }
+    if args.sensitivity {
+        scenarios.extend(Part::ALL.map(|part| (workflow.clone(), scaled(&cluster, part))));
+        let mut faster = workflow.clone();
+        faster.tasks.iter_mut().for_each(|task| task.compute = task.compute * (1.0 / STEP));
+        scenarios.push((faster, cluster.clone()));
+    }
+    let options = Options { model: &args.model, cached: args.cached };
+    let mut outcomes = simulate_all(&scenarios, &options)?.into_iter();
+    let outcome = outcomes.next().context("a workflow has an outcome")?;
+    let mut answer = Answer::new(&workflow, &cluster, &args.model, &outcome);
+    for ((change, _), changed) in args.tries.iter().zip(&mut outcomes) {
+        answer.what_if.push(Effect::of_change(change, &outcome, &changed));
+    }
+    let parts = Part::ALL.map(Part::name).into_iter().chain(["processor speed"]);
+    for (part, changed) in parts.zip(outcomes) {
+        answer.sensitivity.push(Effect::of_part(part, STEP, &outcome, &changed));
+    }
+    for (file, text) in [
+        (&args.page, chart::page as fn(&Workflow, &Cluster, &Outcome, &Answer) -> String),
+        (&args.perfetto, chart::perfetto),
+    ] {
+        if let Some(file) = file {
+            save(file, &text(&workflow, &cluster, &outcome, &answer))?;
+        }
+    }
+    cawl_console::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+fn cluster(args: &WorkflowArgs) -> anyhow::Result<Cluster> {
+    let own = || profile_of("cawl-lab", None, "speeds are defaults");
+    if let Some(file) = &args.cluster {
+        return Cluster::read(file, &own);
+    }
+    let profile = args.profile.as_deref().map_or_else(|| Ok(own()), read_profile)?;
+    let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    Ok(Cluster::single(args.processors.unwrap_or(processors), profile))
+}
+
+/// The hosts, each with these changes.
+fn changed(cluster: &Cluster, requests: &[Request]) -> anyhow::Result<Cluster> {
+    let read = |path: &Path| read_profile(path).map_err(|error| NoScenario::Profile(format!("{error:#}")));
+    let with = |profile: &HostProfile| {
+        let scenario = Scenario { machine: Machine::new(profile.clone(), false), changes: Vec::new() };
+        scenario.with(requests, profile, None, read).map_err(|error| Usage(error.to_string()))
+    };
+    let mut cluster = cluster.clone();
+    for host in &mut cluster.hosts {
+        host.profile = with(&host.profile)?.machine.profile;
+    }
+    Ok(cluster)
+}
+
+/// The hosts with a part that is larger.
+fn scaled(cluster: &Cluster, part: Part) -> Cluster {
+    let mut cluster = cluster.clone();
+    for host in &mut cluster.hosts {
+        let machine = Machine::new(host.profile.clone(), false);
+        host.profile = part.scaled(&machine, STEP).profile;
+    }
+    cluster
+}
+
+/// Runs them on paper, on all processors.
+fn simulate_all(scenarios: &[(Workflow, Cluster)], options: &Options<'_>) -> anyhow::Result<Vec<Outcome>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(scenarios.len());
+    let calls = |workflow: &Workflow| {
+        let of = |task: &crate::workflow::Task| {
+            let bytes = task.reads.iter().chain(&task.writes).map(|file| workflow.files[*file].size.0);
+            bytes.map(|bytes| bytes.div_ceil(task.block.0) + 2).sum::<u64>()
+        };
+        workflow.tasks.iter().map(of).sum::<u64>()
+    };
+    let calls: u64 = scenarios.iter().map(|(workflow, _)| calls(workflow)).sum();
+    let tasks: usize = scenarios.iter().map(|(workflow, _)| workflow.tasks.len()).sum();
+    let mut progress = Progress::new(CALL * (calls as f64 / threads as f64));
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        let mut found = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((workflow, cluster)) = scenarios.get(at) else { return found };
+            let mut count = || _ = done.fetch_add(1, Ordering::Relaxed);
+            found.push((at, simulate(workflow, cluster, options, &mut count)));
+        }
+    };
+    let mut found: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            progress.begin(format!("task {} of {tasks}", done.load(Ordering::Relaxed)));
+            thread::sleep(Duration::from_millis(5));
+        }
+        let found = workers.into_iter().map(|worker| worker.join());
+        found.flat_map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn save(file: &Path, text: &str) -> anyhow::Result<()> {
+    output::write(file, output::FOR_ALL, text)
+        .with_context(|| format!("cannot write {}; name another file", file.display()))
+}

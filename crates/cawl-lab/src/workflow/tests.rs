@@ -1,0 +1,3 @@
+//! Workflows on paper.
+
+use super::*;
