@@ -104,6 +104,9 @@ pub enum Task {
         #[arg(long)]
         names: bool,
     },
+    /// Does what a line of JSON on standard input orders, as a task of `workflow --run`
+    #[command(hide = true)]
+    Task,
     /// Connects with a command, delayed, for ssh
     #[command(hide = true)]
     Relay {

@@ -92,7 +92,7 @@ impl Calibration {
 }
 
 /// Dirty limits for an emulated disk and for --lower-limits.
-const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
+pub const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
 
 impl ExperimentArgs {
     /// The paper's figures among the names.
@@ -235,7 +235,8 @@ fn scale(text: &str) -> Result<f64, String> {
     }
 }
 
-fn seconds(seconds: u16) -> Nanos {
+/// A number of seconds.
+pub fn seconds(seconds: u16) -> Nanos {
     Nanos::seconds(seconds.into())
 }
 

@@ -1,10 +1,14 @@
 //! Arguments of `workflow`.
 
+mod run;
+
 use std::path::PathBuf;
 
 use cawl_core::{MODELS, Request};
 use clap::builder::PossibleValuesParser;
 use clap::value_parser;
+
+pub use run::RunArgs;
 
 /// How long does a workflow take on these hosts, and why?
 ///
@@ -47,6 +51,8 @@ pub struct WorkflowArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub real: RunArgs,
 }
 
 fn of_machine(text: &str) -> Result<(String, Vec<Request>), String> {
