@@ -6,6 +6,7 @@
 //! - `experiment`: the paper's figures on emulated disks
 //! - `kernels`: recordings made under other releases of Linux
 //! - `golden`, `densities`, `recorded_runs`: every model in front of recorded runs that are not in the repository
+//! - `workflow`: how long tasks with files between them take
 //! - `tune`: which setting suits which pattern of writing
 //!
 //! Most need root, /dev/fuse and loop devices, and say `SKIPPED:` where one of them is missing. None judges
@@ -29,3 +30,4 @@ mod studies;
 mod support;
 mod tune;
 mod util;
+mod workflow;

@@ -1,6 +1,6 @@
 //! What came of a workflow, as text and JSON.
 
-use cawl_console::{bold, counted, headed, line, shown, table, time, warn, wrapped};
+use cawl_console::{counted, headed, line, shown, table, time, warn, wrapped};
 use cawl_core::{Bytes, Cause, Nanos};
 use serde::Serialize;
 
@@ -243,14 +243,9 @@ impl Answer {
             Because::Dependency => "the task above",
             Because::Processor => "its processor",
         };
-        let mut name = shown(&task.name).into_owned();
-        if name.chars().count() > 24 {
-            name = name.chars().take(23).chain(['…']).collect();
-        }
-        let host = shown(&self.hosts[task.host].name).into_owned();
         [
-            name,
-            host,
+            short(&task.name),
+            short(&self.hosts[task.host].name),
             time(task.begin_s),
             time(task.reading_s),
             time(task.computing_s),
@@ -263,11 +258,17 @@ impl Answer {
     pub fn heading(&self) -> String {
         format!("{}: {}", self.workflow, time(self.makespan_s))
     }
+}
 
-    /// The text in a page, without colours.
-    pub fn plain(&self) -> String {
-        bold(&self.text(false), false)
+/// A name in a column: what is too long loses its middle, since names differ at their ends.
+fn short(name: &str) -> String {
+    const ROOM: usize = 24;
+    let name: Vec<char> = shown(name).chars().collect();
+    if name.len() <= ROOM {
+        return name.into_iter().collect();
     }
+    let (head, tail) = (&name[..ROOM / 2 - 1], &name[name.len() - ROOM / 2..]);
+    head.iter().chain(&['…']).chain(tail).collect()
 }
 
 impl Parts {

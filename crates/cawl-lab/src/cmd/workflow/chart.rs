@@ -57,7 +57,7 @@ fn rows(cluster: &Cluster, outcome: &Outcome) -> (Vec<usize>, Vec<(usize, usize)
 pub fn page(workflow: &Workflow, cluster: &Cluster, outcome: &Outcome, answer: &Answer) -> String {
     let body = html! {
         (PreEscaped(chart(workflow, cluster, outcome)))
-        pre { (answer.plain()) }
+        pre { (answer.text(false)) }
     };
     report::page(&workflow.name, &answer.heading(), &Vec::new(), &body)
 }
