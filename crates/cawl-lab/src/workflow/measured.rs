@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
+use std::time::Duration;
 
 use cawl_core::{Estimate, HostProfile, MODELS, Nanos, Rate, Time, median};
+use cawl_measure::calibrate::others::Watch;
+use cawl_measure::interrupt::Interrupted;
 use cawl_measure::progress::Progress;
 use cawl_measure::slow_limit::{self, Budget};
 use serde::Serialize;
@@ -38,8 +41,8 @@ pub struct Measured {
     pub machine: Machine,
     pub processors: u32,
     pub cached: bool,
-    /// Load of the machine before each run: tasks that run or wait, mean of a minute.
-    pub load: Vec<f64>,
+    /// Processors that other programs kept busy during each run, if enough to disturb.
+    pub disturbed: Vec<Option<f64>>,
     /// Makespan of each run.
     pub makespans_s: Vec<f64>,
     /// Their median.
@@ -62,6 +65,8 @@ pub struct Predicted {
     pub makespan_s: f64,
     /// (predicted − measured) / measured.
     pub error: f64,
+    /// The same where tasks compute as long as in the run of median makespan: that of their calls alone.
+    pub error_of_calls: f64,
     /// |error| is at most a tenth, or 1.5 floors.
     pub is_within: bool,
     pub sums: Parts,
@@ -105,14 +110,17 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     let here = || thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let processors = plan.processors.unwrap_or_else(here);
     let runner = Runner::new(workflow, processors, &ground.place.folder, signal)?;
-    let predict = |model: &str, profile: &HostProfile| {
+    let predict = |workflow: &Workflow, model: &str, profile: &HostProfile| {
         let cluster = Cluster::single(processors, profile.clone());
         simulate(workflow, &cluster, &Options { model, cached }, &mut || ())
     };
-    let expected = predict(MODELS[0], &ground.profile)?.makespan();
+    let expected = predict(workflow, MODELS[0], &ground.profile)?.makespan();
     let mut progress = Progress::new((expected + site.settle) * repeats as f64);
-    let (mut runs, mut load, mut base_rates) = (Vec::new(), Vec::new(), Vec::new());
-    for repeat in 1..=repeats {
+    let (mut runs, mut base_rates) = (Vec::new(), Vec::new());
+    // Runs that other programs disturb are made again.
+    let most = if site.settle > Nanos::ZERO { 2 * repeats } else { repeats };
+    let undisturbed = |runs: &[(Outcome, Option<f64>)]| runs.iter().filter(|run| run.1.is_none()).count();
+    for run in 1..=most {
         progress.begin("files that are read first");
         runner.make_inputs()?;
         if ground.lowered.is_some() {
@@ -121,25 +129,67 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
             ground.notes.extend(settled.note);
             base_rates.extend(settled.base_rate.map(Rate::get));
         }
-        progress.begin(format!("run {repeat} of {repeats}"));
-        load.push(load_of_a_minute());
-        runs.push(runner.run(cached)?);
+        progress.begin(format!("run {run} of {repeats}"));
+        wait_for_others(site.settle, &mut progress, signal)?;
+        let watch = Watch::begin();
+        let outcome = runner.run(cached)?;
+        runs.push((outcome, watch.disturbed()));
+        if undisturbed(&runs) >= repeats {
+            break;
+        }
     }
+    if runs.len() > repeats {
+        let again = runs.len() - repeats;
+        ground
+            .notes
+            .push(format!("{again} of {} runs are left out: other programs computed meanwhile", runs.len()));
+    }
+    runs.sort_by(|(_, a), (_, b)| a.unwrap_or(0.0).total_cmp(&b.unwrap_or(0.0)));
+    runs.truncate(repeats);
+    let (runs, disturbed): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
     // It is no constant of the device: the kernel changes it from run to run.
     if let Some(found) = Estimate::of(&base_rates) {
         ground.profile.device.base_rate = Some(found.measured(Rate::per_second));
     }
-    let predict = |model: &'static str| Ok((model, predict(model, &ground.profile)?));
+    let middle = middle(&runs);
+    let mut as_run = workflow.clone();
+    as_run.tasks.iter_mut().zip(&middle.tasks).for_each(|(task, ran)| task.compute = ran.times.computing);
+    let predict = |model: &'static str| {
+        let calls = predict(&as_run, model, &ground.profile)?.makespan();
+        Ok((model, predict(workflow, model, &ground.profile)?, calls))
+    };
     let predicted = MODELS.iter().copied().map(predict).collect::<anyhow::Result<Vec<_>>>()?;
     let mut notes = [&workflow.notes[..], &ground.notes].concat();
     notes.extend(runs.iter().flat_map(|run| run.notes.clone()));
     notes.sort();
     notes.dedup();
     let machine = ground.machine();
-    Ok(Measured { processors, cached, load, machine, notes, ..beside(workflow, &runs, &predicted) })
+    Ok(Measured { processors, cached, disturbed, machine, notes, ..beside(workflow, &runs, &predicted) })
 }
 
-fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome)]) -> Measured {
+/// Waits until other programs compute no more, for this time at most.
+fn wait_for_others(most: Nanos, progress: &mut Progress, signal: &AtomicUsize) -> anyhow::Result<()> {
+    let begun = cawl_host::now();
+    while cawl_host::now().since(begun) < most {
+        let watch = Watch::begin();
+        thread::sleep(Duration::from_secs(1));
+        progress.show();
+        Interrupted::by(signal)?;
+        if watch.disturbed().is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The run of median makespan.
+fn middle(runs: &[Outcome]) -> &Outcome {
+    let mut runs = Vec::from_iter(runs);
+    runs.sort_by(|a, b| a.makespan().get().total_cmp(&b.makespan().get()));
+    runs[(runs.len() - 1) / 2]
+}
+
+fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome, Nanos)]) -> Measured {
     let makespans_s = Vec::from_iter(runs.iter().map(|run| run.makespan().as_seconds()));
     let makespan_s = median(&makespans_s).unwrap_or_default();
     let floor = floor(&makespans_s);
@@ -150,7 +200,7 @@ fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome)]) 
     let of_runs = |pick: fn(&Parts) -> f64| {
         median(&Vec::from_iter(runs.iter().map(|run| pick(&sums(run))))).unwrap_or_default()
     };
-    let models = predicted.iter().map(|(model, on_paper)| {
+    let models = predicted.iter().map(|(model, on_paper, calls)| {
         let predicted_s = on_paper.makespan().as_seconds();
         let error = predicted_s / makespan_s - 1.0;
         let pairs = on_paper.tasks.iter().zip(&middle.tasks);
@@ -158,19 +208,20 @@ fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome)]) 
             model: (*model).to_owned(),
             makespan_s: predicted_s,
             error,
+            error_of_calls: calls.as_seconds() / makespan_s - 1.0,
             is_within: error.abs() <= (FLOORS * floor.unwrap_or_default()).max(NEAR),
             sums: sums(on_paper),
             reordered: pairs.filter(|(paper, run)| paper.by != run.by).count(),
         }
     });
-    let first = predicted.first().map(|(_, on_paper)| on_paper.tasks.as_slice()).unwrap_or_default();
+    let first = predicted.first().map(|(_, on_paper, _)| on_paper.tasks.as_slice()).unwrap_or_default();
     let tasks = workflow.tasks.iter().zip(&middle.tasks).zip(first);
     Measured {
         workflow: workflow.name.clone(),
         machine: Machine::new(),
         processors: 0,
         cached: false,
-        load: Vec::new(),
+        disturbed: Vec::new(),
         floor,
         sums: Parts {
             reading_s: of_runs(|parts| parts.reading_s),
@@ -217,36 +268,28 @@ impl Part {
     }
 }
 
-fn load_of_a_minute() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default()
-}
-
 impl Measured {
     /// For the terminal.
     pub fn text(&self, terminal: bool) -> String {
-        let row = |name: &str, makespan: f64, error: Option<String>, sums: &Parts, preempted: String| {
-            let [reading, computing, writing] =
-                [sums.reading_s, sums.computing_s, sums.writing_s].map(|part| format!("{part:.2} s"));
-            let error = error.unwrap_or_default();
-            vec![name.to_owned(), format!("{makespan:.2} s"), error, reading, computing, writing, preempted]
+        let percent = |part: f64| format!("{:+.1} %", part * 100.0);
+        let row = |name: &str, makespan: f64, errors: [String; 3], sums: &Parts| {
+            let Parts { reading_s, computing_s, writing_s, preempted_s } = *sums;
+            let spans = [makespan, reading_s, computing_s, writing_s, preempted_s];
+            let spans = spans.map(|span| format!("{span:.2} s"));
+            [&[name.to_owned()], &spans[..1], &errors, &spans[1..]].concat()
         };
-        let floor = self.floor.map(|floor| format!("floor {:.1} %", floor * 100.0));
-        let mut rows = vec![row(
-            "measured",
-            self.makespan_s,
-            floor,
-            &self.sums,
-            format!("{:.2} s", self.sums.preempted_s),
-        )];
+        let floor = self.floor.map_or(String::new(), |floor| format!("floor {:.1} %", floor * 100.0));
+        let mut rows =
+            vec![row("measured", self.makespan_s, [floor, String::new(), String::new()], &self.sums)];
         rows.extend(self.models.iter().map(|model| {
             let verdict = if model.is_within { "within" } else { "beyond" };
-            let error = format!("{:+.1} % {verdict}", model.error * 100.0);
-            row(&model.model, model.makespan_s, Some(error), &model.sums, String::new())
+            let errors = [percent(model.error), verdict.to_owned(), percent(model.error_of_calls)];
+            row(&model.model, model.makespan_s, errors, &model.sums)
         }));
         let runs = Vec::from_iter(self.makespans_s.iter().map(|span| format!("{span:.2} s"))).join(", ");
         let caption = format!("{}: {} tasks; runs of {runs}", self.workflow, self.tasks.len());
-        let header = ["", "makespan", "error", "reading", "computing", "writing", "run delay"];
+        let header =
+            ["", "makespan", "error", "", "of calls", "reading", "computing", "writing", "run delay"];
         let mut out = report::machine(&self.machine, terminal);
         Table::new(caption, header, rows).write(&mut out, terminal);
         out + &report::notes(&self.notes, terminal)
@@ -266,11 +309,17 @@ mod tests {
             tasks: vec![Ran { end: Time((seconds * 1e9) as u64), ..Ran::default() }],
             notes: Vec::new(),
         };
-        let found =
-            beside(&workflow, &[of(10.0), of(12.0), of(10.5)], &[("kernel", of(11.5)), ("naive", of(13.0))]);
+        let predicted = [11.5, 13.0].map(|seconds| ("kernel", of(seconds), Nanos::seconds(10.5)));
+        let found = beside(&workflow, &[of(10.0), of(12.0), of(10.5)], &predicted);
         assert_eq!(found.makespan_s, 10.5);
         // 20 %, 12.5 % and 4.8 %: 1.5 floors are 18.75 %.
         assert!((found.floor.unwrap() - 0.125).abs() < 1e-12);
-        assert!(found.models[0].is_within && !found.models[1].is_within, "{:?}", found.models);
+        assert!(
+            found.models[0].is_within
+                && !found.models[1].is_within
+                && found.models[0].error_of_calls.abs() < 1e-9,
+            "{:?}",
+            found.models
+        );
     }
 }
