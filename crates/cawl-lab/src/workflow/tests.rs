@@ -175,3 +175,12 @@ fn every_form_of_wfcommons_is_read() {
         ["1 task without a runtime: they compute nothing", "1 file without a size: empty"]
     );
 }
+
+/// The example of docs/science/WORKFLOWS.md.
+#[test]
+fn the_page_has_a_workflow() {
+    let page = include_str!("../../../../docs/science/WORKFLOWS.md");
+    let (_, text) = page.split_once("```toml\n").unwrap();
+    let workflow = toml(text.split_once("```").unwrap().0);
+    assert_eq!((workflow.tasks.len(), workflow.files.len()), (9, 17));
+}
