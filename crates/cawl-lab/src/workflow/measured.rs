@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
-use std::time::Duration;
 
 use cawl_core::{Estimate, HostProfile, MODELS, Nanos, Rate, Time, median};
 use cawl_measure::calibrate::others::Watch;
-use cawl_measure::interrupt::Interrupted;
 use cawl_measure::progress::Progress;
 use cawl_measure::slow_limit::{self, Budget};
 use serde::Serialize;
@@ -116,11 +114,8 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     };
     let expected = predict(workflow, MODELS[0], &ground.profile)?.makespan();
     let mut progress = Progress::new((expected + site.settle) * repeats as f64);
-    let (mut runs, mut base_rates) = (Vec::new(), Vec::new());
-    // Runs that other programs disturb are made again.
-    let most = if site.settle > Nanos::ZERO { 2 * repeats } else { repeats };
-    let undisturbed = |runs: &[(Outcome, Option<f64>)]| runs.iter().filter(|run| run.1.is_none()).count();
-    for run in 1..=most {
+    let (mut runs, mut disturbed, mut base_rates) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=repeats {
         progress.begin("files that are read first");
         runner.make_inputs()?;
         if ground.lowered.is_some() {
@@ -130,23 +125,10 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
             base_rates.extend(settled.base_rate.map(Rate::get));
         }
         progress.begin(format!("run {run} of {repeats}"));
-        wait_for_others(site.settle, &mut progress, signal)?;
         let watch = Watch::begin();
-        let outcome = runner.run(cached)?;
-        runs.push((outcome, watch.disturbed()));
-        if undisturbed(&runs) >= repeats {
-            break;
-        }
+        runs.push(runner.run(cached)?);
+        disturbed.push(watch.disturbed());
     }
-    if runs.len() > repeats {
-        let again = runs.len() - repeats;
-        ground
-            .notes
-            .push(format!("{again} of {} runs are left out: other programs computed meanwhile", runs.len()));
-    }
-    runs.sort_by(|(_, a), (_, b)| a.unwrap_or(0.0).total_cmp(&b.unwrap_or(0.0)));
-    runs.truncate(repeats);
-    let (runs, disturbed): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
     // It is no constant of the device: the kernel changes it from run to run.
     if let Some(found) = Estimate::of(&base_rates) {
         ground.profile.device.base_rate = Some(found.measured(Rate::per_second));
@@ -161,25 +143,14 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     let predicted = MODELS.iter().copied().map(predict).collect::<anyhow::Result<Vec<_>>>()?;
     let mut notes = [&workflow.notes[..], &ground.notes].concat();
     notes.extend(runs.iter().flat_map(|run| run.notes.clone()));
+    let most = disturbed.iter().flatten().copied().fold(0.0, f64::max);
+    if most > 0.0 {
+        notes.push(format!("disturbed: other programs computed meanwhile, on up to {most:.1} processors"));
+    }
     notes.sort();
     notes.dedup();
     let machine = ground.machine();
     Ok(Measured { processors, cached, disturbed, machine, notes, ..beside(workflow, &runs, &predicted) })
-}
-
-/// Waits until other programs compute no more, for this time at most.
-fn wait_for_others(most: Nanos, progress: &mut Progress, signal: &AtomicUsize) -> anyhow::Result<()> {
-    let begun = cawl_host::now();
-    while cawl_host::now().since(begun) < most {
-        let watch = Watch::begin();
-        thread::sleep(Duration::from_secs(1));
-        progress.show();
-        Interrupted::by(signal)?;
-        if watch.disturbed().is_none() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// The run of median makespan.
@@ -193,9 +164,7 @@ fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome, Na
     let makespans_s = Vec::from_iter(runs.iter().map(|run| run.makespan().as_seconds()));
     let makespan_s = median(&makespans_s).unwrap_or_default();
     let floor = floor(&makespans_s);
-    let far = |run: &&Outcome| Nanos::seconds((run.makespan().as_seconds() - makespan_s).abs());
-    let middle =
-        runs.iter().min_by(|a, b| far(a).get().total_cmp(&far(b).get())).cloned().unwrap_or_default();
+    let middle = middle(runs);
     let sums = |run: &Outcome| Parts::of(&run.sum(0..run.tasks.len()));
     let of_runs = |pick: fn(&Parts) -> f64| {
         median(&Vec::from_iter(runs.iter().map(|run| pick(&sums(run))))).unwrap_or_default()
