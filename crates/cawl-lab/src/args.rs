@@ -105,8 +105,8 @@ pub enum Task {
         names: bool,
     },
     /// Does what a line of JSON on standard input orders, as a task of `workflow --run`
-    #[command(hide = true)]
-    Task,
+    #[command(name = "task", hide = true)]
+    Perform,
     /// Connects with a command, delayed, for ssh
     #[command(hide = true)]
     Relay {

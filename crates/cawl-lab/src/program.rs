@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
         Some(Task::Verify(args)) => verify(args).map(exit::of_whole),
         Some(Task::Keep { trace, copy, names: true }) => succeeded(verify::traces::keep_names(trace, copy)),
         Some(Task::Keep { trace, copy, .. }) => succeeded(verify::traces::keep(trace, copy, |_| ())),
-        Some(Task::Task) => succeeded(workflow::task::perform()),
+        Some(Task::Perform) => succeeded(workflow::task::perform()),
         Some(Task::Write(args)) => succeeded(writer::write(args)),
         Some(Task::Read(args)) => succeeded(reader::read(args)),
         Some(Task::Probe { mount, largest, rounds }) => succeeded(probe(mount, *largest, *rounds)),
