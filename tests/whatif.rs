@@ -206,6 +206,8 @@ fn parts_of_the_machine() {
     let (total, elapsed) = (part(&one, "device flush", "total"), part(&one, "device flush", "elapsed"));
     assert!((0.5..=1.0).contains(&total) && elapsed > 0.0 && elapsed < total, "{one:#}");
     assert!(part(&one, "memory speed", "total").abs() < 0.1, "{one:#}");
+    let faster = asked(&dir, &["--scale", "flush=0.5"]);
+    assert!((0.4..0.8).contains(&number(&faster["ratio"])), "{faster:#}");
     // Another device: of two traces each has its own.
     let held = asked(&dir, &["--fsync", "none", "--think", "0", "--limits", "64K,128K", "--sensitivity"]);
     assert!(part(&held, "dirty limits", "total") < -0.001, "{held:#}");
@@ -247,6 +249,7 @@ fn wrong_changes_are_refused_with_a_remedy() {
         (&["--set", "device.write=5ms"], "a rate with its unit, as 2G"),
         (&["--ram", "1K"], "64M or more"),
         (&["--limits", "1G,2G", "--ram", "8G"], "the one or the other"),
+        (&["--scale", "disk=2"], "there is no part `disk`; there are bandwidth"),
     ] {
         whatif(&dir, changes).code(2).says(says);
     }

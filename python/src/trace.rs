@@ -7,8 +7,8 @@ use std::thread;
 
 use arrow_schema::ArrowError;
 use cawl_core::{
-    Analysis, AnalysisOptions, CallState, Cause, FileFacts, HostProfile, LiveOptions, MODELS, Mode, Record,
-    kernel_bytes,
+    Analysis, AnalysisOptions, CallState, Cause, FileFacts, HostProfile, Images, LiveOptions, MODELS, Mode,
+    Record, Time, kernel_bytes,
 };
 use cawl_host::profiles;
 use cawl_host::trace::{TraceError, TraceReader};
@@ -230,8 +230,7 @@ struct Calls {
     kinds: Texts,
     paths: Texts,
     programs: Texts,
-    program_of: FxHashMap<u32, i32>,
-    latest_program: Option<(u32, i32)>,
+    program_of: Images<i32>,
     files: Files,
 }
 
@@ -247,20 +246,8 @@ impl Calls {
             kinds: Texts::default(),
             paths: Texts::default(),
             programs: Texts::default(),
-            program_of: FxHashMap::default(),
-            latest_program: None,
+            program_of: Images::default(),
             files: Files::default(),
-        }
-    }
-
-    fn program(&mut self, pid: u32) -> i32 {
-        match self.latest_program {
-            Some((latest, program)) if latest == pid => program,
-            _ => {
-                let program = self.program_of.get(&pid).copied().unwrap_or(-1);
-                self.latest_program = Some((pid, program));
-                program
-            }
         }
     }
 
@@ -283,7 +270,7 @@ impl Calls {
         let flags = (event.flags as usize % (1 << FLAGS.len())) as i32;
         let texts = [
             op,
-            self.program(event.pid),
+            self.program_of.at(event.pid, Time(event.start)).copied().unwrap_or(-1),
             path,
             self.kinds.number(kind(event.kind)),
             if flags == 0 { -1 } else { flags },
@@ -337,8 +324,7 @@ fn read_trace(path: &Path, progress: Option<&Py<PyAny>>) -> PyResult<Read> {
             }
             Record::Session(session) => {
                 let program = calls.programs.number(&session.program);
-                calls.program_of.insert(session.pid, program);
-                calls.latest_program = None;
+                calls.program_of.begin(session, program);
             }
             Record::Profile(profile) => page = profile.kernel.page.0,
             Record::Sample(sample) => {

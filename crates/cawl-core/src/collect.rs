@@ -25,7 +25,7 @@ use crate::mounts::Filesystems;
 use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
-use crate::record::{HostFacts, Outcome, Record, USES_IO_URING};
+use crate::record::{HostFacts, LOST_REQUESTS, Outcome, Record, USES_IO_URING};
 use crate::release::Release;
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::Selection;
@@ -89,6 +89,8 @@ pub struct Collector {
     release: Option<Release>,
     /// A process was noted to use io_uring.
     io_uring: bool,
+    /// Requests were dropped.
+    lost_requests: bool,
     pub(crate) timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
     pub(crate) explaining: Explaining,
@@ -146,6 +148,7 @@ impl Collector {
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(note) => {
                 self.io_uring |= note.ends_with(USES_IO_URING);
+                self.lost_requests |= note.ends_with(LOST_REQUESTS);
                 match self.notes.len() {
                     // Of many processes the same.
                     _ if self.notes.contains(note) => {}
@@ -440,7 +443,7 @@ impl Collector {
             unseen: all.unseen,
             uncertain,
             coverage: ratio(seen, all.counted_bytes.saturating_add(untraced).saturating_add(unread))
-                .filter(|_| !self.io_uring && uncounted == 0),
+                .filter(|_| !self.io_uring && !self.lost_requests && uncounted == 0),
             io_uring: self.io_uring,
             uncounted_processes: uncounted,
             untraced_bytes: untraced,

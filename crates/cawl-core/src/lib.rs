@@ -29,6 +29,7 @@ mod file_table;
 mod forecast;
 mod glob;
 pub mod host_text;
+mod images;
 mod leader;
 mod learn;
 mod names;
@@ -86,6 +87,7 @@ pub use filesystem::FilesystemKind;
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
 
+pub use images::Images;
 pub use learn::Constant;
 pub use limits::{GroupCache, dirtyable};
 pub use mode::{Mode, UnknownMode};
@@ -100,9 +102,9 @@ pub use profile::{
     Thoroughness, Unit, Value, block_cache, blocks_out,
 };
 pub use record::{
-    DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, Frame, HostFacts, Language, ListFacts,
-    LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, Stack, StackOptions,
-    USES_IO_URING, Usage, Wchar, ZoneFacts,
+    DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, Frame, HostFacts, LOST_REQUESTS, Language,
+    ListFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, Stack,
+    StackOptions, USES_IO_URING, Usage, Wchar, ZoneFacts,
 };
 pub use release::{LAWS, Laws, Release};
 pub use report::{

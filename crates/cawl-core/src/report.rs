@@ -45,7 +45,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertain: Option<Uncertain>,
     /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted,
-    /// with `io_uring`, and with `uncounted_processes`.
+    /// with `io_uring`, with `uncounted_processes`, and where requests of the kernel's queues were dropped.
     pub coverage: Option<f64>,
     /// A process used io_uring, whose bytes are neither seen nor counted by the kernel.
     #[serde(default)]

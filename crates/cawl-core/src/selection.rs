@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
 use crate::glob::Glob;
+use crate::images::Images;
 use crate::model::Map;
 use crate::record::Record;
-use crate::units::Nanos;
+use crate::units::{Nanos, Time};
 
 /// What calls must be to be selected; all are, by default. Of several files, processes, operations or causes one
 /// is enough.
@@ -177,9 +178,9 @@ fn fits(glob: &Glob, path: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     wanted: Selection,
-    /// Files whose path fits, and processes that were asked for.
+    /// Files whose path fits, and process images that were asked for.
     files: Map<FileId, bool>,
-    processes: Map<u32, bool>,
+    processes: Images<bool>,
     first: Option<u64>,
 }
 
@@ -201,7 +202,7 @@ impl Selector {
             }
             Record::Session(session) if !processes.is_empty() => {
                 let is = processes.iter().any(|process| process.is(session.pid, &session.program));
-                self.processes.insert(session.pid, is);
+                self.processes.begin(session, is);
             }
             _ => {}
         }
@@ -223,7 +224,7 @@ impl Selector {
             && (files.is_empty() || self.files.get(&event.file()).copied().unwrap_or_default())
             // A trace that was imported tells no programs.
             && (processes.is_empty()
-                || self.processes.get(&event.pid).copied().unwrap_or_else(|| {
+                || self.processes.at(event.pid, Time(event.start)).copied().unwrap_or_else(|| {
                     processes.iter().any(|process| process.is(event.pid, ""))
                 }))
     }
@@ -291,6 +292,26 @@ mod tests {
         assert_eq!((selected(op("write")), selected(op("fsync"))), (vec![0, 1, 2, 3], vec![]));
         let why = "writ".parse::<OpName>().expect_err("no operation").to_string();
         assert!(why.contains("no operation `writ`") && why.contains("fdatasync"), "{why}");
+    }
+
+    /// What comes after is told first, where connections are served side by side.
+    #[test]
+    fn a_call_before_an_exec_is_of_the_program_before() {
+        let process = |name: &str| {
+            let wanted = Selection { processes: name.parse().into_iter().collect(), ..Selection::default() };
+            let mut selector = Selector::new(wanted);
+            for (program, started) in [("sh", 0), ("gzip", 2_500)] {
+                let session = Session {
+                    pid: 1,
+                    program: program.to_owned(),
+                    started: Time(started),
+                    ..Session::default()
+                };
+                selector.take(&Record::Session(session));
+            }
+            [2_000, 3_000].map(|start| selector.take(&call(1, 7, start)))
+        };
+        assert_eq!((process("sh"), process("gzip"), process("1")), ([true, false], [false, true], [true; 2]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod design;
 mod experiment;
 mod recordings;
 mod regress;
@@ -13,11 +14,12 @@ use cawl_console::Respelled;
 use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
+pub use design::DesignArgs;
 pub use experiment::{Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
-pub use workflow::WorkflowArgs;
+pub use workflow::{HostsArgs, WorkflowArgs};
 
 use crate::kernel::KernelArgs;
 use crate::reader::ReaderArgs;
@@ -71,6 +73,7 @@ pub enum Task {
     Worth(WorthArgs),
     Regress(RegressArgs),
     Tune(TuneArgs),
+    Design(DesignArgs),
     Workflow(WorkflowArgs),
     /// Measures what should be as the disks and the model say, and prints a table
     ///

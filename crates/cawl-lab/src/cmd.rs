@@ -1,6 +1,7 @@
 //! One file for each command that reads files and prints an answer.
 
 pub mod compare;
+pub mod design;
 pub mod experiment;
 pub mod fit;
 mod recordings;

@@ -12,7 +12,7 @@ mod judge;
 mod pattern;
 mod period;
 mod plan;
-mod plot;
+pub mod plot;
 mod record;
 pub mod report;
 mod results;

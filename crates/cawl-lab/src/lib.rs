@@ -7,6 +7,7 @@
 //! - `regress`: linear models of tables of measurements
 //! - `workflow`: how long tasks with files between them take (docs/science/WORKFLOWS.md)
 //! - `tune`: which setting suits which pattern of writing (docs/science/TUNE.md)
+//! - `design`: which machine to buy: price against time (docs/science/DESIGN.md)
 //! - [`verify`]: what only a machine with time to spare can show, measured rather than tested
 //! - `kernel`: a command under another release of Linux (kernel.rs)
 //! - emulated disks and network mounts, and real network filesystems (real.rs)
@@ -32,6 +33,7 @@ mod args;
 mod clock;
 mod cmd;
 mod command;
+mod design;
 pub mod emulated;
 mod experiment;
 mod ground;

@@ -31,6 +31,7 @@ pub fn main() -> ExitCode {
         Some(Task::Worth(args)) => cmd::worth::worth(args),
         Some(Task::Regress(args)) => cmd::regress::regress(args),
         Some(Task::Tune(args)) => cmd::tune::tune(args),
+        Some(Task::Design(args)) => cmd::design::design(args),
         Some(Task::Workflow(args)) => cmd::workflow::workflow(args),
         Some(Task::Run { place, command }) => real::run(*place, command).map(ExitCode::from),
         Some(Task::Kernel(args)) => kernel::run(args).map(ExitCode::from),

@@ -9,6 +9,7 @@ mod calibrate;
 pub mod causes;
 pub mod cgroup;
 mod disk;
+mod elasticities;
 pub mod memory;
 mod net;
 pub mod readers;
@@ -168,6 +169,9 @@ const CHECKS: &[Check] = &[
     check("cgroup-one", false, cgroup::one),
     check("cgroup-two", false, cgroup::two),
     check("memory", false, memory::group),
+    check("elasticities-writer", false, |bench| elasticities::WRITER.figures(bench)),
+    check("elasticities-syncs", false, |bench| elasticities::programs(bench, elasticities::SYNCS)),
+    check("elasticities-reads", false, |bench| elasticities::programs(bench, elasticities::READS)),
 ];
 
 fn of_link(bench: &Bench, policy: CachePolicy, latency: &str) -> anyhow::Result<Vec<Figure>> {

@@ -30,7 +30,7 @@ use cawl_core::quantity::counted;
 use cawl_core::{Bytes, Nanos};
 
 pub use cluster::{Cluster, Host};
-pub use measured::{Plan, measure};
+pub use measured::{Measured, Parts, Plan, measure};
 pub use outcome::{Because, Outcome, Ran, Times};
 pub use queue::Queue;
 pub use simulate::{Options, simulate};
@@ -103,6 +103,15 @@ impl Workflow {
             Bytes(self.tasks.iter().flat_map(files).map(|file| self.files[*file].size.0).sum())
         };
         (sum(|task| &task.reads), sum(|task| &task.writes))
+    }
+
+    /// About how many calls its tasks make.
+    pub fn calls(&self) -> u64 {
+        let of = |task: &Task| {
+            let bytes = task.reads.iter().chain(&task.writes).map(|file| self.files[*file].size.0);
+            bytes.map(|bytes| bytes.div_ceil(task.block.0) + 2).sum::<u64>()
+        };
+        self.tasks.iter().map(of).sum()
     }
 
     /// True of each file that no task writes, or that is read before it is written: it is there before.

@@ -6,6 +6,7 @@
 //! - `experiment`: the paper's figures on emulated disks
 //! - `kernels`: recordings made under other releases of Linux
 //! - `golden`, `densities`, `recorded_runs`: every model in front of recorded runs that are not in the repository
+//! - `design`: which machine to buy
 //! - `workflow`: how long tasks with files between them take
 //! - `tune`: which setting suits which pattern of writing
 //!
@@ -15,6 +16,7 @@
 
 mod calibrate;
 mod densities;
+mod design;
 mod direct;
 mod disk;
 mod experiment;

@@ -163,6 +163,9 @@ mod rank_text {
 /// kernel count them in `wchar`.
 pub const USES_IO_URING: &str = "uses io_uring: what it writes that way was not seen";
 
+/// How the note ends that counts requests of which no end was seen: what they wrote is not known.
+pub const LOST_REQUESTS: &str = "requests of io_uring or libaio were dropped: coverage is not known";
+
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -26,8 +26,12 @@ pub struct AttachArgs {
     pub record: RecordArgs,
 }
 
+/// Sleeps are no longer than a timer can count.
+const LONGEST: Nanos = Nanos::seconds(365.0 * 86_400.0);
+
 fn span(text: &str) -> Result<Nanos, String> {
-    quantity::duration(text).map_err(|_| "give a time above zero with its unit, as 30s or 5m".to_owned())
+    let span = quantity::duration(text).ok().filter(|span| *span <= LONGEST);
+    span.ok_or_else(|| "give a time above zero with its unit, at most 365 days, as 30s or 5m".to_owned())
 }
 
 fn process(text: &str) -> Result<u32, String> {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use cawl_core::advise::Advised;
 use cawl_core::{
-    Analysis, Cause, Explain, Record, Report, Selection, Shown, Stack, is_durationless, moved_bytes,
+    Analysis, Cause, Explain, Images, Record, Report, Selection, Shown, Stack, Time, is_durationless,
+    moved_bytes,
 };
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
 use serde::Serialize;
@@ -106,7 +107,7 @@ struct Wanted {
     stacks: HashMap<u32, Stack>,
     /// The number of the call's stack.
     stack: u32,
-    programs: HashMap<u32, String>,
+    programs: Images<String>,
     /// The latest calls of each thread, until the call is found.
     latest: HashMap<(u32, u32), VecDeque<CallRow>>,
     found: Option<OneCall>,
@@ -117,7 +118,7 @@ impl Wanted {
     fn take(&mut self, record: &Record, shown: Shown<'_>) -> bool {
         match record {
             Record::File(file) => drop(self.paths.insert(file.file(), file.path.clone())),
-            Record::Session(session) => drop(self.programs.insert(session.pid, session.program.clone())),
+            Record::Session(session) => self.programs.begin(session, session.program.clone()),
             Record::Stack(stack) => drop(self.stacks.insert(stack.id, stack.clone())),
             Record::Event(event) => return self.call(event, shown),
             _ => {}
@@ -153,7 +154,7 @@ impl Wanted {
                 schema: cawl_core::EXPLAIN_SCHEMA,
                 pid: event.pid,
                 tid: event.tid,
-                program: self.programs.get(&event.pid).cloned(),
+                program: self.programs.at(event.pid, Time(event.start)).cloned(),
                 path: self.paths.get(&event.file()).cloned(),
                 state: predicted.map(|told| told.state.name()),
                 dirty: predicted.map(|told| told.dirty.0),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use cawl_core::{Analysis, Bytes, Frame, Record, Report, Shown};
+use cawl_core::{Analysis, Bytes, Frame, Images, Record, Report, Shown, Time};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_measure::interrupt::{Interrupted, guard};
 use cawl_measure::progress::Progress;
@@ -109,7 +109,7 @@ fn calls(
                 }
                 Record::Session(session) => {
                     let program = names.of(&session.program);
-                    names.programs.insert(session.pid, program);
+                    names.programs.begin(session, program);
                     exporter.session(session)
                 }
                 Record::Sample(sample) => exporter.sample(sample),
@@ -130,7 +130,7 @@ fn calls(
 #[derive(Default)]
 struct Names {
     paths: FxHashMap<FileId, String>,
-    programs: FxHashMap<u32, String>,
+    programs: Images<String>,
     stacks: FxHashMap<u32, (Vec<Frame>, String)>,
     /// They go to a terminal, which they must not control.
     shown: bool,
@@ -151,7 +151,7 @@ impl Names {
             }
             path.as_str()
         });
-        let program = self.programs.get(&event.pid).map(String::as_str);
+        let program = self.programs.at(event.pid, Time(event.start)).map(String::as_str);
         let Shown { number, predictions, causes, .. } = shown;
         let known = self.stacks.get(&event.stack);
         let (stack, way) = known.map_or((&[][..], None), |(frames, way)| (&frames[..], Some(way.as_str())));

@@ -30,14 +30,6 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let why = "name a change, as --fsync none or --set device.writeback=2G; `cawl-cli whatif --help` lists them";
         return Err(exit::Usage(why.to_owned()).into());
     }
-    let sets = |of: fn(&Effect) -> bool| given.iter().any(|one| of(&one.effect));
-    if !args.each
-        && sets(|effect| matches!(effect, Effect::Limits(_)))
-        && sets(|effect| matches!(effect, Effect::Ratios(_) | Effect::Ram(_)))
-    {
-        let why = "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
-        return Err(exit::Usage(why.to_owned()).into());
-    }
     if args.sensitivity {
         return sensitivity::sensitivity(args);
     }

@@ -213,8 +213,14 @@ fn with_io_uring_nobody_knows_what_was_written() {
     end(&mut collector, 1, 300, EndKind::Exit, 10, 10);
     assert_eq!(report(&collector).coverage, Some(1.0));
     collector.note(&Record::Note(format!("prog (pid 7) {}", crate::record::USES_IO_URING)));
-    let report = report(&collector);
-    assert_eq!((report.coverage, report.io_uring), (None, true));
+    let with = report(&collector);
+    assert_eq!((with.coverage, with.io_uring), (None, true));
+    let mut collector = self::collector();
+    begin(&mut collector, 1, 7, 1, 100);
+    write(&mut collector, 7, 7, 150, 10);
+    end(&mut collector, 1, 300, EndKind::Exit, 10, 10);
+    collector.note(&Record::Note(format!("3 {}", crate::record::LOST_REQUESTS)));
+    assert_eq!((report(&collector).coverage, report(&collector).io_uring), (None, false));
 }
 
 #[test]

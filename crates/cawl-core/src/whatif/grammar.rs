@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use cawl_wire::flag;
 
 use super::change::{Change, Owner, Rewrite, SyncsKept};
+use super::parts::Part;
 use crate::glob::Glob;
 use crate::limits::DirtyLimits;
 use crate::named::named;
@@ -74,6 +75,8 @@ pub enum Effect {
     Cgroup(Bytes),
     /// The release of Linux whose laws hold.
     Release(Release),
+    /// A part of the machine is so many times as large.
+    Scale(Part, f64),
     /// No memory is cold.
     Warm,
 }
@@ -132,6 +135,8 @@ pub const KEYWORDS: &[Keyword] = &[
         let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
         Ok(Effect::Set(name.to_owned(), value.to_owned()))
     }),
+    row("scale", "PART=FACTOR", PAPER, "A part's times, rates or limits, so many times as large", scale)
+        .expert(),
     row("profile", "FILE", PAPER, "Another machine: its constants and limits", |text| {
         Ok(Effect::Profile(text.into()))
     }),
@@ -385,6 +390,16 @@ fn flags(flags: u32, text: &str) -> Result<Effect, String> {
     }
 }
 
+fn scale(text: &str) -> Result<Effect, String> {
+    let parts = || Part::ALL.map(Part::word).join(", ");
+    let (name, factor) = text.split_once('=').ok_or("write it as PART=FACTOR: bandwidth=2")?;
+    let part = Part::ALL.into_iter().find(|part| part.word() == name);
+    let part = part.ok_or_else(|| format!("there is no part `{name}`; there are {}", parts()))?;
+    let factor = factor.trim_start_matches(['x', '×']).parse::<f64>().ok();
+    let factor = factor.filter(|factor| (1e-3..=1e3).contains(factor));
+    Ok(Effect::Scale(part, factor.ok_or("give a factor from 0.001 to 1000")?))
+}
+
 fn writers(text: &str) -> Result<Effect, String> {
     let (count, owner) = match text.split_once(',') {
         None => (text, Owner::Each),
@@ -427,12 +442,23 @@ mod tests {
             ("limits=16M,1G,direct", &["--limits 16M,1G", "--direct on"]),
             ("set=device.fsync=5ms,warm", &["--set device.fsync=5ms", "--warm"]),
             ("writers=4,one", &["--writers 4,one"]),
+            ("scale=bandwidth=2,flush=0.5,warm", &["--scale bandwidth=2", "--scale flush=0.5", "--warm"]),
         ] {
             assert_eq!(told(given).unwrap(), expected, "{given}");
         }
-        for wrong in
-            ["", "buffer", "buffer=0", "pace=x", "fsync", "dontneed=1", "dontneed,1", "1M", "sync=maybe"]
-        {
+        for wrong in [
+            "",
+            "buffer",
+            "buffer=0",
+            "pace=x",
+            "fsync",
+            "dontneed=1",
+            "dontneed,1",
+            "1M",
+            "sync=maybe",
+            "scale=disk=2",
+            "scale=flush=0",
+        ] {
             assert!(told(wrong).is_err(), "{wrong}");
         }
         let on = Request::list("fsync=none,on=my *.db").map(Request::joined).unwrap().unwrap();

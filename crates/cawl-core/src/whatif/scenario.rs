@@ -62,7 +62,7 @@ impl Scenario {
         if given.iter().filter_map(Request::rewrite).any(Rewrite::adds_flags) {
             machine = machine.for_new_flags(measured);
         }
-        let (mut ratios, mut ram, mut cgroup) = (None, None, None);
+        let (mut ratios, mut ram, mut cgroup, mut scales) = (None, None, None, Vec::new());
         // Another machine is what the changes of a machine are changes of.
         let (machines, others): (Vec<&Request>, Vec<&Request>) =
             given.iter().partition(|one| matches!(one.effect, Effect::Profile(_)));
@@ -93,12 +93,18 @@ impl Scenario {
                 Effect::Ram(bytes) => ram = Some(*bytes),
                 Effect::Cgroup(bytes) => cgroup = Some(*bytes),
                 Effect::Release(release) => machine.profile.kernel.release = Some(*release),
+                Effect::Scale(part, factor) => scales.push((*part, *factor)),
                 Effect::Warm => machine.warm = true,
                 Effect::On(_) => {}
             }
         }
         let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DirtyLimits::DEFAULT_RATIOS);
         if ratios.is_some() || ram.is_some() {
+            if given.iter().any(|one| matches!(one.effect, Effect::Limits(_))) {
+                let why =
+                    "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
+                return Err(NoScenario::Wrong(why.to_owned()));
+            }
             let memory = ram.map(dirtyable).or_else(|| host.map(|host| host.memory));
             let memory = memory.ok_or(NoScenario::NoMemory)?;
             machine.limits = Some(DirtyLimits::of(parts, memory));
@@ -110,6 +116,10 @@ impl Scenario {
             cgroup.map(|memory| DirtyLimits::of(parts, memory)).or(machine.profile.kernel.cgroup);
         if let Some(limits) = machine.limits {
             machine.profile.kernel.limits = limits;
+        }
+        // Last, so that it is of what the other changes make.
+        for (part, factor) in scales {
+            machine = part.scaled(&machine, factor);
         }
         machine.profile.check().map_err(|error| NoScenario::Wrong(error.to_string()))?;
         Ok(Scenario { machine, changes })

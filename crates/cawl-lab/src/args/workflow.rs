@@ -3,12 +3,16 @@
 mod run;
 
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 
+use cawl_console::inputs::{profile_of, read_profile};
 use cawl_core::{MODELS, Request};
 use clap::builder::PossibleValuesParser;
 use clap::value_parser;
 
 pub use run::RunArgs;
+
+use crate::workflow::Cluster;
 
 /// How long does a workflow take on these hosts, and why?
 ///
@@ -20,21 +24,11 @@ pub use run::RunArgs;
 pub struct WorkflowArgs {
     /// The workflow
     pub file: PathBuf,
-    /// The hosts (TOML) [default: this machine alone]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["processors", "profile"])]
-    pub cluster: Option<PathBuf>,
-    /// Processors of the only host [default: those of this machine]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
-    pub processors: Option<u32>,
-    /// Profile of the hosts that name none (TOML) [default: that of this machine and device]
-    #[arg(long, value_name = "FILE")]
-    pub profile: Option<PathBuf>,
+    #[command(flatten)]
+    pub hosts: HostsArgs,
     /// The model
     #[arg(long, value_name = "NAME", default_value = "kernel", value_parser = PossibleValuesParser::new(MODELS))]
     pub model: String,
-    /// Files that are there before are in the page cache
-    #[arg(long)]
-    pub cached: bool,
     /// What if: a change of all hosts, in the words of docs/reference/WHATIF.md, as limits=1G,2G or
     /// set=device.writeback=2G. May be repeated; each is made alone
     #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = of_machine)]
@@ -53,6 +47,44 @@ pub struct WorkflowArgs {
     pub json: bool,
     #[command(flatten)]
     pub real: RunArgs,
+}
+
+/// Where a workflow runs.
+#[derive(clap::Args)]
+pub struct HostsArgs {
+    /// The hosts (TOML) [default: this machine alone]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["processors", "profile"])]
+    pub cluster: Option<PathBuf>,
+    /// Processors of the only host [default: those of this machine]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub processors: Option<u32>,
+    /// Profile of the hosts that name none (TOML) [default: that of this machine and device]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Files that are there before are in the page cache
+    #[arg(long)]
+    pub cached: bool,
+}
+
+impl HostsArgs {
+    /// True if something is said of them.
+    pub fn is_given(&self) -> bool {
+        self.cluster.is_some() || self.processors.is_some() || self.profile.is_some() || self.cached
+    }
+
+    /// The hosts.
+    ///
+    /// # Errors
+    /// Where a file cannot be read.
+    pub fn cluster(&self) -> anyhow::Result<Cluster> {
+        let own = || profile_of("cawl-lab", None, "speeds are defaults");
+        if let Some(file) = &self.cluster {
+            return Cluster::read(file, &own);
+        }
+        let profile = self.profile.as_deref().map_or_else(|| Ok(own()), read_profile)?;
+        let processors = available_parallelism().map_or(1, |count| count.get() as u32);
+        Ok(Cluster::single(self.processors.unwrap_or(processors), profile))
+    }
 }
 
 fn of_machine(text: &str) -> Result<(String, Vec<Request>), String> {

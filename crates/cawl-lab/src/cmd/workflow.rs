@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cawl_console::exit::Usage;
-use cawl_console::inputs::{profile_of, read_profile};
 use cawl_console::outputs::{self, Kind};
-use cawl_core::{HostProfile, Machine, Nanos, NoScenario, Part, Request, Scenario};
+use cawl_core::{Machine, Nanos, Part};
 use cawl_host::output;
 use cawl_measure::progress::Progress;
 
@@ -39,10 +38,13 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
     if let Some(site) = args.real.site() {
         return run::run(args, &workflow, site);
     }
-    let cluster = cluster(args)?;
+    let cluster = args.hosts.cluster()?;
     let mut scenarios = vec![(workflow.clone(), cluster.clone())];
     for (_, requests) in &args.tries {
-        scenarios.push((workflow.clone(), changed(&cluster, requests)?));
+        scenarios.push((
+            workflow.clone(),
+            cluster.changed(requests).map_err(|error| Usage(format!("{error:#}")))?,
+        ));
     }
     if args.sensitivity {
         scenarios.extend(Part::ALL.map(|part| (workflow.clone(), scaled(&cluster, part))));
@@ -50,7 +52,7 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
         faster.tasks.iter_mut().for_each(|task| task.compute = task.compute * (1.0 / STEP));
         scenarios.push((faster, cluster.clone()));
     }
-    let options = Options { model: &args.model, cached: args.cached };
+    let options = Options { model: &args.model, cached: args.hosts.cached };
     let mut outcomes = simulate_all(&scenarios, &options)?.into_iter();
     let outcome = outcomes.next().context("a workflow has an outcome")?;
     let mut answer = Answer::new(&workflow, &cluster, &args.model, &outcome);
@@ -72,30 +74,6 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
     cawl_console::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }
 
-fn cluster(args: &WorkflowArgs) -> anyhow::Result<Cluster> {
-    let own = || profile_of("cawl-lab", None, "speeds are defaults");
-    if let Some(file) = &args.cluster {
-        return Cluster::read(file, &own);
-    }
-    let profile = args.profile.as_deref().map_or_else(|| Ok(own()), read_profile)?;
-    let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    Ok(Cluster::single(args.processors.unwrap_or(processors), profile))
-}
-
-/// The hosts, each with these changes.
-fn changed(cluster: &Cluster, requests: &[Request]) -> anyhow::Result<Cluster> {
-    let read = |path: &Path| read_profile(path).map_err(|error| NoScenario::Profile(format!("{error:#}")));
-    let with = |profile: &HostProfile| {
-        let scenario = Scenario { machine: Machine::new(profile.clone(), false), changes: Vec::new() };
-        scenario.with(requests, profile, None, read).map_err(|error| Usage(error.to_string()))
-    };
-    let mut cluster = cluster.clone();
-    for host in &mut cluster.hosts {
-        host.profile = with(&host.profile)?.machine.profile;
-    }
-    Ok(cluster)
-}
-
 /// The hosts with a part that is larger.
 fn scaled(cluster: &Cluster, part: Part) -> Cluster {
     let mut cluster = cluster.clone();
@@ -109,14 +87,7 @@ fn scaled(cluster: &Cluster, part: Part) -> Cluster {
 /// Runs them on paper, on all processors.
 fn simulate_all(scenarios: &[(Workflow, Cluster)], options: &Options<'_>) -> anyhow::Result<Vec<Outcome>> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(scenarios.len());
-    let calls = |workflow: &Workflow| {
-        let of = |task: &crate::workflow::Task| {
-            let bytes = task.reads.iter().chain(&task.writes).map(|file| workflow.files[*file].size.0);
-            bytes.map(|bytes| bytes.div_ceil(task.block.0) + 2).sum::<u64>()
-        };
-        workflow.tasks.iter().map(of).sum::<u64>()
-    };
-    let calls: u64 = scenarios.iter().map(|(workflow, _)| calls(workflow)).sum();
+    let calls: u64 = scenarios.iter().map(|(workflow, _)| workflow.calls()).sum();
     let tasks: usize = scenarios.iter().map(|(workflow, _)| workflow.tasks.len()).sum();
     let mut progress = Progress::new(CALL * (calls as f64 / threads as f64));
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));

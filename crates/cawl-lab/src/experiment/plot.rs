@@ -5,10 +5,11 @@
 
 mod axis;
 pub mod chart;
+pub mod front;
 mod panel;
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -57,11 +58,12 @@ pub fn draw(judged: &Judged, panels: &[Panel], folder: &Path) -> anyhow::Result<
 
     let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
     paint(&BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area(), judged, panels)?;
-    encode(&file("png"), size, &pixels).with_context(|| format!("cannot write {}", file("png").display()))
+    let about = || format!("cannot write {}", file("png").display());
+    encode(BufWriter::new(File::create(file("png")).with_context(about)?), size, &pixels).with_context(about)
 }
 
-fn encode(path: &Path, (width, height): (u32, u32), pixels: &[u8]) -> anyhow::Result<()> {
-    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
+fn encode(to: impl Write, (width, height): (u32, u32), pixels: &[u8]) -> anyhow::Result<()> {
+    let mut encoder = png::Encoder::new(to, width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header()?;

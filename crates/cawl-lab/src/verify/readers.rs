@@ -112,7 +112,7 @@ fn warm_memory(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs a command of the shell in the folder, cold, under `cawl-cli run`, whose trace and report go to `home`.
-fn run_cold(bench: &Bench, home: &Path, folder: &Path, command: &str) -> anyhow::Result<()> {
+pub(super) fn run_cold(bench: &Bench, home: &Path, folder: &Path, command: &str) -> anyhow::Result<()> {
     run(Command::new("sync").arg("-f").arg(folder))?;
     drop_cached(folder)?;
     let command = command.replace("LAB", &bench.lab.display().to_string());

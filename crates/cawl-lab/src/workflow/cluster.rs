@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cawl_console::inputs::read_profile;
-use cawl_core::HostProfile;
 use cawl_core::quantity::{limits, size_above_zero};
+use cawl_core::{HostProfile, Machine, NoScenario, Request, Scenario};
 use serde::Deserialize;
 
 /// Hosts, and what they share.
@@ -75,6 +75,22 @@ impl Cluster {
         let folder = path.parent().unwrap_or(Path::new("."));
         Cluster::parse(&text, &|name| read_profile(&folder.join(name)), own)
             .with_context(|| format!("{} is no cluster", path.display()))
+    }
+
+    /// The hosts, each with these changes.
+    ///
+    /// # Errors
+    /// Where a change makes no sense, or a profile cannot be read.
+    pub fn changed(&self, changes: &[Request]) -> anyhow::Result<Cluster> {
+        let read =
+            |path: &Path| read_profile(path).map_err(|error| NoScenario::Profile(format!("{error:#}")));
+        let mut cluster = self.clone();
+        for host in &mut cluster.hosts {
+            let machine = Machine::new(host.profile.clone(), false);
+            let scenario = Scenario { machine, changes: Vec::new() };
+            host.profile = scenario.with(changes, &host.profile, None, read)?.machine.profile;
+        }
+        Ok(cluster)
     }
 
     fn parse(

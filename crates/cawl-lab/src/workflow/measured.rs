@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::run::Runner;
 use super::{Cluster, Options, Outcome, Ran, Times, Workflow, simulate};
-use crate::experiment::report::{self, Machine, Table};
 use crate::ground::{Ground, Site};
 
 /// An error up to this, or up to so many noise floors, is within the goal.
@@ -36,7 +35,8 @@ pub struct Plan<'a> {
 #[derive(Debug, Serialize)]
 pub struct Measured {
     pub workflow: String,
-    pub machine: Machine,
+    /// Names and values.
+    pub machine: Vec<(String, String)>,
     pub processors: u32,
     pub cached: bool,
     /// Processors that other programs kept busy during each run, if enough to disturb.
@@ -187,7 +187,7 @@ fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome, Na
     let tasks = workflow.tasks.iter().zip(&middle.tasks).zip(first);
     Measured {
         workflow: workflow.name.clone(),
-        machine: Machine::new(),
+        machine: Vec::new(),
         processors: 0,
         cached: false,
         disturbed: Vec::new(),
@@ -234,34 +234,6 @@ impl Part {
     fn of(ran: &Ran) -> Part {
         let at = |moment: Time| moment.since(Time(0)).as_seconds();
         Part { begin_s: at(ran.begin), end_s: at(ran.end), parts: Parts::of(&ran.times) }
-    }
-}
-
-impl Measured {
-    /// For the terminal.
-    pub fn text(&self, terminal: bool) -> String {
-        let percent = |part: f64| format!("{:+.1} %", part * 100.0);
-        let row = |name: &str, makespan: f64, errors: [String; 3], sums: &Parts| {
-            let Parts { reading_s, computing_s, writing_s, preempted_s } = *sums;
-            let spans = [makespan, reading_s, computing_s, writing_s, preempted_s];
-            let spans = spans.map(|span| format!("{span:.2} s"));
-            [&[name.to_owned()], &spans[..1], &errors, &spans[1..]].concat()
-        };
-        let floor = self.floor.map_or(String::new(), |floor| format!("floor {:.1} %", floor * 100.0));
-        let mut rows =
-            vec![row("measured", self.makespan_s, [floor, String::new(), String::new()], &self.sums)];
-        rows.extend(self.models.iter().map(|model| {
-            let verdict = if model.is_within { "within" } else { "beyond" };
-            let errors = [percent(model.error), verdict.to_owned(), percent(model.error_of_calls)];
-            row(&model.model, model.makespan_s, errors, &model.sums)
-        }));
-        let runs = Vec::from_iter(self.makespans_s.iter().map(|span| format!("{span:.2} s"))).join(", ");
-        let caption = format!("{}: {} tasks; runs of {runs}", self.workflow, self.tasks.len());
-        let header =
-            ["", "makespan", "error", "", "of calls", "reading", "computing", "writing", "run delay"];
-        let mut out = report::machine(&self.machine, terminal);
-        Table::new(caption, header, rows).write(&mut out, terminal);
-        out + &report::notes(&self.notes, terminal)
     }
 }
 

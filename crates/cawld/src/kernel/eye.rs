@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cawl_core::{Bytes, EndKind, FileFacts, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
+use cawl_core::{Bytes, EndKind, FileFacts, LOST_REQUESTS, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
 use cawl_probe::{End, Life, Losses, Named, Probe, Requests, Told, Translator};
 use cawl_wire::FileKind;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -483,9 +483,7 @@ impl<'a> Eye<'a> {
             ));
         }
         if requests > 0 {
-            notes.push(format!(
-                "{requests} requests of io_uring without a completion, or of libaio beyond those that are read, were dropped"
-            ));
+            notes.push(format!("{requests} {LOST_REQUESTS}"));
         }
         if processes > 0 {
             notes.push(format!("{processes} processes were not followed: there were too many at once"));
