@@ -9,7 +9,8 @@
 //! - [`read`]: WfCommons JSON (wfcommons.rs), and TOML (text.rs)
 //! - [`Cluster`]: hosts with processors and profiles, and what they share
 //! - [`simulate`]: every host is a machine of libcawl's; the calls of all tasks in the order of their begins
-//! - [`measure`]: processes of this program, on this machine or on an emulated disk (run.rs), beside what models say
+//! - [`measure`]: processes of this program, on this machine or on an emulated disk (run.rs), beside what
+//!   models say
 //! - [`Outcome`]: makespan, its parts, and the critical path
 
 mod cluster;

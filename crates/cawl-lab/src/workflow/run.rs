@@ -69,7 +69,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs all tasks, and removes the files that they wrote. `cached`: what is there before is in the page cache.
+    /// Runs all tasks, and removes the files that they wrote. `cached`: what is there before is in the page
+    /// cache.
     ///
     /// # Errors
     /// Where a task fails, with its message, and where a signal comes.
@@ -93,7 +94,8 @@ impl<'a> Runner<'a> {
         Ok(Outcome { tasks, notes })
     }
 
-    /// Memory of a virtual machine that it touches for the first time is slow; a run gets what was touched here.
+    /// Memory of a virtual machine that it touches for the first time is slow; a run gets what was touched
+    /// here.
     fn touch_memory(&self) {
         let all: u64 = self.workflow.files.iter().map(|file| file.size.0).sum();
         let bytes = all.min(cawl_host::facts().available.0 / 2);

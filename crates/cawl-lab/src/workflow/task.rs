@@ -1,5 +1,5 @@
-//! A task as a process: `cawl-lab task`, with an [`Order`] as a line of JSON on standard input, and what came of
-//! it on standard output.
+//! A task as a process: `cawl-lab task`, with an [`Order`] as a line of JSON on standard input, and what came
+//! of it on standard output.
 //!
 //! The start of the process is not in the task's times.
 
@@ -105,8 +105,8 @@ fn write(path: &Path, size: Bytes, data: &[u8], fsync: bool) -> io::Result<()> {
     if fsync { file.sync_all() } else { Ok(()) }
 }
 
-/// Has so many threads compute, each for this processor time. Returns the longest run delay of those that are not
-/// this thread.
+/// Has so many threads compute, each for this processor time. Returns the longest run delay of those that are
+/// not this thread.
 fn compute(span: Nanos, threads: u32) -> anyhow::Result<Nanos> {
     if threads <= 1 {
         spin(span);

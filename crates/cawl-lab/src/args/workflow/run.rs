@@ -17,13 +17,13 @@ const ON_PAPER: [&str; 6] = ["cluster", "model", "tries", "sensitivity", "page",
 #[command(next_help_heading = "For real")]
 #[group(skip)]
 pub struct RunArgs {
-    /// Run it on this machine, and show what every model says beside: real files in a new folder in DIR (.), which
-    /// is removed at the end, and processes that compute
+    /// Run it on this machine, and show what every model says beside: real files in a new folder in DIR (.),
+    /// which is removed at the end, and processes that compute
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", group = "real")]
     #[arg(conflicts_with_all = ON_PAPER)]
     pub run: Option<PathBuf>,
-    /// The same on an emulated disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs,
-    /// ms, ms; needs root
+    /// The same on an emulated disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s,
+    /// µs, ms, ms; needs root
     #[arg(long, conflicts_with = "run", group = "real", conflicts_with_all = ON_PAPER)]
     pub disk: Option<String>,
     /// Runs
@@ -35,12 +35,12 @@ pub struct RunArgs {
         value_parser = value_parser!(u16).range(1..=100).map(usize::from)
     )]
     pub repeats: usize,
-    /// Lower the kernel's dirty limits during the runs, with K, M, G as 1024-fold units (128M,256M on an emulated
-    /// disk); needs root
+    /// Lower the kernel's dirty limits during the runs, with K, M, G as 1024-fold units (128M,256M on an
+    /// emulated disk); needs root
     #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits, requires = "real")]
     pub limits: Option<(Bytes, Bytes)>,
-    /// With lowered limits: seconds of throttled writing at most, before each run, in which the kernel's own limit
-    /// and estimate of the device may settle
+    /// With lowered limits: seconds of throttled writing at most, before each run, in which the kernel's own
+    /// limit and estimate of the device may settle
     #[arg(
         long,
         default_value = "60",
