@@ -15,7 +15,7 @@ use cawl_core::Bytes;
 use clap::{Parser, Subcommand};
 
 pub use design::DesignArgs;
-pub use experiment::{Calibration, Experiment, ExperimentArgs, StudyName};
+pub use experiment::{Experiment, ExperimentArgs, StudyName};
 pub use recordings::{CompareArgs, FitArgs, WorthArgs};
 pub use regress::RegressArgs;
 pub use tune::TuneArgs;
@@ -107,6 +107,9 @@ pub enum Task {
         #[arg(long)]
         names: bool,
     },
+    /// Does what a line of JSON on standard input orders, as a task of `workflow --run`
+    #[command(name = "task", hide = true)]
+    Perform,
     /// Connects with a command, delayed, for ssh
     #[command(hide = true)]
     Relay {

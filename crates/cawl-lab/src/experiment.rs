@@ -23,23 +23,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use crate::recorded::RecordedRun;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cawl_core::{Bytes, HostProfile, Nanos};
-use cawl_host::limits::LoweredLimits;
-use cawl_host::place::{Backing, Place, Queue};
-use cawl_host::profiles;
-use cawl_measure::calibrate::{self, Effort};
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::progress::Progress;
 use cawl_measure::scratch::{self, Scratch};
 use cawl_measure::slow_limit::{self, Budget};
 
-use crate::args::{Calibration, Experiment, ExperimentArgs};
-use crate::emulated::Lab;
+use crate::args::{Experiment, ExperimentArgs};
+use crate::ground::Ground;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 
-use report::Machine;
 pub use results::Evaluation;
 use results::{OutFolder, Results};
 pub use tables::text;
@@ -63,7 +58,7 @@ pub fn run(
 ) -> anyhow::Result<Evaluation> {
     let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
-    let mut ground = Ground::prepare(options, profile, signal)?;
+    let mut ground = Ground::prepare(&options.site(), profile, signal)?;
     let figures = planned(options, &ground);
     let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
     require_room(&scratch, &figures)?;
@@ -84,86 +79,6 @@ pub fn run(
             options.out.join("index.html").display()
         ))),
         Err(error) => Err(error),
-    }
-}
-
-/// Where experiments take place: the disk, the limits and the models' profile.
-struct Ground {
-    place: Place,
-    /// The emulated disk, or the device.
-    device: String,
-    /// The models' profile, with the settings in force.
-    profile: HostProfile,
-    /// The hard limit before the limits were lowered.
-    before: Bytes,
-    lowered: Option<LoweredLimits>,
-    notes: Vec<String>,
-    /// Ends after the limits are restored.
-    _disk: Option<Lab>,
-}
-
-impl Ground {
-    /// Starts the emulated disk, lowers the limits and finds the profile, as far as they are asked for.
-    fn prepare(
-        options: &ExperimentArgs,
-        profile: Option<HostProfile>,
-        signal: &Arc<AtomicUsize>,
-    ) -> anyhow::Result<Ground> {
-        let root = "an emulated disk needs root; without --disk, experiments run on a disk you have";
-        let bring_up = |spec| Lab::own(&["--disk", spec], root);
-        let disk = options.disk.as_deref().map(bring_up).transpose()?;
-        let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
-        let place = Place::of(path)?;
-        if place.backing == Backing::Memory {
-            bail!(
-                "{} keeps its files in memory: there is nothing to model; name a folder on a disk with --path",
-                place.folder.display()
-            );
-        }
-        let before = cawl_host::uncalibrated_profile().kernel.limits.hard;
-        let lower = |(background, hard)| {
-            let lowered = LoweredLimits::lower(background, hard, || Interrupted::by(signal).is_ok());
-            // A signal ends the wait for another process that has lowered the limits.
-            lowered.or_else(|error| Interrupted::by(signal).map_err(anyhow::Error::from).and(Err(error)))
-        };
-        let lowered = options.lowered().map(lower).transpose()?;
-        let mut notes = Vec::new();
-        let mut profile = match profile {
-            Some(profile) => profile,
-            None => found_profile(options, &place, before, signal, &mut notes)?,
-        };
-        cawl_host::apply_settings(&mut profile);
-        let device = options.disk.clone().unwrap_or_else(|| place.device.clone());
-        Ok(Ground { place, device, profile, before, lowered, notes, _disk: disk })
-    }
-}
-
-impl Ground {
-    /// Processor, memory, drive, kernel and filesystem, in names and values.
-    fn machine(&self) -> Machine {
-        let facts = cawl_host::facts();
-        let Ground { place, profile, .. } = self;
-        let processor = cawl_host::processor().unwrap_or_else(|| "not known".to_owned());
-        let limits = profile.kernel.limits;
-        let kind = match place.rotational {
-            Some(true) => ", a hard disk",
-            Some(false) => ", without a moving part",
-            None => "",
-        };
-        let queue = place.queue().map(|Queue { requests, segments, sectors, .. }| {
-            format!("{requests} requests of at most {segments} segments and {sectors}")
-        });
-        let named = |name: &str, value: String| (name.to_owned(), value);
-        vec![
-            named("processor", format!("{} × {processor}", facts.cpus)),
-            named("memory", facts.memory.to_string()),
-            named("drive", format!("{}{kind}", self.device)),
-            named("queue", queue.unwrap_or_else(|| "not known".to_owned())),
-            named("kernel", format!("Linux {}", facts.kernel)),
-            named("filesystem", place.filesystem.clone()),
-            named("dirty limits", format!("{} and {}", limits.background, limits.hard)),
-            named("profile", profile.name.clone()),
-        ]
     }
 }
 
@@ -222,45 +137,6 @@ fn planned(options: &ExperimentArgs, ground: &Ground) -> Vec<(Experiment, Vec<Re
     let runs = |experiment: Experiment| experiment.panels(&sizes).into_iter().map(repeated).collect();
     let wanted = Experiment::resolve(&options.figures()).into_iter();
     wanted.map(|experiment| (experiment, runs(experiment))).collect()
-}
-
-/// The profile for the models, if none was named.
-fn found_profile(
-    options: &ExperimentArgs,
-    place: &Place,
-    before: Bytes,
-    signal: &Arc<AtomicUsize>,
-    notes: &mut Vec<String>,
-) -> anyhow::Result<HostProfile> {
-    if options.disk.is_some() {
-        if options.lowered().is_some() {
-            // So that calibration finds the base rate of the runs.
-            let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
-            let budget = Budget::of_time(options.settle);
-            let mut progress = Progress::new(budget.time);
-            notes.extend(slow_limit::follow(&scratch, before, budget, &mut progress, signal)?.note);
-        }
-        let path = place.folder.clone();
-        let effort = match options.calibration {
-            Calibration::Quick => Effort::QUICK,
-            Calibration::Normal => Effort::NORMAL,
-            Calibration::Thorough => Effort::THOROUGH,
-        };
-        let calibration = calibrate::Options { path, effort, lower_limits: false, known: None };
-        let found = calibrate::calibrate(&calibration, Arc::clone(signal))?;
-        notes.extend(found.notes.iter().map(|note| format!("calibration: {note}")));
-        return Ok(found.profile);
-    }
-    let chosen = profiles::choose(&place.folder);
-    notes.extend(chosen.note);
-    if chosen.file.is_none() {
-        notes.push(format!(
-            "this machine was not calibrated: speeds, and so errors, are those of the defaults; run \
-             `cawl-cli calibrate {}` first",
-            place.folder.display()
-        ));
-    }
-    Ok(chosen.profile)
 }
 
 /// Bytes of each run's file.

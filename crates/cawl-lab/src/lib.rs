@@ -36,6 +36,7 @@ mod command;
 mod design;
 pub mod emulated;
 mod experiment;
+mod ground;
 mod guard;
 mod image;
 mod kernel;

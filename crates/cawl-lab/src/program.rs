@@ -19,7 +19,7 @@ use crate::net::{self, NetMount, Requests};
 use crate::real;
 use crate::stand::Stand;
 use crate::verify::{self, Bench, Verdict};
-use crate::{cmd, kernel, reader, writer};
+use crate::{cmd, kernel, reader, workflow, writer};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
@@ -39,6 +39,7 @@ pub fn main() -> ExitCode {
         Some(Task::Verify(args)) => verify(args).map(exit::of_whole),
         Some(Task::Keep { trace, copy, names: true }) => succeeded(verify::traces::keep_names(trace, copy)),
         Some(Task::Keep { trace, copy, .. }) => succeeded(verify::traces::keep(trace, copy, |_| ())),
+        Some(Task::Perform) => succeeded(workflow::task::perform()),
         Some(Task::Write(args)) => succeeded(writer::write(args)),
         Some(Task::Read(args)) => succeeded(reader::read(args)),
         Some(Task::Probe { mount, largest, rounds }) => succeeded(probe(mount, *largest, *rounds)),

@@ -1,7 +1,7 @@
 //! Workflows: tasks that read files, compute, and write files that other tasks read. How long does all of it
 //! take on these hosts, and why?
 //!
-//! The law: **[`simulate`] and [`run`] are two ways to the same [`Outcome`]**, by one order of tasks
+//! The law: **[`simulate`] and [`measure`] are two ways to the same [`Outcome`]**, by one order of tasks
 //! ([`Queue`]): the first task in the list that is ready and fits begins first. A task reads its files one
 //! after another from begin to end, computes, and writes its files one after another, in calls of
 //! [`Task::block`] bytes.
@@ -9,13 +9,17 @@
 //! - [`read`]: WfCommons JSON (wfcommons.rs), and TOML (text.rs)
 //! - [`Cluster`]: hosts with processors and profiles, and what they share
 //! - [`simulate`]: every host is a machine of libcawl's; the calls of all tasks in the order of their begins
-//! - [`run`]: processes of this program, on this machine
+//! - [`measure`]: processes of this program, on this machine or on an emulated disk (run.rs), beside what
+//!   models say
 //! - [`Outcome`]: makespan, its parts, and the critical path
 
 mod cluster;
+mod measured;
 mod outcome;
 mod queue;
+mod run;
 mod simulate;
+pub mod task;
 mod text;
 mod wfcommons;
 
@@ -27,6 +31,7 @@ use cawl_core::quantity::counted;
 use cawl_core::{Bytes, Nanos};
 
 pub use cluster::{Cluster, Host};
+pub use measured::{Measured, Parts, Plan, measure};
 pub use outcome::{Because, Outcome, Ran, Times};
 pub use queue::Queue;
 pub use simulate::{Options, simulate};

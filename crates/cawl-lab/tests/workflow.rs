@@ -1,11 +1,13 @@
-//! Workflows on paper, by the built program.
+//! Workflows on paper and for real, by the built program.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
-use cawl_kit::{Dir, Finished, Running};
+use cawl_kit::{Dir, Finished, Running, eventually};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::util::lab;
+use crate::util::{Started, alone, beside_others, content, lab, limits, possible, refused, stop};
 
 const MAPS: &str = "name = \"maps\"\n[[task]]\nname = \"map{}\"\ncount = 3\nreads = [\"raw{}=20M\"]\n\
      compute = \"100ms\"\nwrites = [\"part{}=8M\"]\n[[task]]\nname = \"<reduce>\"\nreads = [\"part*\"]\n\
@@ -129,4 +131,104 @@ fn public_instances_are_read() {
     }
     eprintln!("{read} instances");
     assert!(read > 0);
+}
+
+/// A task that writes, two that read it on a processor each, and one that reads what they write.
+const DIAMOND: &str = "[files]\nraw = \"3M\"\n\"half*\" = \"2M\"\n\
+    [[task]]\nname = \"raw\"\nreads = [\"raw\"]\nwrites = [\"all=4M\"]\n\
+    [[task]]\nname = \"half{}\"\ncount = 2\nreads = [\"all\"]\ncompute = \"20ms\"\nwrites = [\"half{}\"]\nblock = \"64K\"\n\
+    [[task]]\nname = \"sum\"\nprocessors = 2\nreads = [\"half*\"]\ncompute = \"10ms\"\nwrites = [\"sum=1M\"]\nfsync = true\n";
+
+/// A workflow that is run for real, once, with a profile that is the same on each machine, in the folder `disk`.
+fn real(dir: &Dir, text: &str, args: &[&str]) -> Command {
+    fs::create_dir_all(dir.path().join("disk")).unwrap();
+    written(dir, "real.toml", text);
+    written(dir, "profile.toml", &cawl_core::HostProfile::uncalibrated().to_toml());
+    let mut command =
+        lab(dir, &["workflow", "../real.toml", "--profile", "../profile.toml", "--repeats", "1"]);
+    command.args(["--settle", "0", "--json"]).args(args).current_dir(dir.path().join("disk"));
+    command
+}
+
+fn nothing_is_left(dir: &Dir) {
+    assert_eq!(content(&dir.path().join("disk")), Vec::<String>::new());
+}
+
+fn is_a_diamond(answer: &Value) {
+    let of = |task: usize, part: &str| answer["tasks"][task]["measured"][part].as_f64().unwrap();
+    assert_eq!(answer["tasks"].as_array().unwrap().len(), 4, "{answer:#}");
+    assert_eq!(of(0, "begin_s"), 0.0);
+    for half in [1, 2] {
+        assert!(of(half, "begin_s") >= of(0, "end_s") && of(3, "begin_s") >= of(half, "end_s"), "{answer:#}");
+        assert!(of(half, "computing_s") >= 0.02);
+    }
+    for task in 0..4 {
+        let parts = ["reading_s", "computing_s", "writing_s"].map(|part| of(task, part)).iter().sum::<f64>();
+        assert!((of(task, "end_s") - of(task, "begin_s") - parts).abs() < 1e-6, "{answer:#}");
+    }
+    assert_eq!(answer["makespan_s"].as_f64().unwrap(), of(3, "end_s"));
+    let models = answer["models"].as_array().unwrap();
+    assert!(models.len() == 3 && models.iter().all(|model| model["error"].is_f64()), "{answer:#}");
+}
+
+#[test]
+fn a_real_run_leaves_nothing_but_its_times() {
+    let _others = beside_others();
+    let dir = Dir::new();
+    for args in [&["--run"][..], &["--run", ".", "--cached", "--processors", "1"]] {
+        let json = Running::start(real(&dir, DIAMOND, args)).finish().success().stdout;
+        is_a_diamond(&serde_json::from_str(&json).unwrap());
+        nothing_is_left(&dir);
+    }
+}
+
+#[test]
+fn a_real_run_on_an_emulated_disk() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let (dir, before) = (Dir::new(), limits());
+    let run = real(&dir, DIAMOND, &["--disk", "ssd,size=2", "--limits", "24M,48M"]);
+    let answer: Value = serde_json::from_str(&Running::start(run).finish().success().stdout).unwrap();
+    is_a_diamond(&answer);
+    let machine = answer["machine"].to_string();
+    assert!(machine.contains("ssd,size=2") && machine.contains("24 MiB and 48 MiB"), "{machine}");
+    assert_eq!(limits(), before);
+    nothing_is_left(&dir);
+}
+
+#[test]
+fn a_task_that_fails_ends_the_run() {
+    let _others = beside_others();
+    let dir = Dir::new();
+    let real = real(&dir, DIAMOND, &["--run"]);
+    // Of 3.5 MiB at most: less than `all` has.
+    let mut limited = dir.command("sh");
+    limited.args(["-c", "ulimit -f 7168; exec \"$@\"", "sh"]).arg(real.get_program()).args(real.get_args());
+    limited.current_dir(dir.path().join("disk"));
+    let output = limited.output().unwrap();
+    refused(&output, "the task raw failed: ");
+    nothing_is_left(&dir);
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let _others = beside_others();
+    let dir = Dir::new();
+    let long = DIAMOND.replace("20ms", "1000s");
+    let mut command = real(&dir, &long, &["--run"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = Started::by(&mut command);
+    let list = format!("/proc/{0}/task/{0}/children", run.id());
+    let children =
+        || fs::read_to_string(&list).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mut tasks = Vec::new();
+    eventually("two tasks compute", || {
+        tasks = children();
+        tasks.len() == 2
+    });
+    stop(&mut run, Signal::SIGINT);
+    assert!(tasks.iter().all(|task| !fs::exists(format!("/proc/{task}")).unwrap()), "{tasks:?}");
+    nothing_is_left(&dir);
 }

@@ -5,9 +5,12 @@ use std::sync::LazyLock;
 
 use cawl_core::quantity::size;
 use cawl_core::{Bytes, Nanos};
+use cawl_measure::calibrate::Effort;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
+
+use crate::ground::Site;
 
 /// Repeat the paper's evaluation on this machine, or on an emulated disk
 ///
@@ -77,8 +80,19 @@ pub enum Calibration {
     Thorough,
 }
 
+impl Calibration {
+    /// The effort of a calibration.
+    pub fn effort(self) -> Effort {
+        match self {
+            Calibration::Quick => Effort::QUICK,
+            Calibration::Normal => Effort::NORMAL,
+            Calibration::Thorough => Effort::THOROUGH,
+        }
+    }
+}
+
 /// Dirty limits for an emulated disk and for --lower-limits.
-const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
+pub const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
 
 impl ExperimentArgs {
     /// The paper's figures among the names.
@@ -106,6 +120,17 @@ impl ExperimentArgs {
     /// Dirty limits during the runs, background and hard; None for those in force.
     pub fn lowered(&self) -> Option<(Bytes, Bytes)> {
         self.limits.or((self.lower_limits || self.disk.is_some()).then_some(LOW))
+    }
+
+    /// Where it takes place.
+    pub fn site(&self) -> Site<'_> {
+        Site {
+            path: &self.path,
+            disk: self.disk.as_deref(),
+            limits: self.lowered(),
+            settle: self.settle,
+            effort: self.calibration.effort(),
+        }
     }
 }
 
@@ -210,7 +235,8 @@ fn scale(text: &str) -> Result<f64, String> {
     }
 }
 
-fn seconds(seconds: u16) -> Nanos {
+/// A number of seconds.
+pub fn seconds(seconds: u16) -> Nanos {
     Nanos::seconds(seconds.into())
 }
 

@@ -1,5 +1,7 @@
 //! Arguments of `workflow`.
 
+mod run;
+
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
@@ -7,6 +9,8 @@ use cawl_console::inputs::{profile_of, read_profile};
 use cawl_core::{MODELS, Request};
 use clap::builder::PossibleValuesParser;
 use clap::value_parser;
+
+pub use run::RunArgs;
 
 use crate::workflow::Cluster;
 
@@ -41,6 +45,8 @@ pub struct WorkflowArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub real: RunArgs,
 }
 
 /// Where a workflow runs.

@@ -2,6 +2,7 @@
 
 mod answer;
 mod chart;
+mod run;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,6 +35,9 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
     args.page.iter().try_for_each(|file| outputs::check(file, &PAGE))?;
     args.perfetto.iter().try_for_each(|file| outputs::check(file, &PERFETTO))?;
     let workflow = read(&args.file)?;
+    if let Some(site) = args.real.site() {
+        return run::run(args, &workflow, site);
+    }
     let cluster = args.hosts.cluster()?;
     let mut scenarios = vec![(workflow.clone(), cluster.clone())];
     for (_, requests) in &args.tries {

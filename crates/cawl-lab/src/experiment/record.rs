@@ -27,6 +27,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
 
 use super::report::save_json;
+use crate::ground;
 
 /// The writing program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
@@ -81,7 +82,7 @@ impl Recorder<'_> {
         })?;
         let mut notes = Vec::new();
         let texts = loop {
-            self.settle(&mut notes)?;
+            ground::written_back(self.scratch, &mut notes, self.signal)?;
             // Anew for each run, since removed files leave other pieces behind.
             let held = self.hold.then(|| self.hold_pieces()).transpose()?;
             let drops = cawl_host::page_cache_drops();
@@ -102,25 +103,6 @@ impl Recorder<'_> {
         self.save(scenario, &args, &run.samples, &texts, folder)
             .with_context(|| format!("cannot write the recordings into {}", folder.display()))?;
         Ok(Recording { run, requests: texts.requests, notes })
-    }
-
-    /// Has dirty data written, so that a run does not wait for older data, and the journal committed, so that
-    /// the next commit comes a full interval later.
-    fn settle(&self, notes: &mut Vec<String>) -> anyhow::Result<()> {
-        const LITTLE: Bytes = Bytes::mib(8);
-        for _ in 0..5 {
-            Interrupted::by(self.signal)?;
-            self.scratch.sync()?;
-            let dirty = cawl_host::sample()
-                .map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
-            if dirty < LITTLE {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        let note = "other programs kept data dirty, which the sampled dirty level includes";
-        notes.extend((!notes.iter().any(|known| known == note)).then(|| note.to_owned()));
-        Ok(())
     }
 
     /// Occupies free memory that lies in pieces smaller than a huge page, at most a quarter of the available

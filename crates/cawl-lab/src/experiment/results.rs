@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use super::judge::{self, Errors, Judged, ModelErrors};
 use super::report::{Machine, save, save_json};
-use super::{Ground, Repeated, plot, tables};
+use super::{Repeated, plot, tables};
 use crate::args::{Experiment, ExperimentArgs};
+use crate::ground::Ground;
 
 #[derive(Debug, Serialize)]
 pub struct Evaluation {

@@ -38,10 +38,11 @@ use maud::{PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Interrupted;
 use super::report::{self, Machine, Table, save, save_json};
 use super::results::OutFolder;
-use super::{Ground, Interrupted};
 use crate::args::{ExperimentArgs, StudyName};
+use crate::ground::Ground;
 
 /// What a study works with.
 pub struct Bench<'a> {
@@ -303,7 +304,7 @@ pub fn run(
 ) -> anyhow::Result<Studied> {
     let started = cawl_host::now();
     let mut out = OutFolder::create(&options.out)?;
-    let ground = Ground::prepare(options, profile, signal)?;
+    let ground = Ground::prepare(&options.site(), profile, signal)?;
     let scratch = Scratch::create(&ground.place.folder, scratch::EXPERIMENT)?;
     let quick = options.quick || (study == StudyName::Seeds && options.repeats.is_none());
     let ((parts, seconds), folder) = (study.parts(quick), out.path.clone());
