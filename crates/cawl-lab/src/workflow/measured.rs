@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use cawl_core::{Estimate, HostProfile, MODELS, Nanos, Rate, Time, median};
+use cawl_core::{Estimate, HostProfile, MODELS, MemoryFacts, Nanos, Rate, Time, median};
 use cawl_measure::calibrate::others::Watch;
 use cawl_measure::progress::Progress;
 use cawl_measure::slow_limit::{self, Budget};
@@ -108,11 +108,12 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     let here = || thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let processors = plan.processors.unwrap_or_else(here);
     let runner = Runner::new(workflow, processors, &ground.place.folder, signal)?;
-    let predict = |workflow: &Workflow, model: &str, profile: &HostProfile| {
-        let cluster = Cluster::single(processors, profile.clone());
+    let predict = |workflow: &Workflow, model: &str, profile: &HostProfile, memory: &Option<MemoryFacts>| {
+        let mut cluster = Cluster::single(processors, profile.clone());
+        cluster.hosts.iter_mut().for_each(|host| host.memory.clone_from(memory));
         simulate(workflow, &cluster, &Options { model, cached }, &mut || ())
     };
-    let expected = predict(workflow, MODELS[0], &ground.profile)?.makespan();
+    let expected = predict(workflow, MODELS[0], &ground.profile, &None)?.makespan();
     let mut progress = Progress::new((expected + site.settle) * repeats as f64);
     let (mut runs, mut disturbed, mut base_rates) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=repeats {
@@ -133,12 +134,14 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     if let Some(found) = Estimate::of(&base_rates) {
         ground.profile.device.base_rate = Some(found.measured(Rate::per_second));
     }
+    let (runs, memory): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
     let middle = middle(&runs);
+    let memory = &memory[runs.iter().position(|run| std::ptr::eq(run, middle)).unwrap_or_default()];
     let mut as_run = workflow.clone();
     as_run.tasks.iter_mut().zip(&middle.tasks).for_each(|(task, ran)| task.compute = ran.times.computing);
     let predict = |model: &'static str| {
-        let calls = predict(&as_run, model, &ground.profile)?.makespan();
-        Ok((model, predict(workflow, model, &ground.profile)?, calls))
+        let calls = predict(&as_run, model, &ground.profile, memory)?.makespan();
+        Ok((model, predict(workflow, model, &ground.profile, memory)?, calls))
     };
     let predicted = MODELS.iter().copied().map(predict).collect::<anyhow::Result<Vec<_>>>()?;
     let mut notes = [&workflow.notes[..], &ground.notes].concat();

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, CostParts, Time};
+use cawl_core::{Bytes, CostParts, MemoryFacts, Time};
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::scratch::{self, Scratch};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -70,11 +70,11 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs all tasks, and removes the files that they wrote. `cached`: what is there before is in the page
-    /// cache.
+    /// cache. Returns also what memory was free at the begin.
     ///
     /// # Errors
     /// Where a task fails, with its message, and where a signal comes.
-    pub fn run(&self, cached: bool) -> anyhow::Result<Outcome> {
+    pub fn run(&self, cached: bool) -> anyhow::Result<(Outcome, Option<MemoryFacts>)> {
         let mut notes = Vec::new();
         written_back(&self.scratch, &mut notes, self.signal)?;
         for file in self.inputs() {
@@ -88,10 +88,11 @@ impl<'a> Runner<'a> {
             }
         }
         self.touch_memory();
+        let memory = cawl_host::free::look().map(|found| MemoryFacts { time: Time(0), ..found });
         let tasks = self.tasks()?;
         let written = self.workflow.tasks.iter().flat_map(|task| &task.writes);
         written.for_each(|file| self.scratch.remove(&name(*file)));
-        Ok(Outcome { tasks, notes })
+        Ok((Outcome { tasks, notes }, memory))
     }
 
     /// Memory of a virtual machine that it touches for the first time is slow; a run gets what was touched
