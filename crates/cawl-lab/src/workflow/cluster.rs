@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail, ensure};
 use cawl_console::inputs::read_profile;
 use cawl_core::quantity::{limits, size_above_zero};
-use cawl_core::{HostProfile, Machine, NoScenario, Request, Scenario};
+use cawl_core::{HostProfile, Machine, MemoryFacts, NoScenario, Request, Scenario};
 use serde::Deserialize;
 
 /// Hosts, and what they share.
@@ -24,6 +24,8 @@ pub struct Host {
     pub processors: u32,
     /// Its device is where the files of the workflow are: the shared mount, if there is one.
     pub profile: HostProfile,
+    /// Its free memory at the begin; None: it is warm, and enough.
+    pub memory: Option<MemoryFacts>,
 }
 
 /// Hosts at most: each has a page cache on paper.
@@ -61,7 +63,7 @@ fn one() -> usize {
 impl Cluster {
     /// One host without a share.
     pub fn single(processors: u32, profile: HostProfile) -> Cluster {
-        let host = Host { name: "host".to_owned(), processors, profile };
+        let host = Host { name: "host".to_owned(), processors, profile, memory: None };
         Cluster { hosts: vec![host], at_once: None }
     }
 
@@ -112,6 +114,7 @@ impl Cluster {
             hosts.extend((1..=of.count).map(|number| Host {
                 name: if of.count == 1 { name.clone() } else { format!("{name}-{number}") },
                 processors: of.processors,
+                memory: None,
                 profile: profile.clone(),
             }));
         }

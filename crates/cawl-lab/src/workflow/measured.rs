@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use cawl_core::{Estimate, HostProfile, MODELS, Nanos, Rate, Time, median};
+use cawl_core::{Estimate, HostProfile, MODELS, MemoryFacts, Nanos, Rate, Time, median};
 use cawl_measure::calibrate::others::Watch;
 use cawl_measure::progress::Progress;
 use cawl_measure::slow_limit::{self, Budget};
@@ -108,11 +108,12 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     let here = || thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let processors = plan.processors.unwrap_or_else(here);
     let runner = Runner::new(workflow, processors, &ground.place.folder, signal)?;
-    let predict = |workflow: &Workflow, model: &str, profile: &HostProfile| {
-        let cluster = Cluster::single(processors, profile.clone());
+    let predict = |workflow: &Workflow, model: &str, profile: &HostProfile, memory: Option<&MemoryFacts>| {
+        let mut cluster = Cluster::single(processors, profile.clone());
+        cluster.hosts.iter_mut().for_each(|host| host.memory = memory.cloned());
         simulate(workflow, &cluster, &Options { model, cached }, &mut || ())
     };
-    let expected = predict(workflow, MODELS[0], &ground.profile)?.makespan();
+    let expected = predict(workflow, MODELS[0], &ground.profile, None)?.makespan();
     let mut progress = Progress::new((expected + site.settle) * repeats as f64);
     let (mut runs, mut disturbed, mut base_rates) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=repeats {
@@ -133,12 +134,21 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     if let Some(found) = Estimate::of(&base_rates) {
         ground.profile.device.base_rate = Some(found.measured(Rate::per_second));
     }
-    let middle = middle(&runs);
+    let (runs, memory): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+    // A calibration seldom meets memory that the host has taken back.
+    let slower = Vec::from_iter(memory.iter().filter_map(|memory| memory.slower));
+    if let Some(slower) = Estimate::of(&slower) {
+        let fresh = 1.0 / ground.profile.memory.fresh.value.get();
+        let cold = slower.measured(|slower| Rate::per_second(1.0 / (fresh + slower)));
+        ground.profile.memory.cold = Some(cold);
+    }
+    let at = middle(&runs);
+    let (middle, memory) = (&runs[at], memory[at].free.as_ref());
     let mut as_run = workflow.clone();
     as_run.tasks.iter_mut().zip(&middle.tasks).for_each(|(task, ran)| task.compute = ran.times.computing);
     let predict = |model: &'static str| {
-        let calls = predict(&as_run, model, &ground.profile)?.makespan();
-        Ok((model, predict(workflow, model, &ground.profile)?, calls))
+        let calls = predict(&as_run, model, &ground.profile, memory)?.makespan();
+        Ok((model, predict(workflow, model, &ground.profile, memory)?, calls))
     };
     let predicted = MODELS.iter().copied().map(predict).collect::<anyhow::Result<Vec<_>>>()?;
     let mut notes = [&workflow.notes[..], &ground.notes].concat();
@@ -154,17 +164,17 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
 }
 
 /// The run of median makespan.
-fn middle(runs: &[Outcome]) -> &Outcome {
-    let mut runs = Vec::from_iter(runs);
-    runs.sort_by(|a, b| a.makespan().get().total_cmp(&b.makespan().get()));
-    runs[(runs.len() - 1) / 2]
+fn middle(runs: &[Outcome]) -> usize {
+    let mut order = Vec::from_iter(0..runs.len());
+    order.sort_by(|a, b| runs[*a].makespan().get().total_cmp(&runs[*b].makespan().get()));
+    order[(order.len() - 1) / 2]
 }
 
 fn beside(workflow: &Workflow, runs: &[Outcome], predicted: &[(&str, Outcome, Nanos)]) -> Measured {
     let makespans_s = Vec::from_iter(runs.iter().map(|run| run.makespan().as_seconds()));
     let makespan_s = median(&makespans_s).unwrap_or_default();
     let floor = floor(&makespans_s);
-    let middle = middle(runs);
+    let middle = &runs[middle(runs)];
     let sums = |run: &Outcome| Parts::of(&run.sum(0..run.tasks.len()));
     let of_runs = |pick: fn(&Parts) -> f64| {
         median(&Vec::from_iter(runs.iter().map(|run| pick(&sums(run))))).unwrap_or_default()

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, CostParts, Time};
+use cawl_core::{Bytes, CostParts, MemoryFacts, Time};
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::scratch::{self, Scratch};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -24,6 +24,14 @@ use crate::ground::written_back;
 
 /// How long a signal may wait.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// The machine's memory at the begin of a run.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub free: Option<MemoryFacts>,
+    /// How many seconds a byte takes longer that the host has taken back, if one was met.
+    pub slower: Option<f64>,
+}
 
 /// A workflow with its files.
 pub struct Runner<'a> {
@@ -74,7 +82,7 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// Where a task fails, with its message, and where a signal comes.
-    pub fn run(&self, cached: bool) -> anyhow::Result<Outcome> {
+    pub fn run(&self, cached: bool) -> anyhow::Result<(Outcome, Memory)> {
         let mut notes = Vec::new();
         written_back(&self.scratch, &mut notes, self.signal)?;
         for file in self.inputs() {
@@ -87,19 +95,36 @@ impl<'a> Runner<'a> {
                 posix_fadvise(made.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
             }
         }
-        self.touch_memory();
+        let slower = self.touch_memory();
+        let free = cawl_host::free::look().map(|found| MemoryFacts { time: Time(0), ..found });
         let tasks = self.tasks()?;
         let written = self.workflow.tasks.iter().flat_map(|task| &task.writes);
         written.for_each(|file| self.scratch.remove(&name(*file)));
-        Ok(Outcome { tasks, notes })
+        Ok((Outcome { tasks, notes }, Memory { free, slower }))
     }
 
-    /// Memory of a virtual machine that it touches for the first time is slow; a run gets what was touched
-    /// here.
-    fn touch_memory(&self) {
+    /// Touches as much memory as the files have, twice: a run gets what was touched, and the first time is slower
+    /// by what the host has taken back. Returns how many seconds a byte of that takes longer, if it met some.
+    fn touch_memory(&self) -> Option<f64> {
         let all: u64 = self.workflow.files.iter().map(|file| file.size.0).sum();
         let bytes = all.min(cawl_host::facts().available.0 / 2);
-        std::hint::black_box(vec![1_u8; bytes as usize]);
+        let zones = cawl_host::free::look().map(|found| found.zones);
+        let touch = || {
+            let begun = cawl_host::now();
+            std::hint::black_box(vec![1_u8; bytes as usize]);
+            cawl_host::now().since(begun)
+        };
+        let longer = touch().saturating_sub(touch());
+        // Warm memory is taken first.
+        let zones = zones?;
+        let warm = zones.iter().map(|zone| {
+            let cold =
+                |order: usize| zone.cold.as_ref().and_then(|cold| cold.get(order)).copied().unwrap_or(0);
+            let blocks = zone.free.iter().enumerate();
+            blocks.map(|(order, free)| free.saturating_sub(cold(order)) << order).sum::<u64>()
+        });
+        let cold = bytes.saturating_sub(warm.sum::<u64>() * cawl_host::page().0);
+        (cold > bytes / 4).then(|| longer.as_seconds() / cold as f64)
     }
 
     fn inputs(&self) -> impl Iterator<Item = usize> {

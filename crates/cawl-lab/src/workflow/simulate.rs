@@ -11,7 +11,7 @@ use cawl::status::{Outcome as Answer, text_of};
 use cawl_core::{Cause, Nanos, Time};
 use cawl_wire::Op;
 
-use super::{Cluster, Outcome, Queue, Ran, Workflow};
+use super::{Cluster, Host, Outcome, Queue, Ran, Workflow};
 
 /// The number of the device on which all files lie.
 const DEVICE: u64 = 1;
@@ -109,7 +109,11 @@ impl<'a> Paper<'a> {
     fn new(workflow: &'a Workflow, cluster: &Cluster, options: &'a Options<'a>) -> anyhow::Result<Paper<'a>> {
         let processors: Vec<u32> = cluster.hosts.iter().map(|host| host.processors).collect();
         let machine = |host: usize| {
-            let machine = sound(cawl_machine::new(&cluster.hosts[host].profile, options.model))?;
+            let Host { profile, memory, .. } = &cluster.hosts[host];
+            let mut machine = sound(cawl_machine::new(profile, options.model))?;
+            if let Some(memory) = memory {
+                sound(machine.with_model(|model| model.free_memory(memory)))?;
+            }
             Ok(OnPaper { machine, known: HashMap::new() })
         };
         Ok(Paper {
