@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use cawl_console::inputs::{profile_of, read_profile};
-use cawl_core::{MODELS, Request};
+use cawl_core::{MODELS, MemoryFacts, Request, Time};
 use clap::builder::PossibleValuesParser;
 use clap::value_parser;
 
@@ -83,7 +83,14 @@ impl HostsArgs {
         }
         let profile = self.profile.as_deref().map_or_else(|| Ok(own()), read_profile)?;
         let processors = available_parallelism().map_or(1, |count| count.get() as u32);
-        Ok(Cluster::single(self.processors.unwrap_or(processors), profile))
+        let mut cluster = Cluster::single(self.processors.unwrap_or(processors), profile);
+        for host in cluster.hosts.iter_mut().filter(|_| self.profile.is_none()) {
+            // As `cawl-cli predict`: memory that the host of a virtual machine has taken back is slow.
+            let has_cold = host.profile.memory.cold.is_some();
+            let free = has_cold.then(cawl_host::free::look).flatten();
+            host.memory = free.map(|found| MemoryFacts { time: Time(0), ..found });
+        }
+        Ok(cluster)
     }
 }
 
