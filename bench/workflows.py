@@ -9,14 +9,14 @@ import json, pathlib, subprocess, sys, tempfile
 REPO = pathlib.Path(__file__).resolve().parent.parent
 FOLDER, DISKS = pathlib.Path(sys.argv[1]), sys.argv[2:] or ["here", "ssd", "hdd"]
 LAB, CLI = REPO / "target/release/cawl-lab", REPO / "target/release/cawl-cli"
-LIMITS, REPEATS = "128M,256M", "3"
+REPEATS = "3"
 
 def run(workflow, disk):
     place = ["--disk", disk]
     if disk == "here":
         here = tempfile.gettempdir()
         subprocess.run([CLI, "calibrate", "--quick", here], check=True, stdout=subprocess.DEVNULL)
-        place = ["--run", here, "--limits", LIMITS]
+        place = ["--run", here]
     command = [LAB, "workflow", workflow, *place, "--repeats", REPEATS, "--json"]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 

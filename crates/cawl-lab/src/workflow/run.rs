@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, CostParts, MemoryFacts, Time};
+use cawl_core::{Bytes, CostParts, MemoryFacts, Time, ZoneFacts};
 use cawl_measure::interrupt::Interrupted;
 use cawl_measure::scratch::{self, Scratch};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -24,6 +24,9 @@ use crate::ground::written_back;
 
 /// How long a signal may wait.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// Bytes of cold memory of which the cost is measured.
+const ENOUGH: u64 = 1 << 30;
 
 /// The machine's memory at the begin of a run.
 #[derive(Clone, Debug)]
@@ -104,27 +107,29 @@ impl<'a> Runner<'a> {
     }
 
     /// Touches as much memory as the files have, twice: a run gets what was touched, and the first time is slower
-    /// by what the host has taken back. Returns how many seconds a byte of that takes longer, if it met some.
+    /// by what the host has taken back, of which it meets at least [`ENOUGH`] where there is so much. Returns how
+    /// many seconds a byte of that takes longer, if it met so much.
     fn touch_memory(&self) -> Option<f64> {
+        let zones = cawl_host::free::look().map(|found| found.zones).unwrap_or_default();
+        let pages = |zone: &ZoneFacts, of: fn(&ZoneFacts) -> Option<&Vec<u64>>| {
+            let blocks = of(zone).into_iter().flatten().enumerate();
+            blocks.map(|(order, blocks)| blocks << order).sum::<u64>()
+        };
+        let bytes = |of| zones.iter().map(|zone| pages(zone, of)).sum::<u64>() * cawl_host::page().0;
+        let (free, cold) = (bytes(|zone| Some(&zone.free)), bytes(|zone| zone.cold.as_ref()));
+        // Warm memory is taken first.
+        let warm = free.saturating_sub(cold);
         let all: u64 = self.workflow.files.iter().map(|file| file.size.0).sum();
-        let bytes = all.min(cawl_host::facts().available.0 / 2);
-        let zones = cawl_host::free::look().map(|found| found.zones);
+        let all = if cold >= ENOUGH { all.max(warm + ENOUGH) } else { all };
+        let all = all.min(cawl_host::facts().available.0 / 2);
         let touch = || {
             let begun = cawl_host::now();
-            std::hint::black_box(vec![1_u8; bytes as usize]);
+            std::hint::black_box(vec![1_u8; all as usize]);
             cawl_host::now().since(begun)
         };
         let longer = touch().saturating_sub(touch());
-        // Warm memory is taken first.
-        let zones = zones?;
-        let warm = zones.iter().map(|zone| {
-            let cold =
-                |order: usize| zone.cold.as_ref().and_then(|cold| cold.get(order)).copied().unwrap_or(0);
-            let blocks = zone.free.iter().enumerate();
-            blocks.map(|(order, free)| free.saturating_sub(cold(order)) << order).sum::<u64>()
-        });
-        let cold = bytes.saturating_sub(warm.sum::<u64>() * cawl_host::page().0);
-        (cold > bytes / 4).then(|| longer.as_seconds() / cold as f64)
+        let met = all.saturating_sub(warm).min(cold);
+        (met >= ENOUGH).then(|| longer.as_seconds() / met as f64)
     }
 
     fn inputs(&self) -> impl Iterator<Item = usize> {
