@@ -397,7 +397,12 @@ fn scale(text: &str) -> Result<Effect, String> {
     let part = part.ok_or_else(|| format!("there is no part `{name}`; there are {}", parts()))?;
     let factor = factor.trim_start_matches(['x', '×']).parse::<f64>().ok();
     let factor = factor.filter(|factor| (1e-3..=1e3).contains(factor));
-    Ok(Effect::Scale(part, factor.ok_or("give a factor from 0.001 to 1000")?))
+    Ok(Effect::Scale(
+        part,
+        factor.ok_or(
+            "give a factor from 0.001 to 1000; each part is an option of its own, or scale=flush=2,latency=2",
+        )?,
+    ))
 }
 
 fn writers(text: &str) -> Result<Effect, String> {

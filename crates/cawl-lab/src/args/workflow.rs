@@ -85,9 +85,9 @@ impl HostsArgs {
         let processors = available_parallelism().map_or(1, |count| count.get() as u32);
         let mut cluster = Cluster::single(self.processors.unwrap_or(processors), profile);
         for host in cluster.hosts.iter_mut().filter(|_| self.profile.is_none()) {
-            // As `cawl-cli predict`: memory that the host of a virtual machine has taken back is slow.
-            let has_cold = host.profile.memory.cold.is_some();
-            let free = has_cold.then(cawl_host::free::look).flatten();
+            // As `cawl-cli predict`: it is no more than there is, and what the host of a virtual machine has taken
+            // back of it is slow.
+            let free = cawl_host::free::look();
             host.memory = free.map(|found| MemoryFacts { time: Time(0), ..found });
         }
         Ok(cluster)

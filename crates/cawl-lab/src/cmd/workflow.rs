@@ -26,8 +26,8 @@ const PAGE: Kind = Kind { name: "page of cawl", is: |head, _| head.contains("<ti
 const PERFETTO: Kind =
     Kind { name: "timeline of cawl", is: |head, _| head.starts_with("{\"traceEvents\":[") };
 
-/// By how much a part of the hosts is larger.
-const STEP: f64 = 1.1;
+/// A part of the hosts is so many times as large, for the sensitivity.
+const BOTH: [f64; 2] = [1.0 / 1.1, 1.1];
 /// About what a call takes on paper, by which the time that is left is told.
 const CALL: Nanos = Nanos::new(1500.0);
 
@@ -47,10 +47,14 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
         ));
     }
     if args.sensitivity {
-        scenarios.extend(Part::ALL.map(|part| (workflow.clone(), scaled(&cluster, part))));
-        let mut faster = workflow.clone();
-        faster.tasks.iter_mut().for_each(|task| task.compute = task.compute * (1.0 / STEP));
-        scenarios.push((faster, cluster.clone()));
+        for part in Part::ALL {
+            scenarios.extend(BOTH.map(|factor| (workflow.clone(), scaled(&cluster, part, factor))));
+        }
+        scenarios.extend(BOTH.map(|factor| {
+            let mut other = workflow.clone();
+            other.tasks.iter_mut().for_each(|task| task.compute = task.compute * (1.0 / factor));
+            (other, cluster.clone())
+        }));
     }
     let options = Options { model: &args.model, cached: args.hosts.cached };
     let mut outcomes = simulate_all(&scenarios, &options)?.into_iter();
@@ -60,8 +64,9 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
         answer.what_if.push(Effect::of_change(change, &outcome, &changed));
     }
     let parts = Part::ALL.map(Part::name).into_iter().chain(["processor speed"]);
-    for (part, changed) in parts.zip(outcomes) {
-        answer.sensitivity.push(Effect::of_part(part, STEP, &outcome, &changed));
+    for part in parts.filter(|_| args.sensitivity) {
+        let (smaller, larger) = outcomes.next().zip(outcomes.next()).context("two of each part")?;
+        answer.sensitivity.push(Effect::of_part(part, BOTH, &outcome, [&smaller, &larger]));
     }
     for (file, text) in [
         (&args.page, chart::page as fn(&Workflow, &Cluster, &Outcome, &Answer) -> String),
@@ -74,12 +79,12 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
     cawl_console::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
 }
 
-/// The hosts with a part that is larger.
-fn scaled(cluster: &Cluster, part: Part) -> Cluster {
+/// The hosts with a part that is `factor` times as large.
+fn scaled(cluster: &Cluster, part: Part, factor: f64) -> Cluster {
     let mut cluster = cluster.clone();
     for host in &mut cluster.hosts {
         let machine = Machine::new(host.profile.clone(), false);
-        host.profile = part.scaled(&machine, STEP).profile;
+        host.profile = part.scaled(&machine, factor).profile;
     }
     cluster
 }
@@ -96,8 +101,12 @@ fn simulate_all(scenarios: &[(Workflow, Cluster)], options: &Options<'_>) -> any
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some((workflow, cluster)) = scenarios.get(at) else { return found };
-            let mut count = || _ = done.fetch_add(1, Ordering::Relaxed);
-            found.push((at, simulate(workflow, cluster, options, &mut count)));
+            let mut before = 0;
+            let mut watch = |ended: usize| {
+                done.fetch_add(ended - std::mem::replace(&mut before, ended), Ordering::Relaxed);
+                Ok(())
+            };
+            found.push((at, simulate(workflow, cluster, options, &mut watch)));
         }
     };
     let mut found: Vec<_> = thread::scope(|scope| {

@@ -10,6 +10,8 @@ use super::Work;
 
 /// Machines that are run at most.
 const MOST: usize = 4096;
+/// A price at most.
+const DEAREST: f64 = 1e12;
 
 /// What there is to choose from. One option of each choice is bought.
 #[derive(Debug)]
@@ -90,6 +92,10 @@ impl Design {
         let file = path.display().to_string();
         let read: FileText = toml::from_str(text).with_context(|| format!("cannot use {file}"))?;
         let folder = path.parent().unwrap_or(Path::new(""));
+        let options = read.choice.iter().flat_map(|choice| choice.option.iter().map(|option| &option.name));
+        let names = options.chain(read.choice.iter().map(|choice| &choice.name)).chain([&read.currency]);
+        let strange = names.into_iter().find(|name| name.contains(char::is_control));
+        ensure!(strange.is_none(), "{file}: names are of one line, without control characters");
         ensure!(!read.choice.is_empty(), "{file} has no choice; add a [[choice]]");
         let mut choices: Vec<Choice> = Vec::new();
         for ChoiceText { name, option } in read.choice {
@@ -103,6 +109,7 @@ impl Design {
                 ensure!(!known, "{}: there are two of this name; rename one", about());
                 let is_price = option.price.is_finite() && option.price >= 0.0;
                 ensure!(is_price, "{}: the price {} is not 0 or more", about(), option.price);
+                ensure!(option.price <= DEAREST, "{}: a price is at most 10^12", about());
                 let changes = changes(&option.change, folder).with_context(about)?;
                 options.push(Bought { name: option.name, price: option.price, changes });
             }

@@ -49,7 +49,7 @@ impl Work for Workflows {
         let cluster = self.cluster.changed(changes)?;
         let mut times = Times::default();
         for workflow in &self.workflows {
-            let outcome = simulate(workflow, &cluster, &self.options, &mut || ())?;
+            let outcome = simulate(workflow, &cluster, &self.options, &mut |_| Ok(()))?;
             let sum = outcome.sum(0..outcome.tasks.len());
             times.calls += sum.reading + sum.writing;
             times.lost += sum.lost();

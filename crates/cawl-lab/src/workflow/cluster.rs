@@ -1,20 +1,30 @@
 //! The hosts that a workflow runs on.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cawl_console::inputs::read_profile;
-use cawl_core::quantity::{limits, size_above_zero};
-use cawl_core::{HostProfile, Machine, MemoryFacts, NoScenario, Request, Scenario};
+use cawl_core::quantity::{limits, ram, size_above_zero};
+use cawl_core::{
+    Bytes, Effect, HostProfile, ListFacts, Machine, MemoryFacts, NoScenario, Rate, Request, Scenario,
+    ZoneFacts, dirtyable,
+};
 use serde::Deserialize;
 
 /// Hosts, and what they share.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub hosts: Vec<Host>,
-    /// All files lie on a mount that the hosts share, whose server serves so many of them at full speed at a
-    /// time. None: they are on the device of the only host.
-    pub at_once: Option<f64>,
+    /// All files lie on a mount that the hosts share. None: they are on the device of the only host.
+    pub shared: Option<Shared>,
+}
+
+/// The server of a mount.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// What it moves for all hosts together; None: as much as for one.
+    pub bandwidth: Option<Rate>,
 }
 
 /// A machine of its own, with a page cache and dirty limits.
@@ -24,7 +34,7 @@ pub struct Host {
     pub processors: u32,
     /// Its device is where the files of the workflow are: the shared mount, if there is one.
     pub profile: HostProfile,
-    /// Its free memory at the begin; None: it is warm, and enough.
+    /// Its memory at the begin; None: it is warm, and the page cache holds all files.
     pub memory: Option<MemoryFacts>,
 }
 
@@ -47,6 +57,7 @@ struct HostText {
     processors: u32,
     profile: Option<String>,
     limits: Option<String>,
+    memory: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +75,7 @@ impl Cluster {
     /// One host without a share.
     pub fn single(processors: u32, profile: HostProfile) -> Cluster {
         let host = Host { name: "host".to_owned(), processors, profile, memory: None };
-        Cluster { hosts: vec![host], at_once: None }
+        Cluster { hosts: vec![host], shared: None }
     }
 
     /// The cluster in a TOML file; hosts without a profile have `own`. Profiles are named from its folder.
@@ -90,7 +101,18 @@ impl Cluster {
         for host in &mut cluster.hosts {
             let machine = Machine::new(host.profile.clone(), false);
             let scenario = Scenario { machine, changes: Vec::new() };
-            host.profile = scenario.with(changes, &host.profile, None, read)?.machine.profile;
+            let with = scenario.with(changes, &host.profile, None, read);
+            host.profile = match with {
+                Err(NoScenario::NoMemory) => {
+                    bail!("nobody knows how much memory the hosts have; add ram=SIZE")
+                }
+                with => with?.machine.profile,
+            };
+            for change in changes {
+                if let Effect::Ram(bytes) = change.effect {
+                    host.memory = Some(empty(bytes, host.profile.kernel.page));
+                }
+            }
         }
         Ok(cluster)
     }
@@ -111,36 +133,52 @@ impl Cluster {
                 let limits = limits(&text).map_err(|why| anyhow!("{name}: limits: {why}"))?;
                 profile.kernel.limits = limits;
             }
+            let memory = of.memory.map(|text| {
+                let bytes = ram(&text).map_err(|why| anyhow!("{name}: memory: {why}"))?;
+                anyhow::Ok(empty(Bytes(bytes), profile.kernel.page))
+            });
+            let memory = memory.transpose()?;
             hosts.extend((1..=of.count).map(|number| Host {
                 name: if of.count == 1 { name.clone() } else { format!("{name}-{number}") },
                 processors: of.processors,
-                memory: None,
+                memory: memory.clone(),
                 profile: profile.clone(),
             }));
         }
         ensure!(!hosts.is_empty(), "there is no [[host]]");
+        let mut names = HashSet::new();
+        let twice = hosts.iter().find(|host: &&Host| !names.insert(host.name.as_str()));
+        if let Some(host) = twice {
+            bail!("two hosts have the name {}", host.name);
+        }
         let Some(shared) = shared else {
             if hosts.len() > 1 {
                 bail!("{} hosts share no files: add [shared] with the profile of a mount", hosts.len());
             }
-            return Ok(Cluster { hosts, at_once: None });
+            return Ok(Cluster { hosts, shared: None });
         };
         let device = read(&shared.profile)?.device;
-        let one = device.write.value.max(device.read.value);
-        let at_once = shared.bandwidth.map_or(Ok(1.0), |text| {
+        let bandwidth = shared.bandwidth.map(|text| {
             let bytes = size_above_zero(text.strip_suffix("/s").unwrap_or(&text));
             let bytes = bytes.map_err(|why| anyhow!("shared: bandwidth: {why}"))?;
-            anyhow::Ok(bytes as f64 / one.get())
-        })?;
+            anyhow::Ok(Rate::per_second(bytes as f64))
+        });
+        let shared = Shared { bandwidth: bandwidth.transpose()? };
         hosts.iter_mut().for_each(|host| host.profile.device = device.clone());
-        Ok(Cluster { hosts, at_once: Some(at_once) })
+        Ok(Cluster { hosts, shared: Some(shared) })
     }
+}
+
+/// So much memory that nobody uses yet, as far as a page cache may have it.
+fn empty(memory: Bytes, page: Bytes) -> MemoryFacts {
+    let pages = dirtyable(memory).0 / page.0.max(1);
+    let zone = ZoneFacts { free: vec![pages], ..ZoneFacts::default() };
+    let files = Some(ListFacts { inactive: 0, active: 0 });
+    MemoryFacts { zones: vec![zone], files, order: MemoryFacts::NOT_TAKEN_BACK, ..MemoryFacts::default() }
 }
 
 #[cfg(test)]
 mod tests {
-    use cawl_core::Bytes;
-
     use super::*;
 
     fn parsed(text: &str) -> anyhow::Result<Cluster> {
@@ -159,8 +197,7 @@ mod tests {
         let names: Vec<_> = cluster.hosts.iter().map(|host| (host.name.as_str(), host.processors)).collect();
         assert_eq!(names, [("node-1", 4), ("node-2", 4), ("host2", 1)]);
         assert_eq!(cluster.hosts[0].profile.kernel.limits.hard, Bytes::mib(2048));
-        let one = cluster.hosts[2].profile.device.read.value.get();
-        assert_eq!(cluster.at_once, Some(2e9 / one));
+        assert_eq!(cluster.shared.unwrap().bandwidth.unwrap().get(), 2e9);
     }
 
     #[test]
@@ -172,6 +209,11 @@ mod tests {
             ("[[host]]\nprocessors = 1\ncount = 1001", "1 to 1000 hosts"),
             ("[[host]]\nprocessors = 1\ncount = 2", "2 hosts share no files"),
             ("[[host]]\nprocessors = 1\nlimits = \"2G\"", "host1: limits:"),
+            ("[[host]]\nprocessors = 1\nmemory = \"0\"", "host1: memory:"),
+            (
+                "[[host]]\nprocessors = 1\n[[host]]\nname = \"host1\"\nprocessors = 1",
+                "two hosts have the name host1",
+            ),
             ("[[host]]\nprocessors = 1\nprofile = \"x\"", "cannot read the profile x"),
             ("[[host]]\nprocessor = 1", "unknown field `processor`"),
         ] {

@@ -6,6 +6,7 @@ use std::thread;
 
 use cawl_core::{Estimate, HostProfile, MODELS, MemoryFacts, Nanos, Rate, Time, median};
 use cawl_measure::calibrate::others::Watch;
+use cawl_measure::interrupt::Interrupted;
 use cawl_measure::progress::Progress;
 use cawl_measure::slow_limit::{self, Budget};
 use serde::Serialize;
@@ -111,7 +112,7 @@ pub fn measure(workflow: &Workflow, plan: Plan<'_>, signal: &Arc<AtomicUsize>) -
     let predict = |workflow: &Workflow, model: &str, profile: &HostProfile, memory: Option<&MemoryFacts>| {
         let mut cluster = Cluster::single(processors, profile.clone());
         cluster.hosts.iter_mut().for_each(|host| host.memory = memory.cloned());
-        simulate(workflow, &cluster, &Options { model, cached }, &mut || ())
+        simulate(workflow, &cluster, &Options { model, cached }, &mut |_| Ok(Interrupted::by(signal)?))
     };
     let expected = predict(workflow, MODELS[0], &ground.profile, None)?.makespan();
     let mut progress = Progress::new((expected + site.settle) * repeats as f64);

@@ -1,6 +1,6 @@
 //! Which task begins next, and on which host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Workflow;
 
@@ -13,7 +13,8 @@ pub struct Queue {
     missing: Vec<usize>,
     /// Of each task: those that wait for it.
     waiting: Vec<Vec<usize>>,
-    ready: BTreeSet<usize>,
+    /// Ready tasks by the processors that they ask for.
+    ready: BTreeMap<u32, BTreeSet<usize>>,
     /// Of each host: processors, and those that are free.
     hosts: Vec<(u32, u32)>,
     /// Processors that each task asks for.
@@ -28,10 +29,12 @@ impl Queue {
             task.after.iter().for_each(|first| waiting[*first].push(at));
         }
         let missing: Vec<usize> = workflow.tasks.iter().map(|task| task.after.len()).collect();
-        let ready = (0..missing.len()).filter(|task| missing[*task] == 0).collect();
         let hosts: Vec<_> = hosts.iter().map(|processors| (*processors, *processors)).collect();
         let wanted = workflow.tasks.iter().map(|task| task.processors).collect();
-        Queue { missing, waiting, ready, hosts, wanted }
+        let mut queue = Queue { missing, waiting, ready: BTreeMap::new(), hosts, wanted };
+        let ready = (0..queue.missing.len()).filter(|task| queue.missing[*task] == 0);
+        ready.collect::<Vec<_>>().into_iter().for_each(|task| queue.is_ready(task));
+        queue
     }
 
     /// Processors that a task occupies on a host: no more than it has.
@@ -41,18 +44,19 @@ impl Queue {
 
     /// The next task to begin, and its host.
     pub fn next(&mut self) -> Option<(usize, usize)> {
-        let fits = |task: usize| {
-            let free = |host: &usize| self.hosts[*host].1 >= self.occupied(task, *host);
-            (0..self.hosts.len()).find(free).map(|host| (task, host))
-        };
-        // Nothing fits where nothing is free: the common case, in which the list may be long.
-        if self.hosts.iter().all(|(_, free)| *free == 0) {
-            return None;
+        let host_of = |wanted: u32| self.hosts.iter().position(|(all, free)| *free >= wanted.min(*all));
+        let first =
+            |(wanted, tasks): (&u32, &BTreeSet<usize>)| Some((*tasks.first()?, host_of(*wanted)?, *wanted));
+        let (task, host, wanted) = self.ready.iter().filter_map(first).min()?;
+        if let Some(tasks) = self.ready.get_mut(&wanted) {
+            tasks.remove(&task);
         }
-        let (task, host) = self.ready.iter().copied().find_map(fits)?;
-        self.ready.remove(&task);
         self.hosts[host].1 -= self.occupied(task, host);
         Some((task, host))
+    }
+
+    fn is_ready(&mut self, task: usize) {
+        self.ready.entry(self.wanted[task]).or_default().insert(task);
     }
 
     /// A task has ended. Returns those that have become ready.
@@ -65,7 +69,7 @@ impl Queue {
                 ready.push(next);
             }
         }
-        self.ready.extend(&ready);
+        ready.iter().for_each(|task| self.is_ready(*task));
         ready
     }
 }

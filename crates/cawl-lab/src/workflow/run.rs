@@ -57,9 +57,9 @@ impl<'a> Runner<'a> {
         signal: &'a AtomicUsize,
     ) -> anyhow::Result<Runner<'a>> {
         let scratch = Scratch::create(folder, scratch::EXPERIMENT)?;
-        let all: u64 = workflow.files.iter().map(|file| file.size.0).sum();
+        let all = workflow.length().0;
         scratch
-            .require(Bytes(all * 2))
+            .require(Bytes(all.saturating_mul(2)))
             .context("the workflow's files need at most half of the free space")?;
         Ok(Runner { workflow, processors, scratch, signal })
     }
@@ -119,7 +119,7 @@ impl<'a> Runner<'a> {
         let (free, cold) = (bytes(|zone| Some(&zone.free)), bytes(|zone| zone.cold.as_ref()));
         // Warm memory is taken first.
         let warm = free.saturating_sub(cold);
-        let all: u64 = self.workflow.files.iter().map(|file| file.size.0).sum();
+        let all = self.workflow.length().0;
         let all = if cold >= ENOUGH { all.max(warm + ENOUGH) } else { all };
         let all = all.min(cawl_host::facts().available.0 / 2);
         let touch = || {

@@ -8,7 +8,7 @@ use cawl::cause::PLACE;
 use cawl::cost::cawl_cost;
 use cawl::machine::{CAWL_CREATE, CAWL_READ, CAWL_TRUNCATE, CAWL_WRITE, cawl_file, cawl_machine, cawl_task};
 use cawl::status::{Outcome as Answer, text_of};
-use cawl_core::{Cause, Nanos, Time};
+use cawl_core::{Cause, DeviceConstants, HostProfile, Measured, Nanos, Rate, Time};
 use cawl_wire::Op;
 
 use super::{Cluster, Host, Outcome, Queue, Ran, Workflow};
@@ -25,7 +25,10 @@ pub struct Options<'a> {
     pub cached: bool,
 }
 
-/// Runs all tasks on paper. `done` is called at the end of each.
+/// Steps after which a simulation is watched.
+const STEPS: u64 = 4096;
+
+/// Runs all tasks on paper. `watch` is told from time to time how many have ended; its error ends the simulation.
 ///
 /// # Errors
 /// Where there is no such model, or it failed.
@@ -33,26 +36,31 @@ pub fn simulate(
     workflow: &Workflow,
     cluster: &Cluster,
     options: &Options<'_>,
-    done: &mut dyn FnMut(),
+    watch: &mut dyn FnMut(usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<Outcome> {
     let mut paper = Paper::new(workflow, cluster, options)?;
     paper.begin(Time(0), None);
+    let (mut ended, mut steps) = (0, 0_u64);
     while let Some(Reverse((now, _, task))) = paper.next.pop() {
-        let end = match paper.act(task, now)? {
-            Some(span) => now + span,
+        steps += 1;
+        if steps.is_multiple_of(STEPS) {
+            watch(ended)?;
+        }
+        match paper.act(task, now)? {
+            Some(span) => paper.wait(task, now + span),
             None => {
-                done();
+                ended += 1;
+                watch(ended)?;
                 paper.end(task, now);
-                continue;
             }
-        };
-        paper.wait(task, end);
+        }
     }
     Ok(Outcome { tasks: paper.tasks, notes: Vec::new() })
 }
 
 struct Paper<'a> {
     workflow: &'a Workflow,
+    cluster: &'a Cluster,
     options: &'a Options<'a>,
     queue: Queue,
     /// What each task does next, and when; of equal moments, in the order in which they were foreseen.
@@ -77,6 +85,8 @@ struct OnPaper {
 #[derive(Clone, Copy, Default)]
 struct AtWork {
     writes: bool,
+    /// It computes until its next step.
+    computes: bool,
     /// The place in its list of files.
     file: usize,
     act: Act,
@@ -106,7 +116,11 @@ impl AtWork {
 }
 
 impl<'a> Paper<'a> {
-    fn new(workflow: &'a Workflow, cluster: &Cluster, options: &'a Options<'a>) -> anyhow::Result<Paper<'a>> {
+    fn new(
+        workflow: &'a Workflow,
+        cluster: &'a Cluster,
+        options: &'a Options<'a>,
+    ) -> anyhow::Result<Paper<'a>> {
         let processors: Vec<u32> = cluster.hosts.iter().map(|host| host.processors).collect();
         let machine = |host: usize| {
             let Host { profile, memory, .. } = &cluster.hosts[host];
@@ -118,6 +132,7 @@ impl<'a> Paper<'a> {
         };
         Ok(Paper {
             workflow,
+            cluster,
             options,
             queue: Queue::new(workflow, &processors),
             next: BinaryHeap::new(),
@@ -135,6 +150,7 @@ impl<'a> Paper<'a> {
         while let Some((task, host)) = self.queue.next() {
             let ran = &mut self.tasks[task];
             (ran.host, ran.begin, ran.by) = (host, now, by);
+            self.share.begin(host);
             self.wait(task, now);
         }
     }
@@ -146,6 +162,7 @@ impl<'a> Paper<'a> {
 
     fn end(&mut self, task: usize, now: Time) {
         self.tasks[task].end = now;
+        self.share.end(self.tasks[task].host);
         for ready in self.queue.ended(task, self.tasks[task].host) {
             self.tasks[ready].ready = now;
         }
@@ -156,16 +173,23 @@ impl<'a> Paper<'a> {
     fn act(&mut self, task: usize, now: Time) -> anyhow::Result<Option<Nanos>> {
         let of = &self.workflow.tasks[task];
         let at = &mut self.at_work[task];
+        if std::mem::take(&mut at.computes) {
+            self.share.begin(self.tasks[task].host);
+        }
         let files = if at.writes { &of.writes } else { &of.reads };
         let Some(file) = files.get(at.file).copied() else {
             if at.writes {
                 return Ok(None);
             }
-            *at = AtWork { writes: true, ..AtWork::default() };
+            *at = AtWork { writes: true, computes: true, ..AtWork::default() };
             self.tasks[task].times.computing = of.compute;
+            self.share.end(self.tasks[task].host);
             return Ok(Some(of.compute));
         };
         let host = self.tasks[task].host;
+        if let Some(profile) = self.share.part(host, &self.cluster.hosts[host].profile) {
+            sound(self.hosts[host].machine.with_model(|model| model.recalibrate(&profile)))?;
+        }
         let mut cost = cawl_cost { size: size_of::<cawl_cost>() as u32, ..cawl_cost::default() };
         let number = task as u32 + 1;
         let on = (cawl_task { process: number, thread: number }, at.descriptor);
@@ -199,7 +223,7 @@ impl<'a> Paper<'a> {
         };
         sound(answer)?;
         let writes = self.at_work[task].writes;
-        Ok(Some(self.spent(task, writes, now, &cost)))
+        Ok(Some(self.spent(task, writes, &cost)))
     }
 
     /// Opens a file, which the host may not know yet.
@@ -229,48 +253,63 @@ impl<'a> Paper<'a> {
     }
 
     /// Books a call of a task. Returns what it took.
-    fn spent(&mut self, task: usize, writes: bool, now: Time, cost: &cawl_cost) -> Nanos {
+    fn spent(&mut self, task: usize, writes: bool, cost: &cawl_cost) -> Nanos {
         let ran = &mut self.tasks[task];
-        let mut span = Nanos::new(cost.cost_ns);
-        let mut of_server = Nanos::ZERO;
+        let span = Nanos::new(cost.cost_ns);
         for (cause, place) in Cause::ALL.into_iter().zip(PLACE) {
-            let part = Nanos::new(cost.parts_ns[usize::from(place)]);
-            ran.times.causes[cause] += part;
-            if cause.is_device() {
-                of_server += part;
-            }
+            ran.times.causes[cause] += Nanos::new(cost.parts_ns[usize::from(place)]);
         }
-        let longer = self.share.longer(ran.host, now, of_server);
-        ran.times.causes[Cause::Network] += longer;
-        span += longer;
         *(if writes { &mut ran.times.writing } else { &mut ran.times.reading }) += span;
         span
     }
 }
 
-/// What the hosts share: the server's bandwidth.
+/// What the hosts share: the server's bandwidth, of which each that has a task at its files has an equal part.
 struct Share {
-    /// Hosts that the server serves at full speed at the same time; None where nothing is shared.
-    at_once: Option<f64>,
-    /// Until when each host waits for it.
-    busy: Vec<Time>,
+    /// The server's; None where nothing is shared.
+    bandwidth: Option<Rate>,
+    /// Of each host: tasks at their files.
+    tasks: Vec<u32>,
+    /// Hosts that have such tasks.
+    active: u32,
+    /// Of each host: for how many its constants hold.
+    told: Vec<u32>,
 }
 
 impl Share {
     fn new(cluster: &Cluster) -> Share {
-        Share { at_once: cluster.at_once, busy: vec![Time(0); cluster.hosts.len()] }
+        let of_one = |host: &Host| host.profile.device.write.value.max(host.profile.device.read.value);
+        let most = cluster.hosts.iter().map(of_one).fold(Rate::MIN, Rate::max);
+        let bandwidth = cluster.shared.map(|shared| shared.bandwidth.unwrap_or(most));
+        let count = cluster.hosts.len();
+        Share { bandwidth, tasks: vec![0; count], active: 0, told: vec![0; count] }
     }
 
-    /// What a call waits longer for the server because other hosts wait for it, too.
-    fn longer(&mut self, host: usize, now: Time, alone: Nanos) -> Nanos {
-        let Some(at_once) = self.at_once else { return Nanos::ZERO };
-        if alone == Nanos::ZERO {
-            return Nanos::ZERO;
+    fn begin(&mut self, host: usize) {
+        self.tasks[host] += 1;
+        self.active += u32::from(self.tasks[host] == 1);
+    }
+
+    fn end(&mut self, host: usize) {
+        self.tasks[host] -= 1;
+        self.active -= u32::from(self.tasks[host] == 0);
+    }
+
+    /// The host's constants for its part, where they are others than those that it has.
+    fn part(&mut self, host: usize, profile: &HostProfile) -> Option<HostProfile> {
+        let all = self.bandwidth.filter(|_| self.told[host] != self.active)?;
+        self.told[host] = self.active;
+        let most = all * (1.0 / f64::from(self.active.max(1)));
+        let mut profile = profile.clone();
+        let DeviceConstants { write, read, sequential_read, cached_read, writeback, base_rate, .. } =
+            &mut profile.device;
+        let options = [sequential_read, cached_read, base_rate].into_iter().flatten();
+        for rate in [write, read, writeback].into_iter().chain(options) {
+            if rate.value > most {
+                *rate = Measured { value: most, p10: None, p90: None, ..*rate };
+            }
         }
-        let others = self.busy.iter().enumerate().filter(|(of, until)| *of != host && **until > now).count();
-        let longer = alone * ((1 + others) as f64 / at_once - 1.0).max(0.0);
-        self.busy[host] = self.busy[host].max(now + (alone + longer));
-        longer
+        Some(profile)
     }
 }
 

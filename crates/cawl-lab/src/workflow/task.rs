@@ -51,6 +51,7 @@ pub fn perform() -> anyhow::Result<()> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     let order: Order = serde_json::from_str(&line).context("this is no order of a task")?;
+    ensure!((1..=1 << 30).contains(&order.block.0), "a call has 1 byte to 1 GiB");
     // The parent may have ended before prctl took effect.
     ensure!(getppid().as_raw() == order.parent, "the process that started this task has ended");
     println!("{}", serde_json::to_string(&done(&order)?)?);

@@ -1,11 +1,12 @@
 //! Workflows on paper.
 
-use cawl_core::HostProfile;
+use cawl_core::{DirtyLimits, HostProfile, Rate};
 
+use super::cluster::Shared;
 use super::*;
 
 fn simulated(workflow: &Workflow, cluster: &Cluster, cached: bool) -> Outcome {
-    simulate(workflow, cluster, &Options { model: "kernel", cached }, &mut || ()).unwrap()
+    simulate(workflow, cluster, &Options { model: "kernel", cached }, &mut |_| Ok(())).unwrap()
 }
 
 fn toml(text: &str) -> Workflow {
@@ -75,7 +76,10 @@ fn hosts_share_files_and_not_caches() {
          [[task]]\nname = \"read{}\"\ncount = 2\nreads = [\"data\"]\n",
     );
     let one = host(1).hosts.remove(0);
-    let of = |hosts: usize, at_once| Cluster { hosts: vec![one.clone(); hosts], at_once: Some(at_once) };
+    let of = |hosts: usize, times: f64| {
+        let bandwidth = Some(one.profile.device.read.value * times);
+        Cluster { hosts: vec![one.clone(); hosts], shared: Some(Shared { bandwidth }) }
+    };
     let outcome = simulated(&workflow, &of(2, 1.0), false);
     let on: Vec<_> = outcome.tasks.iter().map(|ran| ran.host).collect();
     assert_eq!(on, [0, 0, 1]);
@@ -112,6 +116,11 @@ fn what_is_wrong_in_a_text_is_said() {
         (task("writes = [\"p*\"]"), "name each file"),
         (task("count = 2"), "with a count its name needs {}"),
         (task("count = 0"), "count must be 1 to"),
+        (task("processors = 0"), "processors must be above 0"),
+        (task("reads = [\"x{}=1M\"]"), "{} needs a count"),
+        ("[[task]]\nname = \"a{}\"\ncount = 2\nwrites = [\"x=1M\"]".to_owned(), "would write x=1M"),
+        (task("reads = [\"x=1M\"]\nwrites = [\"x=2M\"]"), "the file x has two sizes: 1M and 2M"),
+        (task("reads = [\"xy\"]\n[files]\n\"x*\" = \"1M\"\n\"*y\" = \"2M\""), "the file xy fits *y and x*"),
         (task("block = \"0\""), "a: block: give more"),
         (task("[files]\ny = \"1M\""), "no task reads or writes the file y"),
         (task("") + &task(""), "two tasks have the name a"),
@@ -183,4 +192,36 @@ fn the_page_has_a_workflow() {
     let (_, text) = page.split_once("```toml\n").unwrap();
     let workflow = toml(text.split_once("```").unwrap().0);
     assert_eq!((workflow.tasks.len(), workflow.files.len()), (9, 17));
+}
+
+/// What hosts move through a server takes as long as the server needs for it.
+#[test]
+fn a_server_moves_no_more_than_it_can() {
+    let mut profile = HostProfile::uncalibrated();
+    profile.device.read.value = Rate::mb_per_second(200.0);
+    profile.device.write.value = Rate::mb_per_second(400.0);
+    profile.device.writeback.value = Rate::mb_per_second(400.0);
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(50), hard: Bytes::mib(100) };
+    let host = Cluster::single(2, profile).hosts.remove(0);
+    let seconds = |text: &str, hosts: usize, server: Option<f64>| {
+        let shared = Some(Shared { bandwidth: server.map(Rate::mb_per_second) });
+        let cluster = Cluster { hosts: vec![host.clone(); hosts], shared };
+        simulated(&toml(text), &cluster, false).makespan().as_seconds()
+    };
+    let reads = |count: u32| {
+        format!("[[task]]\nname = \"r{{}}\"\ncount = {count}\nprocessors = 2\nreads = [\"f{{}}=200MB\"]\n")
+    };
+    let writes =
+        "[[task]]\nname = \"w{}\"\ncount = 4\nprocessors = 2\nwrites = [\"f{}=1GB\"]\nfsync = true\n";
+    for (text, hosts, server, expected) in [
+        (reads(1), 1, Some(200.0), 1.0),
+        (reads(4), 4, Some(100.0), 8.0),
+        (reads(4), 4, Some(800.0), 1.0),
+        // As much as for one: that of writes here.
+        (reads(4), 4, None, 2.0),
+        (writes.to_owned(), 4, Some(200.0), 20.0),
+    ] {
+        let found = seconds(&text, hosts, server);
+        assert!((found / expected - 1.0).abs() < 0.1, "{hosts} hosts, {server:?} MB/s: {found} s");
+    }
 }

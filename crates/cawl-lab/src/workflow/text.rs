@@ -24,7 +24,7 @@
 //! after = ["map*"]            # beside those that write what it reads
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use anyhow::{anyhow, bail, ensure};
 use cawl_core::quantity::{size, size_above_zero, span_with_unit};
@@ -80,7 +80,10 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
     // A size beside a name goes to the sizes.
     for name in rows.iter_mut().flat_map(|task| task.reads.iter_mut().chain(&mut task.writes)) {
         if let Some((file, size)) = name.split_once('=') {
-            sizes.insert(file.to_owned(), size.to_owned());
+            let before = sizes.insert(file.to_owned(), size.to_owned());
+            if let Some(before) = before.filter(|before| before != size) {
+                bail!("the file {file} has two sizes: {before} and {size}");
+            }
             *name = file.to_owned();
         }
     }
@@ -109,18 +112,26 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
                 }
                 ensure!(found.len() > before, "the task {}: no {kind} is {name}", row.name);
             }
+            let mut seen = HashSet::new();
+            found.retain(|number| seen.insert(*number));
             Ok(found)
         };
+        ensure!(row.processors > 0, "the task {}: processors must be above 0", row.name);
         if let Some(pattern) = row.writes.iter().find(|name| is_pattern(name)) {
             bail!("the task {} writes {pattern}: name each file", row.name);
         }
+        let writes = of(&row.writes, "file", &file_names, &numbers)?;
+        let named = of(&row.reads, "file", &file_names, &numbers)?;
+        // A pattern does not take in what the task itself writes.
+        let is_read = |file: &usize| !writes.contains(file) || row.reads.contains(&files[*file].name);
+        let reads = named.into_iter().filter(is_read).collect();
         let compute = row.compute.as_deref().map_or(Ok(0.0), span_with_unit);
         workflow.tasks.push(Task {
             name: row.name.clone(),
             compute: Nanos::seconds(compute.map_err(|why| anyhow!("the task {}: {why}", row.name))?),
-            processors: row.processors.max(1),
-            reads: of(&row.reads, "file", &file_names, &numbers)?,
-            writes: of(&row.writes, "file", &file_names, &numbers)?,
+            processors: row.processors,
+            reads,
+            writes,
             after: of(&row.after, "task", &names, &tasks)?,
             block: row.block.as_ref().map_or(Ok(block), |text| of_block(&row.name, text))?,
             fsync: row.fsync,
@@ -128,7 +139,7 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
     }
     for name in sizes.keys() {
         let glob = Glob::from(name.as_str());
-        let is_known = file_names.iter().any(|file| *file == name || glob.fits(file));
+        let is_known = numbers.find(name).is_some() || file_names.iter().any(|file| glob.fits(file));
         ensure!(is_known, "no task reads or writes the file {name}");
     }
     workflow.follow_files();
@@ -137,7 +148,16 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
 
 /// The tasks of a row: one, or each with its number in its names.
 fn numbered(row: &TaskText) -> anyhow::Result<Vec<TaskText>> {
-    let Some(count) = row.count else { return Ok(vec![row.clone()]) };
+    let Some(count) = row.count else {
+        let names = [&row.reads[..], &row.writes, &row.after, std::slice::from_ref(&row.name)].concat();
+        let numbered = names.iter().find(|name| name.contains("{}"));
+        ensure!(numbered.is_none(), "the task {}: {{}} needs a count", row.name);
+        return Ok(vec![row.clone()]);
+    };
+    let shared = row.writes.iter().find(|name| count > 1 && !name.contains("{}"));
+    if let Some(name) = shared {
+        bail!("the task {}: all of its tasks would write {name}; add {{}} to the name", row.name);
+    }
     ensure!((1..=MOST).contains(&count), "the task {}: count must be 1 to {MOST}", row.name);
     ensure!(count == 1 || row.name.contains("{}"), "the task {}: with a count its name needs {{}}", row.name);
     let of = |number: usize| {
@@ -160,10 +180,18 @@ fn of_block(whose: &str, text: &str) -> anyhow::Result<Bytes> {
     Ok(Bytes(bytes))
 }
 
-/// The size of a file: by its name, else by the first pattern that fits.
+/// The size of a file: by its name, else by the one pattern that fits.
 fn of_file(name: &str, sizes: &BTreeMap<String, String>) -> anyhow::Result<Bytes> {
-    let by_pattern = || sizes.iter().find(|(pattern, _)| Glob::from(pattern.as_str()).fits(name));
-    let known = sizes.get_key_value(name).or_else(by_pattern);
-    let Some((_, text)) = known else { bail!("the file {name} has no size: add it under [files]") };
+    let mut fitting = sizes.iter().filter(|(pattern, _)| Glob::from(pattern.as_str()).fits(name));
+    let text = match sizes.get(name) {
+        Some(text) => text,
+        None => match (fitting.next(), fitting.next()) {
+            (Some((_, text)), None) => text,
+            (Some((one, _)), Some((two, _))) => {
+                bail!("the file {name} fits {one} and {two}: give it a size of its own")
+            }
+            _ => bail!("the file {name} has no size: add it under [files]"),
+        },
+    };
     size(text).map(Bytes).map_err(|why| anyhow!("the file {name}: {why}"))
 }

@@ -130,8 +130,9 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
     for (at, task) in of.iter().enumerate() {
         let work = if execution.is_some() { done[at] } else { task.executed };
         let processors = work.processors.unwrap_or(1.0).ceil().clamp(1.0, 1e6);
-        untimed += u64::from(work.seconds.is_none());
-        unmeasured += u64::from(work.busy.is_none() && work.seconds.is_some());
+        let seconds = work.seconds.filter(|seconds| *seconds >= 0.0);
+        untimed += u64::from(seconds.is_none());
+        unmeasured += u64::from(work.busy.is_none() && seconds.is_some());
         // What it did not compute, it waited: for files, whose time is modelled.
         let busy = work.busy.map_or(1.0, |busy| (busy / 100.0 / processors).clamp(0.0, 1.0));
         let mut add = |names: &[String]| -> Vec<usize> {
@@ -144,7 +145,11 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
         let (mut reads, mut writes) = (add(&task.input_files), add(&task.output_files));
         for one in &task.files {
             let number = file(&mut workflow.files, &one.id, one.size);
-            let list = if one.link.as_deref() == Some("output") { &mut writes } else { &mut reads };
+            let list = if one.link.as_ref().is_some_and(|link| link.eq_ignore_ascii_case("output")) {
+                &mut writes
+            } else {
+                &mut reads
+            };
             if !list.contains(&number) {
                 list.push(number);
             }
@@ -152,7 +157,7 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
         let after = task.parents.iter().map(|name| task_of(name)).collect::<anyhow::Result<_>>()?;
         workflow.tasks.push(Task {
             name: task.name.clone(),
-            compute: Nanos::seconds(work.seconds.unwrap_or(0.0).max(0.0) * busy),
+            compute: Nanos::seconds(seconds.unwrap_or(0.0) * busy),
             processors: processors as u32,
             reads,
             writes,

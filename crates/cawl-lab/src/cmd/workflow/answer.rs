@@ -41,6 +41,8 @@ struct HostRow {
     name: String,
     processors: u32,
     profile: String,
+    background_bytes: u64,
+    hard_bytes: u64,
     /// Of its processors, while the workflow ran.
     busy: f64,
 }
@@ -115,6 +117,8 @@ impl Answer {
                 name: host.name.clone(),
                 processors: host.processors,
                 profile: host.profile.name.clone(),
+                background_bytes: host.profile.kernel.limits.background.0,
+                hard_bytes: host.profile.kernel.limits.hard.0,
                 busy: if all > 0.0 { busy.sum::<f64>() / all } else { 0.0 },
             }
         };
@@ -190,18 +194,19 @@ impl Answer {
     }
 
     fn hosts(&self) -> String {
-        let kinds: Vec<(u32, &str)> =
-            self.hosts.iter().map(|host| (host.processors, host.profile.as_str())).collect();
+        let kind = |host: &HostRow| {
+            let limits = [host.background_bytes, host.hard_bytes].map(|bytes| Bytes(bytes).to_string());
+            let processors = counted(host.processors.into(), "processor");
+            (processors, format!("limits {}, profile {}", limits.join(" and "), shown(&host.profile)))
+        };
+        let kinds: Vec<_> = self.hosts.iter().map(kind).collect();
         let mut text = Vec::new();
         for (at, kind) in kinds.iter().enumerate().filter(|(at, kind)| !kinds[..*at].contains(kind)) {
-            let of: Vec<&HostRow> = self.hosts[at..]
-                .iter()
-                .filter(|host| (host.processors, host.profile.as_str()) == *kind)
-                .collect();
-            let busy = of.iter().map(|host| host.busy).sum::<f64>() / of.len() as f64;
-            let processors = counted(kind.0.into(), "processor");
-            let count = if of.len() > 1 { format!("{} of ", of.len()) } else { String::new() };
-            text.push(format!("{count}{processors}, busy {:.0} %, profile {}", busy * 100.0, shown(kind.1)));
+            let of = self.hosts.iter().zip(&kinds).skip(at).filter(|(_, of)| *of == kind);
+            let busy: Vec<f64> = of.map(|(host, _)| host.busy).collect();
+            let mean = busy.iter().sum::<f64>() / busy.len() as f64 * 100.0;
+            let count = if busy.len() > 1 { format!("{} of ", busy.len()) } else { String::new() };
+            text.push(format!("{count}{}, {mean:.0} % of the time held by tasks, {}", kind.0, kind.1));
         }
         text.join("; ")
     }
@@ -295,16 +300,16 @@ impl Effect {
         Effect { change: change.to_owned(), makespan_s: is.as_seconds(), ratio, elasticity: None }
     }
 
-    /// Of a part of the hosts that is `factor` times as large.
-    pub fn of_part(part: &str, factor: f64, before: &Outcome, after: &Outcome) -> Effect {
-        let elasticity = |was: Nanos, is: Nanos| {
-            (was > Nanos::ZERO && is > Nanos::ZERO).then(|| (is / was).ln() / factor.ln())
+    /// Of a part of the hosts that is smaller and larger by these factors: between them, since what throttles does
+    /// so in steps.
+    pub fn of_part(part: &str, factors: [f64; 2], before: &Outcome, after: [&Outcome; 2]) -> Effect {
+        let elasticity = |of: fn(&Outcome) -> Nanos| {
+            let [smaller, larger] = after.map(of);
+            let are_times = smaller > Nanos::ZERO && larger > Nanos::ZERO;
+            are_times.then(|| (larger / smaller).ln() / (factors[1] / factors[0]).ln())
         };
         let lost = |outcome: &Outcome| outcome.sum(0..outcome.tasks.len()).lost();
-        let of = Elasticity {
-            makespan: elasticity(before.makespan(), after.makespan()),
-            lost: elasticity(lost(before), lost(after)),
-        };
-        Effect { elasticity: Some(of), ..Effect::of_change(part, before, after) }
+        let of = Elasticity { makespan: elasticity(Outcome::makespan), lost: elasticity(lost) };
+        Effect { elasticity: Some(of), ..Effect::of_change(part, before, after[1]) }
     }
 }

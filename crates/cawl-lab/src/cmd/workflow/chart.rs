@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use cawl_console::shown;
 use cawl_core::Nanos;
 use maud::{PreEscaped, html};
 use serde_json::json;
@@ -59,7 +60,7 @@ pub fn page(workflow: &Workflow, cluster: &Cluster, outcome: &Outcome, answer: &
         (PreEscaped(chart(workflow, cluster, outcome)))
         pre { (answer.text(false)) }
     };
-    report::page(&workflow.name, &answer.heading(), &Vec::new(), &body)
+    report::page(&shown(&workflow.name), &shown(&answer.heading()), &Vec::new(), &body)
 }
 
 fn chart(workflow: &Workflow, cluster: &Cluster, outcome: &Outcome) -> String {
@@ -158,7 +159,7 @@ fn step(least: f64) -> f64 {
 }
 
 fn escaped(text: &str) -> String {
-    html! { (text) }.into_string()
+    html! { (shown(text)) }.into_string()
 }
 
 /// The timeline for Perfetto: a process for each host, a thread for each row.

@@ -98,7 +98,7 @@ fn paint<B: DrawingBackend>(area: &Area<'_, B>, picture: &Picture) -> anyhow::Re
     };
     let (from, to) = (at(xs.from, picture.now), at(xs.to, picture.now));
     dashed(&area, &[from, to], AGAIN.stroke_width(1), (6, 5))?;
-    write(&area, (from.0 + 6, from.1 - TEXT - 2), "the traced machine", TEXT - 2, AGAIN)?;
+    write(&area, (from.0 + 6, from.1 - TEXT - 2), "now", TEXT - 2, AGAIN)?;
     for point in picture.points.iter().filter(|point| !point.front) {
         dot(&area, at(point.price, point.seconds), 4, AGAIN)?;
     }
@@ -136,7 +136,7 @@ mod tests {
         let text = String::from_utf8(svg(&three).unwrap()).unwrap();
         let document = roxmltree::Document::parse(&text).unwrap();
         let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
-        for wanted in ["elapsed of 1 trace", "price, EUR", "the traced machine", "1", "2", "100"] {
+        for wanted in ["elapsed of 1 trace", "price, EUR", "now", "1", "2", "100"] {
             assert!(texts.contains(&wanted), "no {wanted} in {texts:?}");
         }
         assert_eq!(document.descendants().filter(|node| node.has_tag_name("circle")).count(), 3);
