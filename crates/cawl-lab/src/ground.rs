@@ -64,7 +64,8 @@ impl Ground {
         let place = Place::of(path)?;
         if place.backing == Backing::Memory {
             bail!(
-                "{} keeps its files in memory: there is nothing to model; name a folder on a disk",
+                "{} keeps its files in memory: there is nothing to model; name a folder on a disk with --path (of a \
+                 workflow: --run)",
                 place.folder.display()
             );
         }
