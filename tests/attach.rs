@@ -49,7 +49,7 @@ fn wrong_usage() {
     for number in ["0", "one", "-1", "99999999999", ""] {
         attach(&dir, &[number]).code(2).says("give the number of a process, as ps -e lists them");
     }
-    for span in ["30", "-3s", "0s", "soon"] {
+    for span in ["30", "-3s", "0s", "soon", "99999999999999h"] {
         attach(&dir, &["1", "--for", span]).code(2).says("with its unit, as 30s");
     }
     let run = dir.cawl(&["run", "--via", "kernel", "--stacks", "--", "true"]);

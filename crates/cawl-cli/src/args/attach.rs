@@ -31,7 +31,7 @@ const LONGEST: Nanos = Nanos::seconds(365.0 * 86_400.0);
 
 fn span(text: &str) -> Result<Nanos, String> {
     let span = quantity::duration(text).ok().filter(|span| *span <= LONGEST);
-    span.ok_or_else(|| "give a time above zero with its unit, at most 365 days, as 30s or 5m".to_owned())
+    span.ok_or_else(|| "give a time above zero with its unit, as 30s or 5m, of at most 365 days".to_owned())
 }
 
 fn process(text: &str) -> Result<u32, String> {
