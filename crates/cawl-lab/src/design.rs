@@ -1,7 +1,7 @@
 //! `design`: which machine to buy. Every combination of the alternatives is run on paper; those that no other
 //! one beats both in price and in time are the front.
 //!
-//! What is run is behind [`Work`]: traces ([`Traces`]), or workflows ([`Workflows`]), whose hosts are all changed.
+//! What is run is behind [`Work`]: traces ([`Traces`]), or workflows ([`Workflows`]), whose hosts all change.
 
 mod choices;
 mod traces;
@@ -109,8 +109,8 @@ pub fn run(machines: &[Machine<'_>], work: &dyn Work) -> anyhow::Result<Vec<Time
     })
 }
 
-/// Which of these prices and times are on the front, in the order of prices: no other is as cheap and faster, or
-/// cheaper and as fast.
+/// Which of these prices and times are on the front, in the order of prices: no other is as cheap and
+/// faster, or cheaper and as fast.
 pub fn front(points: &[(f64, Nanos)]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     let key = |at: &usize| (points[*at].0, points[*at].1.get());

@@ -10,8 +10,8 @@ use crate::units::Bytes;
 pub enum Part {
     /// Rates of all devices.
     Bandwidth,
-    /// What a request to a device takes beyond its transfer: latencies, seeks, ways over a network; also those
-    /// that a commit waits for.
+    /// What a request to a device takes beyond its transfer: latencies, seeks, ways over a network; also
+    /// those that a commit waits for.
     Latency,
     /// Flushes of a device's cache, also those in an fsync and a synchronous write.
     Flush,
@@ -121,8 +121,8 @@ impl Part {
     }
 }
 
-/// Commits whose flushes, or else whose requests, take so many times as long. What a commit takes beyond both is
-/// the kernel's. Where nobody measured a flush, all of it is flushes.
+/// Commits whose flushes, or else whose requests, take so many times as long. What a commit takes beyond
+/// both is the kernel's. Where nobody measured a flush, all of it is flushes.
 fn commits(device: &mut dyn Constants, factor: f64, flushes: bool) {
     let value = |device: &mut dyn Constants, name: &str| {
         Some(device.find(name)?.number()?.value).filter(|value| *value > 0.0)

@@ -7,16 +7,16 @@ use crate::design::By;
 
 /// Which machine to buy: price and time of every combination of parts
 ///
-/// CHOICES: a TOML file; of each [[choice]], one [[choice.option]] is bought, with a name, a price and what it
-/// changes of the traced machine, in the words of `cawl-cli whatif`: change = "scale=bandwidth=4,latency=0.5".
-/// Every combination is run on paper with the calls of the traces, or with the tasks of workflows. Prints those that no other one beats both in
-/// price and in time. docs/science/DESIGN.md has an example.
+/// CHOICES: a TOML file; of each [[choice]], one [[choice.option]] is bought, with a name, a price and what
+/// it changes of the machine, in the words of `cawl-cli whatif`: change = "scale=bandwidth=4,latency=0.5".
+/// Every combination is run on paper with the calls of the traces, or with the tasks of workflows. Prints
+/// those that no other one beats both in price and in time. docs/science/DESIGN.md has an example.
 #[derive(clap::Args)]
 pub struct DesignArgs {
     /// What there is to choose from
     pub choices: PathBuf,
-    /// What the machine is for: traces of programs, of `cawl-cli run --trace`, or workflows (.json or .toml, as
-    /// `cawl-lab workflow` takes them); their times are added up
+    /// What the machine is for: traces of programs, of `cawl-cli run --trace`, or workflows (.json or .toml,
+    /// as `cawl-lab workflow` takes them); their times are added up
     #[arg(required = true, value_name = "TRACE|WORKFLOW")]
     pub works: Vec<PathBuf>,
     #[command(flatten)]

@@ -16,8 +16,8 @@ use crate::workflow::Cluster;
 
 /// How long does a workflow take on these hosts, and why?
 ///
-/// FILE is WfCommons JSON, or TOML: tasks that read files, compute and write files, with what each comes after.
-/// All calls are made on paper, with a page cache and dirty limits for every host. Prints the makespan, its
+/// FILE is WfCommons JSON, or TOML: tasks that read files, compute and write files, with what each comes
+/// after. All calls are made on paper, with a page cache and dirty limits for every host. Prints the makespan, its
 /// causes, the critical path, and what changes of the machine would do. docs/science/WORKFLOWS.md explains
 /// both formats and the laws.
 #[derive(clap::Args)]
@@ -85,8 +85,8 @@ impl HostsArgs {
         let processors = available_parallelism().map_or(1, |count| count.get() as u32);
         let mut cluster = Cluster::single(self.processors.unwrap_or(processors), profile);
         for host in cluster.hosts.iter_mut().filter(|_| self.profile.is_none()) {
-            // As `cawl-cli predict`: it is no more than there is, and what the host of a virtual machine has taken
-            // back of it is slow.
+            // As `cawl-cli predict`: it is no more than there is, and what the host of a virtual machine has
+            // taken back of it is slow.
             let free = cawl_host::free::look();
             host.memory = free.map(|found| MemoryFacts { time: Time(0), ..found });
         }

@@ -19,8 +19,8 @@ pub struct Workflows {
 }
 
 impl Workflows {
-    /// Reads the workflows and runs them on the hosts as they are. `cached`: what is there before is in the page
-    /// caches.
+    /// Reads the workflows and runs them on the hosts as they are. `cached`: what is there before is in the
+    /// page caches.
     ///
     /// # Errors
     /// Where a workflow cannot be read.

@@ -239,7 +239,7 @@ fn settled(bench: &Bench, disk: &Lab, factor: f64) -> anyhow::Result<Lab> {
     anyhow::bail!("the kernel's limit did not follow the lowered one in 30 writes")
 }
 
-/// The limit by which the kernel last held somebody back, in bytes.
+/// The dirty limit of the kernel's latest throttling (`balance_dirty_pages`), in bytes.
 fn last_limit(trace: &Instance) -> anyhow::Result<f64> {
     let told = trace.take()?;
     let limit = |line: &str| {

@@ -300,8 +300,8 @@ impl Effect {
         Effect { change: change.to_owned(), makespan_s: is.as_seconds(), ratio, elasticity: None }
     }
 
-    /// Of a part of the hosts that is smaller and larger by these factors: between them, since what throttles does
-    /// so in steps.
+    /// Of a part of the hosts that is smaller and larger by these factors: between them, since throttling
+    /// goes in steps.
     pub fn of_part(part: &str, factors: [f64; 2], before: &Outcome, after: [&Outcome; 2]) -> Effect {
         let elasticity = |of: fn(&Outcome) -> Nanos| {
             let [smaller, larger] = after.map(of);
