@@ -58,7 +58,7 @@ pub struct HostsArgs {
     /// Processors of the only host [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub processors: Option<u32>,
-    /// Profile of the hosts that name none (TOML) [default: that of this machine and device]
+    /// Profile of the only host (TOML) [default: that of this machine and device]
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Files that are there before are in the page cache
