@@ -116,10 +116,39 @@ impl Memory {
         for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
             *found = memory.take(pages as f64, order);
         }
-        // More warm memory may lie before less of the cold.
-        if !found.is_sorted() {
-            found.sort_by(f64::total_cmp);
+        // Those with more warm memory may meet their cold later: the least may be that of any of them.
+        let [a, likely, b] = found;
+        Some([a.min(likely).min(b), likely, a.max(likely).max(b)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::ZoneFacts;
+    use crate::units::Time;
+
+    #[test]
+    fn the_likely_cold_pages_are_those_of_the_memory_that_was_found() {
+        let (mut free, mut cold) = (vec![0; 11], vec![0; 11]);
+        (free[8], free[9], free[10]) = (912, 444, 548);
+        (cold[9], cold[10]) = (36, 173);
+        let zone = ZoneFacts { free, cold: Some(cold), ..ZoneFacts::default() };
+        let facts = MemoryFacts { time: Time(0), order: 9, zones: vec![zone], files: None };
+        let (mut memory, mut likely) = (Memory::default(), FreeMemory::new(&facts, 0.0, 1.0));
+        memory.found(&facts, 0.0);
+        let mut met = [0.0; 3];
+        for (at, mebibytes, order) in
+            [(0.0, 250, 9), (0.7, 350, 8), (1.4, 350, 8), (2.2, 350, 8), (2.9, 350, 8), (3.6, 350, 8)]
+        {
+            for _ in 0..mebibytes {
+                likely.advance(at);
+                let pages = memory.allocate_pages(256, 1 << order, at).unwrap();
+                assert_eq!(pages[1], likely.take(256.0, order));
+                assert!(pages.is_sorted());
+                met = std::array::from_fn(|of| met[of] + pages[of]);
+            }
         }
-        Some(found)
+        assert!(met[0] < met[1] && met[1] < met[2] && met[1] > 100.0 * 256.0, "{met:?}");
     }
 }
