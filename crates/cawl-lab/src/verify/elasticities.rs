@@ -26,6 +26,11 @@ use crate::{DiskSpec, Filesystem, lowered_limits};
 const FACTOR: f64 = 1.3;
 /// Pairs of runs for each part, after one that is not counted.
 const PAIRS: usize = 5;
+/// Which disk, or limit, has its turn for two runs that are held back: the kernel's rate and limits follow what a
+/// disk writes in seconds, and a disk's part of the limits follows what the others write.
+const BLOCKS: [usize; 4] = [0, 1, 1, 0];
+/// Writes before such runs.
+const SETTLING: usize = 4;
 /// Runs that are traced for the prediction.
 const TRACED: usize = 3;
 
@@ -124,40 +129,45 @@ impl Program {
         for part in self.parts.iter().filter(|part| **part != Limits) {
             let disks = [FACTOR, 1.0 / FACTOR].map(|factor| prepared(bench, scaled(spec, *part, factor)));
             let [large, small] = disks;
-            let (large, small) = (large?, small?);
-            // A new disk's rate is a guess of the kernel's, which follows what it writes in seconds.
-            for _ in 0..if self.limits { 3 } else { 0 } {
-                busy(&large)?;
-                busy(&small)?;
+            let disks = [large?, small?];
+            let mut runs = [Vec::new(), Vec::new()];
+            if self.limits {
+                for half in BLOCKS {
+                    for _ in 0..SETTLING {
+                        busy(&disks[half])?;
+                    }
+                    self.block(bench, home, &disks[half], &mut runs[half])?;
+                }
+            } else {
+                for turn in 0..=PAIRS {
+                    for half in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
+                        runs[half].push(self.times(bench, home, &disks[half])?);
+                    }
+                }
+                // The first is not counted.
+                runs = runs.map(|runs| runs[1..].to_vec());
             }
-            let mut pairs = Vec::new();
-            for pair in 0..=PAIRS {
-                let times = if pair % 2 == 0 {
-                    let large = self.times(bench, home, &large)?;
-                    [large, self.times(bench, home, &small)?]
-                } else {
-                    let small = self.times(bench, home, &small)?;
-                    [self.times(bench, home, &large)?, small]
-                };
-                pairs.push(times);
-            }
-            figures.push(self.figure(*part, &told, &pairs[1..])?);
+            figures.push(self.figure(*part, &told, runs)?);
         }
         drop(limits);
         if self.parts.contains(&Limits) {
             let mut runs = [Vec::new(), Vec::new()];
-            // They take long to settle, so that they do not take turns after each run.
-            for (factor, half) in [(FACTOR, 0), (1.0 / FACTOR, 1), (FACTOR, 0), (1.0 / FACTOR, 1)] {
-                let _limits = settled(bench, &disk, factor)?;
-                for _ in 0..2 {
-                    runs[half].push(self.times(bench, home, &disk)?);
-                }
+            for half in BLOCKS {
+                let _limits = settled(bench, &disk, [FACTOR, 1.0 / FACTOR][half])?;
+                self.block(bench, home, &disk, &mut runs[half])?;
             }
-            let [large, small] = runs;
-            let pairs: Vec<_> = large.into_iter().zip(small).map(|(large, small)| [large, small]).collect();
-            figures.push(self.figure(Limits, &told, &pairs)?);
+            figures.push(self.figure(Limits, &told, runs)?);
         }
         Ok(figures)
+    }
+
+    /// Runs that are held back, with nothing dirty elsewhere.
+    fn block(&self, bench: &Bench, home: &Path, disk: &Lab, runs: &mut Vec<Times>) -> anyhow::Result<()> {
+        run(&mut Command::new("sync"))?;
+        for _ in 0..2 {
+            runs.push(self.times(bench, home, disk)?);
+        }
+        Ok(())
     }
 
     /// A run, cold, traced as the one that the prediction is of.
@@ -173,7 +183,8 @@ impl Program {
         Ok(times)
     }
 
-    fn figure(&self, part: Part, told: &[Value], pairs: &[[Times; 2]]) -> anyhow::Result<Figure> {
+    /// `runs`: where the part is larger, and where it is smaller.
+    fn figure(&self, part: Part, told: &[Value], runs: [Vec<Times>; 2]) -> anyhow::Result<Figure> {
         let predicted = |figure: &str| {
             let of = |answer: &Value| {
                 let parts = answer["parts"].as_array()?;
@@ -184,8 +195,9 @@ impl Program {
             Ok(median(&all))
         };
         let measured = |which: usize| -> Vec<f64> {
-            let of = |[large, small]: &[Times; 2]| (large[which] / small[which]).ln() / (2.0 * FACTOR.ln());
-            pairs.iter().map(of).collect()
+            let of =
+                |(large, small): (&Times, &Times)| (large[which] / small[which]).ln() / (2.0 * FACTOR.ln());
+            runs[0].iter().zip(&runs[1]).map(of).collect()
         };
         let [calls, elapsed] = [predicted("total")?, predicted("elapsed")?];
         let (name, part) = (self.name, part.name());

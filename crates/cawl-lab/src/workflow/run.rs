@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, CostParts, MemoryFacts, Time, ZoneFacts};
@@ -24,6 +24,12 @@ use crate::ground::written_back;
 
 /// How long a signal may wait.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// Time between passes over free memory (`PAGE_REPORTING_DELAY`, mm/page_reporting.c), with some more.
+const PERIOD_OF_PASSES: Duration = Duration::from_millis(2200);
+/// Time between looks at it, and after which a pass that tells no more has ended.
+const LOOKS: Duration = Duration::from_millis(20);
+const STILL: Duration = Duration::from_millis(200);
 
 /// Bytes of cold memory of which the cost is measured.
 const ENOUGH: u64 = 1 << 30;
@@ -99,7 +105,7 @@ impl<'a> Runner<'a> {
             }
         }
         let slower = self.touch_memory();
-        let free = cawl_host::free::look().map(|found| MemoryFacts { time: Time(0), ..found });
+        let free = behind_a_pass().map(|found| MemoryFacts { time: Time(0), ..found });
         let tasks = self.tasks()?;
         let written = self.workflow.tasks.iter().flat_map(|task| &task.writes);
         written.for_each(|file| self.scratch.remove(&name(*file)));
@@ -110,12 +116,8 @@ impl<'a> Runner<'a> {
     /// by what the host has taken back, of which it meets at least [`ENOUGH`] where there is so much. Returns how
     /// many seconds a byte of that takes longer, if it met so much.
     fn touch_memory(&self) -> Option<f64> {
-        let zones = cawl_host::free::look().map(|found| found.zones).unwrap_or_default();
-        let pages = |zone: &ZoneFacts, of: fn(&ZoneFacts) -> Option<&Vec<u64>>| {
-            let blocks = of(zone).into_iter().flatten().enumerate();
-            blocks.map(|(order, blocks)| blocks << order).sum::<u64>()
-        };
-        let bytes = |of| zones.iter().map(|zone| pages(zone, of)).sum::<u64>() * cawl_host::page().0;
+        let found = cawl_host::free::look();
+        let bytes = |of| found.as_ref().map_or(0, |found| pages(found, of)) * cawl_host::page().0;
         let (free, cold) = (bytes(|zone| Some(&zone.free)), bytes(|zone| zone.cold.as_ref()));
         // Warm memory is taken first.
         let warm = free.saturating_sub(cold);
@@ -228,6 +230,30 @@ impl<'a> Runner<'a> {
         }
         serde_json::from_str(said).context("it said something else than its times")
     }
+}
+
+/// Pages in these blocks of memory.
+fn pages(memory: &MemoryFacts, of: fn(&ZoneFacts) -> Option<&Vec<u64>>) -> u64 {
+    let blocks = memory.zones.iter().flat_map(|zone| of(zone).into_iter().flatten().enumerate());
+    blocks.map(|(order, blocks)| blocks << order).sum()
+}
+
+/// Free memory right behind a pass in which the kernel told the host of a part of it: when the next one begins is
+/// known then, and nothing else tells. At once where that cannot be seen.
+fn behind_a_pass() -> Option<MemoryFacts> {
+    let cold = |memory: &MemoryFacts| pages(memory, |zone| zone.cold.as_ref());
+    let mut found = cawl_host::free::look()?;
+    let is_told = found.zones.iter().any(|zone| zone.cold.is_some());
+    let (begun, mut grown) = (Instant::now(), None);
+    while is_told && grown.map_or(begun.elapsed() < PERIOD_OF_PASSES, |at: Instant| at.elapsed() < STILL) {
+        std::thread::sleep(LOOKS);
+        let next = cawl_host::free::look()?;
+        if cold(&next) > cold(&found) {
+            grown = Some(Instant::now());
+        }
+        found = next;
+    }
+    Some(found)
 }
 
 /// The name of a file in the folder; that of the workflow may be a path.
