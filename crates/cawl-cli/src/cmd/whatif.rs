@@ -9,8 +9,8 @@ use std::thread;
 use anyhow::Context;
 use cawl_core::advise::Sure;
 use cawl_core::{
-    Effect, HostFacts, HostProfile, Ledger, Machine, Nanos, Ratio, Record, Request, Rewrite, Scenario,
-    TraceFacts, WhatIf, kernel_bytes,
+    HostFacts, HostProfile, Ledger, Machine, Nanos, Ratio, Record, Request, Rewrite, Scenario, TraceFacts,
+    WhatIf, kernel_bytes,
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
@@ -98,13 +98,10 @@ fn told(
     Some((ratio, sure))
 }
 
-/// Says of a release what is not known of it.
+/// Says what is not known of changes.
 fn remark(given: &[Request]) {
-    for one in given {
-        if let Effect::Release(release) = one.effect {
-            release.remark().iter().for_each(|remark| render::tell(format_args!("cawl-cli: {remark}")));
-        }
-    }
+    let remarks = given.iter().filter_map(Request::remark);
+    remarks.for_each(|remark| render::tell(format_args!("cawl-cli: {remark}")));
 }
 
 /// A trace as it was, on its machine.

@@ -235,6 +235,11 @@ impl Request {
     /// What [`Request::live`] takes, for people.
     pub const LIVE: &str = "buffer=SIZE, pace=SIZE, dontneed, fsync=none or preallocate";
 
+    /// What is not known of it, for people: a kernel whose laws were not measured.
+    pub fn remark(&self) -> Option<String> {
+        if let Effect::Release(release) = self.effect { release.remark() } else { None }
+    }
+
     /// The change of this name with this value, which is empty where there is none.
     pub fn of(name: &str, value: &str) -> Result<Request, String> {
         let keyword = KEYWORDS.iter().find(|keyword| keyword.name == name);

@@ -92,6 +92,7 @@ pub fn design(args: &DesignArgs) -> anyhow::Result<ExitCode> {
     };
     design.check(work.as_ref())?;
     let machines = design.machines();
+    design.remarks().for_each(|remark| cawl_console::tell(format_args!("cawl-lab: {remark}")));
     let times = run(&machines, work.as_ref())?;
     let points: Vec<_> =
         machines.iter().zip(&times).map(|(machine, times)| (machine.price(), args.by.of(times))).collect();

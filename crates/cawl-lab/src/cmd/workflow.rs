@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cawl_console::exit::Usage;
+use cawl_console::exit::{Usage, usage};
 use cawl_console::outputs::{self, Kind};
-use cawl_core::{Machine, Nanos, Part};
+use cawl_core::{Machine, Nanos, NoScenario, Part, Request};
 use cawl_host::output;
 use cawl_measure::progress::Progress;
 
@@ -34,6 +34,9 @@ const CALL: Nanos = Nanos::new(1500.0);
 pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
     args.page.iter().try_for_each(|file| outputs::check(file, &PAGE))?;
     args.perfetto.iter().try_for_each(|file| outputs::check(file, &PERFETTO))?;
+    usage(args.page.is_none() || args.page != args.perfetto, || {
+        "--page and --perfetto write different files; name two".to_owned()
+    })?;
     let workflow = read(&args.file)?;
     if let Some(site) = args.real.site() {
         return run::run(args, &workflow, site);
@@ -41,10 +44,15 @@ pub fn workflow(args: &WorkflowArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.hosts.cluster()?;
     let mut scenarios = vec![(workflow.clone(), cluster.clone())];
     for (_, requests) in &args.tries {
-        scenarios.push((
-            workflow.clone(),
-            cluster.changed(requests).map_err(|error| Usage(format!("{error:#}")))?,
-        ));
+        let changed = cluster.changed(requests).map_err(|error| match error.downcast_ref() {
+            Some(NoScenario::Profile(_)) => error,
+            _ => Usage(format!("{error:#}")).into(),
+        })?;
+        requests
+            .iter()
+            .filter_map(Request::remark)
+            .for_each(|remark| cawl_console::tell(format_args!("cawl-lab: {remark}")));
+        scenarios.push((workflow.clone(), changed));
     }
     if args.sensitivity {
         for part in Part::ALL {

@@ -124,6 +124,15 @@ impl Design {
         Ok(Design { file, currency: read.currency, choices })
     }
 
+    /// What is not known of options, for people.
+    pub fn remarks(&self) -> impl Iterator<Item = String> {
+        self.choices
+            .iter()
+            .flat_map(|choice| &choice.options)
+            .flat_map(|option| &option.changes)
+            .filter_map(Request::remark)
+    }
+
     /// All machines.
     pub fn machines<'a>(&'a self) -> Vec<Machine<'a>> {
         self.choices.iter().fold(vec![Machine::default()], |machines, choice| {
