@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use cawl_kit::{Dir, Finished, Report, Running};
+use cawl_kit::{Dir, Finished, Report, Running, find, skipped};
+use serde_json::Value;
 
 const CSV: &str = "start_s,op,offset,size,duration_s,path\n\
                    0.0,open,,0,0.00001,a\n\
@@ -14,8 +15,12 @@ const CSV: &str = "start_s,op,offset,size,duration_s,path\n\
                    0.4,close,,,0.00001,a\n";
 
 fn import(dir: &Dir, options: &[&str], input: &str, output: &str) -> Finished {
+    import_all(dir, options, &[input], output)
+}
+
+fn import_all(dir: &Dir, options: &[&str], inputs: &[&str], output: &str) -> Finished {
     let mut command = dir.cawl(&["import", "--from"]);
-    command.args(options).arg(input).arg("-o").arg(output);
+    command.args(options).args(inputs).arg("-o").arg(output);
     Running::start(command).finish()
 }
 
@@ -58,7 +63,13 @@ fn a_bad_input_is_told_and_leaves_no_trace() {
         assert!(!dir.work().join("out").exists(), "half a trace was left");
     }
     import(&dir, &["csv"], "missing.csv", "out").code(1).says("missing.csv");
-    import(&dir, &["strace", "--flags", "O_SYNC"], "bad.csv", "out").code(2).says("--flags is for csv");
+    import(&dir, &["strace", "--flags", "O_SYNC"], "bad.csv", "out").code(2).says("--flags is for csv, fio,");
+    import(&dir, &["fio", "--columns", "start=a,op=b"], "bad.csv", "out")
+        .code(2)
+        .says("--columns is for csv");
+    import(&dir, &["csv", "--columns", "start=a"], "bad.csv", "out")
+        .code(2)
+        .says("start and op must be named");
     import(&dir, &["csv"], "bad.csv", "no/such/folder/out").code(1).says("there is no folder");
 }
 
@@ -77,4 +88,119 @@ fn what_was_there_before_is_not_destroyed() {
     symlink("/dev/null", dir.work().join("null")).expect("a new link");
     import(&dir, &["csv"], "calls.csv", "null").code(1);
     assert!(dir.work().join("null").is_symlink());
+}
+
+/// Operation, offset and bytes of the calls on a file that read, write or sync.
+fn calls(dir: &Dir, trace: &str, file: &str) -> Vec<(String, Option<i64>, i64)> {
+    let mut export = dir.cawl(&["export", "--to", "json"]);
+    export.arg(dir.work().join(trace));
+    let text = Running::start(export).finish().success().stdout;
+    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a row is JSON"));
+    let of_file = rows.filter(|row| row["path"].as_str().is_some_and(|path| path.ends_with(file)));
+    let call = |row: Value| {
+        let op = row["op"].as_str()?.to_owned();
+        let known = ["read", "write", "pread", "pwrite", "fsync", "fdatasync", "fread", "fwrite"];
+        let moved = if op.ends_with("sync") { 0 } else { row["bytes"].as_i64()? };
+        known.contains(&op.as_str()).then(|| (op, row["offset"].as_i64(), moved))
+    };
+    of_file.filter_map(call).collect()
+}
+
+/// fio tells of its own calls, and cawl saw the same ones.
+#[test]
+fn fio_and_cawl_tell_the_same_calls() {
+    let Some(fio) = find("fio") else { return skipped("fio is not installed") };
+    let dir = Dir::new();
+    // A file that is there is not laid out, which an iolog does not tell.
+    fs::write(dir.work().join("data"), vec![0; 256 << 10]).expect("a new file");
+    let options = [
+        "--name=job",
+        "--thread",
+        "--ioengine=psync",
+        "--rw=randrw",
+        "--bsrange=512-8k",
+        "--bs_unaligned",
+        "--size=256k",
+        "--fsync=7",
+        "--filename=data",
+        "--write_iolog=job.iolog",
+        "--write_lat_log=job",
+        "--log_offset=1",
+        "--output=fio.txt",
+        "--invalidate=0",
+    ];
+    let program: Vec<&str> = [fio.to_str().expect("a path")].into_iter().chain(options).collect();
+    let trace = dir.work().join("seen");
+    let (finished, _) = dir.run(&["--trace", trace.to_str().expect("a path")], &program);
+    finished.success();
+    let seen = calls(&dir, "seen", "/data");
+    assert!(seen.len() > 40, "{seen:?}");
+
+    import(&dir, &["fio"], "job.iolog", "iolog").success().says("an iolog does not tell direct=1");
+    assert_eq!(calls(&dir, "iolog", "data"), seen);
+    // A latency log has the same calls but syncs.
+    let is_sync = |call: &(String, Option<i64>, i64)| call.0.ends_with("sync");
+    let unsynced: Vec<_> = seen.into_iter().filter(|call| !is_sync(call)).collect();
+    import(&dir, &["fio-lat"], "job_clat.1.log", "clat").success().says("logs do not name files");
+    assert_eq!(calls(&dir, "clat", "job.1"), unsynced);
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_told() {
+    let dir = Dir::new();
+    let bad = CSV.replace("0.2,write,,4096", "0.2,write,,4K").replace("fsync", "fysnc");
+    fs::write(dir.work().join("bad.csv"), bad).expect("a new file");
+    let told = import(&dir, &["csv", "--keep-going"], "bad.csv", "out").code(1);
+    let told = told.says("3 calls").says("2 lines not readable").says("line 4, field 4: size is \"4K\"");
+    told.says("line 5, field 2: operation \"fysnc\"");
+    let mut text = dir.cawl(&["replay", "--long"]);
+    text.arg(dir.work().join("out"));
+    let text = Running::start(text).finish().success().stdout;
+    assert!(text.contains("2 lines not readable (first: line 4"), "{text}");
+    // Nothing was bad.
+    fs::write(dir.work().join("good.csv"), CSV).expect("a new file");
+    import(&dir, &["csv", "--keep-going"], "good.csv", "good").success();
+    // Nothing was good, and nothing is left.
+    fs::write(dir.work().join("other.csv"), "a,b\n1,2\n3,4\n").expect("a new file");
+    import(&dir, &["csv", "--keep-going"], "other.csv", "none")
+        .code(1)
+        .says("line 1, field 1: unknown columns");
+    assert!(!dir.work().join("none").exists());
+}
+
+/// The files of two processes, of which one ends in the middle of a line, and of its packing.
+#[test]
+fn files_of_several_processes_are_one_trace() {
+    let dir = Dir::new();
+    let line = |pid: u32, at: u32| {
+        format!(
+            "{{\"name\":\"pwrite\",\"cat\":\"POSIX\",\"pid\":{pid},\"tid\":{pid},\"ts\":{},\"dur\":5,\"ph\":\"X\",\
+             \"args\":{{\"count\":10,\"ret\":10,\"offset\":{},\"fname\":\"/t/a{pid}\"}}}}\n",
+            1_700_000_000_000_000 + u64::from(at),
+            at * 7919 % 100_000
+        )
+    };
+    let text = |pid: u32| format!("[\n{}", (0..4000).map(|at| line(pid, at * 10 + pid)).collect::<String>());
+    let both = ["5.pfw", "6.pfw"];
+    fs::write(dir.work().join(both[0]), text(5)).expect("a new file");
+    fs::write(dir.work().join(both[1]), text(6)).expect("a new file");
+    import_all(&dir, &["dftracer"], &both, "whole").success().says("8000 calls");
+    let whole = replay(&dir, &dir.work().join("whole"));
+    assert_eq!((whole.bytes(), whole.sessions().len()), (80_000, 2));
+
+    let mut gzip = dir.command("gzip");
+    gzip.arg(dir.work().join(both[1]));
+    Running::start(gzip).finish().success();
+    let packed = fs::read(dir.work().join("6.pfw.gz")).expect("gzip made it");
+    fs::write(dir.work().join(both[1]), &packed[..packed.len() / 2]).expect("a new file");
+    import_all(&dir, &["dftracer"], &both, "cut").code(1).says("6.pfw further");
+    let told = import_all(&dir, &["dftracer", "--keep-going"], &both, "cut").code(1);
+    told.says("1 input not read to the end").says("the input ends early");
+    let cut = replay(&dir, &dir.work().join("cut")).bytes();
+    assert!((40_010..80_000).contains(&cut), "{cut}");
+    // Tables are one.
+    fs::write(dir.work().join("calls.csv"), CSV).expect("a new file");
+    import_all(&dir, &["csv"], &["calls.csv", "calls.csv"], "two")
+        .code(1)
+        .says("one table is imported at a time");
 }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
 use cawl_core::{MODELS, Mode, Nanos, StackOptions, quantity};
-use cawl_import::open_flags;
+use cawl_import::{Columns, open_flags};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -305,18 +305,24 @@ pub enum ExportFormat {
 
 /// Make a trace of calls recorded by another tool
 ///
-/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags; rows in any order.
-/// strace: the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/reference/IMPORT.md has the
-/// details.
+/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags, or those of --columns;
+/// rows in any order. strace: the output of `strace -f -ttt -T -y`. Any may be gzipped. What a format does
+/// not tell is printed and noted in the trace. docs/reference/IMPORT.md has the details of each.
 #[derive(clap::Args)]
 pub struct ImportArgs {
     /// Format of the input
     #[arg(long, value_enum)]
     pub from: Format,
-    /// Flags that every file of a csv was open with, such as O_SYNC,O_DIRECT
+    /// Flags that every file was open with, such as O_SYNC,O_DIRECT (csv, fio, fio-lat, darshan-dxt)
     #[arg(long, value_name = "FLAG,…", value_parser = open_flags)]
     pub flags: Option<u32>,
-    /// What to read; - is standard input. Of `strace -ff` all files, FILE.PID
+    /// Columns of a csv with names or units of its own: start=ts:ms,op=kind,size=len:K
+    #[arg(long, value_name = "FIELD=COLUMN[:UNIT],…")]
+    pub columns: Option<Columns>,
+    /// Leave out lines that cannot be read, name the first, and end with exit code 1
+    #[arg(long)]
+    pub keep_going: bool,
+    /// What to read; - is standard input. Of `strace -ff`, dftracer, recorder and fio all files of a run
     #[arg(required = true)]
     pub inputs: Vec<PathBuf>,
     /// The trace to write
@@ -370,12 +376,24 @@ pub struct CalibrateArgs {
 }
 
 /// Formats that can be imported.
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// A table of calls
     Csv,
     /// Output of strace
     Strace,
+    /// fio's write_iolog, version 2 or 3
+    Fio,
+    /// fio's write_lat_log: NAME_lat.N.log or NAME_clat.N.log
+    FioLat,
+    /// Output of darshan-dxt-parser
+    DarshanDxt,
+    /// DFTracer's .pfw
+    Dftracer,
+    /// What recorder2text made of a trace of Recorder
+    Recorder,
+    /// Output of blkparse: requests of devices
+    Blkparse,
 }
 
 /// Tell whether a program can be traced, and if not, why

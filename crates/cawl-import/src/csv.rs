@@ -4,23 +4,20 @@
 //! row that makes no sense means that the program and cawl disagree about every row. Rows may stand in any
 //! order: they are taken by their starts, which is what models need.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+mod columns;
 
-use cawl_core::quantity::counted;
-use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
-use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
+use cawl_core::Record;
+use cawl_wire::{FileKind, MOST_BYTES, Op};
 
+pub use self::columns::Columns;
+use super::rows::{Call, Kind, Place, Rows};
 use super::{
-    ImportError, ImportSummary, Importer, LATE, SkipCounts, SkipReason, bare, nanoseconds, open_flags, shown,
+    ImportError, ImportSummary, Importer, MALFORMED, SkipReason, bare, open_flags, scaled, shown,
     whole_number,
 };
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
 const LONGEST_ROW: usize = 64 << 10;
-
-/// Rows that wait for earlier ones, at most: 100 MB.
-const MOST_WAITING: usize = 1 << 20;
 
 /// What a table leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +28,18 @@ pub struct CsvOptions {
     pub path: String,
     /// Program name given to all sessions.
     pub program: String,
+    /// Which columns mean what, of a table with names of its own.
+    pub columns: Option<Columns>,
 }
 
 impl Default for CsvOptions {
     fn default() -> CsvOptions {
-        CsvOptions { flags: 0, path: "file".to_owned(), program: "csv".to_owned() }
+        CsvOptions { flags: 0, path: "file".to_owned(), program: "csv".to_owned(), columns: None }
     }
 }
+
+const KIND_OF_ROWS: Kind =
+    Kind { name: "csv", untimed: None, unsorted: "sort the table by its starts first", of_day: false };
 
 /// Process and thread of rows that do not name theirs.
 const NAMELESS: u32 = 1;
@@ -65,6 +67,21 @@ const PATH: usize = 7;
 const FLAGS: usize = 8;
 const KIND: usize = 9;
 const PROGRAM: usize = 10;
+/// The end of a call in the place of its duration; in tables with names of their own only.
+const END: usize = 11;
+/// Columns there may be.
+const ALL: usize = 12;
+
+/// What a number in a column counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Times, in 10^this ns.
+    Time(u8),
+    /// Whole nanoseconds.
+    Nanoseconds,
+    /// Bytes, this many.
+    Bytes(u64),
+}
 
 /// Columns of a time in whole nanoseconds, as `cawl-cli export` has them, in the place of seconds.
 const NANOS: [(&str, usize); 2] = [("start_ns", START), ("duration_ns", DURATION)];
@@ -72,12 +89,21 @@ const NANOS: [(&str, usize); 2] = [("start_ns", START), ("duration_ns", DURATION
 const RESULTS: [&str; 8] = ["call", "bytes", "errno", "estimated", "state", "dirty", "cause", "stack"];
 
 /// Which field of a row holds which column.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Layout {
     fields: usize,
-    place: [Option<usize>; COLUMNS.len()],
-    /// Times are in whole nanoseconds.
-    nanos: [bool; REQUIRED],
+    place: [Option<usize>; ALL],
+    unit: [Unit; ALL],
+    /// Names of operations are those of any program.
+    foreign: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        let mut unit = [Unit::Time(9); ALL];
+        (unit[OFFSET], unit[SIZE]) = (Unit::Bytes(1), Unit::Bytes(1));
+        Layout { fields: 0, place: [None; ALL], unit, foreign: false }
+    }
 }
 
 impl Layout {
@@ -89,7 +115,7 @@ impl Layout {
             let name = row.field(at).trim_ascii();
             let nanos = NANOS.iter().find(|(column, _)| column.as_bytes() == name).map(|(_, column)| *column);
             if let Some(column) = nanos {
-                layout.nanos[column] = true;
+                layout.unit[column] = Unit::Nanoseconds;
             }
             match nanos.or_else(|| COLUMNS.iter().position(|column| column.as_bytes() == name)) {
                 Some(column) if layout.place[column].is_some() => {
@@ -146,13 +172,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A file as one process has it open.
-#[derive(Debug)]
-struct Handle {
-    fd: i32,
-    position: u64,
-}
-
 /// Reads tables with the header `start_s,op,offset,size,duration_s` in any order of columns, and
 /// optionally `pid`, `tid`, `path` and `flags`.
 ///
@@ -170,65 +189,7 @@ pub struct CsvImporter {
     ends_used: usize,
     lines: u64,
     row_began: u64,
-    state: State,
-}
-
-/// What a row says. Those that wait are taken by start, of equal ones the first in the table first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Said {
-    start: u64,
-    /// Its line in the table.
-    line: u64,
-    duration: u64,
-    op: Op,
-    offset: Option<u64>,
-    size: u64,
-    pid: u32,
-    tid: u32,
-    kind: FileKind,
-    flags: u32,
-    /// Places among the texts.
-    path: u32,
-    program: u32,
-}
-
-/// Texts that many rows have, each kept once.
-#[derive(Debug, Default)]
-struct Texts {
-    all: Vec<Box<[u8]>>,
-    places: HashMap<Box<[u8]>, u32>,
-}
-
-impl Texts {
-    fn place(&mut self, text: &[u8]) -> u32 {
-        if let Some(place) = self.places.get(text) {
-            return *place;
-        }
-        let place = self.all.len() as u32;
-        self.all.push(text.into());
-        self.places.insert(text.into(), place);
-        place
-    }
-}
-
-/// What rows have led to.
-#[derive(Debug, Default)]
-struct State {
-    texts: Texts,
-    waiting: BinaryHeap<Reverse<Said>>,
-    /// Start of the latest row that went out.
-    out_until: u64,
-    /// End of each process's latest call.
-    processes: Vec<u64>,
-    by_pid: HashMap<u32, usize>,
-    /// Identities by path.
-    files: HashMap<u32, u64>,
-    /// Files without a name: the next open of that name makes another.
-    unlinked: HashSet<u64>,
-    handles: HashMap<(u32, u64), Handle>,
-    last_start: u64,
-    summary: ImportSummary,
-    skips: SkipCounts,
+    rows: Rows,
 }
 
 impl CsvImporter {
@@ -244,7 +205,7 @@ impl CsvImporter {
             ends_used: 0,
             lines: 0,
             row_began: 0,
-            state: State::default(),
+            rows: Rows::new(KIND_OF_ROWS),
         }
     }
 
@@ -258,6 +219,7 @@ impl CsvImporter {
         while !input.is_empty() {
             if self.bytes_used == self.bytes.len() || self.ends_used == self.ends.len() {
                 if self.bytes_used >= LONGEST_ROW || self.ends_used >= LONGEST_ROW {
+                    self.forget();
                     return Err(self.error(0, QUOTE));
                 }
                 self.bytes.resize(self.bytes.len() * 2, 0);
@@ -272,8 +234,9 @@ impl CsvImporter {
             self.bytes_used += wrote;
             self.ends_used += ended;
             if matches!(result, csv_core::ReadRecordResult::Record) {
-                self.row(out)?;
+                let taken = self.row(out);
                 (self.bytes_used, self.ends_used) = (0, 0);
+                taken?;
             }
         }
         Ok(())
@@ -283,14 +246,39 @@ impl CsvImporter {
     fn row(&mut self, out: &mut Vec<Record>) -> Result<(), ImportError> {
         let row = Row { bytes: &self.bytes[..self.bytes_used], ends: &self.ends[..self.ends_used] };
         let Some(layout) = &self.layout else {
-            let layout = Layout::from_header(&row).map_err(|(field, fault)| self.error(field, fault))?;
+            let layout = match &self.options.columns {
+                Some(columns) => columns.layout(&row),
+                None => Layout::from_header(&row),
+            };
+            let layout = layout.map_err(|(field, fault)| self.error(field, fault))?;
             self.layout = Some(layout);
+            if self.options.columns.as_ref().is_some_and(Columns::by_number) {
+                return self.row(out);
+            }
             return Ok(());
         };
-        self.state.row(&self.options, layout, &row, self.row_began, out).map_err(|(column, fault)| {
+        let taken = match layout.call(&self.options, &row) {
+            Ok(Ok(call)) => self.rows.take(call, self.row_began, out).map_err(|fault| (Some(START), fault)),
+            Ok(Err(reason)) => {
+                self.rows.skip(reason, self.row_began);
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        };
+        taken.map_err(|(column, fault)| {
             let field = column.and_then(|column| layout.place[column]);
+            let fault = match (column, &self.options.columns) {
+                (Some(column), Some(columns)) => columns.renamed(column, fault),
+                _ => fault,
+            };
             self.error(field.map_or(0, |at| at + 1), fault)
         })
+    }
+
+    /// Leaves a row that has no end; the next line begins another.
+    fn forget(&mut self) {
+        self.reader.reset();
+        (self.bytes_used, self.ends_used) = (0, 0);
     }
 
     /// True while a quoted field is open: the next line continues the row.
@@ -310,27 +298,23 @@ impl Importer for CsvImporter {
         if line.trim_ascii().is_empty() && !self.within_row() {
             return Ok(());
         }
+        if self.options.columns.is_some() && self.layout.is_none() && !self.within_row() {
+            self.reader = csv_core::ReaderBuilder::new().delimiter(columns::separator(line)).build();
+        }
         self.feed(line, out)?;
         self.feed(b"\n", out)
     }
 
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.within_row() {
+            self.forget();
             return Err(self.error(0, QUOTE));
         }
         if self.layout.is_none() {
             let fault = format!("there is no header; {}", header());
             return Err(ImportError { line: self.lines, field: 0, fault });
         }
-        self.state.release(0, out);
-        let ends = (1..).zip(&self.state.processes);
-        out.extend(ends.map(|(id, end)| Record::End(SessionEnd::new(id, Time(*end), EndKind::Exit))));
-        let mut summary = std::mem::take(&mut self.state.summary);
-        (summary.lines, summary.skipped) = (self.lines, self.state.skips.list());
-        for loss in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
-            out.push(Record::Note(format!("{}: {}", counted(loss.lines, "row"), loss.reason)));
-        }
-        Ok(summary)
+        Ok(self.rows.finish(self.lines, out))
     }
 }
 
@@ -362,194 +346,94 @@ fn check(op: Op, offset: Option<u64>, size: Option<u64>) -> Result<(), RowFault>
     if places && offset.is_none() { missing(OFFSET) } else { Ok(()) }
 }
 
-impl Handle {
-    /// Completes an event by where the operation works, and moves the position as the operation does; `flags`
-    /// are those of an open.
-    fn place(&mut self, event: &mut Event, offset: Option<u64>, size: u64, flags: u32) {
-        use Op::*;
-        match event.op {
-            Write | Writev | CopyRange | Sendfile | Splice | StreamWrite | Read | StreamRead => {
-                event.offset = offset.unwrap_or(self.position);
-                (event.requested, event.returned) = (size, size as i64);
-                self.position = event.offset.saturating_add(size);
-            }
-            Pwrite | Pwritev | Pread => {
-                event.offset = offset.unwrap_or(UNKNOWN_OFFSET);
-                (event.requested, event.returned) = (size, size as i64);
-            }
-            Seek => {
-                event.offset = offset.unwrap_or(0);
-                event.returned = event.offset.min(i64::MAX as u64) as i64;
-                self.position = event.offset;
-            }
-            Truncate => event.offset = offset.unwrap_or(size),
-            Open => {
-                (event.requested, event.returned) = (size, i64::from(self.fd));
-                event.flags = flags;
-                self.position = 0;
-            }
-            _ => {}
-        }
-    }
-}
-
-impl State {
-    fn row(
-        &mut self,
-        options: &CsvOptions,
-        layout: &Layout,
-        row: &Row<'_>,
-        line: u64,
-        out: &mut Vec<Record>,
-    ) -> Result<(), RowFault> {
-        if row.len() != layout.fields {
+impl Layout {
+    /// The call that a row tells of; None if there is none in a table, and why.
+    fn call<'a>(
+        &self,
+        options: &'a CsvOptions,
+        row: &Row<'a>,
+    ) -> Result<Result<Call<'a>, SkipReason>, RowFault> {
+        if row.len() != self.fields {
             let fault = format!(
                 "the row has {} fields where the header has {}; quote a field that holds a comma",
                 row.len(),
-                layout.fields
+                self.fields
             );
             return Err((None, fault));
         }
-        let text = |column: usize| layout.place[column].map_or(&[][..], |at| row.field(at).trim_ascii());
-        let time = |column: usize| match layout.nanos[column] {
-            true => number(column, text(column), u64::MAX)?
+        let text = |column: usize| self.place[column].map_or(&[][..], |at| row.field(at).trim_ascii());
+        let time = |column: usize| match self.unit[column] {
+            Unit::Time(scale) => scaled(text(column), scale).map_err(|why| {
+                wrong(
+                    column,
+                    text(column),
+                    if scale == 9 || why != MALFORMED { why } else { "not a decimal number" },
+                )
+            }),
+            _ => number(column, text(column), u64::MAX)?
                 .ok_or_else(|| wrong(column, text(column), "but each call has a time; fill it in")),
-            false => nanoseconds(text(column)).map_err(|why| wrong(column, text(column), why)),
+        };
+        let bytes = |column: usize, most: u64| match self.unit[column] {
+            Unit::Bytes(unit) => Ok(number(column, text(column), most / unit)?.map(|count| count * unit)),
+            _ => number(column, text(column), most),
         };
         let start = time(START)?;
-        let duration = if text(DURATION).is_empty() { 0 } else { time(DURATION)? };
-        let op = operation(text(OP))?;
+        let duration = match (text(DURATION).is_empty(), text(END).is_empty()) {
+            (false, _) => time(DURATION)?,
+            (true, false) => {
+                time(END)?.checked_sub(start).ok_or_else(|| wrong(END, text(END), "before the start"))?
+            }
+            (true, true) => 0,
+        };
+        let op = match self.foreign.then(|| columns::operation(text(OP))).flatten() {
+            Some(op) => op,
+            None => operation(text(OP))?,
+        };
         if let Some(reason) = not_in_tables(op) {
-            self.skips.count(reason, line);
-            return Ok(());
+            return Ok(Err(reason));
         }
-        let offset = number(OFFSET, text(OFFSET), u64::MAX - 1)?;
+        let offset = bytes(OFFSET, u64::MAX - 1)?;
         let most = if op.moves_bytes() { MOST_BYTES } else { i64::MAX };
-        let size = number(SIZE, text(SIZE), most as u64)?;
+        let size = bytes(SIZE, most as u64)?;
         let pid = number(PID, text(PID), u32::MAX.into())?.map_or(NAMELESS, |pid| pid as u32);
         let tid = number(TID, text(TID), u32::MAX.into())?.map_or(pid, |tid| tid as u32);
         let kind = kind(text(KIND)).ok_or_else(|| wrong(KIND, text(KIND), KINDS_TEXT))?;
-        let mut flags = options.flags | flag::WRITABLE;
+        let mut flags = options.flags;
         if !text(FLAGS).is_empty() {
             let named = String::from_utf8_lossy(text(FLAGS));
             flags |= open_flags(&named).map_err(|unknown| (Some(FLAGS), unknown))?;
         }
-        if start.checked_add(duration).is_none() {
-            return Err(wrong(DURATION, text(DURATION), LATE));
-        }
-        if duration == 0
-            && (op.moves_bytes() || matches!(op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs))
-        {
-            // No call takes no time: who made the table did not know.
-            flags |= flag::ESTIMATED;
-            self.skips.count(SkipReason::Durationless, line);
-        }
-
-        // All that can fail has been read, except for fields that only some operations need.
+        Rows::end(start, duration).map_err(|why| wrong(DURATION, text(DURATION), why))?;
         check(op, offset, size)?;
+        let place = match (op, offset, size) {
+            (Op::Truncate, None, Some(size)) => Place::At(size),
+            (_, Some(offset), _) => Place::At(offset),
+            _ => Place::Next,
+        };
         let size = size.unwrap_or(0);
-        if start < self.out_until {
-            let fault = format!(
-                "starts before a call more than {MOST_WAITING} rows further up; sort the table by its starts first"
-            );
-            return Err((Some(START), fault));
-        }
         let program = match text(PROGRAM) {
             b"" => options.program.as_bytes(),
             named => named,
         };
         // A path keeps its spaces: only the other fields are trimmed.
-        let path = layout.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
-        let (path, program) =
-            (self.texts.place(path.unwrap_or(options.path.as_bytes())), self.texts.place(program));
-        self.summary.sorted += u64::from(start < self.last_start);
-        self.last_start = self.last_start.max(start);
-        self.waiting.push(Reverse(Said {
+        let path = self.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
+        let path = path.unwrap_or(options.path.as_bytes());
+        let moved = size;
+        Ok(Ok(Call {
             start,
-            line,
             duration,
             op,
-            offset,
+            place,
             size,
+            moved,
             pid,
             tid,
+            fd: None,
             kind,
             flags,
             path,
             program,
-        }));
-        self.release(MOST_WAITING, out);
-        Ok(())
-    }
-
-    /// Lets the earliest rows go until no more than `most` wait.
-    fn release(&mut self, most: usize, out: &mut Vec<Record>) {
-        while self.waiting.len() > most
-            && let Some(Reverse(said)) = self.waiting.pop()
-        {
-            self.call(said, out);
-        }
-    }
-
-    /// The call of a row, after those that started before.
-    fn call(&mut self, said: Said, out: &mut Vec<Record>) {
-        let Said { start, duration, op, offset, size, pid, tid, kind, flags, .. } = said;
-        self.out_until = start;
-        let process = self.process(said.program, pid, start, out);
-        let ino = self.file(said.path, op == Op::Open, out);
-        let fd = i32::try_from(3 + self.handles.len()).unwrap_or(i32::MAX);
-        let handle = self.handles.entry((pid, ino)).or_insert(Handle { fd, position: 0 });
-
-        let mut event = Event { start, duration, pid, tid, ino, kind, fd: handle.fd, ..Event::new(op) };
-        event.flags = flags & !flag::TRUNC;
-        handle.place(&mut event, offset, size, flags);
-        if op == Op::Unlink {
-            event.fd = -1;
-            self.unlinked.insert(ino);
-        }
-        self.processes[process] = self.processes[process].max(event.end());
-        self.summary.calls += 1;
-        if op.moves_bytes() && !matches!(op, Op::Read | Op::Pread | Op::StreamRead) {
-            self.summary.bytes = self.summary.bytes.saturating_add(size);
-        }
-        out.push(Record::Event(event));
-    }
-
-    /// Place of the process, whose session is told of before its first call.
-    fn process(&mut self, program: u32, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
-        *self.by_pid.entry(pid).or_insert_with(|| {
-            self.processes.push(start);
-            self.summary.sessions += 1;
-            out.push(Record::Session(Session {
-                id: self.processes.len() as u32,
-                pid,
-                started: Time(start),
-                program: String::from_utf8_lossy(&self.texts.all[program as usize]).into_owned(),
-                ..Session::default()
-            }));
-            self.processes.len() - 1
-        })
-    }
-
-    /// Number of the file, which is told of before its first call.
-    fn file(&mut self, path: u32, open: bool, out: &mut Vec<Record>) -> u64 {
-        if let Some(&ino) = self.files.get(&path)
-            && !(open && self.unlinked.remove(&ino))
-        {
-            return ino;
-        }
-        self.summary.files += 1;
-        let ino = self.summary.files;
-        self.files.insert(path, ino);
-        out.push(Record::File(FileFacts {
-            ino,
-            size: Bytes::ZERO,
-            block: 4096,
-            mode: 0o100_644,
-            path: String::from_utf8_lossy(&self.texts.all[path as usize]).into_owned(),
-            ..FileFacts::default()
-        }));
-        ino
+        }))
     }
 }
 
@@ -581,7 +465,7 @@ fn kind(name: &[u8]) -> Option<FileKind> {
 }
 
 fn wrong(column: usize, text: &[u8], why: &str) -> RowFault {
-    (Some(column), format!("{} is \"{}\", {why}", COLUMNS[column], shown(text)))
+    (Some(column), format!("{} is \"{}\", {why}", COLUMNS.get(column).unwrap_or(&"end"), shown(text)))
 }
 
 /// An empty field is None.

@@ -6,22 +6,49 @@
 //! processes and calls in flight, not with the number of lines.
 #![forbid(unsafe_code)]
 
+mod blkparse;
+mod by_line;
 mod csv;
+mod dftracer;
+mod dxt;
+mod fio;
+mod fio_lat;
+mod names;
+mod recorder;
+mod rows;
 mod strace;
+#[cfg(test)]
+mod testing;
 
 use std::collections::BTreeMap;
 
 use cawl_core::Record;
 use cawl_wire::flag;
 
-pub use csv::{CsvImporter, CsvOptions};
+pub use by_line::ByLine;
+pub use csv::{Columns, CsvImporter, CsvOptions};
 pub use strace::{LineTime, StraceImporter, line_time};
 
 /// Turns lines of text into records, one line at a time.
 pub trait Importer {
     /// Takes one line, with or without its line ending, and appends the records it leads to. The
-    /// caller takes them out of `out` as often as memory asks for. After an error the importer is done.
+    /// caller takes them out of `out` as often as memory asks for. An error leaves the importer as it was
+    /// before the line, so that the caller may go on with the next one.
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError>;
+
+    /// There is one more input, of this name; all are told of before the first line, if there are several. An
+    /// error says why the input is none of this format.
+    fn begin(&mut self, _name: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The lines that follow are those of this input, from 0.
+    fn select(&mut self, _input: usize) {}
+
+    /// When the line's call was, in ns, near enough to join several inputs; None: as the line before.
+    fn time(&self, _line: &[u8]) -> Option<u64> {
+        None
+    }
 
     /// There are no more lines: appends the last records and says what was read.
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError>;
@@ -37,6 +64,40 @@ pub struct ImportError {
     pub field: usize,
     /// What is wrong, and the remedy.
     pub fault: String,
+}
+
+/// Reads what darshan-dxt-parser prints.
+pub type DxtImporter = ByLine<dxt::Dxt>;
+/// Reads fio's logs of what it did (`write_iolog`).
+pub type FioImporter = ByLine<fio::Iolog>;
+/// Reads fio's latency logs (`write_lat_log`).
+pub type FioLatImporter = ByLine<fio_lat::Latencies>;
+/// Reads DFTracer's JSON lines.
+pub type DftracerImporter = ByLine<dftracer::Dftracer>;
+/// Reads what Recorder's recorder2text makes.
+pub type RecorderImporter = ByLine<recorder::Recorder>;
+/// Reads what blkparse prints.
+pub type BlkparseImporter = ByLine<blkparse::Blkparse>;
+
+impl DxtImporter {
+    /// An importer at the start of its input; every file was open with these flags ([`flag`]).
+    pub fn new(flags: u32) -> DxtImporter {
+        by_line::by_line(dxt::Dxt::new(flags))
+    }
+}
+
+impl FioImporter {
+    /// An importer at the start of its input; every file was open with these flags ([`flag`]).
+    pub fn new(flags: u32) -> FioImporter {
+        by_line::by_line(fio::Iolog::new(flags))
+    }
+}
+
+impl FioLatImporter {
+    /// An importer at the start of its input; every file was open with these flags ([`flag`]).
+    pub fn new(flags: u32) -> FioLatImporter {
+        by_line::by_line(fio_lat::Latencies::new(flags))
+    }
 }
 
 /// Flags of an open-file description ([`flag`]) as a person writes them: `O_SYNC,O_DIRECT`; `|` and `+`
@@ -97,6 +158,8 @@ pub struct ImportSummary {
     pub sorted: u64,
     /// Wall-clock time of the records' time 0, in ns since 1970-01-01 UTC, where the input tells.
     pub epoch: Option<u64>,
+    /// What the format does not tell, or what was inferred for it, in sentences for a person.
+    pub notes: Vec<String>,
     /// Lines that did not become a call, by reason.
     pub skipped: Vec<Skipped>,
 }
@@ -110,6 +173,8 @@ pub struct Skipped {
     pub lines: u64,
     /// The first of them, from 1.
     pub first: u64,
+    /// The input that the first of them is in, from 0.
+    pub input: usize,
 }
 
 /// Why a line did not become a call.
@@ -125,7 +190,7 @@ pub enum SkipReason {
     #[error("without process id while several run (record with -f -o)")]
     Anonymous,
     /// The rest of a call whose beginning is not there.
-    #[error("resumed calls without beginning")]
+    #[error("calls without beginning")]
     Headless,
     /// A call without result: the process was killed in it, or it is begun anew after a signal.
     #[error("calls without result")]
@@ -133,8 +198,12 @@ pub enum SkipReason {
     /// A call without duration; strace was run without -T. It was imported all the same.
     #[error("calls without duration, which are predicted and not compared (strace records it with -T)")]
     Durationless,
-    /// A call of which the time is known to the second; it was imported all the same, behind the thread's call
-    /// before it. strace was run with -t.
+    /// A call of which the format tells less than models need, as this text says; it was imported all the
+    /// same.
+    #[error("{0}")]
+    Vague(&'static str),
+    /// A call of which the time is known to the second; it was imported all the same, behind the thread's
+    /// call before it. strace was run with -t.
     #[error("calls with times in whole seconds, put one behind the other (record with -ttt)")]
     WholeSeconds,
     /// A call that can write, which no importer knows: what it wrote is missing from the trace.
@@ -143,6 +212,9 @@ pub enum SkipReason {
     /// A call that changes no file, which is not needed where each row names its file.
     #[error("{0}: changes no file")]
     Harmless(String),
+    /// What is told elsewhere in the input, or is a step of a call that is told.
+    #[error("{0}")]
+    Elsewhere(&'static str),
     /// A call that failed before it had any effect on a file.
     #[error("failed calls without effect")]
     Failed,
@@ -159,7 +231,11 @@ impl SkipReason {
     pub const fn is_loss(&self) -> bool {
         !matches!(
             self,
-            SkipReason::Failed | SkipReason::ReadOnly | SkipReason::Harmless(_) | SkipReason::Other(_)
+            SkipReason::Failed
+                | SkipReason::ReadOnly
+                | SkipReason::Harmless(_)
+                | SkipReason::Elsewhere(_)
+                | SkipReason::Other(_)
         )
     }
 }
@@ -167,8 +243,10 @@ impl SkipReason {
 /// Counts lines by reason.
 #[derive(Debug, Default)]
 struct SkipCounts {
-    /// How many, and the first, losses first.
-    reasons: BTreeMap<SkipReason, (u64, u64)>,
+    /// How many, and the first with its input, losses first.
+    reasons: BTreeMap<SkipReason, (u64, u64, usize)>,
+    /// The input whose lines come, from 0.
+    input: usize,
 }
 
 impl SkipCounts {
@@ -176,7 +254,7 @@ impl SkipCounts {
     const MOST: usize = 1000;
 
     fn count(&mut self, reason: SkipReason, line: u64) {
-        self.reasons.entry(reason).or_insert((0, line)).0 += 1;
+        self.reasons.entry(reason).or_insert((0, line, self.input)).0 += 1;
     }
 
     /// A call that has nothing to do with files; most lines are of this kind.
@@ -188,8 +266,10 @@ impl SkipCounts {
 
     /// All of them, losses first.
     fn list(&self) -> Vec<Skipped> {
-        let skipped =
-            |(reason, &(lines, first)): (&SkipReason, _)| Skipped { reason: reason.clone(), lines, first };
+        let skipped = |(reason, &(lines, first, input)): (&SkipReason, _)| {
+            let reason = reason.clone();
+            Skipped { reason, lines, first, input }
+        };
         self.reasons.iter().map(skipped).collect()
     }
 }
@@ -202,6 +282,11 @@ const LATE: &str = "over 584 years; subtract a constant from all starts";
 /// Decimal seconds as nanoseconds, exact: the tenth decimal rounds, and no float comes between.
 /// Exponents (`1e-05`) are understood.
 fn nanoseconds(text: &[u8]) -> Result<u64, &'static str> {
+    scaled(text, 9)
+}
+
+/// A decimal number in units of 10^`scale` ns as nanoseconds, as exact as [`nanoseconds`].
+fn scaled(text: &[u8], scale: u8) -> Result<u64, &'static str> {
     let text = text.trim_ascii();
     let (negative, digits) = signed(text);
     let (mantissa, exponent) = match digits.iter().position(|b| matches!(b, b'e' | b'E')) {
@@ -215,7 +300,7 @@ fn nanoseconds(text: &[u8]) -> Result<u64, &'static str> {
         return Err(MALFORMED);
     }
     // Decimal places of the mantissa that make whole nanoseconds; the next one rounds.
-    let places = (whole.len() as i64 + 9).saturating_add(exponent);
+    let places = (whole.len() as i64 + i64::from(scale)).saturating_add(exponent);
     let mut places = places.max(-1);
     let mut ns: u64 = 0;
     let mut digits = whole.iter().chain(fraction);

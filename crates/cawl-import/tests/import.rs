@@ -1,10 +1,14 @@
 //! The importers on real recordings: the golden runs, stored strace output, and programs run here.
+//!
+//! - `formats`: formats of rows under noise
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::disallowed_macros,
     reason = "tests read recordings; the importers do no I/O"
 )]
+
+mod formats;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

@@ -1,5 +1,7 @@
 //! `import`: makes a trace of calls recorded by another tool.
 
+mod several;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -11,10 +13,12 @@ use anyhow::Context;
 use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_import::{
-    CsvImporter, CsvOptions, ImportSummary, Importer, LineTime, SkipReason, StraceImporter, line_time,
+    BlkparseImporter, CsvImporter, CsvOptions, DftracerImporter, DxtImporter, FioImporter, FioLatImporter,
+    ImportError, ImportSummary, Importer, LineTime, RecorderImporter, SkipReason, StraceImporter, line_time,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use self::several::Several;
 use super::{are_same, unpacked};
 use crate::args::{Format, ImportArgs};
 use crate::{exit, outputs, render};
@@ -23,8 +27,13 @@ use crate::{exit, outputs, render};
 const LONGEST_LINE: u64 = 16 << 20;
 
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    exit::usage(args.flags.is_none() || matches!(args.from, Format::Csv), || {
-        "--flags is for csv only: strace output tells the flags of each file; leave it out".to_owned()
+    let is_flagless = matches!(args.from, Format::Csv | Format::Fio | Format::FioLat | Format::DarshanDxt);
+    exit::usage(args.flags.is_none() || is_flagless, || {
+        "--flags is for csv, fio, fio-lat and darshan-dxt: other formats tell the flags of each file; leave it out"
+            .to_owned()
+    })?;
+    exit::usage(args.columns.is_none() || matches!(args.from, Format::Csv), || {
+        "--columns is for csv: other formats have their own columns; leave it out".to_owned()
     })?;
     for input in &args.inputs {
         exit::usage(!are_same(input, &args.output), || {
@@ -37,57 +46,186 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         [input] => format!("cannot import {}", input.display()),
         inputs => format!("cannot import {} files", inputs.len()),
     };
-    let mut importer: Box<dyn Importer> = match args.from {
-        Format::Csv => {
-            let flags = args.flags.unwrap_or_default();
-            Box::new(CsvImporter::new(CsvOptions { flags, ..CsvOptions::default() }))
-        }
-        Format::Strace => Box::<StraceImporter>::default(),
-    };
+    let mut importer = importer(args);
+    for input in &args.inputs {
+        let begun = importer.begin(&input.to_string_lossy());
+        begun.map_err(|fault| anyhow::anyhow!("{}: {fault}", input.display())).with_context(about)?;
+    }
     let mut lines = match (&args.inputs[..], args.from) {
-        ([input], _) => Lines::One(open(input).with_context(about)?),
-        (_, Format::Csv) => anyhow::bail!("one table is imported at a time; join them to one first"),
+        ([input], _) => Lines::One(Some(open(input).with_context(about)?)),
+        (_, Format::Csv | Format::DarshanDxt | Format::Blkparse) => {
+            anyhow::bail!("one table is imported at a time; join them to one first")
+        }
         (inputs, Format::Strace) => Lines::Threads(Threads::open(inputs)?),
+        (inputs, _) => Lines::Several(Several::open(inputs, &*importer)?),
     };
     let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
     // Half an import is no trace: on an error nothing is left of it.
-    let summary = copy(&mut lines, &mut *importer, &mut trace).with_context(about)?;
+    let mut bad = Bad { inputs: &args.inputs, keep_going: args.keep_going, ..Bad::default() };
+    let summary = copy(&mut lines, &mut *importer, &mut trace, &mut bad).with_context(about)?;
     if let Some(failure) = trace.finish() {
         anyhow::bail!(failure);
     }
-    tell(&summary, &args.output);
-    Ok(ExitCode::SUCCESS)
+    tell(&summary, &bad, args);
+    Ok(exit::of_whole(bad.lines == 0 && bad.cut == 0))
+}
+
+fn importer(args: &ImportArgs) -> Box<dyn Importer> {
+    let flags = args.flags.unwrap_or_default();
+    match args.from {
+        Format::Csv => {
+            let columns = args.columns.clone();
+            Box::new(CsvImporter::new(CsvOptions { flags, columns, ..CsvOptions::default() }))
+        }
+        Format::Strace => Box::<StraceImporter>::default(),
+        Format::Fio => Box::new(FioImporter::new(flags)),
+        Format::FioLat => Box::new(FioLatImporter::new(flags)),
+        Format::DarshanDxt => Box::new(DxtImporter::new(flags)),
+        Format::Dftracer => Box::<DftracerImporter>::default(),
+        Format::Recorder => Box::<RecorderImporter>::default(),
+        Format::Blkparse => Box::<BlkparseImporter>::default(),
+    }
+}
+
+/// What could not be read, where the import goes on all the same.
+#[derive(Default)]
+struct Bad<'a> {
+    inputs: &'a [PathBuf],
+    keep_going: bool,
+    /// Lines of bad rows.
+    lines: u64,
+    /// Inputs that end before their time.
+    cut: u64,
+    /// Where the first of them are, and why.
+    first: Vec<String>,
+}
+
+impl Bad<'_> {
+    /// Bad places that are named.
+    const NAMED: usize = 5;
+
+    fn name(&mut self, text: impl std::fmt::Display, input: usize) {
+        if self.first.len() < Bad::NAMED {
+            let place = place(self.inputs, input);
+            self.first.push(format!("{place}{text}"));
+        }
+    }
+
+    /// An error of the importer's; `read` lines of the input were read.
+    fn row(&mut self, error: ImportError, input: usize, read: u64) -> anyhow::Result<()> {
+        if !self.keep_going {
+            let place = place(self.inputs, input);
+            return Err(if place.is_empty() { error.into() } else { anyhow::anyhow!("{place}{error}") });
+        }
+        // A row may have several lines.
+        self.lines += (read + 1).saturating_sub(error.line).max(1);
+        self.name(&error, input);
+        Ok(())
+    }
+
+    /// An input that cannot be read further.
+    fn cut(&mut self, error: anyhow::Error, input: usize) -> anyhow::Result<()> {
+        if !self.keep_going {
+            return Err(error);
+        }
+        self.cut += 1;
+        self.name(format!("the input ends early: {error:#}"), input);
+        Ok(())
+    }
+
+    /// All of it, in a sentence.
+    fn told(&self) -> Option<String> {
+        let counted = render::counted;
+        let cut = format!("{} not read to the end", counted(self.cut, "input"));
+        Some(match (self.lines, self.cut) {
+            (0, 0) => return None,
+            (0, _) => cut,
+            (lines, 0) => format!("{} not readable", counted(lines, "line")),
+            (lines, _) => format!("{} not readable, {cut}", counted(lines, "line")),
+        })
+    }
+}
+
+/// The name of one of several inputs, in front of what is told of it.
+fn place(inputs: &[PathBuf], input: usize) -> String {
+    if inputs.len() < 2 { String::new() } else { format!("{}: ", inputs[input].display()) }
 }
 
 fn copy(
     lines: &mut Lines,
     importer: &mut dyn Importer,
     trace: &mut TraceFile,
+    bad: &mut Bad<'_>,
 ) -> anyhow::Result<ImportSummary> {
     let mut line = Vec::new();
     let mut records: Vec<Record> = Vec::new();
-    while lines.next(&mut line)? {
-        importer.line(&line, &mut records)?;
+    let mut read = vec![0; bad.inputs.len()];
+    loop {
+        match lines.next(&mut line, importer) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                bad.cut(error, lines.input())?;
+                continue;
+            }
+        }
+        read[lines.input()] += 1;
+        if let Err(error) = importer.line(&line, &mut records) {
+            bad.row(error, lines.input(), read[lines.input()])?;
+        }
         records.drain(..).for_each(|record| trace.push(&record));
     }
-    let summary = importer.finish(&mut records)?;
+    // The last row may be bad, too; what is bad in all of the input is so again.
+    let summary = importer.finish(&mut records).or_else(|error| {
+        bad.row(error, lines.input(), read[lines.input()])?;
+        importer.finish(&mut records).map_err(anyhow::Error::from)
+    });
+    let summary = match (summary, bad.first.first()) {
+        (Ok(summary), Some(first)) if summary.calls == 0 => anyhow::bail!("no line is of a call; {first}"),
+        (Err(error), Some(first)) if bad.keep_going && bad.lines > 1 => {
+            return Err(error.context(format!("no line could be read; the first is bad: {first}")));
+        }
+        (summary, _) => summary?,
+    };
+    if let Some(told) = bad.told() {
+        let first = bad.first.first().map_or("", String::as_str);
+        records.push(Record::Note(format!("import: {told} (first: {first})")));
+    }
     records.drain(..).for_each(|record| trace.push(&record));
     Ok(summary)
 }
 
 /// The lines of the input.
 enum Lines {
-    One(Box<dyn BufRead>),
+    /// None: it cannot be read further.
+    One(Option<Box<dyn BufRead>>),
     Threads(Threads),
+    Several(Several),
 }
 
 impl Lines {
-    /// The next line; false if there is none.
-    fn next(&mut self, line: &mut Vec<u8>) -> anyhow::Result<bool> {
+    /// The next line; false if there is none. What cannot be read further is an error once.
+    fn next(&mut self, line: &mut Vec<u8>, importer: &mut dyn Importer) -> anyhow::Result<bool> {
         match self {
-            Lines::One(input) => read_line(input, line),
+            Lines::One(input) => {
+                let Some(open) = input else { return Ok(false) };
+                let more = read_line(open, line);
+                if more.is_err() {
+                    *input = None;
+                }
+                more
+            }
             Lines::Threads(threads) => threads.next(line),
+            Lines::Several(several) => several.next(line, importer),
+        }
+    }
+
+    /// The input that the latest line came from.
+    fn input(&self) -> usize {
+        match self {
+            Lines::Several(several) => several.latest,
+            _ => 0,
         }
     }
 }
@@ -197,7 +335,8 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(input)
 }
 
-fn tell(summary: &ImportSummary, output: &Path) {
+fn tell(summary: &ImportSummary, bad: &Bad<'_>, args: &ImportArgs) {
+    let output = &args.output;
     let counted = render::counted;
     let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
     let text = format!(
@@ -223,11 +362,29 @@ fn tell(summary: &ImportSummary, output: &Path) {
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
         let what = match skipped.reason {
-            SkipReason::Durationless | SkipReason::WholeSeconds => "imported as they are",
+            SkipReason::Durationless | SkipReason::WholeSeconds | SkipReason::Vague(_) => {
+                "imported as they are"
+            }
             _ => "not imported",
         };
         let lines = counted(skipped.lines, "line");
-        let text = format!("{what}: {lines} (first: {}): {}", skipped.first, skipped.reason);
+        let file =
+            if args.from == Format::Strace { String::new() } else { place(&args.inputs, skipped.input) };
+        let text = format!("{what}: {lines} (first: {file}{}): {}", skipped.first, skipped.reason);
         render::tell(render::warn_if(&render::wrapped(&text, 0), skipped.reason.is_loss(), colour));
+    }
+    for note in &summary.notes {
+        render::tell(render::wrapped(note, 0));
+    }
+    if let Some(told) = bad.told() {
+        let more = bad.lines + bad.cut - (bad.first.len() as u64).min(bad.lines + bad.cut);
+        let text = format!("{told}, as --keep-going has it:");
+        render::tell(render::warn_if(&render::wrapped(&text, 0), true, colour));
+        for first in &bad.first {
+            render::tell(render::wrapped(&format!("  {first}"), 2));
+        }
+        if more > 0 {
+            render::tell(format_args!("  and {}", counted(more, "further line")));
+        }
     }
 }

@@ -1,3 +1,6 @@
+use cawl_core::{EndKind, Time};
+use cawl_wire::{Event, UNKNOWN_OFFSET, flag};
+
 use super::*;
 
 const HEADER: &str = "start_s,op,offset,size,duration_s\n";
@@ -88,7 +91,8 @@ fn options_fill_what_the_table_leaves_open() {
 
 #[test]
 fn rows_are_taken_by_their_starts() {
-    // Two files one after the other, as other programs print them; an empty offset goes on from the call before.
+    // Two files one after the other, as other programs print them; an empty offset goes on from the call
+    // before.
     let rows = "0,write,0,5,0.1,a\n2,write,,6,0.1,a\n1,write,0,7,0.1,b\n2,write,,8,0.1,b\n";
     let text = format!("start_s,op,offset,size,duration_s,path\n{rows}");
     let (records, summary) = import(CsvOptions::default(), &text).unwrap();
@@ -199,4 +203,64 @@ fn a_call_without_duration_is_marked_and_counted() {
     );
     let estimated: Vec<bool> = events(&text).iter().map(|event| event.has(flag::ESTIMATED)).collect();
     assert_eq!(estimated, [true, true, false, false]);
+}
+
+fn foreign(columns: &str, text: &str) -> Result<Vec<Event>, ImportError> {
+    let columns = Some(columns.parse().expect("columns"));
+    let (records, _) = import(CsvOptions { columns, ..CsvOptions::default() }, text)?;
+    let event = |record: &Record| if let Record::Event(event) = record { Some(*event) } else { None };
+    Ok(records.iter().filter_map(event).collect())
+}
+
+#[test]
+fn columns_of_any_name_and_unit() {
+    let text = "when;what;len;x;until\n1.5;WRITE;4;?;2\n3;pread64;1;?;3.25\n";
+    let error = foreign("start=when:ms,op=what,size=len:K,end=until:ms", text).unwrap_err();
+    assert_eq!((error.line, error.field), (3, 0));
+    assert!(error.fault.contains("offset is empty, but a pread needs it"), "{error}");
+    assert!(error.fault.contains("--columns offset="), "{error}");
+    let events =
+        foreign("start=when:ms,op=what,size=len:K,end=until:ms,offset=x:sectors", &text.replace('?', "9"));
+    let events = events.unwrap();
+    assert_eq!((events[0].start, events[0].duration, events[0].op), (1_500_000, 500_000, Op::Write));
+    assert_eq!((events[1].start, events[1].duration, events[1].op), (3_000_000, 250_000, Op::Pread));
+    assert_eq!((events[0].returned, events[0].offset, events[1].offset), (4096, 4608, 4608));
+    // A table without header, with tabs.
+    let events = foreign("start=#2:us,op=#1,size=#3", "w\t7\t10\nr\t9\t20\n").unwrap();
+    assert_eq!((events[0].start, events[0].op, events[0].returned), (7_000, Op::Write, 10));
+    assert_eq!((events[1].start, events[1].op, events[1].returned), (9_000, Op::Read, 20));
+}
+
+#[test]
+fn faults_of_foreign_columns() {
+    let is = |columns: &str, says: &str| {
+        let told = columns.parse::<Columns>().unwrap_err();
+        assert!(told.contains(says), "{told}");
+    };
+    is("start", "is not FIELD=COLUMN");
+    is("begin=ts", "field \"begin\" is not known; use start, op,");
+    is("start=ts,start=t", "field start is there twice");
+    is("start=ts", "start and op must be named");
+    is("start=#0,op=#1", "numbered from #1");
+    is("start=#1,op=kind", "all columns as names, or all as numbers");
+    let error = foreign("start=ts:ms,op=kind", "time,kind\n").unwrap_err();
+    assert_eq!(error.to_string(), "line 1: there is no column ts; the table has time, kind");
+    let error = foreign("start=ts:ms,op=kind,size=n", "ts,kind,n\nx,write,1\n").unwrap_err();
+    assert_eq!(error.to_string(), "line 2, field 1: ts is \"x\", not a decimal number");
+    let error = foreign("start=ts:ns,op=kind,size=n", "ts,kind,n\n1,write,1K\n").unwrap_err();
+    assert_eq!((error.line, error.field), (2, 3));
+    assert!(error.fault.starts_with("n is \"1K\", not a whole number"), "{error}");
+}
+
+#[test]
+fn after_a_bad_row_the_next_one_is_read() {
+    let rows = ["0,write,0,1,0.1\n", "x,write,0,1,0.1\n", "1,write,,2,0.1\n", "2,\"write,0,1\n"];
+    let mut importer = CsvImporter::new(CsvOptions::default());
+    let mut out = Vec::new();
+    importer.line(HEADER.as_bytes(), &mut out).unwrap();
+    let results: Vec<_> = rows.iter().map(|row| importer.line(row.as_bytes(), &mut out).is_ok()).collect();
+    assert_eq!(results, [true, false, true, true]);
+    assert_eq!(importer.finish(&mut out).unwrap_err().line, 5);
+    let summary = importer.finish(&mut out).unwrap();
+    assert_eq!((summary.calls, summary.bytes, summary.lines), (2, 3, 5));
 }

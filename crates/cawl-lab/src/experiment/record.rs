@@ -280,7 +280,12 @@ fn records(
     samples: &[Sample],
     texts: &Texts,
 ) -> anyhow::Result<Vec<Record>> {
-    let options = CsvOptions { flags: flags_of(args), program: scenario.name.clone(), path: FILE.to_owned() };
+    let options = CsvOptions {
+        flags: flags_of(args),
+        program: scenario.name.clone(),
+        path: FILE.to_owned(),
+        ..CsvOptions::default()
+    };
     let mut importer = CsvImporter::new(options);
     let mut calls = Vec::new();
     for line in texts.csv.lines() {
