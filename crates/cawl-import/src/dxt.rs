@@ -84,6 +84,9 @@ impl Format for Dxt {
             self.counters |= line.split('\t').count() > 5 || line.starts_with("total_");
             let fault = match self.counters {
                 true => COUNTERS.to_owned(),
+                false if line.contains('\0') => {
+                    "this is a log itself; give what darshan-dxt-parser prints of it".to_owned()
+                }
                 false => format!(
                     "is \"{}\", and a line of DXT begins with X_POSIX, X_MPIIO or #; {}",
                     shown(fields[0].as_bytes()),
