@@ -91,9 +91,9 @@ fn what_was_there_before_is_not_destroyed() {
 }
 
 /// Operation, offset and bytes of the calls on a file that read, write or sync.
-fn calls(dir: &Dir, trace: &str, file: &str) -> Vec<(String, Option<i64>, i64)> {
+fn calls(dir: &Dir, trace: &Path, file: &str) -> Vec<(String, Option<i64>, i64)> {
     let mut export = dir.cawl(&["export", "--to", "json"]);
-    export.arg(dir.work().join(trace));
+    export.arg(trace);
     let text = Running::start(export).finish().success().stdout;
     let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a row is JSON"));
     let of_file = rows.filter(|row| row["path"].as_str().is_some_and(|path| path.ends_with(file)));
@@ -130,19 +130,17 @@ fn fio_and_cawl_tell_the_same_calls() {
         "--invalidate=0",
     ];
     let program: Vec<&str> = [fio.to_str().expect("a path")].into_iter().chain(options).collect();
-    let trace = dir.work().join("seen");
-    let (finished, _) = dir.run(&["--trace", trace.to_str().expect("a path")], &program);
-    finished.success();
-    let seen = calls(&dir, "seen", "/data");
+    dir.run(&[], &program).0.success();
+    let seen = calls(&dir, &dir.trace(), "/data");
     assert!(seen.len() > 40, "{seen:?}");
 
     import(&dir, &["fio"], "job.iolog", "iolog").success().says("an iolog does not tell direct=1");
-    assert_eq!(calls(&dir, "iolog", "data"), seen);
+    assert_eq!(calls(&dir, &dir.work().join("iolog"), "data"), seen);
     // A latency log has the same calls but syncs.
     let is_sync = |call: &(String, Option<i64>, i64)| call.0.ends_with("sync");
     let unsynced: Vec<_> = seen.into_iter().filter(|call| !is_sync(call)).collect();
     import(&dir, &["fio-lat"], "job_clat.1.log", "clat").success().says("logs do not name files");
-    assert_eq!(calls(&dir, "clat", "job.1"), unsynced);
+    assert_eq!(calls(&dir, &dir.work().join("clat"), "job.1"), unsynced);
 }
 
 #[test]
