@@ -321,7 +321,7 @@ impl Format for Dftracer {
     fn time(&self, line: &str) -> Option<u64> {
         let after = line.split_once("\"ts\":")?.1.trim_start().trim_start_matches('"');
         let digits = after.bytes().position(|byte| !byte.is_ascii_digit())?;
-        whole_number(after[..digits].as_bytes())?.checked_mul(1000)
+        whole_number(&after.as_bytes()[..digits])?.checked_mul(1000)
     }
 }
 
