@@ -16,7 +16,7 @@ const FIELDS: [&str; ALL] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The column's name or number, and its unit, by field.
-    named: [Option<(Name, Option<Unit>)>; ALL],
+    named: Box<[Option<(Name, Option<Unit>)>; ALL]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
