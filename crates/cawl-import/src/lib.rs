@@ -6,6 +6,7 @@
 //! processes and calls in flight, not with the number of lines.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod csv;
 mod strace;
 

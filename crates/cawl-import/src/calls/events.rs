@@ -3,9 +3,9 @@
 use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
-use super::lex::{self, Outcome};
+use super::text::{self, Outcome};
 use super::tables::{Description, File, Shared, Table};
-use super::{StraceImporter, names};
+use super::{Calls, names};
 
 /// What a call does, as far as this importer follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl Target {
     }
 }
 
-impl StraceImporter {
+impl Calls {
     pub(super) fn caller(&self, tid: u32, start: u64, duration: Option<u64>) -> Option<Caller> {
         let pid = self.threads.get(&tid)?.pid;
         let table = self.processes.get(&pid)?.table.clone();
@@ -196,7 +196,7 @@ impl StraceImporter {
     }
 
     pub(super) fn target(&mut self, caller: &Caller, argument: &str) -> Target {
-        let fd = lex::descriptor(argument).map_or(-1, |(fd, _)| fd);
+        let fd = text::descriptor(argument).map_or(-1, |(fd, _)| fd);
         let description = if fd < 0 { None } else { self.files.resolve(&caller.table, fd, argument) };
         Target::of(fd, description)
     }

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use cawl_core::host_text::unescape;
 use cawl_wire::{FileKind, flag};
 
-use super::lex;
+use super::text;
 
 /// What several others lead to; it is gone with the last of them.
 pub(super) type Shared<T> = Rc<RefCell<T>>;
@@ -185,8 +185,8 @@ impl Files {
     /// happened to the descriptor which strace was not asked to show.
     pub fn resolve(&mut self, table: &Table, fd: i32, argument: &str) -> Option<Shared<Description>> {
         let known = look(table, fd);
-        let Some(shown) = lex::annotation(argument) else { return known };
-        let (path, is_deleted) = (unescape(bare(shown)), lex::is_deleted(argument));
+        let Some(shown) = text::annotation(argument) else { return known };
+        let (path, is_deleted) = (unescape(bare(shown)), text::is_deleted(argument));
         let is_meant = |file: &Shared<File>| {
             let same = file.borrow().path == path || file.borrow().links == 0;
             // A file that was deleted has any name, and a name with `/` behind it is a linked one.

@@ -7,12 +7,12 @@ use cawl_core::host_text::unescape;
 use cawl_wire::{FileKind, Op, flag};
 
 use super::events::{CallKind, Caller, Closing, Target, pointed};
-use super::lex::{self, Call, Outcome};
+use super::text::{self, Call, Outcome};
 use super::tables;
-use super::{StraceImporter, names};
+use super::{Calls, names};
 use crate::SkipReason;
 
-impl StraceImporter {
+impl Calls {
     /// Takes over what a complete call did.
     pub(super) fn apply(
         &mut self,
@@ -70,7 +70,7 @@ impl StraceImporter {
     /// With -y, `AT_FDCWD</dir>` tells the working directory.
     fn learn_directory(&mut self, pid: u32, call: &Call<'_>) {
         let shown = call.args.iter().take(3).find(|arg| arg.starts_with("AT_FDCWD<"));
-        let Some(path) = shown.and_then(|arg| lex::annotation(arg)) else { return };
+        let Some(path) = shown.and_then(|arg| text::annotation(arg)) else { return };
         let path = unescape(path);
         if let Some(process) = self.processes.get_mut(&pid).filter(|process| process.cwd != path) {
             process.cwd = path.into_owned();
