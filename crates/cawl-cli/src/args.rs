@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
 use cawl_core::{MODELS, Mode, Nanos, StackOptions, quantity};
-use cawl_import::open_flags;
+use cawl_import::{Pattern, open_flags};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -306,8 +306,8 @@ pub enum ExportFormat {
 /// Make a trace of calls recorded by another tool
 ///
 /// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags; rows in any order.
-/// strace: the output of `strace -f -ttt -T -y`. Both may be gzipped. docs/reference/IMPORT.md has the
-/// details.
+/// strace: the output of `strace -f -ttt -T -y`. perf-trace, perf-script, ftrace (also of trace-cmd) and bpftrace:
+/// text that these print. All may be gzipped. docs/reference/IMPORT.md has the details.
 #[derive(clap::Args)]
 pub struct ImportArgs {
     /// Format of the input
@@ -316,6 +316,9 @@ pub struct ImportArgs {
     /// Flags that every file of a csv was open with, such as O_SYNC,O_DIRECT
     #[arg(long, value_name = "FLAG,…", value_parser = open_flags)]
     pub flags: Option<u32>,
+    /// What stands where in the lines of a bpftrace script, such as '{start_ns} {pid} {op} {fd} {size} {ret}'
+    #[arg(long, value_name = "PATTERN")]
+    pub pattern: Option<Pattern>,
     /// What to read; - is standard input. Of `strace -ff` all files, FILE.PID
     #[arg(required = true)]
     pub inputs: Vec<PathBuf>,
@@ -376,6 +379,14 @@ pub enum Format {
     Csv,
     /// Output of strace
     Strace,
+    /// Output of perf trace
+    PerfTrace,
+    /// Output of perf script, of tracepoints of system calls
+    PerfScript,
+    /// Text of ftrace's trace or trace_pipe, or of trace-cmd report, of system calls
+    Ftrace,
+    /// Lines that a bpftrace script printed, by --pattern
+    Bpftrace,
 }
 
 /// Tell whether a program can be traced, and if not, why

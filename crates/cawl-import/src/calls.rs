@@ -1,9 +1,9 @@
 //! What recorded calls do: to processes, descriptors and files, and the records that tell of it.
 //!
-//! The law: **what a tool saw is told, what it did not see is not made up.** Positions and identities are followed
-//! through descriptors as the kernel does it; a figure that had to be guessed is flagged ESTIMATED; a call
-//! that leads nowhere is counted under its reason. Importers of a tool's lines find the calls in them, and hand
-//! them over in the form of [`text`].
+//! The law: **what a tool saw is told, what it did not see is not made up.** Positions and identities are
+//! followed through descriptors as the kernel does it; a figure that had to be guessed is flagged ESTIMATED;
+//! a call that leads nowhere is counted under its reason. Importers of a tool's lines find the calls in them,
+//! and hand them over in the form of [`text`].
 
 mod apply;
 mod events;
@@ -11,7 +11,7 @@ mod names;
 mod openings;
 mod queue;
 mod tables;
-mod text;
+pub(super) mod text;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -27,12 +27,19 @@ use super::{ImportSummary, SkipCounts, SkipReason};
 /// Process id of the program where no line tells one.
 pub(super) const UNTOLD: u32 = 1;
 
+/// True for calls that make a thread or a process.
+pub(super) fn is_child(name: &str) -> bool {
+    CallKind::of(name) == Some(CallKind::Child)
+}
+
 /// A thread that is followed.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     pid: u32,
     /// A line was about it.
     seen: bool,
+    /// clone3 made it, of which only a pointer is known: a thread, unless what it does is a new process's.
+    doubtful: bool,
 }
 
 /// A process.
@@ -52,13 +59,29 @@ struct Process {
     session: u32,
 }
 
+/// What a recording does not tell, and what is done about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gaps {
+    /// What stands behind pointers: names, the descriptors of a pipe. Descriptors that are not known lead to
+    /// files of their own, numbered by process and descriptor.
+    pub pointers: bool,
+    /// Durations: a call lasts until the line that ends it.
+    pub durations: bool,
+    /// Names of descriptors are of a later moment than the call: they name only what has no name yet.
+    pub late_names: bool,
+}
+
 /// Follows the calls of a recording.
 #[derive(Default)]
 pub(super) struct Calls {
+    pub gaps: Gaps,
     /// Number of the line at hand, from 1.
     pub line: u64,
     /// Time of the line at hand, in ns since the recording's time 0.
     pub now: u64,
+    /// Where the data of the call at hand are, in bytes, if the line tells what the kernel does not: the
+    /// descriptor's position.
+    pub place: Option<u64>,
     files: Files,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
@@ -71,11 +94,21 @@ pub(super) struct Calls {
     first: Option<u32>,
     outcome: Option<Outcome>,
     sessions: u32,
+    /// Processes that no clone made.
+    roots: u32,
+    /// Openings of files without a name, and descriptors of which no opening is known.
+    unnamed: u64,
+    unopened: u64,
     /// Sizes of regular files that stat told of lately, by path.
     stats: VecDeque<(String, u64)>,
 }
 
 impl Calls {
+    /// Follows the calls of a recording with these gaps.
+    pub fn new(gaps: Gaps) -> Calls {
+        Calls { gaps, ..Calls::default() }
+    }
+
     /// Counts the line at hand.
     pub fn skip(&mut self, reason: SkipReason) {
         self.skips.count(reason, self.line);
@@ -119,7 +152,7 @@ impl Calls {
         Some(call)
     }
 
-    /// Makes a thread known that a line is about.
+    /// Makes a thread known that a line is about; if it is new, a clone that is under way made it.
     pub fn meet(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.seen = true;
@@ -132,36 +165,114 @@ impl Calls {
                 let (flags, start) = (format!("{} {}", call.name, call.text), call.start);
                 self.born(tid, parent, &flags, start);
             }
-            None => {
-                self.processes.insert(tid, Process { born: self.now, ..Process::default() });
-                self.threads.insert(tid, Thread { pid: tid, seen: true });
-                self.first.get_or_insert(tid);
-            }
+            None => self.meet_in(tid, None),
         }
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.seen = true;
         }
     }
 
+    /// Makes a thread known that a line is about; if it is new, it was there before the recording. `pid` is
+    /// its process, where the line tells that.
+    pub fn meet_in(&mut self, tid: u32, pid: Option<u32>) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.seen = true;
+            match pid {
+                Some(pid) if pid == tid && thread.doubtful => self.settle_doubt(tid, "execve"),
+                Some(pid) if pid == thread.pid => thread.doubtful = false,
+                Some(_) => drop(self.threads.remove(&tid)),
+                None => {}
+            }
+        }
+        if self.threads.contains_key(&tid) {
+            return;
+        }
+        let pid = pid.unwrap_or(tid);
+        if !self.processes.contains_key(&pid) {
+            self.processes.insert(pid, Process { born: self.now, ..Process::default() });
+            self.threads.insert(pid, Thread { pid, seen: true, doubtful: false });
+            self.first.get_or_insert(pid);
+            self.roots += 1;
+        }
+        self.threads.insert(tid, Thread { pid, seen: true, doubtful: false });
+    }
+
+    /// A line about a thread names its program.
+    pub fn name(&mut self, tid: u32, program: &str) {
+        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        if let Some(process) = self.processes.get_mut(&pid).filter(|process| process.program.is_empty()) {
+            program.clone_into(&mut process.program);
+        }
+    }
+
+    /// The thread of this process that is in an exec.
+    pub fn executing(&self, pid: u32) -> Option<u32> {
+        let is_exec = |call: &Pending| call.kind == CallKind::Exec;
+        let mut threads = self.pending.iter().filter(|(_, call)| is_exec(call)).map(|(tid, _)| *tid);
+        threads.find(|tid| self.threads.get(tid).is_some_and(|thread| thread.pid == pid))
+    }
+
+    /// A thread calls exit, or exit_group: with its last thread, the process ends.
+    pub fn exit(&mut self, tid: u32, is_group: bool, code: i32) {
+        let pid = self.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        let is_first = tid == pid && !is_group;
+        if is_first && self.threads.iter().any(|(other, thread)| thread.pid == pid && *other != pid) {
+            return;
+        }
+        self.ended(if is_group { pid } else { tid }, Some(code & 0xff), None);
+    }
+
+    /// Counts a line about something that is no call on files.
+    pub fn other(&mut self, name: &str) {
+        self.skips.count_other(name, self.line);
+    }
+
+    /// Events that the recorder lost.
+    pub fn lost(&mut self, events: u64) {
+        self.skips.count_many(SkipReason::Lost, self.line, events);
+    }
+
     /// A clone made a thread or a process; `flags` is what strace shows of the call.
     fn born(&mut self, child: u32, parent: u32, flags: &str, at: u64) {
         let Some(pid) = self.threads.get(&parent).map(|thread| thread.pid) else { return };
-        if flags.contains("CLONE_THREAD") {
-            self.threads.insert(child, Thread { pid, seen: false });
+        let doubtful = hides_flags(flags);
+        if doubtful || flags.contains("CLONE_THREAD") {
+            self.threads.insert(child, Thread { pid, seen: false, doubtful });
             return;
         }
+        self.born_process(child, pid, flags, at);
+    }
+
+    fn born_process(&mut self, child: u32, pid: u32, flags: &str, at: u64) {
         let Some(process) = self.processes.get(&pid) else { return };
         let mut process = Process { ppid: pid, born: at, session: 0, ..process.clone() };
         if !flags.contains("CLONE_FILES") {
             process.table = tables::forked(&process.table);
         }
         self.processes.insert(child, process);
-        self.threads.insert(child, Thread { pid: child, seen: false });
+        self.threads.insert(child, Thread { pid: child, seen: false, doubtful: false });
+    }
+
+    /// A thread that clone3 made calls this: a new thread registers itself first, a new process arranges its
+    /// signals or descriptors for an exec (glibc 2.34 to 2.41).
+    fn settle_doubt(&mut self, tid: u32, name: &str) {
+        const OF_PROCESS: [&str; 8] =
+            ["rt_sigaction", "rt_sigprocmask", "dup2", "dup3", "setpgid", "setsid", "execve", "execveat"];
+        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.doubtful) else { return };
+        let parent = thread.pid;
+        thread.doubtful = false;
+        if OF_PROCESS.contains(&name) {
+            self.born_process(tid, parent, "vfork", self.now);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.seen = true;
+            }
+        }
     }
 
     /// A call began and goes on in a later line.
     pub fn begin(&mut self, tid: u32, name: &str, rest: &str) {
         self.abandon(tid);
+        self.settle_doubt(tid, name);
         let Some(kind) = CallKind::of(name) else { return };
         let closing = match kind {
             CallKind::Close => Closing::Begun(self.take_closing(tid, rest)),
@@ -203,6 +314,7 @@ impl Calls {
     /// A complete call that began now; when it ended, in ns, if it is one that is followed.
     pub fn complete(&mut self, tid: u32, name: &str, text: &str) -> Option<u64> {
         self.abandon(tid);
+        self.settle_doubt(tid, name);
         self.done(tid, name, text, self.now, Closing::AtOnce)
     }
 
@@ -211,10 +323,13 @@ impl Calls {
             self.skips.count_other(name, self.line);
             return None;
         };
-        let Some(call) = text::call(text) else {
+        let Some(mut call) = text::call(text) else {
             self.skip(SkipReason::Unreadable);
             return None;
         };
+        if self.gaps.durations {
+            call.duration = call.duration.or(Some(self.now.saturating_sub(start)));
+        }
         if call.duration.is_none() && !matches!(call.result, text::Outcome::None) {
             self.skip(SkipReason::Durationless);
         }
@@ -289,6 +404,19 @@ impl Calls {
             self.skips.count(SkipReason::Endless, pending.line);
         }
         self.queue.drain();
+        let mut inferred = Vec::new();
+        if self.unnamed > 0 {
+            let files = counted(self.unnamed, "opening");
+            inferred.push(format!(
+                "{files} of files without a name: each is a file of its own, named by process and descriptor"
+            ));
+        }
+        if self.unopened > 0 {
+            let files = counted(self.unopened, "descriptor");
+            inferred.push(format!(
+                "{files} without an opening: taken for regular files, their positions estimated"
+            ));
+        }
         let mut running: Vec<u32> = self.processes.keys().copied().collect();
         running.sort_unstable();
         for pid in running {
@@ -299,10 +427,13 @@ impl Calls {
         }
         self.queue.drain();
         self.take(out);
-        out.extend(self.outcome.take().map(Record::Outcome));
+        // Of a recording of a whole machine no process is the first.
+        let outcome = self.outcome.take().filter(|_| self.roots == 1 || !self.gaps.pointers);
+        out.extend(outcome.map(Record::Outcome));
+        out.extend(inferred.iter().map(|text| Record::Note(format!("{tool} import: {text}"))));
         let skipped = self.skips.list();
         for loss in skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
-            let (reason, lines, first) = (&loss.reason, counted(loss.lines, "line"), loss.first);
+            let (reason, lines, first) = (&loss.reason, counted(loss.lines, loss.reason.unit()), loss.first);
             out.push(Record::Note(format!("{tool} import: {lines} (first: {first}): {reason}")));
         }
         let mut summary = std::mem::take(&mut self.queue.summary);
@@ -311,11 +442,18 @@ impl Calls {
             out.push(Record::Note(format!("{tool} import: {calls} out of order")));
         }
         (summary.lines, summary.sessions, summary.skipped) = (self.line, u64::from(self.sessions), skipped);
+        summary.notes = inferred;
         summary
     }
 }
 
-/// Operations by which a process comes into being.
+/// True for clone3 where its flags stand behind a pointer.
+fn hides_flags(flags: &str) -> bool {
+    flags.starts_with("clone3 ") && !flags.contains("flags=")
+}
+
+/// Operations by which a process comes into being. clone3 with flags that are not known is posix_spawn's.
 fn birth(flags: &str) -> Op {
-    if flags.contains("vfork") || flags.contains("CLONE_VFORK") { Op::Spawn } else { Op::Fork }
+    let shares = flags.contains("vfork") || flags.contains("CLONE_VFORK") || hides_flags(flags);
+    if shares { Op::Spawn } else { Op::Fork }
 }

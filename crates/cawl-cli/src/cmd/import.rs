@@ -11,7 +11,8 @@ use anyhow::Context;
 use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_import::{
-    CsvImporter, CsvOptions, ImportSummary, Importer, LineTime, SkipReason, StraceImporter, line_time,
+    BpftraceImporter, CsvImporter, CsvOptions, FtraceImporter, ImportSummary, Importer, LineTime,
+    PerfScriptImporter, PerfTraceImporter, StraceImporter, line_time,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -25,6 +26,10 @@ const LONGEST_LINE: u64 = 16 << 20;
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     exit::usage(args.flags.is_none() || matches!(args.from, Format::Csv), || {
         "--flags is for csv only: strace output tells the flags of each file; leave it out".to_owned()
+    })?;
+    exit::usage(args.pattern.is_some() == matches!(args.from, Format::Bpftrace), || {
+        "--pattern is for bpftrace, which needs it: --from bpftrace --pattern '{start_ns} {pid} {op} {fd} {size} {ret}'"
+            .to_owned()
     })?;
     for input in &args.inputs {
         exit::usage(!are_same(input, &args.output), || {
@@ -43,11 +48,15 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
             Box::new(CsvImporter::new(CsvOptions { flags, ..CsvOptions::default() }))
         }
         Format::Strace => Box::<StraceImporter>::default(),
+        Format::PerfTrace => Box::<PerfTraceImporter>::default(),
+        Format::PerfScript => Box::<PerfScriptImporter>::default(),
+        Format::Ftrace => Box::<FtraceImporter>::default(),
+        Format::Bpftrace => Box::new(BpftraceImporter::new(args.pattern.clone().unwrap_or_default())),
     };
     let mut lines = match (&args.inputs[..], args.from) {
         ([input], _) => Lines::One(open(input).with_context(about)?),
-        (_, Format::Csv) => anyhow::bail!("one table is imported at a time; join them to one first"),
         (inputs, Format::Strace) => Lines::Threads(Threads::open(inputs)?),
+        _ => anyhow::bail!("one file of this format is imported at a time; join them to one first"),
     };
     let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
@@ -220,13 +229,13 @@ fn tell(summary: &ImportSummary, output: &Path) {
         let calls = counted(summary.out_of_order, "call");
         render::tell(format_args!("{calls} out of order: earlier than the one on the line before"));
     }
+    for note in &summary.notes {
+        render::tell(render::wrapped(note, 0));
+    }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
-        let what = match skipped.reason {
-            SkipReason::Durationless | SkipReason::WholeSeconds => "imported as they are",
-            _ => "not imported",
-        };
-        let lines = counted(skipped.lines, "line");
+        let what = if skipped.reason.is_imported() { "imported as they are" } else { "not imported" };
+        let lines = counted(skipped.lines, skipped.reason.unit());
         let text = format!("{what}: {lines} (first: {}): {}", skipped.first, skipped.reason);
         render::tell(render::warn_if(&render::wrapped(&text, 0), skipped.reason.is_loss(), colour));
     }

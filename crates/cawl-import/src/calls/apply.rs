@@ -7,8 +7,8 @@ use cawl_core::host_text::unescape;
 use cawl_wire::{FileKind, Op, flag};
 
 use super::events::{CallKind, Caller, Closing, Target, pointed};
-use super::text::{self, Call, Outcome};
 use super::tables;
+use super::text::{self, Call, Outcome};
 use super::{Calls, names};
 use crate::SkipReason;
 
@@ -23,7 +23,13 @@ impl Calls {
         call: &Call<'_>,
         closing: Closing,
     ) {
-        let Some(caller) = &self.caller(tid, start, call.duration) else { return };
+        let Some(mut caller) = self.caller(tid, start, call.duration) else { return };
+        let is_about_data = match kind {
+            CallKind::Write(_) | CallKind::Sync(_) | CallKind::Copy(_) | CallKind::Resize(_) => true,
+            kind => matches!(kind, CallKind::Dup | CallKind::Seek | CallKind::Flock),
+        };
+        caller.guesses = self.gaps.pointers && is_about_data && !matches!(call.result, Outcome::Failed(_));
+        let caller = &caller;
         self.learn_directory(caller.pid, call);
         match kind {
             CallKind::Child => self.apply_child(caller, name, call),
@@ -105,7 +111,13 @@ impl Calls {
                     target.grow(event.offset.saturating_add(length));
                 }
             }
-            _ => target.advance(&mut event, length),
+            _ => {
+                if let (Some(place), Some(description)) = (self.place, &target.description) {
+                    let mut description = description.borrow_mut();
+                    (description.position, description.flags) = (place, description.flags & !flag::ESTIMATED);
+                }
+                target.advance(&mut event, length);
+            }
         }
         self.emit(event);
     }
@@ -142,6 +154,8 @@ impl Calls {
         let moved = Self::settle(&mut event, call.result).unwrap_or(0);
         event.requested = unsigned(call.arg(length));
         match pointed(call.arg(to_at)) {
+            // The place stands behind a pointer.
+            None if is_pointer(call.arg(to_at)) => event.flags |= flag::ESTIMATED,
             Some(place) => {
                 event.offset = place;
                 if moved > 0 {
@@ -150,7 +164,7 @@ impl Calls {
             }
             None => target.advance(&mut event, moved),
         }
-        if pointed(call.arg(from_at)).is_none() {
+        if pointed(call.arg(from_at)).is_none() && !is_pointer(call.arg(from_at)) {
             source.move_on(moved);
         }
         self.emit(event);
@@ -159,7 +173,7 @@ impl Calls {
     fn apply_resize(&mut self, caller: &Caller, name: &str, op: Op, call: &Call<'_>) {
         let target = if name.starts_with("trunc") {
             let Some(path) = self.path(caller, None, call.arg(0)) else {
-                return self.skip(SkipReason::Unreadable);
+                return self.skip(SkipReason::Hidden(name.to_owned()));
             };
             Target { file: Some(self.files.named(&path, FileKind::Regular)), ..Target::NONE }
         } else {
@@ -182,6 +196,11 @@ impl Calls {
         }
         self.emit(event);
     }
+}
+
+/// True for an address of which the recording does not show what stands there.
+fn is_pointer(text: &str) -> bool {
+    text.starts_with("0x") && text != "0x0"
 }
 
 /// A number that cannot be negative; 0 if it is not readable.

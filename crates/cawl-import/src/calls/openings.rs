@@ -7,9 +7,9 @@ use cawl_core::host_text::unescape;
 use cawl_core::{EndKind, Language};
 use cawl_wire::{Event, FileKind, Op, flag, lock};
 
-use super::events::{CallKind, Caller, Closing, Pending, Target, pointed};
-use super::text::{self, Call, Outcome};
+use super::events::{CallKind, Caller, Closing, Pending, Target, pointed, unnamed};
 use super::tables::{self, Description};
+use super::text::{self, Call, Outcome};
 use super::{Calls, birth, names};
 use crate::{SkipReason, open_bits};
 
@@ -35,7 +35,8 @@ impl Calls {
             Some(shown) => Some(unescape(tables::bare(shown)).into_owned()),
             None => self.path(caller, directory, path),
         };
-        let Some(path) = path else { return self.skip(SkipReason::Unreadable) };
+        let is_unnamed = path.is_none();
+        let path = path.unwrap_or_else(|| unnamed(caller.pid, fd));
         if path == READ_BY_GO
             && let Some(process) = self.processes.get_mut(&caller.pid)
         {
@@ -48,10 +49,14 @@ impl Calls {
         let nameless = has("O_TMPFILE") || text::is_deleted(shown);
         let created = has("O_CREAT") && has("O_EXCL");
         let file = match () {
-            () if nameless => self.files.nameless(&path, kind),
+            () if nameless || is_unnamed => self.files.nameless(&path, kind),
             () if created => self.files.fresh(&path, kind),
             () => self.files.named(&path, kind),
         };
+        if is_unnamed && !nameless {
+            file.borrow_mut().unnamed = Some(caller.start);
+            self.unnamed += 1;
+        }
         let bits = if has("O_PATH") { 0 } else { open_bits(flags) };
         let recent = self.stats.iter().rfind(|(known, _)| *known == path).map(|(_, size)| *size);
         let description = Description::new(file, bits & !(flag::TRUNC | flag::TMPFILE));
@@ -153,6 +158,9 @@ impl Calls {
             Some(&rest[..rest.find([',', '}']).unwrap_or(rest.len())])
         };
         let number = |name| field(name).and_then(names::integer).unwrap_or(0) as u64;
+        if range.starts_with("0x") {
+            return self.skip(SkipReason::Hidden("lock of fcntl".to_owned()));
+        }
         if range.is_empty() {
             (event.offset, event.requested) = (0, 0);
             event.aux = names::bits(command, names::LOCK) | lock::FLOCK | lock::DESCRIPTION;
@@ -211,11 +219,11 @@ impl Calls {
         let at = name.contains("at");
         let directory = |place: usize| if at { Some(call.arg(place)) } else { None };
         let first = self.path(caller, directory(0), call.arg(usize::from(at)));
-        let Some(first) = first else { return self.skip(SkipReason::Unreadable) };
+        if kind == CallKind::Unlink && call.arg(2).contains("AT_REMOVEDIR") {
+            return self.skip(SkipReason::ReadOnly);
+        }
+        let Some(first) = first else { return self.apply_nameless(caller, name, kind) };
         if kind == CallKind::Unlink {
-            if call.arg(2).contains("AT_REMOVEDIR") {
-                return self.skip(SkipReason::ReadOnly);
-            }
             let file = self.files.named(&first, tables::kind_of_path(&first));
             let mut event = self.event(Op::Unlink, caller, &Target { file: Some(file), ..Target::NONE });
             event.aux = self.files.unlink(&first);
@@ -223,7 +231,7 @@ impl Calls {
         }
         let place = if at { 3 } else { 1 };
         let Some(second) = self.path(caller, directory(2), call.arg(place)) else {
-            return self.skip(SkipReason::Unreadable);
+            return self.apply_nameless(caller, name, kind);
         };
         if kind == CallKind::Link {
             self.files.link(&first, &second);
@@ -247,6 +255,18 @@ impl Calls {
         }
         self.emit(event);
         self.came(&second, caller.start);
+    }
+
+    /// A name was taken away or given, and is not known.
+    fn apply_nameless(&mut self, caller: &Caller, name: &str, kind: CallKind) {
+        let op = match kind {
+            CallKind::Unlink => Op::Unlink,
+            CallKind::Rename => Op::Rename,
+            _ => return self.skip(SkipReason::ReadOnly),
+        };
+        self.skip(SkipReason::Nameless(name.to_owned()));
+        let event = self.event(op, caller, &Target::NONE);
+        self.emit(event);
     }
 
     pub(super) fn apply_exec(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
@@ -276,7 +296,13 @@ impl Calls {
         if !self.threads.contains_key(&child) && child != 0 {
             self.born(child, caller.tid, &flags, caller.start);
         }
-        if flags.contains("CLONE_THREAD") {
+        let made = self.threads.get_mut(&child);
+        // A new process goes first, to its exec, if clone3 made it for posix_spawn.
+        let is_thread = made.is_some_and(|thread| {
+            thread.doubtful &= thread.seen || !self.gaps.durations;
+            thread.pid != child
+        });
+        if is_thread || flags.contains("CLONE_THREAD") {
             return self.skips.count_other(name, self.line);
         }
         let mut event = self.event(birth(&flags), caller, &Target::NONE);
@@ -311,6 +337,11 @@ impl Calls {
             }
             CallKind::Pair(kind) => {
                 let list = call.args.iter().find(|arg| arg.starts_with('[')).copied().unwrap_or("");
+                if self.gaps.pointers && list.is_empty() {
+                    for fd in tables::free(&caller.table, 2) {
+                        self.install_special(caller, fd, None, kind, close_on_exec);
+                    }
+                }
                 for end in list.trim_matches(['[', ']']).split(", ") {
                     if let Some((fd, path)) = text::descriptor(end) {
                         self.install_special(caller, fd, path, kind, close_on_exec);

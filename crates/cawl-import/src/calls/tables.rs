@@ -50,6 +50,8 @@ pub(super) struct File {
     pub links: u32,
     /// Events about it have been handed on.
     pub met: bool,
+    /// It was opened by a name that is not known, at this time in ns.
+    pub unnamed: Option<u64>,
 }
 
 impl Description {
@@ -79,6 +81,13 @@ pub(super) fn change(table: &Table) -> RefMut<'_, HashMap<i32, Descriptor>> {
 /// The description behind a descriptor.
 pub(super) fn look(table: &Table, fd: i32) -> Option<Shared<Description>> {
     table.borrow().get(&fd).map(|descriptor| Rc::clone(&descriptor.description))
+}
+
+/// The `count` lowest numbers that are free, as the kernel gives them out; those of the standard streams are
+/// taken.
+pub(super) fn free(table: &Table, count: usize) -> Vec<i32> {
+    let table = table.borrow();
+    (3..).filter(|fd| !table.contains_key(fd)).take(count).collect()
 }
 
 /// Makes `fd` lead to a description; what it led to before is closed.
@@ -131,6 +140,18 @@ impl Files {
             self.kept.insert(facts.ino, Rc::clone(file));
         }
         is_first
+    }
+
+    /// Names a file that was opened by a name that was not known.
+    pub fn name(&mut self, file: &Shared<File>, path: &str, kind: FileKind) {
+        let mut facts = file.borrow_mut();
+        (facts.unnamed, facts.kind) = (None, kind);
+        path.clone_into(&mut facts.path);
+        if facts.met {
+            self.kept.insert(facts.ino, Rc::clone(file));
+        }
+        drop(facts);
+        self.add_name(path, file);
     }
 
     fn add_name(&mut self, path: &str, file: &Shared<File>) {

@@ -10,7 +10,7 @@ use crate::nanoseconds;
 
 /// A complete call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The arguments, trimmed.
     pub args: Vec<&'a str>,
     /// The result.
@@ -21,7 +21,7 @@ pub(super) struct Call<'a> {
 
 /// What a call returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome<'a> {
+pub(crate) enum Outcome<'a> {
     /// A number, and the text behind it: `</path>`, `(flags O_RDONLY)`.
     Value(i64, &'a str),
     /// -1, and the errno, 0 if its name is not known.
@@ -38,7 +38,7 @@ impl Call<'_> {
 }
 
 /// Takes apart what stands behind `name(`: arguments, result and duration. None if it is cut off.
-pub(super) fn call(text: &str) -> Option<Call<'_>> {
+pub(crate) fn call(text: &str) -> Option<Call<'_>> {
     let bytes = text.as_bytes();
     let mut args = Vec::with_capacity(8);
     let (mut at, mut from, mut depth) = (0, 0, 0u32);
