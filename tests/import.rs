@@ -200,5 +200,5 @@ fn files_of_several_processes_are_one_trace() {
     fs::write(dir.work().join("calls.csv"), CSV).expect("a new file");
     import_all(&dir, &["csv"], &["calls.csv", "calls.csv"], "two")
         .code(1)
-        .says("one table is imported at a time");
+        .says("one file of this format is imported at a time");
 }

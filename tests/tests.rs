@@ -32,6 +32,7 @@
 //! - `meeting`: devices that `run` meets first are measured, once
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
+//! - `by_tools`: one program recorded by tools of the kernel and by cawl: equal calls in equal order
 //! - `export`: timelines and tables of a trace; other programs read them; bad input and output
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
 //! - `by_stack`: where in the program the time went
@@ -59,6 +60,7 @@ mod anomalies;
 mod attach;
 mod buffers;
 mod by_stack;
+mod by_tools;
 mod check;
 mod clients;
 mod copies;

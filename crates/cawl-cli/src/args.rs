@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use cawl_console::{Respelled, respelled};
 use cawl_core::{MODELS, Mode, Nanos, StackOptions, quantity};
-use cawl_import::{Columns, open_flags};
+use cawl_import::{Columns, Pattern, open_flags};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -319,6 +319,9 @@ pub struct ImportArgs {
     /// Columns of a csv with names or units of its own: start=ts:ms,op=kind,size=len:K
     #[arg(long, value_name = "FIELD=COLUMN[:UNIT],…")]
     pub columns: Option<Columns>,
+    /// What stands where in the lines of a bpftrace script, such as '{start_ns} {pid} {op} {fd} {size} {ret}'
+    #[arg(long, value_name = "PATTERN")]
+    pub pattern: Option<Pattern>,
     /// Leave out lines that cannot be read, name the first, and end with exit code 1
     #[arg(long)]
     pub keep_going: bool,
@@ -394,6 +397,14 @@ pub enum Format {
     Recorder,
     /// Output of blkparse: requests of devices
     Blkparse,
+    /// Output of perf trace
+    PerfTrace,
+    /// Output of perf script, of tracepoints of system calls
+    PerfScript,
+    /// Text of ftrace's trace or trace_pipe, or of trace-cmd report, of system calls
+    Ftrace,
+    /// Lines that a bpftrace script printed, by --pattern
+    Bpftrace,
 }
 
 /// Tell whether a program can be traced, and if not, why

@@ -7,26 +7,37 @@
 #![forbid(unsafe_code)]
 
 mod blkparse;
+mod bpftrace;
 mod by_line;
+mod calls;
 mod csv;
 mod dftracer;
 mod dxt;
 mod fio;
 mod fio_lat;
+mod ftrace;
 mod names;
+mod perf_script;
+mod perf_trace;
 mod recorder;
 mod rows;
 mod strace;
+mod syscalls;
 #[cfg(test)]
 mod testing;
+mod tracepoints;
 
 use std::collections::BTreeMap;
 
 use cawl_core::Record;
 use cawl_wire::flag;
 
+pub use bpftrace::{BpftraceImporter, Pattern};
 pub use by_line::ByLine;
 pub use csv::{Columns, CsvImporter, CsvOptions};
+pub use ftrace::FtraceImporter;
+pub use perf_script::PerfScriptImporter;
+pub use perf_trace::PerfTraceImporter;
 pub use strace::{LineTime, StraceImporter, line_time};
 
 /// Turns lines of text into records, one line at a time.
@@ -181,7 +192,7 @@ pub struct Skipped {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum SkipReason {
     /// The line could not be read: it was cut off, or the program's own output got in between.
-    #[error("not readable as strace output")]
+    #[error("not readable: cut off, of another format, or the program's own output")]
     Unreadable,
     /// The line has no time in front; strace was run without -ttt.
     #[error("without time (record with -ttt)")]
@@ -209,6 +220,15 @@ pub enum SkipReason {
     /// A call that can write, which no importer knows: what it wrote is missing from the trace.
     #[error("{0}: can write, but is not imported")]
     Unmodelled(String),
+    /// Events that the recorder could not keep up with.
+    #[error("lost by the recorder: the calls they were of are missing (record with larger buffers)")]
+    Lost,
+    /// A call whose effect stands behind a pointer that the recording does not follow.
+    #[error("{0}: what it did stands behind a pointer")]
+    Hidden(String),
+    /// A call on a name that stands behind a pointer; it was imported all the same.
+    #[error("{0}: its file is not told, for the name stands behind a pointer")]
+    Nameless(String),
     /// A call that changes no file, which is not needed where each row names its file.
     #[error("{0}: changes no file")]
     Harmless(String),
@@ -227,6 +247,17 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
+    /// What is counted: lines, or what a line tells of.
+    pub const fn unit(&self) -> &'static str {
+        if matches!(self, SkipReason::Lost) { "event" } else { "line" }
+    }
+
+    /// True if the call was imported all the same.
+    pub const fn is_imported(&self) -> bool {
+        use SkipReason::{Durationless, Nameless, Vague, WholeSeconds};
+        matches!(self, Durationless | WholeSeconds | Nameless(_) | Vague(_))
+    }
+
     /// True when the trace lacks something because of it.
     pub const fn is_loss(&self) -> bool {
         !matches!(
@@ -254,7 +285,12 @@ impl SkipCounts {
     const MOST: usize = 1000;
 
     fn count(&mut self, reason: SkipReason, line: u64) {
-        self.reasons.entry(reason).or_insert((0, line, self.input)).0 += 1;
+        self.count_many(reason, line, 1);
+    }
+
+    fn count_many(&mut self, reason: SkipReason, line: u64, number: u64) {
+        let count = &mut self.reasons.entry(reason).or_insert((0, line, self.input)).0;
+        *count = count.saturating_add(number);
     }
 
     /// A call that has nothing to do with files; most lines are of this kind.

@@ -20,6 +20,9 @@ use cawl_import::{CsvImporter, CsvOptions, ImportError, ImportSummary, Importer,
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
 
+#[path = "import/tools.rs"]
+mod tools;
+
 /// All records of an input.
 fn import(importer: &mut dyn Importer, text: &[u8]) -> Result<(Vec<Record>, ImportSummary), ImportError> {
     let mut out = Vec::new();

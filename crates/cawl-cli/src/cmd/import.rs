@@ -13,8 +13,9 @@ use anyhow::Context;
 use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_import::{
-    BlkparseImporter, CsvImporter, CsvOptions, DftracerImporter, DxtImporter, FioImporter, FioLatImporter,
-    ImportError, ImportSummary, Importer, LineTime, RecorderImporter, SkipReason, StraceImporter, line_time,
+    BlkparseImporter, BpftraceImporter, CsvImporter, CsvOptions, DftracerImporter, DxtImporter, FioImporter,
+    FioLatImporter, FtraceImporter, ImportError, ImportSummary, Importer, LineTime, PerfScriptImporter,
+    PerfTraceImporter, RecorderImporter, StraceImporter, line_time,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -35,6 +36,10 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     exit::usage(args.columns.is_none() || matches!(args.from, Format::Csv), || {
         "--columns is for csv: other formats have their own columns; leave it out".to_owned()
     })?;
+    exit::usage(args.pattern.is_some() == matches!(args.from, Format::Bpftrace), || {
+        "--pattern is for bpftrace, which needs it: --from bpftrace --pattern '{start_ns} {pid} {op} {fd} {size} {ret}'"
+            .to_owned()
+    })?;
     for input in &args.inputs {
         exit::usage(!are_same(input, &args.output), || {
             let input = input.display();
@@ -53,11 +58,11 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     let mut lines = match (&args.inputs[..], args.from) {
         ([input], _) => Lines::One(Some(open(input).with_context(about)?)),
-        (_, Format::Csv | Format::DarshanDxt | Format::Blkparse) => {
-            anyhow::bail!("one table is imported at a time; join them to one first")
-        }
         (inputs, Format::Strace) => Lines::Threads(Threads::open(inputs)?),
-        (inputs, _) => Lines::Several(Several::open(inputs, &*importer)?),
+        (inputs, Format::Fio | Format::FioLat | Format::Dftracer | Format::Recorder) => {
+            Lines::Several(Several::open(inputs, &*importer)?)
+        }
+        _ => anyhow::bail!("one file of this format is imported at a time; join them to one first"),
     };
     let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
@@ -85,6 +90,10 @@ fn importer(args: &ImportArgs) -> Box<dyn Importer> {
         Format::Dftracer => Box::<DftracerImporter>::default(),
         Format::Recorder => Box::<RecorderImporter>::default(),
         Format::Blkparse => Box::<BlkparseImporter>::default(),
+        Format::PerfTrace => Box::<PerfTraceImporter>::default(),
+        Format::PerfScript => Box::<PerfScriptImporter>::default(),
+        Format::Ftrace => Box::<FtraceImporter>::default(),
+        Format::Bpftrace => Box::new(BpftraceImporter::new(args.pattern.clone().unwrap_or_default())),
     }
 }
 
@@ -361,13 +370,8 @@ fn tell(summary: &ImportSummary, bad: &Bad<'_>, args: &ImportArgs) {
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
-        let what = match skipped.reason {
-            SkipReason::Durationless | SkipReason::WholeSeconds | SkipReason::Vague(_) => {
-                "imported as they are"
-            }
-            _ => "not imported",
-        };
-        let lines = counted(skipped.lines, "line");
+        let what = if skipped.reason.is_imported() { "imported as they are" } else { "not imported" };
+        let lines = counted(skipped.lines, skipped.reason.unit());
         let file =
             if args.from == Format::Strace { String::new() } else { place(&args.inputs, skipped.input) };
         let text = format!("{what}: {lines} (first: {file}{}): {}", skipped.first, skipped.reason);

@@ -1,5 +1,6 @@
 use super::*;
-use cawl_wire::{Event, FileKind, flag};
+use cawl_core::{EndKind, Outcome};
+use cawl_wire::{Event, FileKind, Op, flag};
 
 /// Imports lines that stand for 1700000000.000000, …01, …02 and so on.
 fn import(lines: &str) -> (Vec<Record>, ImportSummary) {

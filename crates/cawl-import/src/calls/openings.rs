@@ -7,10 +7,10 @@ use cawl_core::host_text::unescape;
 use cawl_core::{EndKind, Language};
 use cawl_wire::{Event, FileKind, Op, flag, lock};
 
-use super::events::{CallKind, Caller, Closing, Pending, Target, pointed};
-use super::lex::{self, Call, Outcome};
+use super::events::{CallKind, Caller, Closing, Pending, Target, pointed, unnamed};
 use super::tables::{self, Description};
-use super::{StraceImporter, birth, names};
+use super::text::{self, Call, Outcome};
+use super::{Calls, birth, names};
 use crate::{SkipReason, open_bits};
 
 /// What Go's runtime reads before anything else (runtime/os_linux.go, `getHugePageSize`; Go 1.9 to 1.26).
@@ -18,7 +18,7 @@ const READ_BY_GO: &str = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
 /// Sizes of files known from stat alone, at most.
 const MOST_STATS: usize = 64;
 
-impl StraceImporter {
+impl Calls {
     pub(super) fn apply_open(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let (directory, path, flags) = match name {
             "creat" => (None, call.arg(0), "O_WRONLY|O_CREAT|O_TRUNC"),
@@ -30,12 +30,13 @@ impl StraceImporter {
         let has = |name: &str| flags.split('|').any(|flag| flag == name);
         let Outcome::Value(fd, shown) = call.result else { return };
         let Ok(fd) = i32::try_from(fd) else { return };
-        let annotation = lex::annotation(shown);
+        let annotation = text::annotation(shown);
         let path = match annotation {
             Some(shown) => Some(unescape(tables::bare(shown)).into_owned()),
             None => self.path(caller, directory, path),
         };
-        let Some(path) = path else { return self.skip(SkipReason::Unreadable) };
+        let is_unnamed = path.is_none();
+        let path = path.unwrap_or_else(|| unnamed(caller.pid, fd));
         if path == READ_BY_GO
             && let Some(process) = self.processes.get_mut(&caller.pid)
         {
@@ -45,13 +46,17 @@ impl StraceImporter {
             FileKind::Regular if has("O_DIRECTORY") && !has("O_TMPFILE") => FileKind::Directory,
             kind => kind,
         };
-        let nameless = has("O_TMPFILE") || lex::is_deleted(shown);
+        let nameless = has("O_TMPFILE") || text::is_deleted(shown);
         let created = has("O_CREAT") && has("O_EXCL");
         let file = match () {
-            () if nameless => self.files.nameless(&path, kind),
+            () if nameless || is_unnamed => self.files.nameless(&path, kind),
             () if created => self.files.fresh(&path, kind),
             () => self.files.named(&path, kind),
         };
+        if is_unnamed && !nameless {
+            file.borrow_mut().unnamed = Some(caller.start);
+            self.unnamed += 1;
+        }
         let bits = if has("O_PATH") { 0 } else { open_bits(flags) };
         let recent = self.stats.iter().rfind(|(known, _)| *known == path).map(|(_, size)| *size);
         let description = Description::new(file, bits & !(flag::TRUNC | flag::TMPFILE));
@@ -153,6 +158,9 @@ impl StraceImporter {
             Some(&rest[..rest.find([',', '}']).unwrap_or(rest.len())])
         };
         let number = |name| field(name).and_then(names::integer).unwrap_or(0) as u64;
+        if range.starts_with("0x") {
+            return self.skip(SkipReason::Hidden("lock of fcntl".to_owned()));
+        }
         if range.is_empty() {
             (event.offset, event.requested) = (0, 0);
             event.aux = names::bits(command, names::LOCK) | lock::FLOCK | lock::DESCRIPTION;
@@ -211,11 +219,11 @@ impl StraceImporter {
         let at = name.contains("at");
         let directory = |place: usize| if at { Some(call.arg(place)) } else { None };
         let first = self.path(caller, directory(0), call.arg(usize::from(at)));
-        let Some(first) = first else { return self.skip(SkipReason::Unreadable) };
+        if kind == CallKind::Unlink && call.arg(2).contains("AT_REMOVEDIR") {
+            return self.skip(SkipReason::ReadOnly);
+        }
+        let Some(first) = first else { return self.apply_nameless(caller, name, kind) };
         if kind == CallKind::Unlink {
-            if call.arg(2).contains("AT_REMOVEDIR") {
-                return self.skip(SkipReason::ReadOnly);
-            }
             let file = self.files.named(&first, tables::kind_of_path(&first));
             let mut event = self.event(Op::Unlink, caller, &Target { file: Some(file), ..Target::NONE });
             event.aux = self.files.unlink(&first);
@@ -223,7 +231,7 @@ impl StraceImporter {
         }
         let place = if at { 3 } else { 1 };
         let Some(second) = self.path(caller, directory(2), call.arg(place)) else {
-            return self.skip(SkipReason::Unreadable);
+            return self.apply_nameless(caller, name, kind);
         };
         if kind == CallKind::Link {
             self.files.link(&first, &second);
@@ -249,10 +257,22 @@ impl StraceImporter {
         self.came(&second, caller.start);
     }
 
+    /// A name was taken away or given, and is not known.
+    fn apply_nameless(&mut self, caller: &Caller, name: &str, kind: CallKind) {
+        let op = match kind {
+            CallKind::Unlink => Op::Unlink,
+            CallKind::Rename => Op::Rename,
+            _ => return self.skip(SkipReason::ReadOnly),
+        };
+        self.skip(SkipReason::Nameless(name.to_owned()));
+        let event = self.event(op, caller, &Target::NONE);
+        self.emit(event);
+    }
+
     pub(super) fn apply_exec(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let list = call.args.iter().position(|arg| arg.starts_with('['));
-        let mut arguments = list.map(|at| lex::strings(call.args[at])).unwrap_or_default();
-        let path = lex::string(call.arg(usize::from(name == "execveat"))).unwrap_or_default();
+        let mut arguments = list.map(|at| text::strings(call.args[at])).unwrap_or_default();
+        let path = text::string(call.arg(usize::from(name == "execveat"))).unwrap_or_default();
         let program = if arguments.is_empty() { path } else { arguments.remove(0) };
         let ended = caller.start.saturating_add(caller.duration);
         if self.processes.get(&caller.pid).is_some_and(|process| process.session != 0) {
@@ -276,8 +296,14 @@ impl StraceImporter {
         if !self.threads.contains_key(&child) && child != 0 {
             self.born(child, caller.tid, &flags, caller.start);
         }
-        if flags.contains("CLONE_THREAD") {
-            return self.skips.count_other(name, self.lines);
+        let made = self.threads.get_mut(&child);
+        // A new process goes first, to its exec, if clone3 made it for posix_spawn.
+        let is_thread = made.is_some_and(|thread| {
+            thread.doubtful &= thread.seen || !self.gaps.durations;
+            thread.pid != child
+        });
+        if is_thread || flags.contains("CLONE_THREAD") {
+            return self.skips.count_other(name, self.line);
         }
         let mut event = self.event(birth(&flags), caller, &Target::NONE);
         event.returned = i64::from(child);
@@ -286,7 +312,7 @@ impl StraceImporter {
 
     /// A clone returned another child than the one that was taken for its own.
     pub(super) fn adopt_result(&mut self, parent: u32, pending: &Pending, text: &str) {
-        let Some(Call { result: Outcome::Value(child, _), .. }) = lex::call(text) else { return };
+        let Some(Call { result: Outcome::Value(child, _), .. }) = text::call(text) else { return };
         let (Ok(child), Some(guess)) = (u32::try_from(child), pending.child) else { return };
         if child != guess && !self.threads.contains_key(&child) {
             self.born(child, parent, &format!("{} {text}", pending.name), pending.start);
@@ -311,15 +337,20 @@ impl StraceImporter {
             }
             CallKind::Pair(kind) => {
                 let list = call.args.iter().find(|arg| arg.starts_with('[')).copied().unwrap_or("");
+                if self.gaps.pointers && list.is_empty() {
+                    for fd in tables::free(&caller.table, 2) {
+                        self.install_special(caller, fd, None, kind, close_on_exec);
+                    }
+                }
                 for end in list.trim_matches(['[', ']']).split(", ") {
-                    if let Some((fd, path)) = lex::descriptor(end) {
+                    if let Some((fd, path)) = text::descriptor(end) {
                         self.install_special(caller, fd, path, kind, close_on_exec);
                     }
                 }
             }
             CallKind::Special(kind) => {
                 if let Ok(fd) = i32::try_from(value) {
-                    self.install_special(caller, fd, lex::annotation(shown), kind, close_on_exec);
+                    self.install_special(caller, fd, text::annotation(shown), kind, close_on_exec);
                 }
             }
             CallKind::Map => {
@@ -335,7 +366,7 @@ impl StraceImporter {
             }
             _ => {}
         }
-        self.skips.count_other(name, self.lines);
+        self.skips.count_other(name, self.line);
     }
 
     fn install_special(
@@ -363,7 +394,7 @@ impl StraceImporter {
             _ => ("st_mode=S_IF", "st_size"),
         };
         let Some((_, mode)) = facts.split_once(mode) else { return };
-        let size = lex::member(facts, size).filter(|_| mode.starts_with("REG"));
+        let size = text::member(facts, size).filter(|_| mode.starts_with("REG"));
         let empty = call.arg(1) == "\"\"";
         let file = if name.starts_with("fstat") && !name.contains("at6") || empty {
             self.target(caller, call.arg(0)).file
@@ -395,14 +426,14 @@ impl StraceImporter {
 
     /// The path an argument names, below the directory descriptor or the working directory.
     pub(super) fn path(&self, caller: &Caller, directory: Option<&str>, argument: &str) -> Option<String> {
-        let path = lex::string(argument)?;
+        let path = text::string(argument)?;
         if path.starts_with('/') {
             return Some(tables::join("", &path));
         }
-        if let Some(shown) = directory.and_then(lex::annotation) {
+        if let Some(shown) = directory.and_then(text::annotation) {
             return Some(tables::join(&unescape(shown), &path));
         }
-        let opened = directory.and_then(lex::descriptor).and_then(|(fd, _)| tables::look(&caller.table, fd));
+        let opened = directory.and_then(text::descriptor).and_then(|(fd, _)| tables::look(&caller.table, fd));
         Some(match opened {
             Some(opened) => tables::join(&opened.borrow().file.borrow().path, &path),
             None => tables::join(self.processes.get(&caller.pid).map_or("", |process| &process.cwd), &path),

@@ -1,13 +1,13 @@
 //! Records in the order in which their calls began.
 //!
 //! The law: **calls go out by their starts**, because the models take them so; strace prints them by their
-//! ends, and with -z or -ff in another order. As many records wait for earlier ones as memory is at hand for; a
-//! call that comes later than that loses its place, and is counted.
+//! ends, and with -z or -ff in another order. As many records wait for earlier ones as memory is at hand for;
+//! a call that comes later than that loses its place, and is counted.
 
 use std::collections::{BTreeMap, HashMap};
 
 use cawl_core::{FileFacts, Record, kernel_bytes};
-use cawl_wire::Op;
+use cawl_wire::{FileKind, Op};
 
 use crate::ImportSummary;
 
@@ -32,6 +32,28 @@ impl Queue {
     /// What is to be told of a file before its first event.
     pub fn know(&mut self, facts: FileFacts) {
         self.facts.insert(facts.ino, facts);
+    }
+
+    /// True if a file's facts have not gone out, and so none of its events.
+    pub fn holds(&self, ino: u64) -> bool {
+        self.facts.contains_key(&ino)
+    }
+
+    /// Gives the events of a file since `since`, in ns, another file and kind, as far as they have not gone
+    /// out.
+    pub fn revise(&mut self, since: u64, ino: u64, to: u64, kind: FileKind) {
+        for record in self.held.range_mut((since, 0)..).map(|(_, record)| record) {
+            if let Record::Event(event) = record
+                && event.ino == ino
+            {
+                (event.ino, event.kind) = (to, kind);
+            }
+        }
+    }
+
+    /// What was to be told of a file is not wanted any more.
+    pub fn forget(&mut self, ino: u64) {
+        self.facts.remove(&ino);
     }
 
     /// Takes a record that belongs to `time`, in ns.

@@ -7,12 +7,12 @@ use cawl_core::host_text::unescape;
 use cawl_wire::{FileKind, Op, flag};
 
 use super::events::{CallKind, Caller, Closing, Target, pointed};
-use super::lex::{self, Call, Outcome};
 use super::tables;
-use super::{StraceImporter, names};
+use super::text::{self, Call, Outcome};
+use super::{Calls, names};
 use crate::SkipReason;
 
-impl StraceImporter {
+impl Calls {
     /// Takes over what a complete call did.
     pub(super) fn apply(
         &mut self,
@@ -23,7 +23,13 @@ impl StraceImporter {
         call: &Call<'_>,
         closing: Closing,
     ) {
-        let Some(caller) = &self.caller(tid, start, call.duration) else { return };
+        let Some(mut caller) = self.caller(tid, start, call.duration) else { return };
+        let is_about_data = match kind {
+            CallKind::Write(_) | CallKind::Sync(_) | CallKind::Copy(_) | CallKind::Resize(_) => true,
+            kind => matches!(kind, CallKind::Dup | CallKind::Seek | CallKind::Flock),
+        };
+        caller.guesses = self.gaps.pointers && is_about_data && !matches!(call.result, Outcome::Failed(_));
+        let caller = &caller;
         self.learn_directory(caller.pid, call);
         match kind {
             CallKind::Child => self.apply_child(caller, name, call),
@@ -70,7 +76,7 @@ impl StraceImporter {
     /// With -y, `AT_FDCWD</dir>` tells the working directory.
     fn learn_directory(&mut self, pid: u32, call: &Call<'_>) {
         let shown = call.args.iter().take(3).find(|arg| arg.starts_with("AT_FDCWD<"));
-        let Some(path) = shown.and_then(|arg| lex::annotation(arg)) else { return };
+        let Some(path) = shown.and_then(|arg| text::annotation(arg)) else { return };
         let path = unescape(path);
         if let Some(process) = self.processes.get_mut(&pid).filter(|process| process.cwd != path) {
             process.cwd = path.into_owned();
@@ -105,7 +111,13 @@ impl StraceImporter {
                     target.grow(event.offset.saturating_add(length));
                 }
             }
-            _ => target.advance(&mut event, length),
+            _ => {
+                if let (Some(place), Some(description)) = (self.place, &target.description) {
+                    let mut description = description.borrow_mut();
+                    (description.position, description.flags) = (place, description.flags & !flag::ESTIMATED);
+                }
+                target.advance(&mut event, length);
+            }
         }
         self.emit(event);
     }
@@ -142,6 +154,8 @@ impl StraceImporter {
         let moved = Self::settle(&mut event, call.result).unwrap_or(0);
         event.requested = unsigned(call.arg(length));
         match pointed(call.arg(to_at)) {
+            // The place stands behind a pointer.
+            None if is_pointer(call.arg(to_at)) => event.flags |= flag::ESTIMATED,
             Some(place) => {
                 event.offset = place;
                 if moved > 0 {
@@ -150,7 +164,7 @@ impl StraceImporter {
             }
             None => target.advance(&mut event, moved),
         }
-        if pointed(call.arg(from_at)).is_none() {
+        if pointed(call.arg(from_at)).is_none() && !is_pointer(call.arg(from_at)) {
             source.move_on(moved);
         }
         self.emit(event);
@@ -159,7 +173,7 @@ impl StraceImporter {
     fn apply_resize(&mut self, caller: &Caller, name: &str, op: Op, call: &Call<'_>) {
         let target = if name.starts_with("trunc") {
             let Some(path) = self.path(caller, None, call.arg(0)) else {
-                return self.skip(SkipReason::Unreadable);
+                return self.skip(SkipReason::Hidden(name.to_owned()));
             };
             Target { file: Some(self.files.named(&path, FileKind::Regular)), ..Target::NONE }
         } else {
@@ -182,6 +196,11 @@ impl StraceImporter {
         }
         self.emit(event);
     }
+}
+
+/// True for an address of which the recording does not show what stands there.
+fn is_pointer(text: &str) -> bool {
+    text.starts_with("0x") && text != "0x0"
 }
 
 /// A number that cannot be negative; 0 if it is not readable.

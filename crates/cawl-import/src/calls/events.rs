@@ -1,11 +1,14 @@
 //! A call as strace shows it, and the event that it becomes.
 
+use std::rc::Rc;
+
+use cawl_core::host_text::unescape;
 use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
-use super::lex::{self, Outcome};
-use super::tables::{Description, File, Shared, Table};
-use super::{StraceImporter, names};
+use super::tables::{self, Description, File, Shared, Table};
+use super::text::{self, Outcome};
+use super::{Calls, names};
 
 /// What a call does, as far as this importer follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +86,8 @@ impl CallKind {
             "pipe" | "pipe2" => Pair(FileKind::Fifo),
             "socketpair" => Pair(FileKind::Socket),
             "socket" | "accept" | "accept4" => Special(FileKind::Socket),
-            "eventfd2" | "memfd_create" | "epoll_create1" => Special(FileKind::Other),
+            "eventfd2" | "memfd_create" | "epoll_create1" | "timerfd_create" | "inotify_init1"
+            | "pidfd_open" | "io_uring_setup" => Special(FileKind::Other),
             "mmap" | "mmap2" => Map,
             "ioctl" => Ioctl,
             "io_submit" | "io_uring_enter" | "vmsplice" | "tee" | "process_vm_writev" => Unmodelled,
@@ -125,6 +129,8 @@ pub(super) struct Caller {
     pub duration: u64,
     /// ESTIMATED if the duration is not known.
     pub flags: u32,
+    /// A descriptor that is not known leads to a file all the same.
+    pub guesses: bool,
 }
 
 /// The file that a call is about, and the descriptor that leads to it.
@@ -187,18 +193,72 @@ impl Target {
     }
 }
 
-impl StraceImporter {
+impl Calls {
     pub(super) fn caller(&self, tid: u32, start: u64, duration: Option<u64>) -> Option<Caller> {
         let pid = self.threads.get(&tid)?.pid;
         let table = self.processes.get(&pid)?.table.clone();
         let flags = if duration.is_none() { flag::ESTIMATED } else { 0 };
-        Some(Caller { pid, tid, table, start, duration: duration.unwrap_or(0), flags })
+        Some(Caller { pid, tid, table, start, duration: duration.unwrap_or(0), flags, guesses: false })
     }
 
     pub(super) fn target(&mut self, caller: &Caller, argument: &str) -> Target {
-        let fd = lex::descriptor(argument).map_or(-1, |(fd, _)| fd);
-        let description = if fd < 0 { None } else { self.files.resolve(&caller.table, fd, argument) };
-        Target::of(fd, description)
+        let fd = text::descriptor(argument).map_or(-1, |(fd, _)| fd);
+        if fd < 0 {
+            return Target::of(fd, None);
+        }
+        let description = match tables::look(&caller.table, fd).filter(|_| self.gaps.late_names) {
+            Some(known) => {
+                self.learn_name(&known, argument);
+                Some(known)
+            }
+            None => self.files.resolve(&caller.table, fd, argument),
+        };
+        Target::of(fd, description.or_else(|| self.guess(caller, fd)))
+    }
+
+    /// What a descriptor leads to that was opened before the recording; of the standard streams nobody knows.
+    fn guess(&mut self, caller: &Caller, fd: i32) -> Option<Shared<Description>> {
+        if !caller.guesses || fd < 3 {
+            return None;
+        }
+        self.unopened += 1;
+        let file = self.files.nameless(&unnamed(caller.pid, fd), FileKind::Regular);
+        let guessed = Description::new(file, flag::INHERITED | flag::ESTIMATED | flag::WRITABLE);
+        tables::install(&caller.table, fd, &guessed, false);
+        Some(guessed)
+    }
+
+    /// A descriptor argument names a file that was opened without a name. If its events have not gone out and
+    /// the name is that of a known file, they are about that one.
+    fn learn_name(&mut self, description: &Shared<Description>, argument: &str) {
+        let file = Rc::clone(&description.borrow().file);
+        let (unnamed, ino, met) = (file.borrow().unnamed, file.borrow().ino, file.borrow().met);
+        let (Some(since), Some(shown)) = (unnamed, text::annotation(argument)) else { return };
+        if text::is_deleted(argument) {
+            return;
+        }
+        self.unnamed = self.unnamed.saturating_sub(1);
+        let (path, kind) = (unescape(tables::bare(shown)), tables::kind_of_path(shown));
+        let is_told = met && !self.queue.holds(ino);
+        let Some(known) = self.files.find(&path).filter(|_| !is_told) else {
+            self.files.name(&file, &path, kind);
+            self.queue.revise(since, ino, ino, kind);
+            let facts = facts(&file.borrow(), is_told);
+            return match (met, is_told) {
+                (_, true) => self.queue.push(self.now, Record::File(facts)),
+                (true, false) => self.queue.know(facts),
+                (false, false) => {}
+            };
+        };
+        self.queue.revise(since, ino, known.borrow().ino, kind);
+        self.queue.forget(ino);
+        if met && self.files.meet(&known) {
+            self.queue.know(facts(&known.borrow(), false));
+        }
+        if file.borrow().size_known {
+            (known.borrow_mut().size, known.borrow_mut().size_known) = (file.borrow().size, true);
+        }
+        description.borrow_mut().file = known;
     }
 
     /// An event about a file, which is told of before it, with all that is known before the call's own
@@ -246,6 +306,11 @@ impl StraceImporter {
             Outcome::None => None,
         }
     }
+}
+
+/// The path of a file whose name is not known.
+pub(super) fn unnamed(pid: u32, fd: i32) -> String {
+    format!("pid {pid}, descriptor {fd}")
 }
 
 /// The offset behind a pointer: `[4096]`, `[4096] => [8192]`; None for NULL.

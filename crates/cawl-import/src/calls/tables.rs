@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use cawl_core::host_text::unescape;
 use cawl_wire::{FileKind, flag};
 
-use super::lex;
+use super::text;
 
 /// What several others lead to; it is gone with the last of them.
 pub(super) type Shared<T> = Rc<RefCell<T>>;
@@ -50,6 +50,8 @@ pub(super) struct File {
     pub links: u32,
     /// Events about it have been handed on.
     pub met: bool,
+    /// It was opened by a name that is not known, at this time in ns.
+    pub unnamed: Option<u64>,
 }
 
 impl Description {
@@ -79,6 +81,13 @@ pub(super) fn change(table: &Table) -> RefMut<'_, HashMap<i32, Descriptor>> {
 /// The description behind a descriptor.
 pub(super) fn look(table: &Table, fd: i32) -> Option<Shared<Description>> {
     table.borrow().get(&fd).map(|descriptor| Rc::clone(&descriptor.description))
+}
+
+/// The `count` lowest numbers that are free, as the kernel gives them out; those of the standard streams are
+/// taken.
+pub(super) fn free(table: &Table, count: usize) -> Vec<i32> {
+    let table = table.borrow();
+    (3..).filter(|fd| !table.contains_key(fd)).take(count).collect()
 }
 
 /// Makes `fd` lead to a description; what it led to before is closed.
@@ -133,6 +142,18 @@ impl Files {
         is_first
     }
 
+    /// Names a file that was opened by a name that was not known.
+    pub fn name(&mut self, file: &Shared<File>, path: &str, kind: FileKind) {
+        let mut facts = file.borrow_mut();
+        (facts.unnamed, facts.kind) = (None, kind);
+        path.clone_into(&mut facts.path);
+        if facts.met {
+            self.kept.insert(facts.ino, Rc::clone(file));
+        }
+        drop(facts);
+        self.add_name(path, file);
+    }
+
     fn add_name(&mut self, path: &str, file: &Shared<File>) {
         file.borrow_mut().links += 1;
         self.by_path.insert(path.to_owned(), Rc::downgrade(file));
@@ -185,8 +206,8 @@ impl Files {
     /// happened to the descriptor which strace was not asked to show.
     pub fn resolve(&mut self, table: &Table, fd: i32, argument: &str) -> Option<Shared<Description>> {
         let known = look(table, fd);
-        let Some(shown) = lex::annotation(argument) else { return known };
-        let (path, is_deleted) = (unescape(bare(shown)), lex::is_deleted(argument));
+        let Some(shown) = text::annotation(argument) else { return known };
+        let (path, is_deleted) = (unescape(bare(shown)), text::is_deleted(argument));
         let is_meant = |file: &Shared<File>| {
             let same = file.borrow().path == path || file.borrow().links == 0;
             // A file that was deleted has any name, and a name with `/` behind it is a linked one.
