@@ -16,8 +16,11 @@ const FIELDS: [&str; ALL] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The column's name or number, and its unit, by field.
-    named: Box<[Option<(Name, Option<Unit>)>; ALL]>,
+    named: Box<[Option<Named>; ALL]>,
 }
+
+/// A column, and the unit of its numbers where one was given.
+type Named = (Name, Option<Unit>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Name {
