@@ -12,6 +12,7 @@ use cawl_core::{Analysis, Bytes, Frame, Images, Record, Report, Shown, Time};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_measure::interrupt::{Interrupted, guard};
 use cawl_measure::progress::Progress;
+use cawl_table::{Call, Told, folded_way, unnamed};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +21,7 @@ use super::on_paper::{SHOWN, a_run};
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::{ExportFormat, TraceExportArgs};
-use crate::export::{About, Call, Exporter, exporter, folded_way};
+use crate::export::{About, Exporter, exporter};
 use crate::{exit, outputs, render};
 
 /// What an export takes of the time of a run on paper, for the progress: it also predicts and writes.
@@ -132,6 +133,8 @@ struct Names {
     paths: FxHashMap<FileId, String>,
     programs: Images<String>,
     stacks: FxHashMap<u32, (Vec<Frame>, String)>,
+    /// What was told of the latest call.
+    told: Vec<Option<Told>>,
     /// They go to a terminal, which they must not control.
     shown: bool,
 }
@@ -146,8 +149,7 @@ impl Names {
         let path = (file != FileId::default()).then(|| {
             let path = self.paths.entry(file).or_default();
             if path.is_empty() {
-                // As in reports.
-                *path = format!("dev {} inode {}", file.dev, file.ino);
+                *path = unnamed(file.dev, file.ino);
             }
             path.as_str()
         });
@@ -155,7 +157,10 @@ impl Names {
         let Shown { number, predictions, causes, .. } = shown;
         let known = self.stacks.get(&event.stack);
         let (stack, way) = known.map_or((&[][..], None), |(frames, way)| (&frames[..], Some(way.as_str())));
-        Call { number, event, path, program, predictions, causes, stack, way }
+        self.told.clear();
+        self.told.extend(predictions.iter().map(|prediction| prediction.as_ref().map(Told::from)));
+        let predictions = &self.told;
+        Call { number, event, path, program, predictions, causes, stack, way, weight: 1 }
     }
 }
 
