@@ -83,7 +83,7 @@ impl OutputArgs {
                 format!("the folder {} cannot be used; name another one", folder.display())
             })?;
             if to.is_remote() {
-                shipper::start(&folder, to)?;
+                shipper::start(&folder, &to.address)?;
             }
             anyhow::Ok(folder)
         };
