@@ -1,4 +1,5 @@
-//! Tables of calls that the daemon writes (`cawld --calls-to`): each call once, and what is missing is counted.
+//! Tables of calls that the daemon writes (`cawld --calls-to`): each call once, and what is missing is
+//! counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -42,8 +43,8 @@ impl Table {
     }
 }
 
-/// The tables of a folder, by name: by daemon and number, if there is one hour. Nothing else may have a name that
-/// readers of tables take.
+/// The tables of a folder, by name: by daemon and number, if there is one hour. Nothing else may have a name
+/// that readers of tables take.
 fn tables(folder: &Path) -> Vec<Table> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

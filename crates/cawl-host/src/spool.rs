@@ -1,9 +1,9 @@
 //! A bounded folder of files that others take away: tables of calls, sums by minute.
 //!
-//! The laws of this module: **a file is whole or absent, no name is given twice, and no row is missing uncounted.** A
-//! file is written beside the folder's partitions, synced and then renamed. Its name has the node, the writer's start
-//! and a number. A ledger beside the files counts rows, so that the next writer knows what one that was killed had
-//! not written.
+//! The laws of this module: **a file is whole or absent, no name is given twice, and no row is missing
+//! uncounted.** A file is written beside the folder's partitions, synced and then renamed. Its name has the
+//! node, the writer's start and a number. A ledger beside the files counts rows, so that the next writer
+//! knows what one that was killed had not written.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -125,7 +125,8 @@ pub fn shipper() -> io::Result<PathBuf> {
     })
 }
 
-/// A name for paths and keys: letters, digits, `.`, `_` and `-` stay, all else is `%XX` as in partitions of Hive.
+/// A name for paths and keys: letters, digits, `.`, `_` and `-` stay, all else is `%XX` as in partitions of
+/// Hive.
 pub fn encoded(name: &str) -> String {
     let keeps = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let text = |byte: u8| if keeps(byte) { (byte as char).to_string() } else { format!("%{byte:02X}") };
@@ -181,7 +182,8 @@ impl Spool {
         self.next
     }
 
-    /// What a file with `rows` rows says of this writer: what is in files, this one included, and what is in none.
+    /// What a file with `rows` rows says of this writer: what is in files, this one included, and what is in
+    /// none.
     pub fn facts(&self, rows: u64) -> Vec<(&'static str, String)> {
         let status = lock(&self.status);
         let mut facts = vec![
@@ -219,8 +221,8 @@ impl Spool {
         builder.tempfile_in(&self.options.folder).map(Begun)
     }
 
-    /// Gives a file of `rows` rows its name, in a partition of the folder. On an error nothing is left of it, and
-    /// its rows are still to be counted ([`Spool::lose`]).
+    /// Gives a file of `rows` rows its name, in a partition of the folder. On an error nothing is left of it,
+    /// and its rows are still to be counted ([`Spool::lose`]).
     pub fn keep(&mut self, begun: Begun, partition: &Path, rows: u64) -> io::Result<()> {
         let bytes = begun.file().metadata()?.len();
         if !self.has_room(bytes) {

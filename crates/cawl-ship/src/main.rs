@@ -1,8 +1,9 @@
-//! `cawl-ship` brings what cawl writes to where it belongs: tables of calls to object storage, sums by minute and runs
-//! to PostgreSQL. It is a program of its own, so that cawl-cli and cawld have none of these libraries.
+//! `cawl-ship` brings what cawl writes to where it belongs: tables of calls to object storage, sums by minute
+//! and runs to PostgreSQL. It is a program of its own, so that cawl-cli and cawld have none of these
+//! libraries.
 //!
-//! The law of this crate: **what was delivered once may be delivered again.** A file is removed after its delivery,
-//! and a second delivery of it changes nothing.
+//! The law of this crate: **what was delivered once may be delivered again.** A file is removed after its
+//! delivery, and a second delivery of it changes nothing.
 #![forbid(unsafe_code)]
 
 mod args;

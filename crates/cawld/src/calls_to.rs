@@ -1,7 +1,7 @@
 //! Tables of calls (`--calls-to`): Parquet files in partitions by node, day and hour.
 //!
-//! The law of this module: **nothing waits for a table.** The engine chooses rows and hands them over by a bounded
-//! channel; what finds no room is dropped and counted. A thread of its own writes the files.
+//! The law of this module: **nothing waits for a table.** The engine chooses rows and hands them over by a
+//! bounded channel; what finds no room is dropped and counted. A thread of its own writes the files.
 
 mod row;
 mod rule;

@@ -1,4 +1,5 @@
-//! Sums by minute (`--sums-to`): a row for each process, file and cause, as a small file for `cawl-ship` to deliver.
+//! Sums by minute (`--sums-to`): a row for each process, file and cause, as a small file for `cawl-ship` to
+//! deliver.
 //!
 //! The law of this module: **nothing waits for a file**, and a minute is bounded for any program.
 

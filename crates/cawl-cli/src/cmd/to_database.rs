@@ -76,7 +76,8 @@ fn failed() -> anyhow::Error {
     anyhow!("the run is not in the database: nothing of it was kept")
 }
 
-/// The run's name, by what the trace says: a trace that has grown keeps it, and so does one with other models.
+/// The run's name, by what the trace says: a trace that has grown keeps it, and so does one with other
+/// models.
 fn name(trace: &SavedTrace) -> anyhow::Result<String> {
     let about = || trace.about();
     let mut first = 0;

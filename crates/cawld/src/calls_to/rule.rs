@@ -1,7 +1,7 @@
 //! Which calls a table has, and how many each stands for.
 //!
-//! The law of this module: **sums over the rows, each times its weight, are those over all calls**, in the mean over
-//! the choices made by chance. A rule that begins with `only` waives that.
+//! The law of this module: **sums over the rows, each times its weight, are those over all calls**, in the
+//! mean over the choices made by chance. A rule that begins with `only` waives that.
 
 use std::str::FromStr;
 
@@ -87,8 +87,8 @@ pub fn is_anomaly(event: &Event, predicted: Option<Nanos>) -> bool {
     })
 }
 
-/// Chooses calls by a rule. Of the others, one of each `one_in` that follow one another is chosen by chance: each is
-/// chosen with the probability 1 / `one_in`, and what a program repeats does not matter.
+/// Chooses calls by a rule. Of the others, one of each `one_in` that follow one another is chosen by chance:
+/// each is chosen with the probability 1 / `one_in`, and what a program repeats does not matter.
 pub struct Chooser {
     rule: Rule,
     /// Others seen of the present `one_in`, and which one is chosen.
@@ -149,8 +149,8 @@ mod tests {
         }
     }
 
-    /// Writes and slow fsyncs in turn: the sums over the rows are near those over all calls, and exact for the slow
-    /// ones. A choice of each hundredth call would have no fsync at all, or only fsyncs.
+    /// Writes and slow fsyncs in turn: the sums over the rows are near those over all calls, and exact for
+    /// the slow ones. A choice of each hundredth call would have no fsync at all, or only fsyncs.
     #[test]
     fn weighted_sums_are_those_of_all_calls() {
         fastrand::seed(7);

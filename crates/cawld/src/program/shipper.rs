@@ -11,11 +11,12 @@ use tokio::process::{Child, ChildStdin, Command};
 
 /// Its name in messages.
 const PROGRAM: &str = "cawl-ship";
-/// Wait before it is started again: at first, and at most. After so long without an end it is the first one again.
+/// Wait before it is started again: at first, and at most. After so long without an end it is the first one
+/// again.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Keeps a `cawl-ship` for the files in `folder`, which brings them to an address. It has a pipe as its input, whose end tells it to bring the rest
-/// and to end: also if this process is killed.
+/// Keeps a `cawl-ship` for the files in `folder`, which brings them to an address. It has a pipe as its
+/// input, whose end tells it to bring the rest and to end: also if this process is killed.
 pub fn start(folder: &Path, address: &str) -> anyhow::Result<()> {
     let program = spool::shipper()?;
     let (folder, address) = (folder.to_owned(), address.to_owned());
