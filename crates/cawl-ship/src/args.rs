@@ -23,7 +23,7 @@ pub struct Args {
     source: PathBuf,
     /// s3://BUCKET/PREFIX or postgres://USER@HOST/DATABASE [default: the variable CAWL_SHIP_TO]
     target: Option<String>,
-    /// Go on with new files until standard input ends, then deliver the rest, for a minute at most
+    /// Go on with new files until standard input ends, then deliver the rest, for 10 s at most
     #[arg(long)]
     pub follow: bool,
     /// Name of the run on standard input

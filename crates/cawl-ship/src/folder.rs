@@ -17,7 +17,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// Attempts where the folder is not followed.
 const ATTEMPTS: u32 = 4;
 /// Time for the rest when standard input has ended.
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_secs(10);
 /// Beginning of a daemon, as names of files have it between node and number.
 const START: &str = "00000000T000000Z-00000000";
 
