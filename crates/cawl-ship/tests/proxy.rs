@@ -55,7 +55,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, watch: Option<(&AtomicU64, &Send
         if let Some((left, tell)) = watch {
             let before = left.load(Ordering::SeqCst);
             if before <= count as u64 {
-                drop(tell.send(()));
+                let _ = tell.send(());
                 // Until one of both sides is killed.
                 while let Ok(1..) = from.read(&mut bytes) {}
                 break;

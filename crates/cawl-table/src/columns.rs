@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn each_column_is_documented_in_order() {
-        let page = include_str!("../../../../docs/reference/EXPORT.md");
+        let page = include_str!("../../../docs/reference/EXPORT.md");
         let mut rest = &page[page.find("| column | unit |").expect("a table of columns")..];
         for column in Columns::new(&["kernel"]).with_weight().iter() {
             let name = format!("`{}`", column.name);
