@@ -9,6 +9,7 @@
 //! - `attach`: following what runs already: names, refusals
 //! - `eyes`: kinds of programs by probes in the kernel, and the same calls by both eyes
 //! - `followed`: programs that run already, followed by probes in the kernel
+//! - `calls_to`: tables of calls that the daemon writes: restarts, kill -9, a full disk, a clock that jumps
 //! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
 //! - `check`: which pages processes share without an order: planted cases, sqlite3, PostgreSQL
@@ -61,6 +62,7 @@ mod attach;
 mod buffers;
 mod by_stack;
 mod by_tools;
+mod calls_to;
 mod check;
 mod clients;
 mod copies;

@@ -6,6 +6,7 @@ mod changes;
 mod check;
 mod diff;
 mod explain;
+mod export_to;
 mod headings;
 mod live;
 mod record;
@@ -31,6 +32,7 @@ pub use attach::AttachArgs;
 pub use check::CheckArgs;
 pub use diff::DiffArgs;
 pub use explain::{By, ExplainArgs};
+pub use export_to::ExportTo;
 pub use live::{
     DaemonArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, ProfileDiffArgs, ShowArgs, StatusArgs,
     TopArgs,
@@ -270,9 +272,10 @@ pub struct ReplayArgs {
 pub struct TraceExportArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
     pub file: PathBuf,
-    /// Format of the output
-    #[arg(long, value_enum)]
-    pub to: ExportFormat,
+    /// Format of the output; or postgres://USER@HOST/DATABASE, whose tables cawl_runs and cawl_calls get the
+    /// run, in the place of the one that they have of this trace (takes `cawl-ship`)
+    #[arg(long, value_name = "FORMAT|URL", value_parser = export_to::ExportToParser)]
+    pub to: ExportTo,
     /// The file to write; an export that exists is replaced when the new one is complete
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

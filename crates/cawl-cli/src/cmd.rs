@@ -23,6 +23,7 @@ pub mod service;
 mod side_by_side;
 pub mod status;
 pub mod tables;
+mod to_database;
 pub mod top;
 pub mod watch;
 pub mod whatif;

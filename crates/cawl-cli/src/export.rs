@@ -5,8 +5,6 @@
 //! the number of files, threads and processes, not with the number of calls.
 
 mod chrome;
-mod columns;
-mod parquet;
 mod perfetto;
 mod stacks;
 mod text;
@@ -14,19 +12,15 @@ mod timeline;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::sync::Arc;
 
-use cawl_core::{
-    AnalysisOptions, CauseTimes, Frame, HostFacts, HostProfile, Prediction, Report, Sample, Session,
-};
-use cawl_wire::Event;
+use cawl_core::{AnalysisOptions, HostFacts, HostProfile, Report, Sample, Session};
+use cawl_table::{Call, Columns, Parquet, header};
 
 use crate::args::ExportFormat;
 use chrome::Chrome;
-use columns::Columns;
-use parquet::Parquet;
 use perfetto::Perfetto;
 use stacks::Stacks;
-pub use stacks::folded_way;
 use text::{Csv, Json};
 use timeline::Timeline;
 
@@ -43,7 +37,7 @@ pub struct About<'a> {
 
 impl About<'_> {
     /// Facts for the formats that have a place for them, by name.
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
             ("cawl_version", env!("CARGO_PKG_VERSION").to_owned()),
             ("model", self.models.join(",")),
@@ -63,30 +57,6 @@ impl About<'_> {
             ]);
         }
         facts
-    }
-}
-
-/// A call with what is known of it.
-pub struct Call<'a> {
-    /// Its number in the trace, from 1.
-    pub number: u64,
-    pub event: &'a Event,
-    /// Path of its file, or the file's identity; None if it has no file.
-    pub path: Option<&'a str>,
-    /// Program of its process, where that is known.
-    pub program: Option<&'a str>,
-    /// What each model predicted.
-    pub predictions: &'a [Option<Prediction>],
-    /// What its time is divided among, if it has a cost.
-    pub causes: Option<&'a CauseTimes>,
-    /// Where in the program it came from, innermost first; and the same as text, if it is known.
-    pub stack: &'a [Frame],
-    pub way: Option<&'a str>,
-}
-
-impl Call<'_> {
-    fn prediction(&self) -> Option<&Prediction> {
-        self.predictions.first()?.as_ref()
     }
 }
 
@@ -112,7 +82,7 @@ pub trait Exporter {
 /// True of a file that an exporter wrote, which begins and ends so.
 pub fn is_one(head: &str, tail: &str) -> bool {
     let of_json = ["{\"call\":", "\"start_ns\":", "\"duration_ns\":", "\"op\":\""];
-    head.strip_prefix(&columns::header()).is_some_and(|more| more.starts_with(','))
+    head.strip_prefix(&header()).is_some_and(|more| more.starts_with(','))
         || head.split(',').zip(of_json).filter(|(cell, begin)| cell.starts_with(begin)).count()
             == of_json.len()
         || head.starts_with(chrome::BEGIN) && head.contains(timeline::PAGE_CACHE)
@@ -129,8 +99,21 @@ pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Res
         }
         ExportFormat::Csv => Box::new(Csv::new(columns, out)?),
         ExportFormat::Json => Box::new(Json { columns, out }),
-        ExportFormat::Parquet => Box::new(Parquet::new(columns, out, about)?),
+        ExportFormat::Parquet => {
+            Box::new(Parquet::new(Arc::new(columns), out, about.facts(), Parquet::<Output>::GROUP)?)
+        }
         ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, page)),
         ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, page)),
     })
+}
+
+impl Exporter for Parquet<Output> {
+    fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
+        Parquet::call(self, call)
+    }
+
+    fn finish(&mut self, _report: &Report, notes: &[String]) -> io::Result<()> {
+        let notes = (!notes.is_empty()).then(|| ("notes", notes.join("\n")));
+        Parquet::finish(self, notes.into_iter().collect()).map(drop)
+    }
 }

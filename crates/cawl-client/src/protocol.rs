@@ -267,6 +267,12 @@ pub struct Status {
     /// Excerpts around anomalies; None if none are kept (`cawld --trace-on`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excerpts: Option<ExcerptsStatus>,
+    /// Tables of calls; None without `cawld --calls-to`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_to: Option<OutputStatus>,
+    /// Sums by minute; None without `cawld --sums-to`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums_to: Option<OutputStatus>,
     /// Programs connected.
     pub clients: u64,
     /// Calls recorded since the daemon started.
@@ -316,6 +322,34 @@ pub struct ExcerptsStatus {
     /// The latest anomaly.
     pub anomaly: Option<String>,
     /// Why an excerpt cannot be written at present.
+    pub failure: Option<String>,
+}
+
+/// Files that others take away: tables of calls, or sums by minute.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutputStatus {
+    /// Where they go; without a password.
+    pub to: String,
+    /// Rows taken since the daemon started.
+    pub rows: u64,
+    /// Rows in whole files.
+    pub rows_written: u64,
+    /// Rows left out, because the folder or the way to it was full.
+    pub rows_dropped: u64,
+    /// Rows that earlier daemons had taken and not written when they were killed.
+    pub rows_lost: u64,
+    /// Whole files.
+    pub files_written: u64,
+    /// Files that could not be written.
+    pub files_dropped: u64,
+    /// Bytes in the folder.
+    pub bytes: u64,
+    /// Bytes that they take at most.
+    pub room_bytes: u64,
+    /// The latest file.
+    pub latest: Option<String>,
+    /// Why no file can be written at present.
     pub failure: Option<String>,
 }
 

@@ -55,3 +55,37 @@ impl Clocks {
         (self.real.0 as f64 - self.monotonic.0 as f64 + monotonic.0 as f64) / 1e9
     }
 }
+
+/// Year, month, day, hour, minute and second of a time of day, in seconds since 1970-01-01 UTC. One before that
+/// is taken for the first second of it, so that no part is negative.
+pub fn utc(unix: i64) -> [i64; 6] {
+    let (days, second) = (unix.max(0) / 86_400, unix.max(0) % 86_400);
+    // Years begin with March, so that the leap day is the last one of a year.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    [era * 400 + year + later, month, day, second / 3600, second / 60 % 60, second % 60]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn the_time_of_day_is_that_of_date() {
+        for (unix, expected) in [
+            (-5, [1970, 1, 1, 0, 0, 0]),
+            (951_782_399, [2000, 2, 28, 23, 59, 59]),
+            (951_782_400, [2000, 2, 29, 0, 0, 0]),
+            (1_709_251_199, [2024, 2, 29, 23, 59, 59]),
+            (1_795_962_663, [2026, 11, 29, 14, 31, 3]),
+            (4_107_542_400, [2100, 3, 1, 0, 0, 0]),
+        ] {
+            assert_eq!(utc(unix), expected, "{unix}");
+        }
+    }
+}

@@ -18,6 +18,7 @@ mod machine;
 pub mod output;
 pub mod place;
 pub mod profiles;
+pub mod spool;
 pub mod target;
 pub mod trace;
 pub mod tracefs;

@@ -77,6 +77,8 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
         learn,
         keeper: None,
         stacks: None,
+        calls: None,
+        sums: None,
     };
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let asker = daemon.asker();

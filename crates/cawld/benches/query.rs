@@ -95,6 +95,8 @@ fn main() {
         learn: true,
         keeper: None,
         stacks: None,
+        calls: None,
+        sums: None,
     };
     let daemon = {
         let _entered = runtime.enter();

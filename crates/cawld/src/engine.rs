@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use cawl_client::protocol::RunEnd;
 use cawl_core::{
     AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, RunDelay,
@@ -21,12 +22,14 @@ use cawl_wire::{Ended, FileKind, Goodbye, Op};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
+use crate::calls_to::{CallsOptions, CallsTo};
 use crate::devices::Devices;
 use crate::lane::Lane;
 use crate::lock;
 use crate::merge::Source;
 use crate::query_tables::QueryTables;
 use crate::sampler::Observed;
+use crate::sums_to::{SumsOptions, SumsTo};
 use crate::watch::{Watch, WatchOptions};
 use answers::States;
 use runs::Finishing;
@@ -100,6 +103,10 @@ pub struct EngineOptions {
     pub keeper: Option<Keeper>,
     /// Which calls of the daemon's own lane have their stack copied.
     pub stacks: Option<StackOptions>,
+    /// Tables of the calls of the daemon's own lane.
+    pub calls: Option<CallsOptions>,
+    /// Sums of them by minute.
+    pub sums: Option<SumsOptions>,
 }
 
 impl EngineOptions {
@@ -114,6 +121,8 @@ impl EngineOptions {
             learn: false,
             keeper: None,
             stacks: None,
+            calls: None,
+            sums: None,
         }
     }
 }
@@ -128,7 +137,7 @@ pub struct Traces(Mutex<BTreeMap<u64, Wants>>);
 /// What a lane wants of tracers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Wants {
-    /// It keeps a trace or excerpts: a trace has each call, so none of its calls are coalesced.
+    /// It keeps a trace, excerpts or a table: these have each call, so none of its calls are coalesced.
     each: bool,
     stacks: Option<StackOptions>,
 }
@@ -241,7 +250,12 @@ impl Engine {
             let watch = engine.options.watch.take().map(Watch::start).transpose()?;
             let facts = engine.facts_now();
             let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone())?;
-            let lane = lane.with_watch(watch, &engine.profile, facts);
+            let mut lane = lane.with_watch(watch, &engine.profile, facts);
+            let models = lane.analysis.models();
+            let calls = engine.options.calls.take().map(|options| CallsTo::start(options, &models));
+            lane.calls_to = calls.transpose().context("tables of calls cannot be written")?.map(Box::new);
+            let sums = engine.options.sums.take().map(SumsTo::start);
+            lane.sums_to = sums.transpose().context("sums cannot be written")?.map(Box::new);
             let keeper = engine.options.keeper.take().filter(|_| engine.options.learn);
             let lane = lane.with_tables(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
@@ -250,7 +264,7 @@ impl Engine {
     }
 
     fn insert(&mut self, run: u64, lane: Lane) {
-        let wants = Wants { each: lane.trace.is_some() || lane.watch.is_some(), stacks: lane.stack_options };
+        let wants = Wants { each: lane.has_each(), stacks: lane.stack_options };
         lock(&self.traces.0).insert(run, wants);
         self.lanes.insert(run, lane);
     }

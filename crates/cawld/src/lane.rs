@@ -22,9 +22,11 @@ use cawl_host::trace::TraceFile;
 use cawl_wire::Event;
 use cawl_wire::ring::CoalescedCalls;
 
+use crate::calls_to::CallsTo;
 use crate::merge::{Merge, Source};
 use crate::query_tables::QueryTables;
 use crate::silent_processes::SilentProcesses;
+use crate::sums_to::SumsTo;
 use crate::watch::Watch;
 
 /// Analysis, trace and tables of one stream of records.
@@ -35,6 +37,10 @@ pub struct Lane {
     pub trace: Option<TraceFile>,
     /// Keeps excerpts, if they are wanted; only of the daemon's own lane.
     pub watch: Option<Box<Watch>>,
+    /// Tables of calls, and sums by minute, if they are wanted; only of the daemon's own lane.
+    pub calls_to: Option<Box<CallsTo>>,
+    /// See `calls_to`.
+    pub sums_to: Option<Box<SumsTo>>,
     /// What is held.
     pub merge: Merge,
     births: Births,
@@ -107,6 +113,8 @@ impl Lane {
             analysis,
             trace,
             watch: None,
+            calls_to: None,
+            sums_to: None,
             merge: Merge::default(),
             births: Births::default(),
             open: BTreeMap::new(),
@@ -268,7 +276,11 @@ impl Lane {
         if let Record::File(file) = record {
             self.silent.file(file);
         }
-        self.analysis.take(record);
+        if self.calls_to.is_some() || self.sums_to.is_some() {
+            self.take_for_outputs(record);
+        } else {
+            self.analysis.take(record);
+        }
         if let Some(tables) = &mut self.tables {
             tables.take(record, self.analysis.answering(), self.analysis.causes());
             if matches!(record, Record::Sample(_)) {
@@ -278,6 +290,23 @@ impl Lane {
         if let Some(watch) = &mut self.watch {
             watch.take(record, &self.analysis, self.tables.as_deref().map(|tables| &tables.totals));
         }
+    }
+
+    /// Analyses a record for tables of calls and sums by minute.
+    fn take_for_outputs(&mut self, record: &Record) {
+        let shown = self.analysis.take(record);
+        let totals = self.tables.as_deref().map(|tables| &tables.totals);
+        if let Some(sums) = &mut self.sums_to {
+            sums.take(record, shown.causes, totals);
+        }
+        if let Some(calls) = &mut self.calls_to {
+            calls.take(record, &shown, totals);
+        }
+    }
+
+    /// True if it keeps what has each call: a trace, excerpts, a table.
+    pub fn has_each(&self) -> bool {
+        self.trace.is_some() || self.watch.is_some() || self.calls_to.is_some()
     }
 
     /// Takes the kernel's pauses since sampling began, and the number of pauses lost.
@@ -309,6 +338,9 @@ impl Lane {
             return;
         }
         let discarded = self.analysis.coalesced(calls);
+        if let Some(sums) = &mut self.sums_to {
+            sums.coalesced(calls, discarded, self.tables.as_deref().map(|tables| &tables.totals));
+        }
         self.tables.iter_mut().for_each(|tables| tables.totals.coalesced(session, calls, discarded));
     }
 
@@ -316,10 +348,12 @@ impl Lane {
     pub fn flush(&mut self) {
         self.trace.iter_mut().for_each(TraceFile::flush);
         self.watch.iter_mut().for_each(|watch| watch.flush());
+        self.calls_to.iter_mut().for_each(|calls| calls.flush());
     }
 
     /// Time has passed: the history gets the model's state, and the number of events lost.
     pub fn pass(&mut self, clocks: &Clocks, drops: u64) {
+        self.sums_to.iter_mut().for_each(|sums| sums.pass(clocks));
         let Some(tables) = &mut self.tables else { return };
         let mut state = self.analysis.state();
         let now = clocks.monotonic;

@@ -13,6 +13,7 @@ mod aside;
 mod asker;
 mod batch;
 mod call_sample;
+mod calls_to;
 mod complaints;
 mod connections;
 mod devices;
@@ -27,6 +28,7 @@ mod mappings;
 mod merge;
 mod messages;
 mod metrics;
+mod names;
 mod possible;
 pub mod program;
 mod query_tables;
@@ -39,8 +41,10 @@ mod server;
 mod session;
 mod silent_processes;
 pub mod socket;
+mod spooled;
 mod stacks;
 mod subscribe;
+mod sums_to;
 mod ticks;
 mod totals;
 mod uring;
@@ -55,9 +59,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub use asker::{AskError, Asker, Node};
+pub use calls_to::{CallsOptions, Rule};
 pub use engine::EngineOptions;
 pub use guests::Allowed;
 pub use server::Daemon;
+pub use sums_to::SumsOptions;
 pub use watch::WatchOptions;
 
 /// Wrong usage, where that takes more than one argument to see.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use cawl_client::protocol::{Cost, DeviceStatus, Forecast, Status};
+use cawl_client::protocol::{Cost, DeviceStatus, Forecast, OutputStatus, Status};
 use cawl_core::{Cause, Regime};
 
 /// Devices told apart, those written to most.
@@ -82,6 +82,10 @@ pub const FAMILIES: &[Family] = {
             |s| maybe(s.excerpts.as_ref().map(|e| e.bytes as f64));
         Counter "cawl_excerpts_missing_calls" "" "Calls and samples missing in these traces"
             |s| maybe(s.excerpts.as_ref().map(|e| e.missing as f64));
+        Counter "cawl_output_rows" "" "Rows for --calls-to and --sums-to, by result: written, dropped or lost" output_rows;
+        Counter "cawl_output_files" "" "Files for --calls-to and --sums-to, by result: written or dropped" output_files;
+        Gauge "cawl_output_bytes" "bytes" "Bytes in the folder of --calls-to and --sums-to"
+            |s| outputs(s).map(|(output, told)| (vec![("output", output)], told.bytes as f64)).collect();
         Gauge "cawl_sampler_interval_seconds" "seconds" "Between two looks at the kernel's counters"
             |s| one(s.sampler.interval_s);
         Gauge "cawl_sampler_cpu_ratio" "ratio" "Part of one processor that sampling takes" |s| one(s.sampler.cpu_fraction);
@@ -140,6 +144,30 @@ fn call_seconds(status: &Status) -> Vec<Labelled<'_>> {
     values
 }
 
+/// Tables of calls and sums by minute, where they are made.
+fn outputs(status: &Status) -> impl Iterator<Item = (&'static str, &OutputStatus)> {
+    let all = [("calls", &status.calls_to), ("sums", &status.sums_to)];
+    all.into_iter().filter_map(|(name, told)| Some((name, told.as_ref()?)))
+}
+
+fn by_result(status: &Status, results: fn(&OutputStatus) -> Vec<(&'static str, u64)>) -> Vec<Labelled<'_>> {
+    let labelled = |(output, told)| {
+        let of = move |(result, count)| (vec![("output", output), ("result", result)], count as f64);
+        results(told).into_iter().map(of)
+    };
+    outputs(status).flat_map(labelled).collect()
+}
+
+fn output_rows(status: &Status) -> Vec<Labelled<'_>> {
+    by_result(status, |s| {
+        vec![("written", s.rows_written), ("dropped", s.rows_dropped), ("lost", s.rows_lost)]
+    })
+}
+
+fn output_files(status: &Status) -> Vec<Labelled<'_>> {
+    by_result(status, |s| vec![("written", s.files_written), ("dropped", s.files_dropped)])
+}
+
 fn build(status: &Status) -> Vec<Labelled<'_>> {
     let (version, model, profile) = (&*status.version, &*status.model, &*status.profile);
     let labels = [("version", version), ("model", model), ("mode", status.mode.name()), ("profile", profile)];
@@ -178,7 +206,7 @@ fn device_times(status: &Status) -> Vec<Labelled<'_>> {
 /// Labels of ours, which a node's labels must not be called.
 pub const LABELS: &[&str] = &[
     "node", "source", "limit", "state", "writers", "error", "until", "time", "cause", "device", "name",
-    "version", "model", "mode", "profile", "instance", "job",
+    "version", "model", "mode", "profile", "instance", "job", "output", "result",
 ];
 
 /// A text format.
@@ -298,6 +326,7 @@ mod tests {
                 ..Default::default()
             },
             excerpts: Some(cawl_client::protocol::ExcerptsStatus::default()),
+            calls_to: Some(OutputStatus::default()),
             devices: (0..100)
                 .map(|n| DeviceStatus {
                     device: format!("8:{n}"),

@@ -2,7 +2,9 @@
 //! programs.
 
 mod follow;
+mod outputs;
 mod service;
+mod shipper;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,6 +31,7 @@ use tokio::sync::mpsc;
 use tracing_subscriber::filter::LevelFilter;
 
 use self::follow::{FollowArgs, Following};
+use self::outputs::OutputArgs;
 use crate::http::{Guard, Http};
 use crate::socket::{self, SocketFile};
 use crate::{Allowed, Asker, Daemon, EngineOptions, Node, Usage, WatchOptions, metrics};
@@ -108,6 +111,8 @@ struct Args {
     /// With --stacks, one in so many of the calls below its threshold
     #[arg(long, value_name = "N", default_value = "64", requires = "stacks")]
     stacks_one_in: NonZeroU32,
+    #[command(flatten)]
+    outputs: OutputArgs,
     #[command(flatten)]
     follow: FollowArgs,
     /// Learn constants from observed calls and the kernel's counters
@@ -222,7 +227,7 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     };
     let (listener, socket) = listen(args.socket, !allowed.is_empty())?;
     let watch = args.trace_on.map(|condition| {
-        let folder = args.trace_dir.map_or_else(excerpts_folder, Ok)?;
+        let folder = args.trace_dir.map_or_else(|| state_folder("excerpts"), Ok)?;
         let (keep, room) = (args.keep, args.trace_room);
         let excerpts = ExcerptOptions { folder, keep, room, condition: condition.text().to_owned() };
         anyhow::Ok(WatchOptions { condition, excerpts })
@@ -230,7 +235,9 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     let one_in = args.stacks_one_in;
     let stacks = args.stacks.map(|seconds| StackOptions { threshold: Nanos::seconds(seconds), one_in });
     let (host_models, host_trace, watch) = (Some(models), args.trace, watch.transpose()?);
-    let options = EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks };
+    let (calls, sums) = args.outputs.options(&node, &profile.name, state_folder)?;
+    let options =
+        EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks, calls, sums };
     let daemon = Arc::new(Daemon::start_as(listener, options, node, allowed)?);
     let asker = daemon.asker();
     let mut following = Following::start(&daemon, args.follow).await?;
@@ -357,13 +364,14 @@ fn room(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The folder of excerpts: that of the service (StateDirectory=), else the user's.
-fn excerpts_folder() -> anyhow::Result<PathBuf> {
+/// A folder for what the daemon keeps: in that of the service (StateDirectory=), else in the user's.
+fn state_folder(name: &str) -> anyhow::Result<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let of_user = || folder("HOME").map(|home| home.join(".local/state"));
     let of_user = || folder("XDG_STATE_HOME").or_else(of_user).map(|state| state.join("cawl"));
     let state = folder("STATE_DIRECTORY").or_else(of_user);
-    Ok(state.context("there is no folder for traces: name one with --trace-dir")?.join("excerpts"))
+    let missing = "there is no folder for files: set HOME, or STATE_DIRECTORY; traces have --trace-dir";
+    Ok(state.context(missing)?.join(name))
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

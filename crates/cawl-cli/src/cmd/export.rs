@@ -12,6 +12,7 @@ use cawl_core::{Analysis, Bytes, Frame, Images, Record, Report, Shown, Time};
 use cawl_host::output::{FOR_ITS_OWNER, Output};
 use cawl_measure::interrupt::{Interrupted, guard};
 use cawl_measure::progress::Progress;
+use cawl_table::{Call, Told, folded_way, unnamed};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 
@@ -19,8 +20,9 @@ use super::are_same;
 use super::on_paper::{SHOWN, a_run};
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
-use crate::args::{ExportFormat, TraceExportArgs};
-use crate::export::{About, Call, Exporter, exporter, folded_way};
+use super::to_database::ToDatabase;
+use crate::args::{ExportFormat, ExportTo, TraceExportArgs};
+use crate::export::{About, Exporter, exporter};
 use crate::{exit, outputs, render};
 
 /// What an export takes of the time of a run on paper, for the progress: it also predicts and writes.
@@ -36,18 +38,20 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
     options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let by_stack = matches!(args.to, ExportFormat::Folded | ExportFormat::Pprof | ExportFormat::Speedscope);
+    let format = args.to.format();
+    let by_stack = matches!(format, ExportFormat::Folded | ExportFormat::Pprof | ExportFormat::Speedscope);
     trace.check_stacks(by_stack)?;
     let stacks = trace.stacks()?.into_iter().map(|stack| {
         let way = folded_way(&stack.frames, stack.truncated);
         (stack.id, (stack.frames, way))
     });
     let stacks = stacks.collect();
-    let target = Target::open(args)?;
+    let target = Target::open(args, &trace)?;
     let result = target.file().and_then(|file| {
         let (profile, host) = (&trace.profile, trace.host());
         let about = About { models: analysis.models(), options: &options, profile, host };
-        let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
+        let facts = about.facts();
+        let mut exporter = exporter(format, BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), stacks, ..Names::default() };
         // Lines of the output and of the progress would mix.
         let progress = (!names.shown).then(|| Progress::of("exporting", a_run(&args.file) * PART));
@@ -56,16 +60,19 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         let damage = trace.reader.damage().describe();
         let notes = notes(&report, damage.as_ref());
         exporter.finish(&report, &notes)?;
-        Ok((taken, report, damage, notes))
+        Ok((taken, report, damage, notes, facts))
     });
     Interrupted::by(signal)?;
-    let (taken, report, damage, notes) = match result {
+    let (taken, report, damage, notes, facts) = match result {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe && matches!(target, Target::Database(_)) => {
+            return target.keep(0, Vec::new(), &[]).map(|_| ExitCode::SUCCESS);
+        }
         // The reader of a pipe may stop early.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         other => other.with_context(|| target.cannot_be_written())?,
     };
     taken?;
-    let name = target.keep()?;
+    let name = target.keep(report.calls, facts, &notes)?;
     if let Some(name) = name {
         let Report { calls, bytes, .. } = report;
         let what = match report.explain.as_ref().and_then(|explain| explain.stacks.as_ref()) {
@@ -132,6 +139,8 @@ struct Names {
     paths: FxHashMap<FileId, String>,
     programs: Images<String>,
     stacks: FxHashMap<u32, (Vec<Frame>, String)>,
+    /// What was told of the latest call.
+    told: Vec<Option<Told>>,
     /// They go to a terminal, which they must not control.
     shown: bool,
 }
@@ -146,8 +155,7 @@ impl Names {
         let path = (file != FileId::default()).then(|| {
             let path = self.paths.entry(file).or_default();
             if path.is_empty() {
-                // As in reports.
-                *path = format!("dev {} inode {}", file.dev, file.ino);
+                *path = unnamed(file.dev, file.ino);
             }
             path.as_str()
         });
@@ -155,7 +163,10 @@ impl Names {
         let Shown { number, predictions, causes, .. } = shown;
         let known = self.stacks.get(&event.stack);
         let (stack, way) = known.map_or((&[][..], None), |(frames, way)| (&frames[..], Some(way.as_str())));
-        Call { number, event, path, program, predictions, causes, stack, way }
+        self.told.clear();
+        self.told.extend(predictions.iter().map(|prediction| prediction.as_ref().map(Told::from)));
+        let predictions = &self.told;
+        Call { number, event, path, program, predictions, causes, stack, way, weight: 1 }
     }
 }
 
@@ -174,13 +185,20 @@ fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
 enum Target {
     Stdout,
     File(Output, PathBuf),
+    Database(ToDatabase),
 }
 
 impl Target {
-    fn open(args: &TraceExportArgs) -> anyhow::Result<Target> {
+    fn open(args: &TraceExportArgs, trace: &SavedTrace) -> anyhow::Result<Target> {
+        if let ExportTo::Database(address) = &args.to {
+            exit::usage(args.output.is_none(), || "a database takes no -o; leave it out".to_owned())?;
+            return ToDatabase::open(trace, address).map(Target::Database);
+        }
         let Some(path) = &args.output else {
-            let is_binary =
-                matches!(args.to, ExportFormat::Perfetto | ExportFormat::Parquet | ExportFormat::Pprof);
+            let is_binary = matches!(
+                args.to.format(),
+                ExportFormat::Perfetto | ExportFormat::Parquet | ExportFormat::Pprof
+            );
             exit::usage(!is_binary || !io::stdout().is_terminal(), || {
                 "this format is not for terminals; name a file with -o, or a pipe".to_owned()
             })?;
@@ -203,12 +221,25 @@ impl Target {
         match self {
             Target::Stdout => Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
             Target::File(output, _) => output.file().try_clone(),
+            Target::Database(database) => database.file(),
         }
     }
 
     /// Gives the file its name, which is returned unless it is no plain file.
-    fn keep(self) -> anyhow::Result<Option<String>> {
-        let Target::File(output, path) = self else { return Ok(None) };
+    fn keep(
+        self,
+        calls: u64,
+        facts: Vec<(&'static str, String)>,
+        notes: &[String],
+    ) -> anyhow::Result<Option<String>> {
+        let (output, path) = match self {
+            Target::Stdout => return Ok(None),
+            Target::File(output, path) => (output, path),
+            Target::Database(database) => {
+                let run = database.keep(calls, facts, notes)?;
+                return Ok(Some(format!("the database, as run {run}")));
+            }
+        };
         output.keep().with_context(|| cannot_be_written(&path))?;
         Ok(path.is_file().then(|| path.display().to_string()))
     }
@@ -217,6 +248,7 @@ impl Target {
         match self {
             Target::Stdout => "cannot write the output".to_owned(),
             Target::File(_, path) => cannot_be_written(path),
+            Target::Database(_) => "cannot write to cawl-ship".to_owned(),
         }
     }
 }

@@ -77,6 +77,16 @@ impl SavedTrace {
         Ok(SavedTrace { path: path.to_owned(), reader, head, profile, live })
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names it in an error.
+    pub fn about(&self) -> String {
+        about(&self.path)
+    }
+
     /// The stacks of its calls, wherever in the trace they are told.
     pub fn stacks(&self) -> anyhow::Result<Vec<Stack>> {
         if self.live.as_ref().is_none_or(|live| live.stacks.is_none()) {

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
+use cawl_table::{Call, Columns, Value};
 use serde_json::{Map, json};
 
-use super::columns::{Columns, Value};
 use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
-use super::{About, Call, Output};
+use super::{About, Output};
 
 /// How the file begins.
 pub const BEGIN: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";

@@ -5,6 +5,7 @@ mod proto;
 use std::io::{self, Write};
 
 use cawl_core::Frame;
+use cawl_table::{Call, Columns, Value};
 use prost::Message;
 use rustc_hash::FxHashMap;
 
@@ -14,9 +15,8 @@ use self::proto::{
     ProcessDescriptor, REALTIME, SIZE_BYTES, SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket,
     TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
-use super::columns::{Columns, Value};
 use super::timeline::{Counter, Format, PAGE_CACHE, ThreadTrack, category, slice_name};
-use super::{About, Call, Output};
+use super::{About, Output};
 
 /// The only sequence of packets.
 const SEQUENCE: u32 = 1;

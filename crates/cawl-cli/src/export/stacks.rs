@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use cawl_core::{Cause, Frame, Report, StackReport, StackRow};
+use cawl_table::folded_way;
 use flate2::{Compression, GzBuilder};
 use prost::Message;
 use serde_json::json;
@@ -71,15 +72,6 @@ fn folded(out: &mut Output, stacks: &StackReport) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Functions, outermost first, with semicolons between.
-pub fn folded_way(frames: &[Frame], truncated: bool) -> String {
-    // A semicolon separates, and a line ends the way.
-    let name = |frame: &Frame| frame.name().replace(';', ":").replace(|c: char| c.is_control(), " ");
-    let cut = truncated.then(|| "[truncated]".to_owned());
-    let told = frames.iter().rev().filter(|frame| !frame.is_start());
-    cut.into_iter().chain(told.map(name)).collect::<Vec<_>>().join(";")
 }
 
 /// The format of <https://www.speedscope.app>: what the calls took, and what they lost.

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use cawl_core::Report;
+use cawl_table::{Call, Columns, Value};
 
-use super::columns::{Columns, Value};
-use super::{Call, Exporter, Output};
+use super::{Exporter, Output};
 
 /// A table with a header. A cell without a value is empty.
 pub struct Csv {

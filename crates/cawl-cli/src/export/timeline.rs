@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 
 use cawl_core::{Bytes, Cause, Report, Sample, Session, named};
+use cawl_table::Call;
 use cawl_wire::Op;
 use rustc_hash::FxHashMap;
 
-use super::{Call, Exporter};
+use super::Exporter;
 
 /// What has the counters.
 pub const PAGE_CACHE: &str = "page cache";

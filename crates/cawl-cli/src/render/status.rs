@@ -1,6 +1,6 @@
 //! The status as text of at most 80 columns.
 
-use cawl_client::protocol::{DeviceStatus, ExcerptsStatus, ProcessStatus, Status};
+use cawl_client::protocol::{DeviceStatus, ExcerptsStatus, OutputStatus, ProcessStatus, Status};
 use cawl_core::{Bytes, Cause, Rate};
 
 use super::causes;
@@ -65,6 +65,11 @@ pub fn text(status: &Status, terminal: bool) -> String {
     for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
         line(if at == 0 { "anomalies" } else { "" }, &text);
     }
+    for (name, told) in [("calls to", &status.calls_to), ("sums to", &status.sums_to)] {
+        for (at, text) in told.iter().flat_map(|told| output(told, terminal)).enumerate() {
+            line(if at == 0 { name } else { "" }, &text);
+        }
+    }
     line("drops", &warn_if(&status.drops.to_string(), status.drops > 0, terminal));
     if !status.processes.is_empty() {
         out += &format!("\n{}", processes(&status.processes));
@@ -86,6 +91,26 @@ fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
         lines.push(warn_if(&missing, true, terminal));
     }
     lines.extend(kept.failure.iter().map(|failure| warn_if(&shown(failure), true, terminal)));
+    lines
+}
+
+/// Lines about files that others take away.
+fn output(told: &OutputStatus, terminal: bool) -> Vec<String> {
+    let (rows, files) = (counted(told.rows_written, "row"), counted(told.files_written, "file"));
+    let (bytes, room) = (Bytes(told.bytes), Bytes(told.room_bytes));
+    let mut lines = vec![
+        shown(&told.to).into_owned(),
+        format!("{rows} in {files}; {bytes} of {room} wait or stay there"),
+    ];
+    if told.rows_dropped > 0 {
+        let (rows, files) = (counted(told.rows_dropped, "row"), counted(told.files_dropped, "file"));
+        lines.push(warn_if(&format!("dropped: {rows}, {files} that could not be written"), true, terminal));
+    }
+    if told.rows_lost > 0 {
+        let rows = counted(told.rows_lost, "row");
+        lines.push(warn_if(&format!("lost with earlier daemons that were killed: {rows}"), true, terminal));
+    }
+    lines.extend(told.failure.iter().map(|failure| warn_if(&shown(failure), true, terminal)));
     lines
 }
 

@@ -112,6 +112,8 @@ impl Engine {
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
             devices: self.devices().devices,
             excerpts: self.lane().and_then(|lane| lane.watch.as_ref()).map(|watch| watch.status()),
+            calls_to: self.lane().and_then(|lane| lane.calls_to.as_ref()).map(|calls| calls.status()),
+            sums_to: self.lane().and_then(|lane| lane.sums_to.as_ref()).map(|sums| sums.status()),
             sampled_writeback_rate: self.observed.writeback,
             sampler: self.observed.status.clone(),
             ..Status::default()

@@ -4,26 +4,37 @@
 use cawl_core::{Cause, Nanos, kernel_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
-use super::Call;
+use crate::Call;
 
+/// What a column has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// Whole numbers of 64 bits.
     Int,
+    /// True or false.
     Bool,
+    /// UTF-8.
     Text,
 }
 
+/// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Not known, or there is none.
     Null,
+    /// A whole number.
     Int(i64),
+    /// True or false.
     Bool(bool),
+    /// UTF-8.
     Text(&'a str),
 }
 
+/// A column of a table.
 pub struct Column {
+    /// Its name, which ends with its unit where that is ns.
     pub name: String,
+    /// What it has.
     pub kind: Kind,
     /// False if every call has a value.
     pub optional: bool,
@@ -92,6 +103,7 @@ pub fn header() -> String {
     FIRST.map(|(name, ..)| name).join(",")
 }
 
+/// All columns, in the order of the table.
 pub struct Columns {
     all: Vec<Column>,
     /// Names of each combination of flags.
@@ -99,6 +111,7 @@ pub struct Columns {
 }
 
 impl Columns {
+    /// The columns of a table with predictions of these models.
     pub fn new(models: &[&str]) -> Columns {
         let first = FIRST.map(|(name, kind, optional, in_timelines, read)| {
             let name = name.to_owned();
@@ -130,6 +143,19 @@ impl Columns {
         Columns { all, flags: (0..1 << FLAGS.len()).map(named).collect() }
     }
 
+    /// Adds the number of calls that a row stands for.
+    pub fn with_weight(mut self) -> Columns {
+        self.all.push(Column {
+            name: "weight".to_owned(),
+            kind: Kind::Int,
+            optional: false,
+            in_timelines: false,
+            source: Source::Call(|_, call| int(call.weight.into())),
+        });
+        self
+    }
+
+    /// The columns, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Column> {
         self.all.iter()
     }
@@ -144,6 +170,7 @@ impl Columns {
         self.row(call).filter(shown).map(|(column, value)| (column.name.as_str(), value))
     }
 
+    /// A call's cells, in order.
     pub fn row<'a>(&'a self, call: &'a Call<'_>) -> impl Iterator<Item = (&'a Column, Value<'a>)> {
         self.all.iter().map(|column| (column, self.value(column.source, call)))
     }
@@ -204,9 +231,9 @@ mod tests {
 
     #[test]
     fn each_column_is_documented_in_order() {
-        let page = include_str!("../../../../docs/reference/EXPORT.md");
+        let page = include_str!("../../../docs/reference/EXPORT.md");
         let mut rest = &page[page.find("| column | unit |").expect("a table of columns")..];
-        for column in Columns::new(&["kernel"]).iter() {
+        for column in Columns::new(&["kernel"]).with_weight().iter() {
             let name = format!("`{}`", column.name);
             let at = rest.find(&name).unwrap_or_else(|| panic!("{name} is not explained, or too early"));
             rest = &rest[at + name.len()..];
@@ -226,6 +253,7 @@ mod tests {
             causes: None,
             stack: &[],
             way: None,
+            weight: 1,
         };
         let columns = Columns::new(&[]);
         let value = |name| columns.row(&call).find(|(column, _)| column.name == name).map(|(_, value)| value);

@@ -3,7 +3,6 @@
 use std::io::{self, Error, Write};
 use std::sync::Arc;
 
-use cawl_core::Report;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
@@ -13,17 +12,16 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use rustc_hash::FxHashMap;
 
-use super::columns::{Column, Columns, Kind, Value};
-use super::{About, Call, Exporter, Output};
+use crate::Call;
+use crate::columns::{Column, Columns, Kind, Value};
 
-/// Rows of a group, which is all that is in memory: as many as DuckDB reads at a time.
-const GROUP: usize = 122_880;
-
-pub struct Parquet {
-    columns: Columns,
+/// A Parquet file that is being written. A group of rows is in memory.
+pub struct Parquet<W: Write + Send> {
+    columns: Arc<Columns>,
     cells: Vec<Cells>,
     rows: usize,
-    writer: SerializedFileWriter<Output>,
+    group: usize,
+    writer: SerializedFileWriter<W>,
 }
 
 /// A column's values in the present group, and for each row whether it has one: its definition level.
@@ -39,15 +37,23 @@ enum Values {
     Text(Vec<ByteArray>, FxHashMap<String, ByteArray>),
 }
 
-impl Parquet {
-    pub fn new(columns: Columns, out: Output, about: &About<'_>) -> io::Result<Parquet> {
+impl<W: Write + Send> Parquet<W> {
+    /// Rows of a group: as many as DuckDB reads at a time.
+    pub const GROUP: usize = 122_880;
+
+    /// Begins a file with `group` rows in each group; `facts` go to its metadata, as `cawl.NAME`.
+    pub fn new(
+        columns: Arc<Columns>,
+        out: W,
+        facts: Vec<(&str, String)>,
+        group: usize,
+    ) -> io::Result<Parquet<W>> {
         let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let schema = Type::group_type_builder("calls").with_fields(fields).build().map_err(failed)?;
-        let facts = about.facts().into_iter();
-        let facts = facts.map(|(name, value)| KeyValue::new(format!("cawl.{name}"), value));
+        let facts = facts.into_iter().map(fact);
         let units = KeyValue::new(
             "cawl.units".to_owned(),
-            "call: number in the trace, from 1; columns that end in _ns: nanoseconds; start_ns: of CLOCK_MONOTONIC; offset, size, bytes, dirty: bytes"
+            "call: number in the trace or since the daemon started, from 1; columns that end in _ns: nanoseconds; start_ns: of CLOCK_MONOTONIC; offset, size, bytes, dirty: bytes"
                 .to_owned(),
         );
         let properties = WriterProperties::builder()
@@ -66,7 +72,31 @@ impl Parquet {
         let writer =
             SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build())).map_err(failed)?;
         let cells = columns.iter().map(Cells::new).collect();
-        Ok(Parquet { columns, cells, rows: 0, writer })
+        Ok(Parquet { columns, cells, rows: 0, group, writer })
+    }
+
+    /// Adds a row.
+    pub fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
+        for (cells, (_, value)) in self.cells.iter_mut().zip(self.columns.row(call)) {
+            cells.push(value);
+        }
+        self.rows += 1;
+        if self.rows == self.group { self.group() } else { Ok(()) }
+    }
+
+    /// Bytes of the groups that were written.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
+    /// Ends the file; further `facts` go to its metadata.
+    pub fn finish(&mut self, facts: Vec<(&str, String)>) -> io::Result<&mut W> {
+        self.group()?;
+        facts.into_iter().map(fact).for_each(|fact| self.writer.append_key_value_metadata(fact));
+        self.writer.finish().map_err(failed)?;
+        let out = self.writer.inner_mut();
+        out.flush()?;
+        Ok(out)
     }
 
     /// Writes the rows that were gathered.
@@ -80,23 +110,8 @@ impl Parquet {
     }
 }
 
-impl Exporter for Parquet {
-    fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
-        for (cells, (_, value)) in self.cells.iter_mut().zip(self.columns.row(call)) {
-            cells.push(value);
-        }
-        self.rows += 1;
-        if self.rows == GROUP { self.group() } else { Ok(()) }
-    }
-
-    fn finish(&mut self, _report: &Report, notes: &[String]) -> io::Result<()> {
-        self.group()?;
-        if !notes.is_empty() {
-            self.writer.append_key_value_metadata(KeyValue::new("cawl.notes".to_owned(), notes.join("\n")));
-        }
-        self.writer.finish().map_err(failed)?;
-        self.writer.inner_mut().flush()
-    }
+fn fact((name, value): (&str, String)) -> KeyValue {
+    KeyValue::new(format!("cawl.{name}"), value)
 }
 
 impl Cells {
@@ -130,13 +145,16 @@ impl Cells {
     }
 
     /// Writes the values as the next column, and forgets them.
-    fn write(&mut self, group: &mut SerializedRowGroupWriter<'_, Output>) -> Result<(), ParquetError> {
+    fn write<W: Write + Send>(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+    ) -> Result<(), ParquetError> {
         let levels = self.levels.as_deref();
         match &mut self.values {
-            Values::Int(values) => column::<Int64Type>(group, values, levels)?,
-            Values::Bool(values) => column::<BoolType>(group, values, levels)?,
+            Values::Int(values) => column::<Int64Type, W>(group, values, levels)?,
+            Values::Bool(values) => column::<BoolType, W>(group, values, levels)?,
             Values::Text(values, known) => {
-                column::<ByteArrayType>(group, values, levels)?;
+                column::<ByteArrayType, W>(group, values, levels)?;
                 known.clear();
             }
         }
@@ -147,8 +165,8 @@ impl Cells {
     }
 }
 
-fn column<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Output>,
+fn column<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
     values: &mut Vec<T::T>,
     levels: Option<&[i16]>,
 ) -> Result<(), ParquetError> {

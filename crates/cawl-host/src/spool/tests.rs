@@ -1,0 +1,120 @@
+use std::io::Write;
+
+use super::*;
+
+fn open(folder: &Path, room: u64) -> Spool {
+    let options = SpoolOptions {
+        folder: folder.to_owned(),
+        own: "own".into(),
+        node: "a/b".to_owned(),
+        ending: ".csv",
+        room,
+    };
+    Spool::open(options, Shared::default()).expect("a folder")
+}
+
+/// Takes and writes a file of so many rows and bytes.
+fn file(spool: &mut Spool, rows: u64, bytes: usize) -> io::Result<()> {
+    spool.take(rows, 7);
+    let begun = spool.begin()?;
+    begun.file().write_all(&vec![b'x'; bytes])?;
+    spool.keep(begun, Path::new("own/part"), rows).inspect_err(|error| spool.lose(rows, Some(error)))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn names_are_numbered_and_a_clean_end_leaves_whole_files_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path(), 1 << 20);
+    file(&mut spool, 3, 10).unwrap();
+    file(&mut spool, 4, 10).unwrap();
+    let start = spool.start().to_owned();
+    assert_eq!(start.len(), START);
+    drop(spool);
+    assert_eq!(names(dir.path()), ["own"]);
+    let expected = [1, 2].map(|number| format!("a%2Fb-{start}-{number:06}.csv"));
+    assert_eq!(names(&dir.path().join("own/part")), expected);
+    // The next one has another name.
+    let mut next = open(dir.path(), 1 << 20);
+    file(&mut next, 1, 10).unwrap();
+    assert_eq!((names(&dir.path().join("own/part")).len(), lock(&next.status).rows_lost), (3, 0));
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_told_in_the_next_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path(), 3 * BLOCK);
+    file(&mut spool, 5, 5000).unwrap();
+    assert_eq!(file(&mut spool, 7, 5000).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(names(dir.path()).iter().filter(|name| name.ends_with(".tmp")).count(), 0);
+    let status = lock(&spool.status).clone();
+    assert_eq!(
+        (status.rows_taken, status.rows_written, status.rows_dropped, status.files_dropped),
+        (12, 5, 7, 1)
+    );
+    assert!(status.failure.is_some_and(|why| why.contains("take some away")));
+    // Who takes files away takes folders away, too.
+    fs::remove_dir_all(dir.path().join("own")).unwrap();
+    let facts = spool.facts(2);
+    let fact = |name: &str| facts.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str());
+    assert_eq!(
+        (fact("rows_written"), fact("rows_dropped"), fact("sequence")),
+        (Some("7"), Some("7"), Some("2"))
+    );
+    file(&mut spool, 2, 5000).unwrap();
+    assert_eq!(lock(&spool.status).failure, None);
+}
+
+#[test]
+fn the_rows_of_a_writer_that_was_killed_are_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = |spool: &Spool| lock(&spool.status).clone();
+    for was_renamed in [true, false] {
+        let mut killed = open(dir.path(), 1 << 20);
+        file(&mut killed, 5, 10).unwrap();
+        killed.take(9, 11);
+        killed.lose(2, None);
+        // Killed before a file has its name, or right after that.
+        let begun = killed.begin().unwrap();
+        killed.tell(4);
+        let start = killed.start().to_owned();
+        let path = begun.0.path().to_owned();
+        if was_renamed {
+            drop(begun);
+        } else {
+            begun.0.keep().unwrap();
+        }
+        // Another one that lives is none of it; its ledger is locked.
+        assert_eq!(status(&open(dir.path(), 1 << 20)).rows_lost, 0);
+        drop(killed.ledger.take());
+        std::mem::forget(killed);
+        let lost = if was_renamed { 9 - 2 - 4 } else { 9 - 2 };
+        let mut next = open(dir.path(), 1 << 20);
+        assert_eq!(status(&next).rows_lost, lost);
+        assert!(!path.exists());
+        let facts = next.facts(1);
+        let told =
+            facts.iter().find(|(key, _)| *key == "ended_before").map(|(_, told)| told.as_str()).unwrap();
+        assert!(
+            told.starts_with(&format!("{start}: {lost} rows not written")) && told.contains("11 ns"),
+            "{told}"
+        );
+        file(&mut next, 1, 10).unwrap();
+        assert!(!next.facts(1).iter().any(|(key, _)| *key == "ended_before"));
+        drop(next);
+        assert_eq!(status(&open(dir.path(), 1 << 20)).rows_lost, 0);
+        assert_eq!(names(dir.path()), ["own"]);
+    }
+}
+
+#[test]
+fn names_are_as_partitions_have_them() {
+    assert_eq!(encoded("db-1.example_x"), "db-1.example_x");
+    assert_eq!(encoded("a/b =ü"), "a%2Fb%20%3D%C3%BC");
+}

@@ -1,0 +1,175 @@
+//! The folder that files are taken from.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::tell;
+
+/// Interval of looks at a folder that is followed.
+const LOOK: Duration = Duration::from_secs(1);
+/// Wait after a failure: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Attempts where the folder is not followed.
+const ATTEMPTS: u32 = 4;
+/// Time for the rest when standard input has ended.
+const REST: Duration = Duration::from_secs(10);
+/// Beginning of a daemon, as names of files have it between node and number.
+const START: &str = "00000000T000000Z-00000000";
+
+/// Takes files.
+pub trait Deliver {
+    /// Delivers a file, whose path in the folder is `key`. It may have been delivered before.
+    fn deliver(&mut self, file: &Path, key: &str) -> anyhow::Result<()>;
+}
+
+/// Delivers the files in a folder, whose names end so, the earliest first, and removes them.
+pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> anyhow::Result<()> {
+    let cannot = || format!("cannot use the folder {}", folder.display());
+    // Two at a time would deliver each file twice: no harm, but no use.
+    let lock = File::open(folder).with_context(cannot)?;
+    let input = follow.then(input);
+    if lock.try_lock().is_err() {
+        if !follow {
+            bail!("another cawl-ship delivers the files of {}", folder.display());
+        }
+        lock.lock().with_context(cannot)?;
+    }
+    let (mut wait, mut attempts, mut told) = (AGAIN.0, 0, String::new());
+    let mut until = None;
+    loop {
+        let delivered = pass(folder, ending, to);
+        let is_over = until.is_some_and(|until| Instant::now() >= until);
+        let pause = match delivered {
+            Ok(()) if input.is_none() || until.is_some() => return Ok(()),
+            Ok(()) => {
+                if !told.is_empty() {
+                    tell("files are delivered again");
+                }
+                (wait, attempts, told) = (AGAIN.0, 0, String::new());
+                LOOK
+            }
+            Err(error) => {
+                attempts += 1;
+                if is_over || input.is_none() && attempts == ATTEMPTS {
+                    return Err(error);
+                }
+                let why = format!("{error:#}");
+                if why != told {
+                    tell(&format!("{why}; it is tried again"));
+                    told = why;
+                }
+                let pause = wait;
+                wait = (wait * 2).min(AGAIN.1);
+                pause
+            }
+        };
+        match &input {
+            Some(input) if until.is_none() => {
+                if input.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                    until = Some(Instant::now() + REST);
+                }
+            }
+            _ => std::thread::sleep(pause.min(REST / 10)),
+        }
+    }
+}
+
+/// Delivers what is there.
+fn pass(folder: &Path, ending: &str, to: &mut dyn Deliver) -> anyhow::Result<()> {
+    let files =
+        whole(folder, ending).with_context(|| format!("cannot read the folder {}", folder.display()))?;
+    for file in files {
+        let key = file.strip_prefix(folder).unwrap_or(&file);
+        let key = key.to_str().with_context(|| format!("the name of {} is no UTF-8", file.display()))?;
+        to.deliver(&file, key)?;
+        remove(folder, &file)
+            .with_context(|| format!("{} is delivered, but cannot be removed", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The whole files, the earliest first. What else lies there is none of ours.
+fn whole(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() && entry.file_name().to_str().is_some_and(|name| is_ours(name, ending)) {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// True for NODE-START-NUMBER and the ending.
+fn is_ours(name: &str, ending: &str) -> bool {
+    let parts = || {
+        let (rest, number) = name.strip_suffix(ending)?.rsplit_once('-')?;
+        let at = rest.len().checked_sub(START.len())?;
+        Some((rest.get(..at)?, rest.get(at..)?, number))
+    };
+    parts().is_some_and(|(node, start, number)| {
+        let is_like = |(letter, like): (u8, u8)| match like {
+            b'0' => letter.is_ascii_hexdigit(),
+            other => letter == other,
+        };
+        node.len() > 1
+            && node.ends_with('-')
+            && !node.starts_with('.')
+            && start.bytes().zip(START.bytes()).all(is_like)
+            && number.bytes().all(|digit| digit.is_ascii_digit())
+    })
+}
+
+/// Removes a file, and the folders that are empty then.
+fn remove(folder: &Path, file: &Path) -> io::Result<()> {
+    fs::remove_file(file)?;
+    for empty in file.ancestors().skip(1).take_while(|parent| *parent != folder) {
+        if fs::remove_dir(empty).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Tells when standard input ends.
+fn input() -> Receiver<()> {
+    let (ended, told) = channel();
+    std::thread::spawn(move || {
+        let mut input = io::stdin().lock();
+        while matches!(input.read(&mut [0; 512]), Ok(1..)) {}
+        drop(ended);
+    });
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ours;
+
+    #[test]
+    fn only_files_of_the_daemon_are_taken() {
+        assert!(is_ours("db-1-20261129T143103Z-0123abcd-000001.parquet", ".parquet"));
+        for other in [
+            "db-1-20261129T143103Z-0123abcd-000001.csv",
+            "20261129T143103Z-0123abcd-000001.parquet",
+            "-20261129T143103Z-0123abcd-000001.parquet",
+            ".cawl-db-20261129T143103Z-0123abcd-000001.parquet",
+            "db-20261129T143103Z-0123abcd-00000x.parquet",
+            "report.parquet",
+            "größe-größe-größe-größe-1.parquet",
+        ] {
+            assert!(!is_ours(other, ".parquet"), "{other}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Files that the daemon makes for others: tables of calls and sums by minute.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use cawl_core::{Bytes, quantity};
+use clap::Args;
+
+use super::shipper;
+use crate::Node;
+use crate::calls_to::{CallsOptions, Rule};
+use crate::sums_to::SumsOptions;
+
+/// A bound below this would hold no file.
+const LEAST_ROOM: u64 = 1 << 20;
+
+/// Tables of calls, and sums by minute.
+#[derive(Args)]
+pub struct OutputArgs {
+    /// Write calls as Parquet files into DIR/node=…/date=…/hour=…; s3://BUCKET/PREFIX takes `cawl-ship`
+    /// (docs/guide/FLEET.md)
+    #[arg(long, value_name = "DIR|URL", value_parser = calls_target)]
+    calls_to: Option<Target>,
+    /// Which calls: all, or `slower than SPAN`, `around anomalies`, `1 in N`, with ` or ` between; the column
+    /// `weight` tells how many calls a row stands for. Without `1 in`, 1 in 1000 of the others is taken, too;
+    /// `only` before the rule takes none
+    #[arg(long, value_name = "RULE", default_value = "all", requires = "calls_to")]
+    calls_of: Rule,
+    /// A file is closed when it has this size, or is so old
+    #[arg(long, value_name = "SIZE,SPAN", default_value = "64M,5m", value_parser = every, requires = "calls_to")]
+    calls_every: (u64, Duration),
+    /// Bytes of this node's files at most; what comes when they are reached is dropped and counted
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = room, requires = "calls_to")]
+    calls_room: u64,
+    /// Deliver sums by minute, process, file and cause to a database, postgres://…; takes `cawl-ship`
+    #[arg(long, value_name = "URL", value_parser = sums_target)]
+    sums_to: Option<Target>,
+    /// Bytes that sums take at most while the database is away
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = room, requires = "sums_to")]
+    sums_room: u64,
+}
+
+/// Where files go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// As it was given.
+    pub address: String,
+}
+
+impl Target {
+    /// It is brought there by `cawl-ship`.
+    fn is_remote(&self) -> bool {
+        self.address.contains("://")
+    }
+
+    /// Without a password.
+    fn shown(&self) -> String {
+        let Some((scheme, rest)) = self.address.split_once("://") else { return self.address.clone() };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        match rest[..end].rsplit_once('@') {
+            Some((user, host)) => {
+                let user = user.split(':').next().unwrap_or_default();
+                format!("{scheme}://{user}@{host}{}", rest[end..].split('?').next().unwrap_or_default())
+            }
+            None => format!("{scheme}://{}", rest.split('?').next().unwrap_or_default()),
+        }
+    }
+}
+
+impl OutputArgs {
+    /// What the engine is to write; starts who takes the files away.
+    pub fn options(
+        self,
+        node: &Node,
+        profile: &str,
+        state: impl Fn(&str) -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<(Option<CallsOptions>, Option<SumsOptions>)> {
+        let OutputArgs { calls_to, calls_of, calls_every, calls_room, sums_to, sums_room } = self;
+        let folder = |to: &Target, name: &str| {
+            let folder = if to.is_remote() { state(name)? } else { PathBuf::from(&to.address) };
+            std::fs::create_dir_all(&folder).with_context(|| {
+                format!("the folder {} cannot be used; name another one", folder.display())
+            })?;
+            if to.is_remote() {
+                shipper::start(&folder, &to.address)?;
+            }
+            anyhow::Ok(folder)
+        };
+        let calls = calls_to.map(|to| {
+            let labels = node.labels.iter().map(|(key, value)| format!("{key}={value}"));
+            let mut facts = vec![
+                ("cawl_version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("mode", "lockstep".to_owned()),
+                ("profile", profile.to_owned()),
+                ("labels", labels.collect::<Vec<_>>().join(",")),
+            ];
+            facts.retain(|(_, value)| !value.is_empty());
+            let (every, room, node) = (calls_every, calls_room, node.name.clone());
+            let folder = folder(&to, "calls")?;
+            anyhow::Ok(CallsOptions { to: to.shown(), folder, rule: calls_of, every, room, node, facts })
+        });
+        let sums = sums_to.map(|to| {
+            let (room, node) = (sums_room, node.name.clone());
+            anyhow::Ok(SumsOptions { to: to.shown(), folder: folder(&to, "sums")?, room, node })
+        });
+        Ok((calls.transpose()?, sums.transpose()?))
+    }
+}
+
+fn calls_target(text: &str) -> Result<Target, String> {
+    match text.split_once("://") {
+        Some(("s3", bucket)) if !bucket.is_empty() && !bucket.starts_with('/') => {}
+        Some(_) => return Err("give a folder, or s3://BUCKET/PREFIX".to_owned()),
+        None if text.is_empty() => return Err("give a folder, or s3://BUCKET/PREFIX".to_owned()),
+        None => {}
+    }
+    Ok(Target { address: text.to_owned() })
+}
+
+fn sums_target(text: &str) -> Result<Target, String> {
+    match text.split_once("://") {
+        Some(("postgres" | "postgresql", _)) => Ok(Target { address: text.to_owned() }),
+        _ => Err("give a database, postgres://USER@HOST/DATABASE".to_owned()),
+    }
+}
+
+fn every(text: &str) -> Result<(u64, Duration), String> {
+    let (bytes, span) = text.split_once(',').ok_or("give a size and a time, like 64M,5m")?;
+    let (bytes, seconds) = (quantity::size_above_zero(bytes)?, quantity::span_with_unit(span)?);
+    if !(0.1..=86_400.0).contains(&seconds) {
+        return Err("give a time between 100ms and 1d".to_owned());
+    }
+    Ok((bytes, Duration::from_secs_f64(seconds)))
+}
+
+fn room(text: &str) -> Result<u64, String> {
+    match quantity::size(text)? {
+        bytes if bytes >= LEAST_ROOM => Ok(bytes),
+        _ => Err(format!("give at least {}", Bytes(LEAST_ROOM))),
+    }
+}
