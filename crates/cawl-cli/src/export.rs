@@ -1,32 +1,39 @@
-//! Calls of a trace in the formats of other programs: tables (csv, JSON, Parquet) and timelines (Perfetto,
-//! Chrome).
+//! Calls of a trace in the formats of other programs: tables (csv, JSON, Parquet), timelines (Perfetto,
+//! Chrome), and what other recorders write (Darshan, DFTracer, strace, fio).
 //!
 //! The law: **a call is written when it has been analysed, and forgotten.** What an exporter keeps grows with
 //! the number of files, threads and processes, not with the number of calls.
 
 mod chrome;
 mod columns;
+mod darshan;
+mod dftracer;
+mod fio;
 mod parquet;
 mod perfetto;
 mod stacks;
+mod strace;
 mod text;
 mod timeline;
+mod traffic;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
 
-use cawl_core::{
-    AnalysisOptions, CauseTimes, Frame, HostFacts, HostProfile, Prediction, Report, Sample, Session,
-};
+use cawl_core::{AnalysisOptions, CauseTimes, Frame, HostFacts, HostProfile, Prediction, Record, Report};
 use cawl_wire::Event;
 
 use crate::args::ExportFormat;
 use chrome::Chrome;
 use columns::Columns;
+use darshan::Darshan;
+use dftracer::DfTracer;
+use fio::Fio;
 use parquet::Parquet;
 use perfetto::Perfetto;
 use stacks::Stacks;
 pub use stacks::folded_way;
+use strace::Strace;
 use text::{Csv, Json};
 use timeline::Timeline;
 
@@ -39,6 +46,8 @@ pub struct About<'a> {
     pub profile: &'a HostProfile,
     /// The machine that was traced, where that is known.
     pub host: Option<&'a HostFacts>,
+    /// The output's name says that it is gzipped.
+    pub packed: bool,
 }
 
 impl About<'_> {
@@ -67,6 +76,7 @@ impl About<'_> {
 }
 
 /// A call with what is known of it.
+#[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// Its number in the trace, from 1.
     pub number: u64,
@@ -92,13 +102,8 @@ impl Call<'_> {
 
 /// Writes a trace in one format.
 pub trait Exporter {
-    /// A process image began.
-    fn session(&mut self, _session: &Session) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// The kernel's counters at a moment.
-    fn sample(&mut self, _sample: &Sample) -> io::Result<()> {
+    /// A record that is no call, in the order of the trace.
+    fn record(&mut self, _record: &Record) -> io::Result<()> {
         Ok(())
     }
 
@@ -107,6 +112,11 @@ pub trait Exporter {
 
     /// The end; `notes` is what a reader must know: damage, losses.
     fn finish(&mut self, report: &Report, notes: &[String]) -> io::Result<()>;
+
+    /// After the end: what of the calls the format could not hold, a line for each kind.
+    fn losses(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// True of a file that an exporter wrote, which begins and ends so.
@@ -118,6 +128,10 @@ pub fn is_one(head: &str, tail: &str) -> bool {
         || head.starts_with(chrome::BEGIN) && head.contains(timeline::PAGE_CACHE)
         || head.starts_with("PAR1") && tail.ends_with("PAR1") && tail.contains("cawl.cawl_version")
         || stacks::is_one(head)
+        || darshan::is_one(head, tail)
+        || dftracer::is_one(head)
+        || strace::is_one(head)
+        || head.starts_with(fio::BEGIN)
         || head.starts_with('\n') && head.contains(timeline::PAGE_CACHE) && head.contains("cawl_version")
 }
 
@@ -132,5 +146,9 @@ pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Res
         ExportFormat::Parquet => Box::new(Parquet::new(columns, out, about)?),
         ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, page)),
         ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, page)),
+        ExportFormat::Darshan => Box::new(Darshan::new(out, about)?),
+        ExportFormat::Dftracer => Box::new(DfTracer::new(out, about)?),
+        ExportFormat::Strace => Box::new(Strace::new(out, about)),
+        ExportFormat::FioIolog => Box::new(Fio::new(out)?),
     })
 }

@@ -46,7 +46,8 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     let target = Target::open(args)?;
     let result = target.file().and_then(|file| {
         let (profile, host) = (&trace.profile, trace.host());
-        let about = About { models: analysis.models(), options: &options, profile, host };
+        let packed = args.output.as_ref().is_some_and(|path| path.extension() == Some("gz".as_ref()));
+        let about = About { models: analysis.models(), options: &options, profile, host, packed };
         let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), stacks, ..Names::default() };
         // Lines of the output and of the progress would mix.
@@ -54,8 +55,9 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, progress, signal)?;
         let report = analysis.report();
         let damage = trace.reader.damage().describe();
-        let notes = notes(&report, damage.as_ref());
+        let mut notes = notes(&report, damage.as_ref());
         exporter.finish(&report, &notes)?;
+        notes.extend(exporter.losses());
         Ok((taken, report, damage, notes))
     });
     Interrupted::by(signal)?;
@@ -105,16 +107,15 @@ fn calls(
                 Record::File(file) => {
                     let path = names.of(&file.path);
                     names.paths.insert(file.file(), path);
-                    Ok(())
+                    exporter.record(record)
                 }
                 Record::Session(session) => {
                     let program = names.of(&session.program);
                     names.programs.begin(session, program);
-                    exporter.session(session)
+                    exporter.record(record)
                 }
-                Record::Sample(sample) => exporter.sample(sample),
                 Record::Event(event) => exporter.call(&names.call(event, shown)),
-                _ => Ok(()),
+                _ => exporter.record(record),
             };
             count += 1;
             if count.is_multiple_of(SHOWN) {
@@ -179,8 +180,8 @@ enum Target {
 impl Target {
     fn open(args: &TraceExportArgs) -> anyhow::Result<Target> {
         let Some(path) = &args.output else {
-            let is_binary =
-                matches!(args.to, ExportFormat::Perfetto | ExportFormat::Parquet | ExportFormat::Pprof);
+            use ExportFormat::{Darshan, Parquet, Perfetto, Pprof};
+            let is_binary = matches!(args.to, Perfetto | Parquet | Pprof | Darshan);
             exit::usage(!is_binary || !io::stdout().is_terminal(), || {
                 "this format is not for terminals; name a file with -o, or a pipe".to_owned()
             })?;
