@@ -14,6 +14,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;
 
+mod otlp;
 mod readers;
 mod recorders;
 

@@ -310,6 +310,8 @@ pub enum ExportFormat {
     Strace,
     /// fio's log, version 3, for `fio --read_iolog`
     FioIolog,
+    /// OpenTelemetry's traces as JSON (OTLP): processes, and the calls that lost most
+    Otlp,
 }
 
 /// Make a trace of calls recorded by another tool

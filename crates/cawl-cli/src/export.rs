@@ -9,6 +9,7 @@ mod columns;
 mod darshan;
 mod dftracer;
 mod fio;
+mod otlp;
 mod parquet;
 mod perfetto;
 mod stacks;
@@ -20,7 +21,9 @@ mod traffic;
 use std::fs::File;
 use std::io::{self, BufWriter};
 
-use cawl_core::{AnalysisOptions, CauseTimes, Frame, HostFacts, HostProfile, Prediction, Record, Report};
+use cawl_core::{
+    AnalysisOptions, CauseTimes, CostParts, Frame, HostFacts, HostProfile, Prediction, Record, Report,
+};
 use cawl_wire::Event;
 
 use crate::args::ExportFormat;
@@ -29,6 +32,7 @@ use columns::Columns;
 use darshan::Darshan;
 use dftracer::DfTracer;
 use fio::Fio;
+use otlp::Otlp;
 use parquet::Parquet;
 use perfetto::Perfetto;
 use stacks::Stacks;
@@ -89,6 +93,8 @@ pub struct Call<'a> {
     pub predictions: &'a [Option<Prediction>],
     /// What its time is divided among, if it has a cost.
     pub causes: Option<&'a CauseTimes>,
+    /// What it would take undisturbed, if it has a cost.
+    pub own: Option<&'a CostParts>,
     /// Where in the program it came from, innermost first; and the same as text, if it is known.
     pub stack: &'a [Frame],
     pub way: Option<&'a str>,
@@ -131,6 +137,7 @@ pub fn is_one(head: &str, tail: &str) -> bool {
         || darshan::is_one(head, tail)
         || dftracer::is_one(head)
         || strace::is_one(head)
+        || otlp::is_one(head)
         || head.starts_with(fio::BEGIN)
         || head.starts_with('\n') && head.contains(timeline::PAGE_CACHE) && head.contains("cawl_version")
 }
@@ -150,5 +157,6 @@ pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Res
         ExportFormat::Dftracer => Box::new(DfTracer::new(out, about)?),
         ExportFormat::Strace => Box::new(Strace::new(out, about)),
         ExportFormat::FioIolog => Box::new(Fio::new(out)?),
+        ExportFormat::Otlp => Box::new(Otlp::new(out, about)),
     })
 }

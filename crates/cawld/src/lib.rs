@@ -27,6 +27,7 @@ mod mappings;
 mod merge;
 mod messages;
 mod metrics;
+pub mod otlp;
 mod possible;
 pub mod program;
 mod query_tables;

@@ -153,10 +153,10 @@ impl Names {
             path.as_str()
         });
         let program = self.programs.at(event.pid, Time(event.start)).map(String::as_str);
-        let Shown { number, predictions, causes, .. } = shown;
+        let Shown { number, predictions, causes, own, .. } = shown;
         let known = self.stacks.get(&event.stack);
         let (stack, way) = known.map_or((&[][..], None), |(frames, way)| (&frames[..], Some(way.as_str())));
-        Call { number, event, path, program, predictions, causes, stack, way }
+        Call { number, event, path, program, predictions, causes, own, stack, way }
     }
 }
 

@@ -224,6 +224,7 @@ mod tests {
             program: None,
             predictions: &[],
             causes: None,
+            own: None,
             stack: &[],
             way: None,
         };
