@@ -26,9 +26,10 @@ pub struct Fio {
     out: Output,
     /// Start of the first call, in ns.
     first: Option<u64>,
-    /// Names that were added, and files that are open in the replay.
+    /// Names that were added, and those that are open in the replay: two files may have one name in turn, and
+    /// fio opens none twice.
     added: FxHashSet<String>,
-    open: FxHashSet<FileId>,
+    open: FxHashSet<String>,
     losses: Losses,
 }
 
@@ -43,7 +44,7 @@ impl Fio {
         if moved.writes && event.has(flag::SYNC | flag::DSYNC | flag::DIRECT) {
             self.losses.count(event, NO_FLAGS);
         }
-        self.opened(at, name, event.file())?;
+        self.opened(at, name)?;
         let action = if moved.writes { "write" } else { "read" };
         for done in (0..moved.bytes).step_by(LARGEST as usize) {
             let bytes = LARGEST.min(moved.bytes - done);
@@ -52,11 +53,11 @@ impl Fio {
         Ok(())
     }
 
-    fn opened(&mut self, at: u64, name: &str, file: FileId) -> io::Result<()> {
+    fn opened(&mut self, at: u64, name: &str) -> io::Result<()> {
         if self.added.insert(name.to_owned()) {
             writeln!(self.out, "{at} {name} add")?;
         }
-        if self.open.insert(file) { writeln!(self.out, "{at} {name} open") } else { Ok(()) }
+        if self.open.insert(name.to_owned()) { writeln!(self.out, "{at} {name} open") } else { Ok(()) }
     }
 }
 
@@ -74,14 +75,14 @@ impl Exporter for Fio {
             (Err(why), _) => self.losses.count(event, why),
             (Ok(Some(moved)), _) => self.transfers(at, &name, event, &moved)?,
             (Ok(None), Op::Fsync | Op::Fdatasync) => {
-                self.opened(at, &name, event.file())?;
+                self.opened(at, &name)?;
                 let action = if event.op == Op::Fsync { "sync" } else { "datasync" };
                 writeln!(self.out, "{at} {name} {action} 0 0")?;
             }
             (Ok(None), op) if is_silent(op) => {}
             (Ok(None), _) => self.losses.count(event, NO_ACTION),
         }
-        if matches!(event.op, Op::Close | Op::StreamClose) && self.open.remove(&event.file()) {
+        if matches!(event.op, Op::Close | Op::StreamClose) && self.open.remove(&name) {
             writeln!(self.out, "{at} {name} close")?;
         }
         Ok(())
