@@ -14,9 +14,12 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;
 
+mod otlp;
 mod readers;
+mod recorders;
 
-const FORMATS: [&str; 5] = ["perfetto", "chrome", "csv", "json", "parquet"];
+const FORMATS: [&str; 9] =
+    ["perfetto", "chrome", "csv", "json", "parquet", "darshan", "dftracer", "strace", "fio-iolog"];
 
 fn export(dir: &Dir, trace: &Path, format: &str, options: &[&str]) -> Finished {
     let mut command = dir.cawl(&["export"]);

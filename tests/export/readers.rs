@@ -20,7 +20,7 @@ fn documented(heading: &str) -> Vec<&'static str> {
 }
 
 /// What queries of a Python program say, one JSON a line; None where these packages are missing.
-fn ask_python(dir: &Dir, packages: &[&str], program: &str, args: &[&Path]) -> Option<Vec<Value>> {
+pub fn ask_python(dir: &Dir, packages: &[&str], program: &str, args: &[&Path]) -> Option<Vec<Value>> {
     let own = std::env::var_os("CAWL_TEST_PYTHON").map(PathBuf::from);
     let python = own.or_else(python)?;
     let mut has = dir.command(&python);

@@ -262,7 +262,7 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// Write a trace's calls as a timeline or a table for other programs
+/// Write a trace's calls as a timeline, a table, or as other recorders do
 ///
 /// Of each call: times, thread, file, bytes, prediction, and what its time is divided among. Without -o the
 /// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked,
@@ -304,6 +304,17 @@ pub enum ExportFormat {
     Pprof,
     /// Time by stack, for speedscope.app
     Speedscope,
+    /// A log of Darshan with DXT, for PyDarshan and darshan-parser
+    #[value(alias = "darshan-dxt")]
+    Darshan,
+    /// DFTracer's JSON lines, for DFAnalyzer; -o FILE.pfw.gz is gzipped
+    Dftracer,
+    /// Lines of `strace -f -ttt -T -y`; `import` reads them
+    Strace,
+    /// fio's log, version 3, for `fio --read_iolog`
+    FioIolog,
+    /// OpenTelemetry's traces as JSON (OTLP): processes, and the calls that lost most
+    Otlp,
 }
 
 /// Make a trace of calls recorded by another tool

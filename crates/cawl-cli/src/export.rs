@@ -1,26 +1,37 @@
-//! Calls of a trace in the formats of other programs: tables (csv, JSON, Parquet) and timelines (Perfetto,
-//! Chrome).
+//! Calls of a trace in the formats of other programs: tables (csv, JSON, Parquet), timelines (Perfetto,
+//! Chrome), and what other recorders write (Darshan, DFTracer, strace, fio).
 //!
 //! The law: **a call is written when it has been analysed, and forgotten.** What an exporter keeps grows with
 //! the number of files, threads and processes, not with the number of calls.
 
 mod chrome;
+mod darshan;
+mod dftracer;
+mod fio;
+mod otlp;
 mod perfetto;
 mod stacks;
+mod strace;
 mod text;
 mod timeline;
+mod traffic;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::sync::Arc;
 
-use cawl_core::{AnalysisOptions, HostFacts, HostProfile, Report, Sample, Session};
+use cawl_core::{AnalysisOptions, HostFacts, HostProfile, Record, Report};
 use cawl_table::{Call, Columns, Parquet, header};
 
 use crate::args::ExportFormat;
 use chrome::Chrome;
+use darshan::Darshan;
+use dftracer::DfTracer;
+use fio::Fio;
+use otlp::Otlp;
 use perfetto::Perfetto;
 use stacks::Stacks;
+use strace::Strace;
 use text::{Csv, Json};
 use timeline::Timeline;
 
@@ -33,6 +44,8 @@ pub struct About<'a> {
     pub profile: &'a HostProfile,
     /// The machine that was traced, where that is known.
     pub host: Option<&'a HostFacts>,
+    /// The output's name says that it is gzipped.
+    pub packed: bool,
 }
 
 impl About<'_> {
@@ -62,13 +75,8 @@ impl About<'_> {
 
 /// Writes a trace in one format.
 pub trait Exporter {
-    /// A process image began.
-    fn session(&mut self, _session: &Session) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// The kernel's counters at a moment.
-    fn sample(&mut self, _sample: &Sample) -> io::Result<()> {
+    /// A record that is no call, in the order of the trace.
+    fn record(&mut self, _record: &Record) -> io::Result<()> {
         Ok(())
     }
 
@@ -77,6 +85,11 @@ pub trait Exporter {
 
     /// The end; `notes` is what a reader must know: damage, losses.
     fn finish(&mut self, report: &Report, notes: &[String]) -> io::Result<()>;
+
+    /// After the end: what of the calls the format could not hold, a line for each kind.
+    fn losses(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// True of a file that an exporter wrote, which begins and ends so.
@@ -88,6 +101,11 @@ pub fn is_one(head: &str, tail: &str) -> bool {
         || head.starts_with(chrome::BEGIN) && head.contains(timeline::PAGE_CACHE)
         || head.starts_with("PAR1") && tail.ends_with("PAR1") && tail.contains("cawl.cawl_version")
         || stacks::is_one(head)
+        || darshan::is_one(head, tail)
+        || dftracer::is_one(head)
+        || strace::is_one(head)
+        || otlp::is_one(head)
+        || head.starts_with(fio::BEGIN)
         || head.starts_with('\n') && head.contains(timeline::PAGE_CACHE) && head.contains("cawl_version")
 }
 
@@ -104,6 +122,11 @@ pub fn exporter(format: ExportFormat, out: Output, about: &About<'_>) -> io::Res
         }
         ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, page)),
         ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, page)),
+        ExportFormat::Darshan => Box::new(Darshan::new(out, about)?),
+        ExportFormat::Dftracer => Box::new(DfTracer::new(out, about)?),
+        ExportFormat::Strace => Box::new(Strace::new(out, about)),
+        ExportFormat::FioIolog => Box::new(Fio::new(out)?),
+        ExportFormat::Otlp => Box::new(Otlp::new(out, about)),
     })
 }
 

@@ -26,6 +26,6 @@ pub mod tracefs;
 pub use device::DeviceStat;
 pub use machine::{
     alive_since, apply_settings, facts, is_ignored, is_running, is_stopped, laws, now, open_regular, page,
-    page_cache_drops, parent, processor, release, sample, schedstat, uncalibrated_profile, usage, wall_clock,
-    wchar, writes_back,
+    page_cache_drops, parent, processor, release, sample, schedstat, traceparent, uncalibrated_profile,
+    usage, wall_clock, wchar, writes_back,
 };

@@ -95,6 +95,15 @@ pub fn parent(pid: u32) -> u32 {
     stat(pid).and_then(|stat| stat.split(' ').nth(1)?.parse().ok()).unwrap_or(0)
 }
 
+/// The trace that a process was given: `TRACEPARENT` of its environment. None if it has none, or may not be
+/// read.
+pub fn traceparent(pid: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value = environment.split(|byte| *byte == 0).find_map(|text| text.strip_prefix(b"TRACEPARENT="))?;
+    // Longer ones are no identifiers.
+    String::from_utf8(value.to_vec()).ok().filter(|value| value.len() < 256)
+}
+
 /// The letter of the process's state; None if there is no process.
 fn state(pid: u32) -> Option<u8> {
     stat(pid)?.bytes().next()

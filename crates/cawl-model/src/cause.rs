@@ -355,6 +355,14 @@ pub struct Causes<'a> {
     pub main: Cause,
 }
 
+impl Causes<'_> {
+    /// What it lost, in ns: observed less undisturbed.
+    pub fn lost(&self) -> f64 {
+        let undisturbed = self.own.iter().map(|(cause, time)| time.get().min(self.times[cause] as f64));
+        self.times.total() as f64 - undisturbed.sum::<f64>()
+    }
+}
+
 /// Sums over calls by cause: what they took, and what they would have taken undisturbed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeSums {

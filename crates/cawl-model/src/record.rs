@@ -91,6 +91,9 @@ pub struct Session {
     /// The language that it is written in, where something else than its name tells of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<Language>,
+    /// The trace of OpenTelemetry that it is a part of: the variable `TRACEPARENT` of its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 impl Session {

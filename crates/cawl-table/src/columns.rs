@@ -251,6 +251,7 @@ mod tests {
             program: None,
             predictions: &[],
             causes: None,
+            own: None,
             stack: &[],
             way: None,
             weight: 1,

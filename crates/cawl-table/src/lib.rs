@@ -5,13 +5,14 @@
 mod columns;
 mod parquet;
 
-use cawl_core::{Bytes, CallState, CauseTimes, Frame, Nanos, Prediction};
+use cawl_core::{Bytes, CallState, CauseTimes, CostParts, Frame, Nanos, Prediction};
 use cawl_wire::Event;
 
 pub use columns::{Column, Columns, Kind, Value, header};
 pub use parquet::Parquet;
 
 /// A call with what is known of it.
+#[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// Its number in the trace or since the daemon started, from 1.
     pub number: u64,
@@ -25,6 +26,8 @@ pub struct Call<'a> {
     pub predictions: &'a [Option<Told>],
     /// What its time is divided among, if it has a cost.
     pub causes: Option<&'a CauseTimes>,
+    /// What it would take undisturbed, if it has a cost.
+    pub own: Option<&'a CostParts>,
     /// Where in the program it came from, innermost first; and as text ([`folded_way`]), if it is known.
     pub stack: &'a [Frame],
     /// See `stack`.

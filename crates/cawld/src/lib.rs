@@ -29,6 +29,7 @@ mod merge;
 mod messages;
 mod metrics;
 mod names;
+pub mod otlp;
 mod possible;
 pub mod program;
 mod query_tables;

@@ -153,6 +153,7 @@ async fn tracer(
             .map(text)
             .collect(),
         language: None,
+        traceparent: cawl_host::traceparent(pid),
     };
     let uring = Uring::new(run, pid, session.program.clone(), &connections.aside);
     tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");

@@ -49,7 +49,8 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
     let target = Target::open(args, &trace)?;
     let result = target.file().and_then(|file| {
         let (profile, host) = (&trace.profile, trace.host());
-        let about = About { models: analysis.models(), options: &options, profile, host };
+        let packed = args.output.as_ref().is_some_and(|path| path.extension() == Some("gz".as_ref()));
+        let about = About { models: analysis.models(), options: &options, profile, host, packed };
         let facts = about.facts();
         let mut exporter = exporter(format, BufWriter::with_capacity(1 << 18, file), &about)?;
         let names = Names { shown: target.is_terminal(), stacks, ..Names::default() };
@@ -58,8 +59,9 @@ fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode>
         let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, progress, signal)?;
         let report = analysis.report();
         let damage = trace.reader.damage().describe();
-        let notes = notes(&report, damage.as_ref());
+        let mut notes = notes(&report, damage.as_ref());
         exporter.finish(&report, &notes)?;
+        notes.extend(exporter.losses());
         Ok((taken, report, damage, notes, facts))
     });
     Interrupted::by(signal)?;
@@ -112,16 +114,15 @@ fn calls(
                 Record::File(file) => {
                     let path = names.of(&file.path);
                     names.paths.insert(file.file(), path);
-                    Ok(())
+                    exporter.record(record)
                 }
                 Record::Session(session) => {
                     let program = names.of(&session.program);
                     names.programs.begin(session, program);
-                    exporter.session(session)
+                    exporter.record(record)
                 }
-                Record::Sample(sample) => exporter.sample(sample),
                 Record::Event(event) => exporter.call(&names.call(event, shown)),
-                _ => Ok(()),
+                _ => exporter.record(record),
             };
             count += 1;
             if count.is_multiple_of(SHOWN) {
@@ -160,13 +161,13 @@ impl Names {
             path.as_str()
         });
         let program = self.programs.at(event.pid, Time(event.start)).map(String::as_str);
-        let Shown { number, predictions, causes, .. } = shown;
+        let Shown { number, predictions, causes, own, .. } = shown;
         let known = self.stacks.get(&event.stack);
         let (stack, way) = known.map_or((&[][..], None), |(frames, way)| (&frames[..], Some(way.as_str())));
         self.told.clear();
         self.told.extend(predictions.iter().map(|prediction| prediction.as_ref().map(Told::from)));
         let predictions = &self.told;
-        Call { number, event, path, program, predictions, causes, stack, way, weight: 1 }
+        Call { number, event, path, program, predictions, causes, own, stack, way, weight: 1 }
     }
 }
 
@@ -195,10 +196,8 @@ impl Target {
             return ToDatabase::open(trace, address).map(Target::Database);
         }
         let Some(path) = &args.output else {
-            let is_binary = matches!(
-                args.to.format(),
-                ExportFormat::Perfetto | ExportFormat::Parquet | ExportFormat::Pprof
-            );
+            use ExportFormat::{Darshan, Parquet, Perfetto, Pprof};
+            let is_binary = matches!(args.to.format(), Perfetto | Parquet | Pprof | Darshan);
             exit::usage(!is_binary || !io::stdout().is_terminal(), || {
                 "this format is not for terminals; name a file with -o, or a pipe".to_owned()
             })?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
-use cawl_core::{Bytes, Cause, Report, Sample, Session, named};
+use cawl_core::{Bytes, Cause, Record, Report, Sample, named};
 use cawl_table::Call;
 use cawl_wire::Op;
 use rustc_hash::FxHashMap;
@@ -140,12 +140,7 @@ impl<F: Format> Timeline<F> {
     }
 }
 
-impl<F: Format> Exporter for Timeline<F> {
-    fn session(&mut self, session: &Session) -> io::Result<()> {
-        self.programs.insert(session.pid, session.program.clone());
-        Ok(())
-    }
-
+impl<F: Format> Timeline<F> {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         let (at, page) = (sample.time.0, self.page);
         let limits = sample.limits(page);
@@ -169,6 +164,17 @@ impl<F: Format> Exporter for Timeline<F> {
             }
         }
         self.end = self.end.max(at);
+        Ok(())
+    }
+}
+
+impl<F: Format> Exporter for Timeline<F> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        match record {
+            Record::Session(session) => drop(self.programs.insert(session.pid, session.program.clone())),
+            Record::Sample(sample) => self.sample(sample)?,
+            _ => {}
+        }
         Ok(())
     }
 

@@ -30,6 +30,8 @@ pub struct Shown<'a> {
     pub predictions: &'a [Option<Prediction>],
     /// The call's observed time by cause, if it has a cost.
     pub causes: Option<&'a CauseTimes>,
+    /// What it would take undisturbed, if it has a cost.
+    pub own: Option<&'a CostParts>,
     /// The report is about it.
     pub selected: bool,
 }
@@ -196,6 +198,7 @@ impl Findings {
                 number: self.collector.taken,
                 predictions: &self.predictions[..self.reported],
                 causes: self.causes().map(|causes| causes.times),
+                own: self.causes().map(|causes| causes.own),
                 selected: self.selected,
             },
             _ => Shown::default(),

@@ -73,7 +73,12 @@ impl Sessions {
         let of_pid = self.by_pid.entry(session.pid).or_default();
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
-        let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
+        let image = Session {
+            program: session.program.clone(),
+            arguments: Vec::new(),
+            traceparent: None,
+            ..*session
+        };
         let before = place.checked_sub(1).map(|place| of_pid[place]);
         self.list.push(ListedSession { image, ..ListedSession::default() });
         if let Some(before) = before {

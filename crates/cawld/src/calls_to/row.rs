@@ -59,6 +59,7 @@ impl Row {
             program: self.program.as_deref(),
             predictions: &self.predictions[..self.models],
             causes: self.causes.as_ref(),
+            own: None,
             stack: &[],
             way: self.way.as_deref(),
             weight: self.weight,

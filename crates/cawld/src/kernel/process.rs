@@ -79,6 +79,7 @@ impl<'a> Process<'a> {
             program: program.clone(),
             arguments: arguments.collect(),
             language: None,
+            traceparent: cawl_host::traceparent(pid),
         };
         let process = Process {
             session: session.id,

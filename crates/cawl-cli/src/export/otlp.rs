@@ -1,0 +1,51 @@
+//! A run as traces of OpenTelemetry: a request of OTLP in JSON, when all calls are known.
+
+use std::io::{self, Write};
+
+use cawl_core::{Causes, Record, Report};
+use cawld::otlp::Spans;
+use serde_json::json;
+
+use super::{About, Call, Exporter, Output};
+
+/// How an export begins and what it has.
+pub fn is_one(head: &str) -> bool {
+    head.starts_with("{\"resourceSpans\":") && head.contains("\"cawl.")
+}
+
+pub struct Otlp {
+    out: Output,
+    spans: Spans,
+}
+
+impl Otlp {
+    pub fn new(out: Output, about: &About<'_>) -> Otlp {
+        Otlp { out, spans: Spans::new(about.host, Vec::new()) }
+    }
+}
+
+impl Exporter for Otlp {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        match record {
+            Record::Session(session) => self.spans.begin(session),
+            Record::End(end) => self.spans.end(end),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
+        if let (Some(times), Some(own)) = (call.causes, call.own) {
+            let predicted = call.prediction().map(|prediction| prediction.cost);
+            self.spans.call(call.event, Causes { times, own, main: times.main() }, predicted, call.path);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
+        let request = self.spans.request(true).unwrap_or_else(|| json!({ "resourceSpans": [] }));
+        serde_json::to_writer(&mut self.out, &request)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+}
