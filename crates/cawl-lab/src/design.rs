@@ -69,6 +69,10 @@ impl By {
 pub trait Work: Sync {
     /// What it takes on the machine as it is.
     fn now(&self) -> Times;
+    /// What its calls took when they were traced, where they were.
+    fn observed(&self) -> Option<Nanos> {
+        None
+    }
     /// An error if it cannot be run on a machine with these changes.
     fn check(&self, changes: &[Request]) -> anyhow::Result<()>;
     /// What it takes on a machine with these changes.

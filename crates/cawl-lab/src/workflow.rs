@@ -92,7 +92,7 @@ pub fn read(path: &Path) -> anyhow::Result<Workflow> {
     file.take(MOST + 1).read_to_string(&mut text).with_context(about)?;
     ensure!(text.len() as u64 <= MOST, "{} is larger than 1 GiB", path.display());
     let text = text.trim_start_matches('\u{feff}');
-    let is_json = text.trim_start().starts_with('{');
+    let is_json = text.trim_start().starts_with('{') || path.extension().is_some_and(|it| it == "json");
     let read = if is_json { wfcommons::parse(text) } else { text::parse(text) };
     let mut workflow = read.with_context(|| {
         let form = if is_json { "a workflow of WfCommons (JSON)" } else { "a workflow (TOML)" };

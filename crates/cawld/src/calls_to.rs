@@ -228,7 +228,7 @@ mod tests {
             let event = Event { start: number * 100_000_000, duration, ..Event::new(Op::Write) };
             let cost = Nanos::new(if number == 50 { 4e8 } else { 1e6 });
             let prediction = [Some(Prediction { cost, ..Prediction::default() })];
-            let shown = Shown { number, predictions: &prediction, causes: None, selected: true };
+            let shown = Shown { number, predictions: &prediction, causes: None, own: None, selected: true };
             calls.take(&Record::Event(event), &shown, None);
             taken.extend(calls.batch.drain(..).map(|row| (row.event.start / 100_000_000, row.weight)));
         }

@@ -187,8 +187,8 @@ impl Answer {
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let before = &self.before;
-        let (calls, end) = (counted(before.calls, "call"), time(before.end_s));
-        let as_it_was = format!("{calls} in {end}; {}", on_paper(self.observed_s, before.total_s));
+        let calls = counted(before.calls, "call");
+        let as_it_was = format!("{calls}: {}", on_paper(self.observed_s, before.total_s));
         let what = if is_one(&self.traces) { "trace" } else { "traces" };
         let count = if is_one(&self.traces) { String::new() } else { format!("{}: ", self.traces) };
         line(&mut out, what, &format!("{count}{as_it_was}"), terminal);

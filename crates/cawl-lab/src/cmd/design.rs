@@ -30,6 +30,8 @@ struct Answer {
     workflows: usize,
     /// On the machines of the traces, or the hosts of the workflows.
     now: Seconds,
+    /// In calls when they were traced.
+    observed_s: Option<f64>,
     /// By price, then by time.
     machines: Vec<Row>,
     /// Names of the choices.
@@ -122,6 +124,7 @@ pub fn design(args: &DesignArgs) -> anyhow::Result<ExitCode> {
         traces: args.works.len() - workflows,
         workflows,
         now: (&work.now()).into(),
+        observed_s: work.observed().map(|time| time.as_seconds()),
         machines: rows,
         choices: design.choices.iter().map(|choice| choice.name.clone()).collect(),
     };
@@ -185,6 +188,11 @@ impl Answer {
             &format!("{count}: elapsed {elapsed}, in calls {calls}, lost {lost}"),
             terminal,
         );
+        if let Some(observed) = self.observed_s {
+            let off = (calls_s / observed - 1.0) * 100.0;
+            let said = format!("{} in calls when traced; on paper {calls} ({off:+.0} %)", time(observed));
+            line(&mut out, "observed", &said, terminal);
+        }
         let on_front = self.machines.iter().filter(|row| row.front).count();
         let beaten = self.machines.len() - on_front;
         let hint = if args.all || beaten == 0 { "" } else { " (--all lists them)" };

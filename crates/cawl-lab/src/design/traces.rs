@@ -65,6 +65,12 @@ impl Work for Traces {
         self.now
     }
 
+    fn observed(&self) -> Option<Nanos> {
+        let of = |trace: &Trace| Some(trace.looked.report.models.first()?.observed_s);
+        let all: f64 = self.traces.iter().filter_map(of).sum();
+        (all > 0.0).then(|| Nanos::seconds(all))
+    }
+
     fn check(&self, changes: &[Request]) -> anyhow::Result<()> {
         self.traces.iter().try_for_each(|trace| trace.after(changes).map(drop))
     }

@@ -102,16 +102,21 @@ impl Cluster {
             let machine = Machine::new(host.profile.clone(), false);
             let scenario = Scenario { machine, changes: Vec::new() };
             let with = scenario.with(changes, &host.profile, None, read);
-            host.profile = match with {
+            let machine = match with {
                 Err(NoScenario::NoMemory) => {
                     bail!("nobody knows how much memory the hosts have; add ram=SIZE")
                 }
-                with => with?.machine.profile,
+                with => with?.machine,
             };
+            host.profile = machine.profile;
             for change in changes {
                 if let Effect::Ram(bytes) = change.effect {
-                    host.memory = Some(empty(bytes, host.profile.kernel.page));
+                    let whole = empty(bytes, host.profile.kernel.page);
+                    host.memory = Some(host.memory.take().map_or(whole.clone(), |old| as_large(old, &whole)));
                 }
+            }
+            if let Some(memory) = host.memory.as_mut().filter(|_| machine.warm) {
+                memory.order = MemoryFacts::NOT_TAKEN_BACK;
             }
         }
         Ok(cluster)
@@ -169,6 +174,23 @@ impl Cluster {
     }
 }
 
+/// Memory with as much for the page cache as another one, of which the host has taken back an equal part.
+fn as_large(mut memory: MemoryFacts, other: &MemoryFacts) -> MemoryFacts {
+    let pages = |memory: &MemoryFacts| {
+        let free = memory.zones.iter().flat_map(|zone| zone.free.iter().enumerate());
+        let free: u64 = free.map(|(order, blocks)| blocks << order).sum();
+        free + memory.files.map_or(0, |files| files.inactive + files.active)
+    };
+    let factor = pages(other) as f64 / pages(&memory).max(1) as f64;
+    let scale = |value: &mut u64| *value = (*value as f64 * factor).round() as u64;
+    for zone in &mut memory.zones {
+        zone.free.iter_mut().chain(zone.cold.iter_mut().flatten()).for_each(scale);
+        [&mut zone.low, &mut zone.high, &mut zone.reserve].into_iter().for_each(scale);
+    }
+    memory.files.iter_mut().flat_map(|files| [&mut files.inactive, &mut files.active]).for_each(scale);
+    memory
+}
+
 /// So much memory that nobody uses yet, as far as a page cache may have it.
 fn empty(memory: Bytes, page: Bytes) -> MemoryFacts {
     let pages = dirtyable(memory).0 / page.0.max(1);
@@ -198,6 +220,31 @@ mod tests {
         assert_eq!(names, [("node-1", 4), ("node-2", 4), ("host2", 1)]);
         assert_eq!(cluster.hosts[0].profile.kernel.limits.hard, Bytes::mib(2048));
         assert_eq!(cluster.shared.unwrap().bandwidth.unwrap().get(), 2e9);
+    }
+
+    #[test]
+    fn other_memory_is_taken_back_in_equal_part_and_warm_memory_is_not() {
+        let mut cluster = Cluster::single(1, HostProfile::uncalibrated());
+        let zone =
+            ZoneFacts { free: vec![0, 4096], cold: Some(vec![0, 3072]), low: 64, ..ZoneFacts::default() };
+        let files = Some(ListFacts { inactive: 4096, active: 4096 });
+        let memory = MemoryFacts { zones: vec![zone], files, order: 1, ..MemoryFacts::default() };
+        cluster.hosts[0].memory = Some(memory);
+        let with = |text: &str| {
+            let changed = cluster.changed(&Request::list(text).unwrap()).unwrap();
+            changed.hosts[0].memory.clone().unwrap()
+        };
+        let larger = with("ram=1G");
+        let zone = &larger.zones[0];
+        // As much as the page cache of such a machine has, a half of it free, of which three quarters are cold.
+        let cached = dirtyable(Bytes::mib(1024)).0 / cluster.hosts[0].profile.kernel.page.0;
+        let (free, cold) = (zone.free[1], zone.cold.as_ref().unwrap()[1]);
+        assert!((free * 4).abs_diff(cached) < 16 && cold == free * 3 / 4, "{free} and {cold} of {cached}");
+        assert_eq!((larger.order, with("warm").order), (1, MemoryFacts::NOT_TAKEN_BACK));
+        // Where nobody looked at memory, it is warm.
+        cluster.hosts[0].memory = None;
+        let changed = cluster.changed(&Request::list("ram=1G").unwrap()).unwrap();
+        assert_eq!(changed.hosts[0].memory.as_ref().unwrap().order, MemoryFacts::NOT_TAKEN_BACK);
     }
 
     #[test]

@@ -181,7 +181,10 @@ fn every_form_of_wfcommons_is_read() {
         wfcommons::parse(r#"{"workflow": {"tasks": [{"name": "a", "inputFiles": ["x"]}]}}"#).unwrap();
     assert_eq!(
         silent.notes,
-        ["1 task without a runtime: they compute nothing", "1 file without a size: empty"]
+        [
+            "1 task without a runtime, or with one below 0: they compute nothing",
+            "1 file without a size, or with one below 0: empty"
+        ]
     );
 }
 

@@ -132,9 +132,10 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
         let processors = work.processors.unwrap_or(1.0).ceil().clamp(1.0, 1e6);
         let seconds = work.seconds.filter(|seconds| *seconds >= 0.0);
         untimed += u64::from(seconds.is_none());
-        unmeasured += u64::from(work.busy.is_none() && seconds.is_some());
         // What it did not compute, it waited: for files, whose time is modelled.
-        let busy = work.busy.map_or(1.0, |busy| (busy / 100.0 / processors).clamp(0.0, 1.0));
+        let busy = work.busy.filter(|busy| *busy >= 0.0);
+        unmeasured += u64::from(busy.is_none() && seconds.is_some());
+        let busy = busy.map_or(1.0, |busy| (busy / 100.0 / processors).clamp(0.0, 1.0));
         let mut add = |names: &[String]| -> Vec<usize> {
             let mut all: Vec<usize> =
                 names.iter().map(|name| file(&mut workflow.files, name, None)).collect();
@@ -176,11 +177,11 @@ pub fn parse(text: &str) -> anyhow::Result<Workflow> {
     let note = |count: u64, what: &str, stands: &str| {
         (count > 0).then(|| format!("{} {what}: {stands}", counted(count, "task")))
     };
-    workflow.notes.extend(note(untimed, "without a runtime", "they compute nothing"));
+    workflow.notes.extend(note(untimed, "without a runtime, or with one below 0", "they compute nothing"));
     let all = "all of the runtime is computing, reads and writes come on top";
-    workflow.notes.extend(note(unmeasured, "without avgCPU", all));
+    workflow.notes.extend(note(unmeasured, "without avgCPU, or with one below 0", all));
     if empty > 0 {
-        workflow.notes.push(format!("{} without a size: empty", counted(empty, "file")));
+        workflow.notes.push(format!("{} without a size, or with one below 0: empty", counted(empty, "file")));
     }
     Ok(workflow)
 }

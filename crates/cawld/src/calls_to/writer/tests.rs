@@ -21,7 +21,7 @@ fn clocks() -> Clocks {
 
 fn row(number: u64, second: u64) -> Row {
     let event = Event { start: second * 1_000_000_000, duration: 5, ..Event::new(Op::Write) };
-    let shown = Shown { number, predictions: &[], causes: None, selected: true };
+    let shown = Shown { number, predictions: &[], causes: None, own: None, selected: true };
     Row::new(&event, &shown, &mut Names::default(), None, 1)
 }
 
