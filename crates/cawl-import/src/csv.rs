@@ -22,7 +22,7 @@ const LONGEST_ROW: usize = 64 << 10;
 /// What a table leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvOptions {
-    /// Flags ([`flag`]) that every file is open with, in addition to those in the row.
+    /// Flags ([`cawl_wire::flag`]) that every file is open with, in addition to those in the row.
     pub flags: u32,
     /// The file that rows without a path are about.
     pub path: String,
