@@ -262,7 +262,7 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// Write a trace's calls as a timeline, a table, or as other recorders do
+/// Write calls as a timeline, a table, or as other recorders do
 ///
 /// Of each call: times, thread, file, bytes, prediction, and what its time is divided among. Without -o the
 /// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked,
