@@ -173,8 +173,21 @@ fn recorded(dir: &Dir, tool: &[&str]) -> Option<PathBuf> {
     Some(text)
 }
 
+/// What perf prints of a spawned child differs from run to run on a machine that does other work, too: sometimes the
+/// import takes the child for a thread.
+fn perf_is_asked_for() -> bool {
+    let is_asked = std::env::var_os("CAWL_TEST_PERF").is_some();
+    if !is_asked {
+        skipped("recordings by perf are compared with CAWL_TEST_PERF=1");
+    }
+    is_asked
+}
+
 #[test]
 fn by_perf_trace() {
+    if !perf_is_asked_for() {
+        return;
+    }
     let dir = Dir::new();
     if !works(&dir, "perf", &["trace", "true"]) {
         return;
@@ -188,6 +201,9 @@ fn by_perf_trace() {
 
 #[test]
 fn by_perf_script() {
+    if !perf_is_asked_for() {
+        return;
+    }
     let dir = Dir::new();
     if !works(&dir, "perf", &["record", "-q", "-e", "raw_syscalls:*", "true"]) {
         return;

@@ -56,7 +56,8 @@ pub fn copy(url: &str, run: &str, mut csv: impl BufRead) -> anyhow::Result<()> {
         }
         // A text may have lines that begin so, but not the last one of all.
         if line.starts_with(END) && csv.fill_buf().context("cannot read the table")?.is_empty() {
-            break serde_json::from_slice::<Facts>(&line[END.len()..]).context("the facts of the run")?;
+            let facts = serde_json::from_slice::<Facts>(&line[END.len()..]);
+            break facts.context("the table ended too early; nothing of it was kept")?;
         }
         to.write_all(&line)?;
     };
