@@ -279,7 +279,16 @@ impl Calls {
             _ => Closing::AtOnce,
         };
         let (name, text) = (name.to_owned(), rest.to_owned());
-        let pending = Pending { name, kind, text, start: self.now, line: self.line, child: None, closing };
+        let pending = Pending {
+            name,
+            kind,
+            text,
+            start: self.now,
+            line: self.line,
+            child: None,
+            is_over: false,
+            closing,
+        };
         self.put_pending(tid, pending);
     }
 
@@ -301,13 +310,23 @@ impl Calls {
         if CallKind::of(name) == Some(CallKind::Child) {
             self.adopt_result(tid, &pending, &text);
         }
-        self.done(tid, name, &text, pending.start, pending.closing)
+        let end = self.done(tid, name, &text, pending.start, pending.closing);
+        self.forget_child(&pending);
+        end
+    }
+
+    /// A clone is over: its child, too, if that has ended.
+    fn forget_child(&mut self, call: &Pending) {
+        if let Some(child) = call.child.filter(|_| call.is_over) {
+            self.threads.remove(&child);
+        }
     }
 
     /// A thread does something else: the call it was in will not be finished.
     fn abandon(&mut self, tid: u32) {
         if let Some(pending) = self.take_pending(tid) {
             self.skips.count(SkipReason::Endless, pending.line);
+            self.forget_child(&pending);
         }
     }
 
@@ -367,11 +386,20 @@ impl Calls {
     pub fn ended(&mut self, tid: u32, code: Option<i32>, signal: Option<&str>) {
         self.abandon(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
+        // The parent may learn of its child later than that has run and ended.
+        if let Some(call) = self.pending.values_mut().find(|call| call.child == Some(tid)) {
+            call.is_over = true;
+            self.threads.insert(tid, thread);
+        }
         if thread.pid != tid {
             return;
         }
-        let left: Vec<u32> =
-            self.threads.iter().filter(|(_, thread)| thread.pid == tid).map(|(tid, _)| *tid).collect();
+        let left: Vec<u32> = self
+            .threads
+            .iter()
+            .filter(|(other, thread)| thread.pid == tid && **other != tid)
+            .map(|(other, _)| *other)
+            .collect();
         for other in left {
             self.abandon(other);
             self.threads.remove(&other);

@@ -106,6 +106,8 @@ pub(super) struct Pending {
     pub line: u64,
     /// Of a clone: the child that was met before the call returned.
     pub child: Option<u32>,
+    /// That child has ended.
+    pub is_over: bool,
     pub closing: Closing,
 }
 

@@ -215,6 +215,36 @@ fn threads_processes_and_pipes_are_inferred() {
     assert_eq!(count(&summary, SkipReason::Lost), 2);
 }
 
+/// The parent is told of its child when that has run and ended: by posix_spawn, and by fork.
+#[test]
+fn a_child_that_ends_before_its_parent_is_told() {
+    let text = "sh 7 [0] 1.000001: syscalls:sys_enter_clone3: uargs: 0x7f00, size: 0x58
+        sh 8 [1] 1.000002: syscalls:sys_exit_clone3: 0x0
+        sh 8 [1] 1.000003: syscalls:sys_enter_rt_sigprocmask: how: 0x0
+        sh 8 [1] 1.000004: syscalls:sys_exit_rt_sigprocmask: 0x0
+        sh 8 [1] 1.000005: syscalls:sys_enter_execve: filename: 0x1, argv: 0x1, envp: 0x1
+        ls 8 [1] 1.000006: syscalls:sys_exit_execve: 0x0
+        ls 8 [1] 1.000007: syscalls:sys_enter_exit_group: error_code: 0x0
+        sh 7 [0] 1.000008: syscalls:sys_exit_clone3: 0x8
+        sh 7 [0] 1.000009: syscalls:sys_enter_fork:
+        sh 9 [1] 1.000010: syscalls:sys_exit_fork: 0x0
+        sh 9 [1] 1.000011: syscalls:sys_enter_exit_group: error_code: 0x0
+        sh 7 [0] 1.000012: syscalls:sys_exit_fork: 0x9
+        sh 7 [0] 1.000013: syscalls:sys_enter_exit_group: error_code: 0x0";
+    let (records, _) = lines("perf-script", text);
+    let made: Vec<_> = events(&records)
+        .iter()
+        .filter(|event| matches!(event.op, Op::Spawn | Op::Fork))
+        .map(|event| (event.op, event.pid, event.returned))
+        .collect();
+    assert_eq!(made, [(Op::Spawn, 7, 8), (Op::Fork, 7, 9)]);
+    let of = |pid| {
+        let is_of = |record: &&Record| matches!(record, Record::Session(session) if session.pid == pid);
+        records.iter().filter(is_of).count()
+    };
+    assert_eq!([of(7), of(8), of(9)], [1; 3], "nobody is born again");
+}
+
 /// One program, tests/apps/by_tools.py, recorded on Linux 6.18 by perf 6.1, ftrace and bpftrace 0.17, each
 /// from its first call on its own file on: what it wrote, and where.
 #[test]
