@@ -239,6 +239,10 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     let options =
         EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks, calls, sums };
     let daemon = Arc::new(Daemon::start_as(listener, options, node, allowed)?);
+    match &socket {
+        Some(file) => tracing::info!("listening at {}", file.0.display()),
+        None => tracing::info!("listening at the socket that was passed"),
+    }
     let asker = daemon.asker();
     let mut following = Following::start(&daemon, args.follow).await?;
     let token = http.as_ref().filter(|_| has_token).map(Http::guard);
@@ -276,7 +280,6 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
         let listener = passed.take_unix_listener(0).context("the socket that was passed is of no use")?;
         let listener = listener.context("the socket that was passed is of no use")?;
         listener.set_nonblocking(true)?;
-        tracing::info!("listening at the socket that was passed");
         return Ok((UnixListener::from_std(listener)?, None));
     }
     let path = match path {
@@ -289,7 +292,6 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
         None => address::default_path()?,
     };
     let listener = if to_all { socket::listen_to_all(&path)? } else { socket::listen(&path)? };
-    tracing::info!("listening at {}", path.display());
     Ok((listener, Some(SocketFile(path))))
 }
 
