@@ -38,6 +38,14 @@ void change(const Profile &profile, const char *toml) {
         ok(cawl_profile_set(profile.get(), toml));
 }
 
+// A property that is none would change nothing, and nobody would know.
+template <class Of> void known(const char *kind, const Of *of, std::initializer_list<std::string> names) {
+    for (const auto &[name, value] : *of->get_properties())
+        if (name.rfind("cawl-", 0) == 0 && std::find(names.begin(), names.end(), name) == names.end())
+            throw std::runtime_error(std::string("cawl: there is no property ") + name + " of a " + kind + " (" +
+                                     of->get_name() + "); cawl_simgrid.hpp has all");
+}
+
 // The device of a disk: its own profile's, that of its host's, or the platform's.
 Profile device(const s4u::Disk *disk, const s4u::Host *host) {
     const char *own = disk->get_property("cawl-profile"), *path = own ? own : host->get_property("cawl-profile");
@@ -71,10 +79,12 @@ struct PageCache::Machine {
 };
 
 PageCache::PageCache(s4u::Host *host) : machine_(std::make_shared<Machine>()) {
+    known("host", host, {"cawl-profile", "cawl-set", "cawl-model"});
     const char *model = host->get_property("cawl-model");
     Profile made = profile(host->get_property("cawl-profile"));
     change(made, host->get_property("cawl-set"));
     for (const s4u::Disk *disk : host->get_disks()) {
+        known("disk", disk, {"cawl-profile", "cawl-set"});
         uint64_t number = devices_.size() + 1;
         devices_[disk] = number;
         ok(cawl_profile_set_device(made.get(), number, device(disk, host).get()));
@@ -98,6 +108,8 @@ PageCache &PageCache::of(s4u::Host *host) {
 PageCache &PageCache::of(const s4u::Disk *disk) { return of(disk->get_host()); }
 
 cawl_cost PageCache::call(const Call &call) {
+    if (s4u::this_actor::is_maestro())
+        throw std::runtime_error("cawl: calls are made by actors, which sleep as long as they take");
     cawl_cost cost{};
     cost.size = sizeof cost;
     uint32_t thread = s4u::this_actor::get_pid();
@@ -111,7 +123,7 @@ cawl_cost PageCache::call(const Call &call) {
 PageCache::Name PageCache::name(const s4u::Disk *disk, const std::string &path) const {
     auto found = devices_.find(disk);
     if (found == devices_.end())
-        throw std::runtime_error("cawl: disk " + disk->get_name() + " is later than its host's first call");
+        throw std::runtime_error("cawl: disk " + disk->get_name() + " was not there at its host's first call");
     return {found->second, path};
 }
 

@@ -17,6 +17,15 @@ static void expect(bool holds, const char *what, double figure) {
         std::_Exit(1); // at once: no actor comes to its end
 }
 
+template <class Work> static bool fails(const std::string &why, Work work) {
+    try {
+        work();
+    } catch (const std::runtime_error &error) {
+        return std::string(error.what()).find(why) != std::string::npos;
+    }
+    return false;
+}
+
 // In the order of their names.
 static s4u::Disk *hdd(const s4u::Host *host) { return host->get_disks().at(0); }
 static s4u::Disk *ssd(const s4u::Host *host) { return host->get_disks().at(1); }
@@ -94,13 +103,8 @@ static void names_come_and_go() {
     cache.unlink(ssd(node_2), "/e");
     double dirty = cache.level().dirty_bytes;
     expect(dirty == 0, "what nobody can read is not dirty", dirty);
-    bool failed = false;
-    try {
-        cawl::File(ssd(node_2), "/e", CAWL_READ);
-    } catch (const std::runtime_error &error) {
-        failed = std::string(error.what()).find("no such file") != std::string::npos;
-    }
-    expect(failed, "a name that is gone cannot be opened", 0);
+    bool told = fails("no such file", [] { cawl::File(ssd(node_2), "/e", CAWL_READ); });
+    expect(told, "a name that is gone cannot be opened", 0);
     cawl::File again(ssd(node_2), "/e", CAWL_READ | CAWL_WRITE | CAWL_CREATE);
     expect(again.read(MiB).bytes == 0, "the next of the name is empty", 0);
 }
@@ -118,13 +122,8 @@ static void renamed_files_take_the_place_of_others() {
     double bytes = file.read(100 * MiB).bytes, dirty = cache.level().dirty_bytes;
     expect(bytes == 10 * MiB, "a file that is renamed over another is what the name means", bytes);
     expect(dirty <= 10 * MiB, "and the other one is not written", dirty);
-    bool failed = false;
-    try {
-        cache.rename(ssd(node_2), "/new", "/newest");
-    } catch (const std::runtime_error &) {
-        failed = true;
-    }
-    expect(failed, "a name that is gone cannot be given away", 0);
+    bool told = fails("", [&] { cache.rename(ssd(node_2), "/new", "/newest"); });
+    expect(told, "a name that is gone cannot be given away", 0);
 }
 
 static void limits_change() {
@@ -186,11 +185,24 @@ static void the_figures_are_those_of_libcawl() {
     expect(std::abs(took_s - wanted_s) < 1e-6, "400 MiB take as long as without SimGrid", took_s - wanted_s);
 }
 
+static void mistakes_are_told(s4u::Engine &engine) {
+    s4u::Host *node = engine.host_by_name("node-1");
+    auto open = [&] { cawl::File(hdd(node), "/a", CAWL_WRITE | CAWL_CREATE); };
+    for (const char *property : {"cawl-sets", "cawl-Profile"}) {
+        node->set_property(property, "x");
+        bool told = fails(property, [&] { cawl::PageCache::of(node); });
+        expect(told, "a property that is none is told", 0);
+        const_cast<std::unordered_map<std::string, std::string> *>(node->get_properties())->erase(property);
+    }
+    expect(fails("by actors", open), "a call outside of actors is told", 0);
+}
+
 int main(int argc, char **argv) {
     s4u::Engine engine(&argc, argv);
     engine.load_platform(argc > 1 ? argv[1] : "platform.xml");
     node_1 = engine.host_by_name("node-1");
     node_2 = engine.host_by_name("node-2");
+    mistakes_are_told(engine);
     s4u::Actor::create("test", node_2, [] {
         the_figures_are_those_of_libcawl(); // while node-2 is new
         one_threshold_for_a_host();

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from html import escape
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
 
@@ -115,8 +116,14 @@ def _path(trace: AnyTrace) -> str:
     return trace.path if isinstance(trace, Trace) else os.fspath(trace)
 
 
+@lru_cache(maxsize=None)
+def _traces() -> "tempfile.TemporaryDirectory[str]":
+    """Where traces are that have no name of the caller's. It goes with the interpreter."""
+    return tempfile.TemporaryDirectory(prefix="cawl-")
+
+
 def run(
-    command: Sequence[Union[str, "os.PathLike[str]"]],
+    command: Union[str, Sequence[Union[str, "os.PathLike[str]"]]],
     *,
     trace: Union[None, str, "os.PathLike[str]"] = None,
     options: Union[str, Sequence[str]] = (),
@@ -126,18 +133,19 @@ def run(
 ) -> Trace:
     """Runs a program under ``cawl-cli run --trace`` and reads its trace.
 
-    The trace is the file ``trace``, or a new one in the folder for temporary files. ``options`` are of
-    ``cawl-cli run``. ``popen`` goes to subprocess.run (cwd, env, stdout, …). With ``check`` a program that
+    A ``command`` that is one text is split into words as by a shell, which is not run. The trace is the file
+    ``trace``, or a new one in a folder that goes when Python ends. ``options`` are of ``cawl-cli run``. ``popen`` goes to subprocess.run (cwd, env, stdout, …). With ``check`` a program that
     fails raises subprocess.CalledProcessError; without ``quiet`` the report is printed.
     """
     if trace is None:
-        handle, name = tempfile.mkstemp(suffix=".cawl", prefix="run-")
+        handle, name = tempfile.mkstemp(suffix=".cawl", prefix="run-", dir=_traces().name)
         os.close(handle)
         os.unlink(name)
     else:
         name = os.fspath(trace)
     options = shlex.split(options) if isinstance(options, str) else list(options)
-    arguments = [_program(), "run", "--trace", name, *options, "--", *map(os.fspath, command)]
+    command = shlex.split(command) if isinstance(command, str) else list(map(os.fspath, command))
+    arguments = [_program(), "run", "--trace", name, *options, "--", *command]
     if quiet:
         popen.setdefault("stderr", subprocess.PIPE)
     done = subprocess.run(arguments, check=False, **popen)
@@ -150,7 +158,7 @@ def run(
         raise Error(f"cawl-cli run ended with {done.returncode} and left no trace: {told.strip()}")
     if check and done.returncode:
         print(told, file=sys.stderr, end="")
-        raise subprocess.CalledProcessError(done.returncode, list(command), done.stdout, done.stderr)
+        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
     return read(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from typing import Any, NamedTuple, Optional, Tuple, Union
@@ -25,6 +26,21 @@ def size_of(size: Union[int, str]) -> int:
         return int(float(found[1]) * base ** "KMGTP".find(unit) * base if unit else float(found[1]))
     except ValueError:
         raise ValueError(f"`{size}` is no size; write bytes, or 512M, 384G, 100MB") from None
+
+
+def _by(process: int, thread: int, now_ns: Optional[int]) -> Tuple[int, int, Optional[int]]:
+    """Who makes a call, and when."""
+    given = {"process": (process, 32), "thread": (thread, 32), "now_ns": (now_ns, 64)}
+    for name, (value, bits) in given.items():
+        if value is None and name == "now_ns":
+            continue
+        try:
+            is_one = 0 <= operator.index(value) < 1 << bits
+        except TypeError:
+            raise TypeError(f"{name} is a whole number, not {value!r}") from None
+        if not is_one:
+            raise ValueError(f"{name} is a number from 0 to 2^{bits} - 1, not {value!r}")
+    return process, thread, now_ns
 
 
 class Machine:
@@ -127,13 +143,13 @@ class Model:
         flags = [("sync", sync), ("dsync", dsync), ("direct", direct), ("stream", stream)]
         names = modes[mode].split() + [name for name, is_set in flags if is_set]
         opened = sum(bits[name] for name in names)
-        return self._machine._open((process, thread, now_ns), *self._file(path, device), opened)
+        return self._machine._open(_by(process, thread, now_ns), *self._file(path, device), opened)
 
     def write(
         self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
     ) -> Cost:
         """Writes at the descriptor's position, and moves it."""
-        return self._machine._write((process, thread, now_ns), "write", fd, size)
+        return self._machine._write(_by(process, thread, now_ns), "write", fd, size)
 
     def pwrite(
         self,
@@ -146,19 +162,19 @@ class Model:
         thread: int = 1,
     ) -> Cost:
         """Writes at a place of the file."""
-        return self._machine._write((process, thread, now_ns), "pwrite", fd, size, offset)
+        return self._machine._write(_by(process, thread, now_ns), "pwrite", fd, size, offset)
 
     def fwrite(
         self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
     ) -> Cost:
         """Writes to a stream, whose buffer is the model's."""
-        return self._machine._write((process, thread, now_ns), "fwrite", fd, size)
+        return self._machine._write(_by(process, thread, now_ns), "fwrite", fd, size)
 
     def read(
         self, fd: int, size: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
     ) -> Cost:
         """Reads at the descriptor's position up to the end of the file, and moves it."""
-        return self._machine._read((process, thread, now_ns), fd, size)
+        return self._machine._read(_by(process, thread, now_ns), fd, size)
 
     def pread(
         self,
@@ -171,19 +187,19 @@ class Model:
         thread: int = 1,
     ) -> Cost:
         """Reads at a place of the file."""
-        return self._machine._read((process, thread, now_ns), fd, size, offset)
+        return self._machine._read(_by(process, thread, now_ns), fd, size, offset)
 
     def fsync(self, fd: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
         """Data and metadata of the file go to the device."""
-        return self._machine._flush((process, thread, now_ns), "fsync", fd)
+        return self._machine._flush(_by(process, thread, now_ns), "fsync", fd)
 
     def fdatasync(self, fd: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
         """Data of the file go to the device."""
-        return self._machine._flush((process, thread, now_ns), "fdatasync", fd)
+        return self._machine._flush(_by(process, thread, now_ns), "fdatasync", fd)
 
     def fflush(self, fd: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
         """What is in a stream's buffer goes to the page cache."""
-        return self._machine._flush((process, thread, now_ns), "fflush", fd)
+        return self._machine._flush(_by(process, thread, now_ns), "fflush", fd)
 
     def seek(self, fd: int, offset: int) -> None:
         """Moves the descriptor's position. It costs nothing."""
@@ -191,7 +207,7 @@ class Model:
 
     def close(self, fd: int, *, now_ns: Optional[int] = None, process: int = 1, thread: int = 1) -> Cost:
         """Closes a descriptor."""
-        return self._machine._close((process, thread, now_ns), fd)
+        return self._machine._close(_by(process, thread, now_ns), fd)
 
     def truncate(
         self,
@@ -204,13 +220,13 @@ class Model:
         thread: int = 1,
     ) -> Cost:
         """Cuts a file off, or makes it longer."""
-        return self._machine._truncate((process, thread, now_ns), *self._file(path, device), size)
+        return self._machine._truncate(_by(process, thread, now_ns), *self._file(path, device), size)
 
     def unlink(
         self, path: str, *, device: int = 1, now_ns: Optional[int] = None, process: int = 1, thread: int = 1
     ) -> Cost:
         """Removes a file's name; the file goes with its last descriptor."""
-        return self._machine._unlink((process, thread, now_ns), *self._file(path, device))
+        return self._machine._unlink(_by(process, thread, now_ns), *self._file(path, device))
 
     def advance(self, now_ns: int) -> None:
         """Lets time pass up to a moment, in ns: the flusher works."""

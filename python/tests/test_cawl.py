@@ -119,6 +119,12 @@ def test_errors_name_the_remedy(tmp_path):
         cawl.Machine(ram="much")
     with pytest.raises(cawl.Error, match="no_such"):
         cawl.Machine(changes="kernel.no_such = [")
+    with pytest.raises(cawl.Error, match=r"in `kernel\.hz`"):
+        cawl.Machine(changes="kernel.hz = 'many'")
+    model = cawl.Model()
+    for error, name, value in [(TypeError, "now_ns", 1.5), (ValueError, "thread", -1), (ValueError, "process", 2**32)]:
+        with pytest.raises(error, match=f"^{name} is a"):
+            model.fsync(1, **{name: value})
 
 
 def test_a_damaged_trace_gives_the_rest(tmp_path):
@@ -265,3 +271,11 @@ def test_questions_to_the_command_line(trace, tmp_path):
     assert len(written) == 16 and out.stat().st_size == 1 << 20
     with pytest.raises(subprocess.CalledProcessError):
         cawl.run(["false"])
+
+
+@needs_cli
+def test_a_trace_without_a_name_goes_with_python():
+    code = "import cawl; print(cawl.run('echo \"two words\"', quiet=True).path)"
+    path = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout.decode()
+    words, path = path.splitlines()
+    assert words == "two words" and path.endswith(".cawl") and not Path(path).parent.exists()

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use cawl_model::HostProfile;
-use cawl_model::profile::OtherDevice;
+use cawl_model::profile::{OtherDevice, ProfileError};
 use toml::{Table, Value};
 
 use crate::machine::cawl_machine;
@@ -101,11 +101,14 @@ fn merge(old: &mut Table, new: Table) {
 
 /// A profile of which some constants are others.
 pub fn changed(profile: &HostProfile, toml: &str) -> Outcome<HostProfile> {
-    let unread = |error| Failure::new(CAWL_ERROR_PROFILE, error);
+    let unread = |error| Failure::new(CAWL_ERROR_PROFILE, ProfileError::from(error));
     let new = toml.parse::<Table>().map_err(unread)?;
     let mut all = profile.to_toml().parse::<Table>().map_err(unread)?;
     merge(&mut all, new);
-    Ok(parse(&all.to_string())?.0)
+    // Not by way of a text, whose lines the caller has not seen: the error names the constant.
+    let changed: HostProfile = Value::Table(all).try_into().map_err(unread)?;
+    changed.check().map_err(|error| Failure::new(CAWL_ERROR_PROFILE, error))?;
+    Ok(changed)
 }
 
 /// Changes constants of a profile: `toml` has those that differ, as "device.writeback.value = 1e8". The

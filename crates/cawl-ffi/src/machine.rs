@@ -469,9 +469,8 @@ impl cawl_machine {
 #[inline(always)]
 fn check_end(offset: u64, bytes: u64) -> Outcome<u64> {
     let end = offset.checked_add(bytes).filter(|end| *end <= i64::MAX as u64 && bytes <= MOST_BYTES as u64);
-    end.ok_or_else(|| {
-        Failure::new(CAWL_ERROR_VALUE, format!("{bytes} bytes at {offset}: a call moves at most 2^40"))
-    })
+    let far = || format!("{bytes} bytes at {offset}: a call moves at most 2^40, and a file ends below 2^63");
+    end.ok_or_else(|| Failure::new(CAWL_ERROR_VALUE, far()))
 }
 
 #[cfg(test)]

@@ -99,7 +99,12 @@ impl Failure {
     /// Kept for [`cawl_last_error`].
     #[cold]
     fn told(self) -> cawl_status {
-        let detail = CString::new(self.detail.replace('\0', "\\0")).unwrap_or_default();
+        // Names and texts of the caller's come to a terminal.
+        let plain = |letter: char| match letter.is_control() && letter != '\n' {
+            true => letter.escape_default().to_string(),
+            false => letter.to_string(),
+        };
+        let detail = CString::new(self.detail.chars().map(plain).collect::<String>()).unwrap_or_default();
         // A thread that ends has none any more.
         let _ = LAST.try_with(|last| *last.borrow_mut() = detail);
         self.status
@@ -164,7 +169,8 @@ mod tests {
         assert_eq!(guarded(|| panic!("one {}", 1)), CAWL_ERROR_INTERNAL);
         assert_eq!(said(cawl_last_error()), "one 1");
         std::thread::spawn(|| assert_eq!(said(cawl_last_error()), "")).join().unwrap();
-        assert_eq!(guarded(|| Err(Failure::new(CAWL_ERROR_TEXT, "a\0b"))), CAWL_ERROR_TEXT);
-        assert_eq!((guarded(|| Ok(())), said(cawl_last_error())), (CAWL_OK, "a\\0b".to_owned()));
+        assert_eq!(guarded(|| Err(Failure::new(CAWL_ERROR_TEXT, "a\0\x1b\nb"))), CAWL_ERROR_TEXT);
+        let told = "a\\u{0}\\u{1b}\nb".to_owned();
+        assert_eq!((guarded(|| Ok(())), said(cawl_last_error())), (CAWL_OK, told));
     }
 }

@@ -35,6 +35,10 @@ int main(void) {
     ENDS(cawl_profile_default(&profile), CAWL_OK);
     ENDS(cawl_profile_set(profile, "kernel.limits.hard = 1"), CAWL_ERROR_PROFILE);
     ENDS(cawl_profile_set(profile, "kernel.limit = 1"), CAWL_ERROR_PROFILE);
+    ENDS(cawl_profile_set(profile, "kernel.hz = 'x'"), CAWL_ERROR_PROFILE);
+    ENDS(strstr(cawl_last_error(), "in `kernel.hz`") == NULL, 0);
+    ENDS(cawl_profile_set(profile, "kernel.hz = '\033'"), CAWL_ERROR_PROFILE);
+    ENDS(strchr(cawl_last_error(), 27) != NULL, 0);
     ENDS(cawl_profile_set(profile, "device.write.value = nan"), CAWL_ERROR_PROFILE);
     ENDS(cawl_profile_set(profile, NULL), CAWL_ERROR_NULL);
     ENDS(cawl_profile_set(NULL, ""), CAWL_ERROR_NULL);

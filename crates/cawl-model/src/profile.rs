@@ -508,6 +508,7 @@ impl HostProfile {
         let kernel = &self.kernel;
         let is_part = |factor: &Measured<f64>| factor.value > 0.0 && factor.value <= 1.0;
         let sane = [
+            (self.schema <= PROFILE_SCHEMA, "schema is that of a later version"),
             (kernel.limits.background < kernel.limits.hard, "kernel.limits.background must be below hard"),
             (kernel.page.0.is_power_of_two(), "kernel.page must be a power of two"),
             (!self.device.block.is_zero(), "device.block must be above 0"),

@@ -2,6 +2,9 @@
 
 use super::PROFILE_SCHEMA;
 
+/// Letters of a line of a file that an error shows.
+const LONGEST: usize = 160;
+
 /// Why a profile could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -18,7 +21,9 @@ pub enum ProfileError {
 
 impl From<toml::de::Error> for ProfileError {
     fn from(error: toml::de::Error) -> ProfileError {
-        // As text, not as a source: it would be told twice.
-        ProfileError::Syntax(error.to_string().trim_end().to_owned())
+        // As text, not as a source: it would be told twice. With the line in question, of any length.
+        let text = error.to_string();
+        let lines = text.trim_end().lines().map(|line| line.chars().take(LONGEST).collect::<String>());
+        ProfileError::Syntax(lines.collect::<Vec<_>>().join("\n"))
     }
 }
