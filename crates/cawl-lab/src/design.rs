@@ -7,13 +7,10 @@ mod choices;
 mod traces;
 mod workflows;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
-
 use cawl_core::{Nanos, Ratio, Request};
-use cawl_measure::progress::Progress;
 use clap::ValueEnum;
+
+use crate::parallel;
 
 pub use choices::{Design, Machine};
 pub use traces::Traces;
@@ -83,34 +80,9 @@ pub trait Work: Sync {
 
 /// What the work takes on each machine, on as many threads as there are processors.
 pub fn run(machines: &[Machine<'_>], work: &dyn Work) -> anyhow::Result<Vec<Times>> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(machines.len().max(1));
-    let mut progress = Progress::new(work.expected() * (machines.len() as f64 / threads as f64));
-    let next = AtomicUsize::new(0);
-    let share = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(machine) = machines.get(at) else { return Ok(done) };
-            // After an error nobody begins another one.
-            let times = work.times(&machine.changes()?);
-            done.push((at, times.inspect_err(|_| next.store(machines.len(), Ordering::Relaxed))?));
-        }
-    };
-    let mut all = vec![Times::default(); machines.len()];
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            let begun = next.load(Ordering::Relaxed).min(machines.len());
-            progress.begin(format!("machine {begun} of {}", machines.len()));
-            thread::sleep(Duration::from_millis(20));
-        }
-        for worker in workers {
-            let done: anyhow::Result<Vec<_>> =
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            done?.into_iter().for_each(|(at, times)| all[at] = times);
-        }
-        Ok(all)
-    })
+    let shown = |begun: usize| format!("machine {begun} of {}", machines.len());
+    let expected = work.expected() * machines.len() as f64;
+    parallel::each(machines, expected, shown, |machine| work.times(&machine.changes()?))
 }
 
 /// Which of these prices and times are on the front, in the order of prices: no other is as cheap and

@@ -44,6 +44,7 @@ mod law;
 mod leftovers;
 mod net;
 mod overhead;
+mod parallel;
 mod program;
 mod reader;
 mod real;

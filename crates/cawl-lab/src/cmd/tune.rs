@@ -8,9 +8,6 @@ mod verify;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Context;
 use cawl_console::exit;
@@ -19,12 +16,12 @@ use cawl_console::outputs::{self, Kind};
 use cawl_core::{HostProfile, Nanos};
 use cawl_host::output;
 use cawl_measure::interrupt;
-use cawl_measure::progress::Progress;
 
 use answer::{Answer, csv};
 use picture::picture;
 
 use crate::args::TuneArgs;
+use crate::parallel;
 use crate::tune::{Cell, Grid, Need, Order, Pattern, Study, Tree, cost};
 
 const PICTURE: Kind = Kind { name: "picture of cawl", is: |head, _| head.starts_with("<svg") };
@@ -39,7 +36,7 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     refuse(args, &grid, &machines)?;
     args.svg.iter().try_for_each(|file| outputs::check(file, &PICTURE))?;
     args.csv.iter().try_for_each(|file| outputs::check(file, &COSTS))?;
-    let costs = computed(&grid, &machines);
+    let costs = computed(&grid, &machines)?;
     let wanted = |pattern: &Pattern| is_wanted(&args.patterns, pattern);
     let study = Study::new(&grid, &machines, &costs, wanted);
     if let Some(pattern) = study.unsuited.first() {
@@ -111,29 +108,14 @@ fn is_wanted(names: &[String], pattern: &Pattern) -> bool {
     names.is_empty() || names.iter().any(|begin| name.starts_with(begin.as_str()))
 }
 
-fn computed(grid: &Grid, machines: &[HostProfile]) -> HashMap<Cell, Nanos> {
+fn computed(grid: &Grid, machines: &[HostProfile]) -> anyhow::Result<HashMap<Cell, Nanos>> {
     let cells = grid.cells(machines.len());
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(cells.len().max(1));
     let calls: u64 = cells.iter().map(Cell::calls).sum();
-    let mut progress = Progress::new(CALL * (calls as f64 / threads as f64));
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut found = Vec::new();
-        while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-            found.push((*cell, cost(&machines[cell.machine], &cell.workload, &cell.setting)));
-        }
-        found
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            let begun = next.load(Ordering::Relaxed).min(cells.len());
-            progress.begin(format!("cell {begun} of {}", cells.len()));
-            thread::sleep(Duration::from_millis(20));
-        }
-        let done = workers.into_iter().map(|worker| worker.join());
-        done.flat_map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    })
+    let shown = |begun: usize| format!("cell {begun} of {}", cells.len());
+    let costs = parallel::each(&cells, CALL * calls as f64, shown, |cell| {
+        Ok(cost(&machines[cell.machine], &cell.workload, &cell.setting))
+    })?;
+    Ok(cells.iter().copied().zip(costs).collect())
 }
 
 fn save(file: &Path, text: &str) -> anyhow::Result<()> {

@@ -7,19 +7,17 @@ mod run;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Context;
 use cawl_console::exit::{Usage, usage};
 use cawl_console::outputs::{self, Kind};
 use cawl_core::{Machine, Nanos, NoScenario, Part, Request};
 use cawl_host::output;
-use cawl_measure::progress::Progress;
 
 use answer::{Answer, Effect};
 
 use crate::args::WorkflowArgs;
+use crate::parallel;
 use crate::workflow::{Cluster, Options, Outcome, Workflow, read, simulate};
 
 const PAGE: Kind = Kind { name: "page of cawl", is: |head, _| head.contains("<title>cawl: ") };
@@ -99,35 +97,18 @@ fn scaled(cluster: &Cluster, part: Part, factor: f64) -> Cluster {
 
 /// Runs them on paper, on all processors.
 fn simulate_all(scenarios: &[(Workflow, Cluster)], options: &Options<'_>) -> anyhow::Result<Vec<Outcome>> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(scenarios.len());
     let calls: u64 = scenarios.iter().map(|(workflow, _)| workflow.calls()).sum();
     let tasks: usize = scenarios.iter().map(|(workflow, _)| workflow.tasks.len()).sum();
-    let mut progress = Progress::new(CALL * (calls as f64 / threads as f64));
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let work = || {
-        let mut found = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some((workflow, cluster)) = scenarios.get(at) else { return found };
-            let mut before = 0;
-            let mut watch = |ended: usize| {
-                done.fetch_add(ended - std::mem::replace(&mut before, ended), Ordering::Relaxed);
-                Ok(())
-            };
-            found.push((at, simulate(workflow, cluster, options, &mut watch)));
-        }
-    };
-    let mut found: Vec<_> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            progress.begin(format!("task {} of {tasks}", done.load(Ordering::Relaxed)));
-            thread::sleep(Duration::from_millis(5));
-        }
-        let found = workers.into_iter().map(|worker| worker.join());
-        found.flat_map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
-    found.sort_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, outcome)| outcome).collect()
+    let done = AtomicUsize::new(0);
+    let shown = |_| format!("task {} of {tasks}", done.load(Ordering::Relaxed));
+    parallel::each(scenarios, CALL * calls as f64, shown, |(workflow, cluster)| {
+        let mut before = 0;
+        let mut watch = |ended: usize| {
+            done.fetch_add(ended - std::mem::replace(&mut before, ended), Ordering::Relaxed);
+            Ok(())
+        };
+        simulate(workflow, cluster, options, &mut watch)
+    })
 }
 
 fn save(file: &Path, text: &str) -> anyhow::Result<()> {
