@@ -167,10 +167,53 @@ def explain(trace: AnyTrace, *options: str) -> Answer:
     return _asked("explain", ["explain", _path(trace), "--json", *_split(options)])
 
 
-def whatif(trace: AnyTrace, *changes: str) -> Answer:
+def whatif(
+    trace: Union[AnyTrace, Any], *changes: str, profile: Union[None, str, "os.PathLike[str]"] = None
+) -> Answer:
     """What the calls would cost if program or machine were another: ``whatif(t, "--fsync every=16")``
-    (docs/reference/WHATIF.md)."""
-    return _asked("whatif", ["whatif", _path(trace), *_split(changes), "--json"])
+    (docs/reference/WHATIF.md).
+
+    ``trace`` may also be the calls of one machine as an Arrow table, or what gives such batches
+    (``__arrow_c_stream__``), with the columns of an export, in the order of ``start_ns``; ``profile`` is the
+    machine's. docs/guide/PYTHON.md has what a table does not tell. Takes pyarrow.
+    """
+    if not hasattr(trace, "__arrow_c_stream__"):
+        if profile is not None:
+            raise ValueError('a trace has its profile; that of another machine is the change "--profile FILE"')
+        return _asked("whatif", ["whatif", _path(trace), *_split(changes), "--json"])
+    with tempfile.TemporaryDirectory(prefix="cawl-") as folder:
+        name = os.path.join(folder, "calls.cawl")
+        _import(trace, name, [] if profile is None else ["--profile", os.fspath(profile)])
+        return _asked("whatif", ["whatif", name, *_split(changes), "--json"])
+
+
+#: What models need of a table.
+_COLUMNS = "start_ns op offset size duration_ns pid tid path flags kind program".split()
+
+
+def _import(calls: Any, trace: str, options: Sequence[str]) -> None:
+    """Makes a trace of calls in Arrow batches, by way of csv: batch by batch."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    batches = pa.RecordBatchReader.from_stream(calls)
+    missing = set(_COLUMNS) - set(batches.schema.names)
+    if missing:
+        raise Error(f"the table has no column {', '.join(sorted(missing))}; docs/reference/EXPORT.md has all")
+    integers = {"start_ns", "offset", "size", "duration_ns", "pid", "tid"}
+    schema = pa.schema([(name, pa.int64() if name in integers else pa.string()) for name in _COLUMNS])
+    command = [_program(), "import", "--from", "csv", "-", "-o", trace, *options]
+    with tempfile.TemporaryFile() as said:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as importing:
+            try:
+                with csv.CSVWriter(importing.stdin, schema) as writer:
+                    for batch in batches:
+                        writer.write(pa.Table.from_batches([batch]).select(_COLUMNS).cast(schema))
+            except BrokenPipeError:
+                pass
+        if importing.returncode:
+            said.seek(0)
+            raise Error(f"the table cannot be taken: {said.read().decode(errors='replace').strip()}")
 
 
 def advise(trace: AnyTrace, *options: str) -> Answer:

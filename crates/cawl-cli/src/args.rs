@@ -339,6 +339,10 @@ pub struct ImportArgs {
     /// Leave out lines that cannot be read, name the first, and end with exit code 1
     #[arg(long)]
     pub keep_going: bool,
+    /// The recorded machine's profile, which goes into the trace (default: none, so that a replay takes this
+    /// machine's)
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// What to read; - is standard input. Of `strace -ff`, dftracer, recorder and fio all files of a run
     #[arg(required = true)]
     pub inputs: Vec<PathBuf>,

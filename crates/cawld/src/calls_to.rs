@@ -19,6 +19,7 @@ use std::time::Duration;
 use cawl_client::protocol::OutputStatus;
 use cawl_core::{Record, Shown};
 use cawl_host::spool::{Shared, Spool, SpoolOptions, encoded};
+use cawl_wire::Op;
 
 use crate::names::Names;
 use crate::spooled::status_of;
@@ -113,6 +114,10 @@ impl CallsTo {
     /// Takes a record, and what was shown of it if it is a call.
     pub fn take(&mut self, record: &Record, shown: &Shown<'_>, totals: Option<&Totals>) {
         let Record::Event(event) = record else { return self.names.take(record) };
+        // What the tracer tells of a file is no call.
+        if event.op == Op::Resident {
+            return;
+        }
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
         if self.held.is_none() {
             if let Some(weight) = self.chooser.weight(event) {
@@ -202,7 +207,7 @@ impl Drop for CallsTo {
 #[cfg(test)]
 mod tests {
     use cawl_core::{Nanos, Prediction};
-    use cawl_wire::{Event, Op};
+    use cawl_wire::Event;
 
     use super::*;
 

@@ -20,7 +20,7 @@ use cawl_import::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::several::Several;
-use super::{are_same, unpacked};
+use super::{are_same, read_profile, unpacked};
 use crate::args::{Format, ImportArgs};
 use crate::{exit, outputs, render};
 
@@ -47,6 +47,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         })?;
     }
     outputs::check(&args.output, &outputs::TRACE)?;
+    let profile = args.profile.as_deref().map(read_profile).transpose()?;
     let about = || match &args.inputs[..] {
         [input] => format!("cannot import {}", input.display()),
         inputs => format!("cannot import {} files", inputs.len()),
@@ -66,6 +67,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     };
     let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
+    profile.into_iter().for_each(|profile| trace.push(&Record::Profile(Box::new(profile))));
     // Half an import is no trace: on an error nothing is left of it.
     let mut bad = Bad { inputs: &args.inputs, keep_going: args.keep_going, ..Bad::default() };
     let summary = copy(&mut lines, &mut *importer, &mut trace, &mut bad).with_context(about)?;

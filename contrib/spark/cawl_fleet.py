@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Questions over the calls of many machines, which `cawld --calls-to` wrote as Parquet.
+
+    spark-submit contrib/spark/cawl_fleet.py QUESTION PATH…
+    python3 contrib/spark/cawl_fleet.py --engine duckdb QUESTION PATH…
+
+where: where is time lost? drift: which machines drift from their profile? gain: which change gains most over the
+fleet? docs/guide/FLEET.md has examples. `where`, `drift` and `gain` are functions of a Spark DataFrame, too; the
+answers of DuckDB are those of the folder duckdb beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from functools import reduce
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+
+KEYS = ["node", "program", "path", "op", "cause", "date", "hour"]
+#: What `gain` tries if nothing is named: what a program's author or an administrator can do without loss.
+CHANGES = ["--buffer 1M", "--merge 1M", "--fdatasync", "--fsync every=16", "--sort", "--limits 1G,2G"]
+#: The columns that models need, and those that tell a machine's calls from others.
+MODELLED = "start_ns op offset size duration_ns pid tid path flags kind program".split()
+MACHINE = ["node", "run"]
+RUN = r"-(\d{8}T\d{6}Z-[0-9a-f]{8})-\d+\.parquet$"
+ANSWER = "node string, run string, change string, calls long, before_ns long, after_ns long, failure string"
+
+
+def calls(spark: Any, paths: Sequence[str]) -> Any:
+    """The calls below these folders; `run` is the daemon's start, since start_ns begins anew with each boot."""
+    from pyspark.sql import functions as f
+
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    frames = [spark.read.parquet(path) for path in paths]
+    frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    for name, value in (("weight", f.lit(1).cast("long")), ("node", f.lit(""))):
+        if name not in frame.columns:
+            frame = frame.withColumn(name, value)
+    return frame.withColumn("run", f.regexp_extract(f.input_file_name(), RUN, 1))
+
+
+def where(calls: Any, keys: Sequence[str]) -> Any:
+    """Sums by these of KEYS. Calls and bytes are of the calls whose main cause it is, ns is the time of this cause
+    in all calls, so that sums over any rows are right."""
+    from pyspark.sql import functions as f
+
+    others = {"start_ns", "duration_ns", "low_ns", "high_ns"}
+    parts = [c for c in calls.columns if c.endswith("_ns") and c not in others and not c.startswith("predicted")]
+    total = lambda column: f.sum(f.col(column) * f.col("weight")).alias(column)  # noqa: E731
+    sums = calls.where("cause is not null").withColumnRenamed("cause", "main")
+    kept = [key for key in keys if key != "cause"]
+    sums = sums.groupBy(*kept, "main")
+    sums = sums.agg(f.sum("weight").alias("calls"), total("bytes"), *map(total, parts))
+
+    def cell(part: str) -> Any:
+        cause = part[: -len("_ns")].replace("_", " ")
+        of_main = [f.when(f.col("main") == cause, f.col(c)).otherwise(0).alias(c) for c in ("calls", "bytes")]
+        return f.struct(f.lit(cause).alias("cause"), *of_main, f.col(part).alias("ns"))
+
+    rows = sums.select(*kept, f.explode(f.array(*map(cell, parts))).alias("cell")).select(*kept, "cell.*")
+    rows = rows.groupBy(*keys).agg(*[f.sum(column).alias(column) for column in ("calls", "bytes", "ns")])
+    return rows.where("ns > 0 or calls > 0").orderBy(f.desc("ns"))
+
+
+def drift(calls: Any, keys: Sequence[str]) -> Any:
+    """Observed and predicted time by node and these of KEYS, and how far their ratio is off the fleet's median."""
+    from pyspark.sql import functions as f
+
+    timed = calls.where("predicted_ns is not null and cause is not null").groupBy("node", *keys)
+    total = lambda column: f.sum(f.col(column) * f.col("weight")).alias(column.replace("duration", "observed"))  # noqa: E731
+    sums = timed.agg(f.sum("weight").alias("calls"), total("duration_ns"), total("predicted_ns"))
+    ratios = sums.where("predicted_ns > 0").withColumn("ratio", f.expr("observed_ns / predicted_ns"))
+    fleet = ratios.groupBy(*keys).agg(f.expr("percentile(ratio, 0.5)").alias("fleet"))
+    rows = ratios.join(fleet, list(keys)).withColumn("off", f.expr("ratio / fleet"))
+    rows = rows.withColumn("beyond_ns", f.expr("observed_ns - cast(round(predicted_ns * fleet) as long)"))
+    return rows.orderBy(f.desc(f.abs("beyond_ns")))
+
+
+def gain(calls: Any, profiles: Dict[str, str], changes: Sequence[str], parts: int) -> Any:
+    """What each machine's calls take on paper, before and after each change. Machines whose calls are sampled have a
+    row with the reason: models need each call."""
+    spark = calls.sparkSession
+    profiles = spark.sparkContext.broadcast(profiles)
+    needed = calls.select(*MACHINE, "call", "weight", *MODELLED).repartition(parts, *MACHINE)
+    ordered = needed.sortWithinPartitions(*MACHINE, "start_ns", "call")
+
+    def answers(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        names = [field.split()[0] for field in ANSWER.split(", ")]
+        for machine, part in _machines(batches):
+            rows = _asked(machine, part, profiles.value, changes)
+            columns = {name: [row[name] for row in rows] for name in names}
+            kinds = [pa.int64() if " long" in field else pa.string() for field in ANSWER.split(", ")]
+            yield pa.RecordBatch.from_pydict(columns, pa.schema(list(zip(names, kinds))))
+
+    return ordered.mapInArrow(answers, ANSWER)
+
+
+def _machines(batches: Iterable[Any]) -> Iterator[Tuple[Tuple[str, str], Iterator[Any]]]:
+    """Each machine's batches, of batches in the order of machines; what is left of one is passed over."""
+    import pyarrow.compute as pc
+
+    source = iter(batches)
+    rest: List[Any] = []
+
+    def key(batch: Any) -> Tuple[str, str]:
+        return tuple(batch.column(name)[0].as_py() for name in MACHINE)
+
+    def of(machine: Tuple[str, str]) -> Iterator[Any]:
+        while True:
+            batch = rest.pop() if rest else next(source, None)
+            if batch is None:
+                return
+            if batch.num_rows == 0:
+                continue
+            same = reduce(pc.and_, [pc.equal(batch.column(n), v) for n, v in zip(MACHINE, machine)])
+            count = pc.sum(same).as_py() or 0
+            if count < batch.num_rows:
+                rest.append(batch.slice(count))
+            if count:
+                yield batch.slice(0, count)
+            if count < batch.num_rows:
+                return
+
+    while True:
+        while not rest:
+            batch = next(source, None)
+            if batch is None:
+                return
+            if batch.num_rows:
+                rest.append(batch)
+        machine = key(rest[0])
+        part = of(machine)
+        yield machine, part
+        for _ in part:
+            pass
+
+
+def _asked(
+    machine: Tuple[str, str], batches: Iterator[Any], profiles: Dict[str, str], changes: Sequence[str]
+) -> List[Dict[str, Any]]:
+    """The answers for one machine, a row a change; or one row with what failed."""
+    import cawl
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    class Sampled(Exception):
+        pass
+
+    def whole(batch: Any) -> Any:
+        if pc.max(batch.column("weight")).as_py() != 1:
+            raise Sampled("its calls are sampled")
+        return batch.select(MODELLED)
+
+    row: Dict[str, Any] = dict(zip(MACHINE, machine))
+    row.update(change=None, calls=None, before_ns=None, after_ns=None, failure=None)
+    profile = profiles.get(machine[0])
+    if profile is None:
+        return [{**row, "failure": f"there is no profile {machine[0]}.toml"}]
+    first = next(batches)
+    try:
+        every = (whole(batch) for batch in (batch for part in ([first], batches) for batch in part))
+        reader = pa.RecordBatchReader.from_batches(first.select(MODELLED).schema, every)
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(profile)
+            file.flush()
+            said = cawl.whatif(reader, *changes, "--each", profile=file.name)
+    except (cawl.Error, Sampled) as error:
+        return [{**row, "failure": str(error)}]
+    before = said.before
+    row.update(calls=before["calls"], before_ns=round(before["total_s"] * 1e9))
+    return [{**row, "change": c["change"], "after_ns": round(c["after"]["total_s"] * 1e9)} for c in said.each]
+
+
+def best(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Sums of `gain` over all machines by change, the largest gain first."""
+    sums: Dict[str, Dict[str, Any]] = {}
+    for row in rows:
+        if row["failure"]:
+            continue
+        new = {"change": row["change"], "machines": 0, "faster": 0, "before_ns": 0, "after_ns": 0}
+        total = sums.setdefault(row["change"], new)
+        total["machines"] += 1
+        total["faster"] += row["after_ns"] < row["before_ns"]
+        total["before_ns"] += row["before_ns"]
+        total["after_ns"] += row["after_ns"]
+    for total in sums.values():
+        total["gain_ns"] = total["before_ns"] - total["after_ns"]
+    return sorted(sums.values(), key=lambda total: -total["gain_ns"])
+
+
+class Spark:
+    """The questions by Spark."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from pyspark.sql import SparkSession
+
+        self.spark = SparkSession.builder.appName(f"cawl {args.question}").getOrCreate()
+        frame = calls(self.spark, args.paths)
+        self.calls = frame.where(args.where) if args.where else frame
+
+    def where(self, keys: Sequence[str]) -> Any:
+        return where(self.calls, keys)
+
+    def drift(self, keys: Sequence[str]) -> Any:
+        return drift(self.calls, keys)
+
+    def gain(self, folder: str, changes: Sequence[str]) -> Any:
+        texts = self.spark.sparkContext.wholeTextFiles(folder.rstrip("/") + "/*.toml").collect()
+        profiles = {Path(name).stem: text for name, text in texts}
+        return gain(self.calls, profiles, changes, 16 * self.spark.sparkContext.defaultParallelism)
+
+    def rows(self, answer: Any, limit: int) -> List[Dict[str, Any]]:
+        return [row.asDict() for row in (answer.limit(limit) if limit else answer).collect()]
+
+    def write(self, answer: Any, out: str) -> None:
+        answer.write.parquet(out)
+
+
+class DuckDB:
+    """The same questions by DuckDB."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        import duckdb
+
+        self.db = duckdb.connect()
+        self.db.execute("set variable calls = ?", [[f"{path.rstrip('/')}/**/*.parquet" for path in args.paths]])
+        self.db.execute(self.text("calls"))
+        if args.where:
+            self.db.execute("alter view calls rename to every_call")
+            self.db.execute(f"create view calls as select * from every_call where {args.where}")
+
+    @staticmethod
+    def text(name: str) -> str:
+        return (Path(__file__).parent / "duckdb" / f"{name}.sql").read_text()
+
+    def ask(self, name: str, keys: Sequence[str]) -> str:
+        self.db.execute("set variable keys = ?", [list(keys)])
+        self.db.execute(f"create temp table answer as {self.text(name)}")
+        return "answer"
+
+    def where(self, keys: Sequence[str]) -> str:
+        return self.ask("where", keys)
+
+    def drift(self, keys: Sequence[str]) -> str:
+        return self.ask("drift", keys)
+
+    def gain(self, folder: str, changes: Sequence[str]) -> str:
+        profiles = {path.stem: path.read_text() for path in Path(folder).glob("*.toml")}
+        columns = ", ".join(f'"{name}"' for name in ["call", "weight", *MODELLED])
+        kinds = ANSWER.replace(" string", " varchar").replace(" long", " bigint")
+        self.db.execute(f"create temp table answer ({kinds})")
+        for machine in self.db.execute("select distinct node, run from calls order by all").fetchall():
+            text = f"select node, run, {columns} from calls where node = ? and run = ? order by start_ns, call"
+            batches = iter(self.db.cursor().execute(text, machine).to_arrow_reader(10_000))
+            rows = _asked(machine, batches, profiles, changes)
+            self.db.executemany("insert into answer values (?, ?, ?, ?, ?, ?, ?)", [list(r.values()) for r in rows])
+        return "answer"
+
+    def rows(self, answer: str, limit: int) -> List[Dict[str, Any]]:
+        cursor = self.db.execute(f"select * from {answer}" + (f" limit {limit}" if limit else ""))
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row)) for row in cursor.fetchall()]
+
+    def write(self, answer: str, out: str) -> None:
+        self.db.execute(f"copy {answer} to '{out}' (format parquet)")
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("ns"):
+        units = [("ns", 1), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 6e10), ("h", 3.6e12), ("d", 8.64e13)]
+    elif name == "bytes":
+        units = [("B", 1), *((f"{unit}iB", 1024 ** (1 + at)) for at, unit in enumerate("KMGTP"))]
+    else:
+        return f"{value:,}" if isinstance(value, int) else f"{value:.2f}" if isinstance(value, float) else str(value)
+    unit, size = next((u for u in reversed(units) if abs(value) >= u[1]), units[0])
+    return f"{value / size:.4g} {unit}"
+
+
+def table(rows: Sequence[Dict[str, Any]]) -> str:
+    """An aligned table of 80 columns; texts that are too long lose their beginning."""
+    if not rows:
+        return "nothing"
+    names = list(rows[0])
+    head = [re.sub("(?<=.)_?ns$", "", name).upper() or "TIME" for name in names]
+    head = ["TIME" if name == "ns" else text for name, text in zip(names, head)]
+    cells = [[_shown(name, row[name]) for name in names] for row in rows]
+    is_text = [all(isinstance(row[name], (str, type(None))) for row in rows) for name in names]
+    widths = [max(len(line[at]) for line in [head, *cells]) for at in range(len(names))]
+    while sum(widths) + 2 * len(widths) - 2 > 80 and any(w > 8 for w, text in zip(widths, is_text) if text):
+        widths[max((at for at in range(len(names)) if is_text[at]), key=lambda at: widths[at])] -= 1
+    cut = lambda text, width: text if len(text) <= width else "…" + text[len(text) - width + 1 :]  # noqa: E731
+    line = lambda texts: "  ".join(  # noqa: E731
+        cut(text, width).ljust(width) if left else text.rjust(width)
+        for text, width, left in zip(texts, widths, is_text)
+    ).rstrip()
+    return "\n".join(map(line, [head, *cells]))
+
+
+def main() -> int:
+    description, _, rest = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("question", choices=["where", "drift", "gain"])
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="folder of --calls-to; s3a://… (Spark), s3://… (DuckDB)")
+    parser.add_argument("--engine", choices=["spark", "duckdb"], default="spark")
+    parser.add_argument("--by", metavar="KEY,…", help=f"of {','.join(KEYS)} (where: node,cause; drift: op)")
+    parser.add_argument("--where", metavar="SQL", help="of which calls, as \"date >= '2026-11-21'\"")
+    parser.add_argument("--profiles", metavar="DIR", help="gain: NODE.toml of each machine (cawl-cli profile export)")
+    parser.add_argument("--change", action="append", metavar="CHANGE", help="gain: as '--fsync none'; may be repeated")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows that are shown (20); 0: all")
+    parser.add_argument("--json", action="store_true", help="machine-readable output: a list of rows")
+    parser.add_argument("--out", metavar="PATH", help="all rows as Parquet (gain: by machine)")
+    args = parser.parse_args()
+    keys = (args.by or {"where": "node,cause", "drift": "op"}.get(args.question, "")).split(",")
+    unknown = set(filter(None, keys)) - set(KEYS)
+    if unknown:
+        parser.error(f"--by: {', '.join(unknown)} is none of {', '.join(KEYS)}")
+    if args.question == "gain" and not args.profiles:
+        parser.error("gain takes --profiles DIR, a folder with the profile NODE.toml of each machine")
+    engine = Spark(args) if args.engine == "spark" else DuckDB(args)
+    if args.question == "gain":
+        answer = engine.gain(args.profiles, args.change or CHANGES)
+        if args.engine == "spark":
+            answer = answer.persist()
+    else:
+        answer = getattr(engine, args.question)(keys)
+    if args.out:
+        engine.write(answer, args.out)
+    if args.question == "gain":
+        machines = engine.rows(answer, 0)
+        failed = [row for row in machines if row["failure"]]
+        for row in failed[:5]:
+            print(f"left out: {row['node']} {row['run']}: {row['failure']}", file=sys.stderr)
+        if len(failed) > 5:
+            print(f"left out: {len(failed) - 5} further machines", file=sys.stderr)
+        rows = best(machines)
+    else:
+        rows = engine.rows(answer, args.limit)
+    print(json.dumps(rows) if args.json else table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
