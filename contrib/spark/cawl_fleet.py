@@ -15,7 +15,6 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 from functools import reduce
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
@@ -166,10 +165,7 @@ def _asked(
     try:
         every = (whole(batch) for batch in (batch for part in ([first], batches) for batch in part))
         reader = pa.RecordBatchReader.from_batches(first.select(MODELLED).schema, every)
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(profile)
-            file.flush()
-            said = cawl.whatif(reader, *changes, "--each", profile=file.name)
+        said = cawl.whatif(reader, *changes, "--each", "--no-learn", profile=profile)
     except (cawl.Error, Sampled) as error:
         return [{**row, "failure": str(error)}]
     before = said.before

@@ -175,7 +175,7 @@ def whatif(
 
     ``trace`` may also be the calls of one machine as an Arrow table, or what gives such batches
     (``__arrow_c_stream__``), with the columns of an export, in the order of ``start_ns``; ``profile`` is the
-    machine's. docs/guide/PYTHON.md has what a table does not tell. Takes pyarrow.
+    machine's: a file or its text. docs/guide/PYTHON.md has what a table does not tell. Takes pyarrow.
     """
     if not hasattr(trace, "__arrow_c_stream__"):
         if profile is not None:
@@ -183,6 +183,10 @@ def whatif(
         return _asked("whatif", ["whatif", _path(trace), *_split(changes), "--json"])
     with tempfile.TemporaryDirectory(prefix="cawl-") as folder:
         name = os.path.join(folder, "calls.cawl")
+        if isinstance(profile, str) and "\n" in profile:
+            text, profile = profile, os.path.join(folder, "profile.toml")
+            with open(profile, "w") as file:
+                file.write(text)
         _import(trace, name, [] if profile is None else ["--profile", os.fspath(profile)])
         return _asked("whatif", ["whatif", name, *_split(changes), "--json"])
 

@@ -42,12 +42,14 @@ class Trace:
     files: Table
     #: What is wrong with the trace, or None.
     damage: Optional[str]
+    #: The profile of the traced machine as text (TOML), or None.
+    profile: Optional[str]
 
     def __init__(self, path: Path, *, progress: Optional[Callable[..., Any]] = None) -> None:
         self.path = os.fspath(path)
         self._progress = progress
         with bar(progress, "reading", None) as update:
-            self.calls, self.samples, self.files, self.damage = _cawl.read(self.path, update)
+            self.calls, self.samples, self.files, self.damage, self.profile = _cawl.read(self.path, update)
         if self.damage:
             warnings.warn(f"{self.path}: {self.damage}", DamageWarning, stacklevel=3)
 

@@ -302,8 +302,8 @@ impl Calls {
     }
 }
 
-/// What `read` gives: calls, samples, files, damage.
-type Read = (Table, Table, Table, Option<String>);
+/// What `read` gives: calls, samples, files, damage, the machine's profile as TOML.
+type Read = (Table, Table, Table, Option<String>, Option<String>);
 
 /// Reads a trace: what was recorded.
 #[pyfunction]
@@ -315,7 +315,7 @@ pub fn read(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyRes
 fn read_trace(path: &Path, progress: Option<&Py<PyAny>>) -> PyResult<Read> {
     let mut calls = Calls::new();
     let mut samples: [Column; 7] = std::array::from_fn(|_| ints());
-    let mut page = 4096;
+    let (mut page, mut machine) = (4096, None);
     let damage = each_record(path, progress, |record| {
         match record {
             Record::Event(_) => call_of(record).into_iter().for_each(|event| calls.call(event)),
@@ -326,7 +326,10 @@ fn read_trace(path: &Path, progress: Option<&Py<PyAny>>) -> PyResult<Read> {
                 let program = calls.programs.number(&session.program);
                 calls.program_of.begin(session, program);
             }
-            Record::Profile(profile) => page = profile.kernel.page.0,
+            Record::Profile(profile) => {
+                page = profile.kernel.page.0;
+                machine = Some(profile.to_toml());
+            }
             Record::Sample(sample) => {
                 let pages = [
                     sample.dirty,
@@ -373,7 +376,7 @@ fn read_trace(path: &Path, progress: Option<&Py<PyAny>>) -> PyResult<Read> {
     batches.add(samples.iter_mut());
     let names = ["time_ns", "dirty", "writeback", "background", "hard", "written", "dirtied"];
     let samples = batches.table(&names.map(|name| (name, None))).map_err(arrow)?;
-    Ok((calls, samples, files_table(files, paths.all).map_err(arrow)?, damage))
+    Ok((calls, samples, files_table(files, paths.all).map_err(arrow)?, damage, machine))
 }
 
 fn files_table(files: Files, paths: Vec<String>) -> Result<Table, ArrowError> {
