@@ -18,13 +18,16 @@ import sys
 from functools import reduce
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+from urllib.parse import unquote
 
 KEYS = ["node", "program", "path", "op", "cause", "date", "hour"]
 #: What `gain` tries if nothing is named: what a program's author or an administrator can do without loss.
-CHANGES = ["--buffer 1M", "--merge 1M", "--fdatasync", "--fsync every=16", "--sort", "--limits 1G,2G"]
+CHANGES = ["buffer 1M", "merge 1M", "fdatasync", "fsync every=16", "sort", "limits 1G,2G"]
 #: The columns that models need, and those that tell a machine's calls from others.
 MODELLED = "start_ns op offset size duration_ns pid tid path flags kind program".split()
 MACHINE = ["node", "run"]
+#: What `drift` tells of each node.
+SUMS = ["calls", "observed_ns", "predicted_ns", "ratio", "fleet", "off", "beyond_ns"]
 RUN = r"-(\d{8}T\d{6}Z-[0-9a-f]{8})-\d+\.parquet$"
 ANSWER = "node string, run string, change string, calls long, before_ns long, after_ns long, failure string"
 
@@ -76,7 +79,7 @@ def drift(calls: Any, keys: Sequence[str]) -> Any:
     fleet = ratios.groupBy(*keys).agg(f.expr("percentile(ratio, 0.5)").alias("fleet"))
     rows = ratios.join(fleet, list(keys)).withColumn("off", f.expr("ratio / fleet"))
     rows = rows.withColumn("beyond_ns", f.expr("observed_ns - cast(round(predicted_ns * fleet) as long)"))
-    return rows.orderBy(f.desc(f.abs("beyond_ns")))
+    return rows.select("node", *keys, *SUMS).orderBy(f.desc(f.abs("beyond_ns")))
 
 
 def gain(calls: Any, profiles: Dict[str, str], changes: Sequence[str], parts: int) -> Any:
@@ -208,7 +211,7 @@ class Spark:
 
     def gain(self, folder: str, changes: Sequence[str]) -> Any:
         texts = self.spark.sparkContext.wholeTextFiles(folder.rstrip("/") + "/*.toml").collect()
-        profiles = {Path(name).stem: text for name, text in texts}
+        profiles = {unquote(Path(name).stem): text for name, text in texts}
         return gain(self.calls, profiles, changes, 16 * self.spark.sparkContext.defaultParallelism)
 
     def rows(self, answer: Any, limit: int) -> List[Dict[str, Any]]:
@@ -247,13 +250,13 @@ class DuckDB:
         return self.ask("drift", keys)
 
     def gain(self, folder: str, changes: Sequence[str]) -> str:
-        profiles = {path.stem: path.read_text() for path in Path(folder).glob("*.toml")}
+        profiles = {unquote(path.stem): path.read_text() for path in Path(folder).glob("*.toml")}
         columns = ", ".join(f'"{name}"' for name in ["call", "weight", *MODELLED])
         kinds = ANSWER.replace(" string", " varchar").replace(" long", " bigint")
         self.db.execute(f"create temp table answer ({kinds})")
         for machine in self.db.execute("select distinct node, run from calls order by all").fetchall():
             text = f"select node, run, {columns} from calls where node = ? and run = ? order by start_ns, call"
-            batches = iter(self.db.cursor().execute(text, machine).to_arrow_reader(10_000))
+            batches = iter(self.db.sql(text, params=machine).to_arrow_reader(10_000))
             rows = _asked(machine, batches, profiles, changes)
             self.db.executemany("insert into answer values (?, ?, ?, ?, ?, ?, ?)", [list(r.values()) for r in rows])
         return "answer"
@@ -311,7 +314,7 @@ def main() -> int:
     parser.add_argument("--by", metavar="KEY,…", help=f"of {','.join(KEYS)} (where: node,cause; drift: op)")
     parser.add_argument("--where", metavar="SQL", help="of which calls, as \"date >= '2026-11-21'\"")
     parser.add_argument("--profiles", metavar="DIR", help="gain: NODE.toml of each machine (cawl-cli profile export)")
-    parser.add_argument("--change", action="append", metavar="CHANGE", help="gain: as '--fsync none'; may be repeated")
+    parser.add_argument("--change", action="append", metavar="CHANGE", help="gain: as 'fsync none'; may be repeated")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows that are shown (20); 0: all")
     parser.add_argument("--json", action="store_true", help="machine-readable output: a list of rows")
     parser.add_argument("--out", metavar="PATH", help="all rows as Parquet (gain: by machine)")
@@ -324,7 +327,8 @@ def main() -> int:
         parser.error("gain takes --profiles DIR, a folder with the profile NODE.toml of each machine")
     engine = Spark(args) if args.engine == "spark" else DuckDB(args)
     if args.question == "gain":
-        answer = engine.gain(args.profiles, args.change or CHANGES)
+        changes = ["--" + change.lstrip("-") for change in args.change or CHANGES]
+        answer = engine.gain(args.profiles, changes)
         if args.engine == "spark":
             answer = answer.persist()
     else:
@@ -335,14 +339,14 @@ def main() -> int:
         machines = engine.rows(answer, 0)
         failed = [row for row in machines if row["failure"]]
         for row in failed[:5]:
-            print(f"left out: {row['node']} {row['run']}: {row['failure']}", file=sys.stderr)
+            print(f"left out: {row['node']} {row['run']}: {row['failure'].splitlines()[0]}", file=sys.stderr)
         if len(failed) > 5:
             print(f"left out: {len(failed) - 5} further machines", file=sys.stderr)
         rows = best(machines)
     else:
         rows = engine.rows(answer, args.limit)
     print(json.dumps(rows) if args.json else table(rows))
-    return 0
+    return 0 if rows else 1
 
 
 if __name__ == "__main__":

@@ -208,13 +208,13 @@ def _import(calls: Any, trace: str, options: Sequence[str]) -> None:
     schema = pa.schema([(name, pa.int64() if name in integers else pa.string()) for name in _COLUMNS])
     command = [_program(), "import", "--from", "csv", "-", "-o", trace, *options]
     with tempfile.TemporaryFile() as said:
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as importing:
-            try:
+        try:
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as importing:
                 with csv.CSVWriter(importing.stdin, schema) as writer:
                     for batch in batches:
                         writer.write(pa.Table.from_batches([batch]).select(_COLUMNS).cast(schema))
-            except BrokenPipeError:
-                pass
+        except BrokenPipeError:
+            pass
         if importing.returncode:
             said.seek(0)
             raise Error(f"the table cannot be taken: {said.read().decode(errors='replace').strip()}")

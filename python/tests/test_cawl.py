@@ -279,3 +279,53 @@ def test_a_trace_without_a_name_goes_with_python():
     path = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout.decode()
     words, path = path.splitlines()
     assert words == "two words" and path.endswith(".cawl") and not Path(path).parent.exists()
+
+
+@needs_cli
+@pytest.mark.parametrize(
+    ("name", "differ"),
+    [
+        ("causes-fsync", set()),
+        ("causes-dsync", set()),
+        ("causes-stalls", set()),
+        ("causes-preempted", set()),
+        ("xfs-sqlite", set()),
+        ("overlay-sqlite", set()),
+        # What a table does not tell: which files were cached, how much memory was free, limits that are not the
+        # profile's, and which opens made a file.
+        ("memory-too-long", {"read"}),
+        ("causes-throttle-dd", {"cold memory", "throttle", "queue"}),
+        ("xfs-tar", {"call", "copy"}),
+    ],
+)
+def test_whatif_of_a_table_is_that_of_the_trace_but_for_what_the_table_does_not_tell(name, differ):
+    trace = cawl.read(RECORDINGS / f"{name}.cawl")
+    changes = ["--fsync none", "--buffer 1M", "--each", "--no-learn"]
+    of_trace = cawl.whatif(trace, *changes)
+    batches = pa.table(trace.calls).to_batches(max_chunksize=100)
+    reader = pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches))
+    of_table = cawl.whatif(reader, *changes, profile=trace.profile)
+    before, after = ({c["name"]: c["predicted_s"] for c in of.before["causes"]} for of in (of_trace, of_table))
+    total = of_trace.before["total_s"]
+    off = {c for c in before.keys() | after.keys() if abs(before.get(c, 0) - after.get(c, 0)) > total / 100}
+    assert off == differ
+    assert of_table.before["bytes"] == of_trace.before["bytes"]
+    # But for renames, of which a table has one name only.
+    assert of_trace.observed_s * 0.999 < of_table.observed_s <= of_trace.observed_s
+    if not differ:
+        assert abs(of_table.before["total_s"] - total) < total / 100
+        for one, other in zip(of_trace.each, of_table.each):
+            assert one["change"] == other["change"] and abs(one["ratio"] - other["ratio"]) < 0.01
+
+
+@needs_cli
+def test_a_table_that_is_none_is_refused(trace):
+    with pytest.raises(cawl.Error, match="no column duration_ns.*EXPORT.md"):
+        cawl.whatif(pa.table(trace.calls).drop_columns(["duration_ns"]), "--fsync none")
+    calls = pa.table(trace.calls)
+    place = calls.column_names.index("op")
+    wrong = calls.set_column(place, "op", pa.array(["no-such"] * calls.num_rows))
+    with pytest.raises(cawl.Error, match='operation "no-such" is not known'):
+        cawl.whatif(wrong, "--fsync none", profile=trace.profile)
+    with pytest.raises(ValueError, match="a trace has its profile"):
+        cawl.whatif(trace, "--fsync none", profile=trace.profile)
