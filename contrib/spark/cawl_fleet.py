@@ -33,7 +33,8 @@ ANSWER = "node string, run string, change string, calls long, before_ns long, af
 
 
 def calls(spark: Any, paths: Sequence[str]) -> Any:
-    """The calls below these folders; `run` is the daemon's start, since start_ns begins anew with each boot."""
+    """The calls below these folders. `bytes` are those of reads, too; `run` is the daemon's start, since start_ns begins
+    anew with each boot."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
@@ -42,6 +43,8 @@ def calls(spark: Any, paths: Sequence[str]) -> Any:
     for name, value in (("weight", f.lit(1).cast("long")), ("node", f.lit(""))):
         if name not in frame.columns:
             frame = frame.withColumn(name, value)
+    reads = f.col("op").isin("read", "pread", "fread") & (f.col("kind") == "regular")
+    frame = frame.withColumn("bytes", f.when(reads, f.col("size")).otherwise(f.col("bytes")))
     return frame.withColumn("run", f.regexp_extract(f.input_file_name(), RUN, 1))
 
 
