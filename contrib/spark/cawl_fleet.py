@@ -4,9 +4,9 @@
     spark-submit contrib/spark/cawl_fleet.py QUESTION PATH…
     python3 contrib/spark/cawl_fleet.py --engine duckdb QUESTION PATH…
 
-where: where is time lost? drift: which machines drift from their profile? gain: which change gains most over the
-fleet? docs/guide/FLEET.md has examples. `where`, `drift` and `gain` are functions of a Spark DataFrame, too; the
-answers of DuckDB are those of the folder duckdb beside this file.
+where: where is time lost? drift: which machines drift from their profile? gain: which change gains most over
+the fleet? docs/guide/FLEET.md has examples. `where`, `drift` and `gain` are functions of a Spark DataFrame; the
+queries of DuckDB are in the folder duckdb beside this file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ANSWER = "node string, run string, change string, calls long, before_ns long, af
 
 
 def calls(spark: Any, paths: Sequence[str]) -> Any:
-    """The calls below these folders. `bytes` are those of reads, too; `run` is the daemon's start, since start_ns begins
-    anew with each boot."""
+    """The calls below these folders. `bytes` are those of reads, too; `run` is the daemon's start, as start_ns
+    begins anew with each boot."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
@@ -48,18 +48,25 @@ def calls(spark: Any, paths: Sequence[str]) -> Any:
     return frame.withColumn("run", f.regexp_extract(f.input_file_name(), RUN, 1))
 
 
+def _total(column: str, name: str) -> Any:
+    """Of all calls that the rows stand for."""
+    from pyspark.sql import functions as f
+
+    return f.sum(f.col(column) * f.col("weight")).alias(name)
+
+
 def where(calls: Any, keys: Sequence[str]) -> Any:
-    """Sums by these of KEYS. Calls and bytes are of the calls whose main cause it is, ns is the time of this cause
-    in all calls, so that sums over any rows are right."""
+    """Sums by these of KEYS. Calls and bytes are of the calls whose main cause it is, ns is the time of this
+    cause in all calls, so that sums over any rows are right."""
     from pyspark.sql import functions as f
 
     others = {"start_ns", "duration_ns", "low_ns", "high_ns"}
-    parts = [c for c in calls.columns if c.endswith("_ns") and c not in others and not c.startswith("predicted")]
-    total = lambda column: f.sum(f.col(column) * f.col("weight")).alias(column)  # noqa: E731
+    times = [name for name in calls.columns if name.endswith("_ns") and name not in others]
+    parts = [name for name in times if not name.startswith("predicted")]
     sums = calls.where("cause is not null").withColumnRenamed("cause", "main")
     kept = [key for key in keys if key != "cause"]
     sums = sums.groupBy(*kept, "main")
-    sums = sums.agg(f.sum("weight").alias("calls"), total("bytes"), *map(total, parts))
+    sums = sums.agg(f.sum("weight").alias("calls"), *[_total(name, name) for name in ("bytes", *parts)])
 
     def cell(part: str) -> Any:
         cause = part[: -len("_ns")].replace("_", " ")
@@ -76,8 +83,11 @@ def drift(calls: Any, keys: Sequence[str]) -> Any:
     from pyspark.sql import functions as f
 
     timed = calls.where("predicted_ns is not null and cause is not null").groupBy("node", *keys)
-    total = lambda column: f.sum(f.col(column) * f.col("weight")).alias(column.replace("duration", "observed"))  # noqa: E731
-    sums = timed.agg(f.sum("weight").alias("calls"), total("duration_ns"), total("predicted_ns"))
+    sums = timed.agg(
+        f.sum("weight").alias("calls"),
+        _total("duration_ns", "observed_ns"),
+        _total("predicted_ns", "predicted_ns"),
+    )
     ratios = sums.where("predicted_ns > 0").withColumn("ratio", f.expr("observed_ns / predicted_ns"))
     fleet = ratios.groupBy(*keys).agg(f.expr("percentile(ratio, 0.5)").alias("fleet"))
     rows = ratios.join(fleet, list(keys)).withColumn("off", f.expr("ratio / fleet"))
@@ -86,8 +96,8 @@ def drift(calls: Any, keys: Sequence[str]) -> Any:
 
 
 def gain(calls: Any, profiles: Dict[str, str], changes: Sequence[str], parts: int) -> Any:
-    """What each machine's calls take on paper, before and after each change. Machines whose calls are sampled have a
-    row with the reason: models need each call."""
+    """What each machine's calls take on paper, before and after each change. A machine that cannot be asked has
+    a row with the reason: of sampled calls, as models need each one."""
     spark = calls.sparkSession
     profiles = spark.sparkContext.broadcast(profiles)
     needed = calls.select(*MACHINE, "call", "weight", *MODELLED).repartition(parts, *MACHINE)
@@ -154,12 +164,13 @@ def _asked(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    class Sampled(Exception):
-        pass
+    sampled: List[str] = []
 
     def whole(batch: Any) -> Any:
         if pc.max(batch.column("weight")).as_py() != 1:
-            raise Sampled("its calls are sampled")
+            # The error itself does not come through Arrow's stream.
+            sampled.append("its calls are sampled, and models need each")
+            raise ValueError(sampled[0])
         return batch.select(MODELLED)
 
     row: Dict[str, Any] = dict(zip(MACHINE, machine))
@@ -172,8 +183,8 @@ def _asked(
         every = (whole(batch) for batch in (batch for part in ([first], batches) for batch in part))
         reader = pa.RecordBatchReader.from_batches(first.select(MODELLED).schema, every)
         said = cawl.whatif(reader, *changes, "--each", "--no-learn", profile=profile)
-    except (cawl.Error, Sampled) as error:
-        return [{**row, "failure": str(error)}]
+    except (cawl.Error, pa.ArrowException) as error:
+        return [{**row, "failure": sampled[0] if sampled else str(error)}]
     before = said.before
     row.update(calls=before["calls"], before_ns=round(before["total_s"] * 1e9))
     return [{**row, "change": c["change"], "after_ns": round(c["after"]["total_s"] * 1e9)} for c in said.each]
@@ -231,7 +242,8 @@ class DuckDB:
         import duckdb
 
         self.db = duckdb.connect()
-        self.db.execute("set variable calls = ?", [[f"{path.rstrip('/')}/**/*.parquet" for path in args.paths]])
+        files = [f"{path.rstrip('/')}/**/*.parquet" for path in args.paths]
+        self.db.execute("set variable calls = ?", [files])
         self.db.execute(self.text("calls"))
         if args.where:
             self.db.execute("alter view calls rename to every_call")
@@ -258,10 +270,12 @@ class DuckDB:
         kinds = ANSWER.replace(" string", " varchar").replace(" long", " bigint")
         self.db.execute(f"create temp table answer ({kinds})")
         for machine in self.db.execute("select distinct node, run from calls order by all").fetchall():
-            text = f"select node, run, {columns} from calls where node = ? and run = ? order by start_ns, call"
-            batches = iter(self.db.sql(text, params=machine).to_arrow_reader(10_000))
-            rows = _asked(machine, batches, profiles, changes)
-            self.db.executemany("insert into answer values (?, ?, ?, ?, ?, ?, ?)", [list(r.values()) for r in rows])
+            text = f"select node, run, {columns} from calls where node = ? and run = ?"
+            text += " order by start_ns, call"
+            with self.db.sql(text, params=machine).to_arrow_reader(10_000) as reader:
+                rows = _asked(machine, iter(reader), profiles, changes)
+            values = [list(row.values()) for row in rows]
+            self.db.executemany("insert into answer values (?, ?, ?, ?, ?, ?, ?)", values)
         return "answer"
 
     def rows(self, answer: str, limit: int) -> List[Dict[str, Any]]:
@@ -277,11 +291,13 @@ def _shown(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if name.endswith("ns"):
-        units = [("ns", 1), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 6e10), ("h", 3.6e12), ("d", 8.64e13)]
+        units = [("ns", 1), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)]
     elif name == "bytes":
         units = [("B", 1), *((f"{unit}iB", 1024 ** (1 + at)) for at, unit in enumerate("KMGTP"))]
+    elif isinstance(value, float):
+        return f"{value:.2f}"
     else:
-        return f"{value:,}" if isinstance(value, int) else f"{value:.2f}" if isinstance(value, float) else str(value)
+        return f"{value:,}" if isinstance(value, int) else str(value)
     unit, size = next((u for u in reversed(units) if abs(value) >= u[1]), units[0])
     return f"{value / size:.4g} {unit}"
 
@@ -291,19 +307,20 @@ def table(rows: Sequence[Dict[str, Any]]) -> str:
     if not rows:
         return "nothing"
     names = list(rows[0])
-    head = [re.sub("(?<=.)_?ns$", "", name).upper() or "TIME" for name in names]
-    head = ["TIME" if name == "ns" else text for name, text in zip(names, head)]
+    head = ["TIME" if name == "ns" else re.sub("_ns$", "", name).upper() for name in names]
     cells = [[_shown(name, row[name]) for name in names] for row in rows]
     is_text = [all(isinstance(row[name], (str, type(None))) for row in rows) for name in names]
     widths = [max(len(line[at]) for line in [head, *cells]) for at in range(len(names))]
-    while sum(widths) + 2 * len(widths) - 2 > 80 and any(w > 8 for w, text in zip(widths, is_text) if text):
-        widths[max((at for at in range(len(names)) if is_text[at]), key=lambda at: widths[at])] -= 1
-    cut = lambda text, width: text if len(text) <= width else "…" + text[len(text) - width + 1 :]  # noqa: E731
-    line = lambda texts: "  ".join(  # noqa: E731
-        cut(text, width).ljust(width) if left else text.rjust(width)
-        for text, width, left in zip(texts, widths, is_text)
-    ).rstrip()
-    return "\n".join(map(line, [head, *cells]))
+    texts = [at for at in range(len(names)) if is_text[at]]
+    while sum(widths) + 2 * len(widths) - 2 > 80 and any(widths[at] > 8 for at in texts):
+        widths[max(texts, key=lambda at: widths[at])] -= 1
+
+    def shown(text: str, at: int) -> str:
+        text = text if len(text) <= widths[at] else "…" + text[len(text) - widths[at] + 1 :]
+        return text.ljust(widths[at]) if is_text[at] else text.rjust(widths[at])
+
+    lines = ("  ".join(shown(text, at) for at, text in enumerate(line)) for line in [head, *cells])
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def main() -> int:
@@ -311,16 +328,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("question", choices=["where", "drift", "gain"])
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="folder of --calls-to; s3a://… (Spark), s3://… (DuckDB)")
-    parser.add_argument("--engine", choices=["spark", "duckdb"], default="spark")
-    parser.add_argument("--by", metavar="KEY,…", help=f"of {','.join(KEYS)} (where: node,cause; drift: op)")
-    parser.add_argument("--where", metavar="SQL", help="of which calls, as \"date >= '2026-11-21'\"")
-    parser.add_argument("--profiles", metavar="DIR", help="gain: NODE.toml of each machine (cawl-cli profile export)")
-    parser.add_argument("--change", action="append", metavar="CHANGE", help="gain: as 'fsync none'; may be repeated")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows that are shown (20); 0: all")
-    parser.add_argument("--json", action="store_true", help="machine-readable output: a list of rows")
-    parser.add_argument("--out", metavar="PATH", help="all rows as Parquet (gain: by machine)")
+    add = parser.add_argument
+    add("question", choices=["where", "drift", "gain"])
+    add("paths", nargs="+", metavar="PATH", help="folder of --calls-to; s3a://… (Spark), s3://… (DuckDB)")
+    add("--engine", choices=["spark", "duckdb"], default="spark")
+    add("--by", metavar="KEY,…", help=f"of {','.join(KEYS)} (where: node,cause; drift: op)")
+    add("--where", metavar="SQL", help="of which calls, as \"date >= '2026-11-21'\"")
+    add("--profiles", metavar="DIR", help="gain: NODE.toml of each machine (cawl-cli profile export)")
+    add("--change", action="append", metavar="CHANGE", help="gain: as 'fsync none'; may be repeated")
+    add("--limit", type=int, default=20, metavar="N", help="rows that are shown (20); 0: all")
+    add("--json", action="store_true", help="machine-readable output: a list of rows")
+    add("--out", metavar="PATH", help="all rows as Parquet (gain: by machine)")
     args = parser.parse_args()
     keys = (args.by or {"where": "node,cause", "drift": "op"}.get(args.question, "")).split(",")
     unknown = set(filter(None, keys)) - set(KEYS)

@@ -1,15 +1,17 @@
-"""Tables of many machines, made of those of one: real calls, repeated and disturbed, equal for equal seeds."""
+"""Tables of many machines, made of those of one: real calls, repeated and disturbed; deterministic."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Sequence
+from typing import Any, Collection, List, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+#: Columns of texts, which are dictionaries in the daemon's files, too.
+TEXTS = ["op", "program", "path", "kind", "flags", "state", "cause", "stack"]
 #: The seed's calls begin here, in ns of CLOCK_MONOTONIC; a file has an hour at most.
 HOUR_NS = 3_600_000_000_000
 
@@ -17,7 +19,8 @@ HOUR_NS = 3_600_000_000_000
 def causes(table: pa.Table) -> List[str]:
     """Columns that are the time of a cause."""
     others = {"start_ns", "duration_ns", "low_ns", "high_ns"}
-    return [n for n in table.column_names if n.endswith("_ns") and n not in others and not n.startswith("predicted")]
+    times = [name for name in table.column_names if name.endswith("_ns") and name not in others]
+    return [name for name in times if not name.startswith("predicted")]
 
 
 def read(folder: Path) -> pa.Table:
@@ -29,8 +32,8 @@ def read(folder: Path) -> pa.Table:
 
 
 def machine(seed: pa.Table, node: int, count: int, slow: float) -> pa.Table:
-    """So many calls of a machine whose calls take `slow` times as long as the seed's, and each up to a fifth more or
-    less. Each repetition has its own processes and files."""
+    """So many calls of a machine whose calls take `slow` times as long as the seed's, and each up to a fifth more
+    or less. Each repetition has its own processes and files."""
     random = np.random.default_rng(node)
     rounds = -(-count // seed.num_rows)
     table = pa.concat_tables([seed] * rounds).slice(0, count)
@@ -39,9 +42,12 @@ def machine(seed: pa.Table, node: int, count: int, slow: float) -> pa.Table:
 
     def set_to(table: pa.Table, name: str, values: object) -> pa.Table:
         place = table.schema.get_field_index(name)
-        return table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
+        field = table.schema.field(place)
+        return table.set_column(place, field, pa.array(values, field.type))
 
-    ints = lambda name: table[name].combine_chunks().to_numpy(zero_copy_only=False)  # noqa: E731
+    def ints(name: str) -> Any:
+        return table[name].combine_chunks().to_numpy(zero_copy_only=False)
+
     timed = pc.is_valid(table["cause"]).to_numpy(zero_copy_only=False)
     took = (ints("duration_ns") * factor).astype(np.int64)
     parts = np.zeros(count, np.int64)
@@ -62,9 +68,11 @@ def machine(seed: pa.Table, node: int, count: int, slow: float) -> pa.Table:
     return set_to(table, "path", path.combine_chunks())
 
 
-def write(seed: pa.Table, root: Path, nodes: Sequence[int], count: int, drifting: Sequence[int] = ()) -> int:
-    """Tables of machines `nodeNNNN` below a folder, in the daemon's partitions; bytes of all files. The calls of the
-    drifting ones take three times as long as those of others."""
+def write(
+    seed: pa.Table, root: Path, nodes: Sequence[int], count: int, drifting: Collection[int] = ()
+) -> int:
+    """Tables of machines `nodeNNNN` below a folder, in the daemon's partitions; bytes of all files. The calls of
+    the drifting ones take three times as long as those of others."""
     total = 0
     for node in nodes:
         table = machine(seed, node, count, 3.0 if node in drifting else 1.0)
@@ -74,9 +82,7 @@ def write(seed: pa.Table, root: Path, nodes: Sequence[int], count: int, drifting
             folder = root / f"node={name}" / "date=2026-11-21" / f"hour={hour % 24:02}"
             folder.mkdir(parents=True)
             file = folder / f"{name}-20261121T000000Z-{node:08x}-{number + 1:06}.parquet"
-            pq.write_table(table.filter(pa.array(hours == hour)), file, row_group_size=32_768, use_dictionary=TEXTS)
+            rows = table.filter(pa.array(hours == hour))
+            pq.write_table(rows, file, row_group_size=32_768, use_dictionary=TEXTS)
             total += file.stat().st_size
     return total
-
-
-TEXTS = ["op", "program", "path", "kind", "flags", "state", "cause", "stack"]

@@ -179,7 +179,9 @@ def whatif(
     """
     if not hasattr(trace, "__arrow_c_stream__"):
         if profile is not None:
-            raise ValueError('a trace has its profile; that of another machine is the change "--profile FILE"')
+            raise ValueError(
+                'a trace has its profile; that of another machine is the change "--profile FILE"'
+            )
         return _asked("whatif", ["whatif", _path(trace), *_split(changes), "--json"])
     with tempfile.TemporaryDirectory(prefix="cawl-") as folder:
         name = os.path.join(folder, "calls.cawl")
@@ -203,7 +205,8 @@ def _import(calls: Any, trace: str, options: Sequence[str]) -> None:
     batches = pa.RecordBatchReader.from_stream(calls)
     missing = set(_COLUMNS) - set(batches.schema.names)
     if missing:
-        raise Error(f"the table has no column {', '.join(sorted(missing))}; docs/reference/EXPORT.md has all")
+        names = ", ".join(sorted(missing))
+        raise Error(f"the table has no column {names} (docs/reference/EXPORT.md)")
     integers = {"start_ns", "offset", "size", "duration_ns", "pid", "tid"}
     schema = pa.schema([(name, pa.int64() if name in integers else pa.string()) for name in _COLUMNS])
     command = [_program(), "import", "--from", "csv", "-", "-o", trace, *options]

@@ -305,7 +305,9 @@ def test_whatif_of_a_table_is_that_of_the_trace_but_for_what_the_table_does_not_
     batches = pa.table(trace.calls).to_batches(max_chunksize=100)
     reader = pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches))
     of_table = cawl.whatif(reader, *changes, profile=trace.profile)
-    before, after = ({c["name"]: c["predicted_s"] for c in of.before["causes"]} for of in (of_trace, of_table))
+    before, after = (
+        {c["name"]: c["predicted_s"] for c in of.before["causes"]} for of in (of_trace, of_table)
+    )
     total = of_trace.before["total_s"]
     off = {c for c in before.keys() | after.keys() if abs(before.get(c, 0) - after.get(c, 0)) > total / 100}
     assert off == differ

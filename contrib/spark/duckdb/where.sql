@@ -1,6 +1,6 @@
 -- Where is time lost? By the columns of: set variable keys = ['node', 'program', 'path', 'cause', 'hour'];
--- calls and bytes are of the calls whose main cause it is, ns is the time of this cause in all calls, so that sums over
--- any rows are right.
+-- calls and bytes are of the calls whose main cause it is, ns is the time of this cause in all calls, so that
+-- sums over any rows are right.
 with sums as (
   select node, date, hour, program, path, op, cause, sum(weight) as calls, sum(bytes * weight) as bytes,
          sum(columns(lambda name: name like '%\_ns' escape '\' and name not like 'predicted%'
