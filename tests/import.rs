@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use cawl_core::{HostProfile, Record};
+use cawl_host::trace::TraceReader;
 use cawl_kit::{Dir, Finished, Report, Running, find, skipped};
 use serde_json::Value;
 
@@ -51,6 +53,21 @@ fn a_table_of_calls_can_be_replayed() {
 
     import(&dir, &["csv", "--flags", "O_SYNC"], "calls.csv.gz", "sync").success();
     assert_ne!(replay(&dir, &dir.work().join("sync")).fingerprints(), plain.fingerprints());
+}
+
+#[test]
+fn a_profile_goes_into_the_trace() {
+    let dir = Dir::new();
+    fs::write(dir.work().join("calls.csv"), CSV).expect("a new file");
+    let mut profile = HostProfile::uncalibrated();
+    profile.name = "db1".to_owned();
+    fs::write(dir.work().join("db1.toml"), profile.to_toml()).expect("a new file");
+    import(&dir, &["csv", "--profile", "db1.toml"], "calls.csv", "with").success();
+    let mut records = TraceReader::open(&dir.work().join("with")).expect("a trace");
+    let first = records.next_record().expect("a whole trace");
+    assert!(matches!(&first, Some(Record::Profile(of)) if of.to_toml() == profile.to_toml()), "{first:?}");
+    import(&dir, &["csv", "--profile", "calls.csv"], "calls.csv", "bad").code(1).says("calls.csv");
+    assert!(!dir.work().join("bad").exists());
 }
 
 #[test]
