@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Questions over the calls of many machines, which `cawld --calls-to` wrote as Parquet.
+"""Questions over the calls of many machines, as `cawld --calls-to` wrote them.
 
     spark-submit contrib/spark/cawl_fleet.py QUESTION PATH…
     python3 contrib/spark/cawl_fleet.py --engine duckdb QUESTION PATH…
 
-where: where is time lost? drift: which machines drift from their profile? gain: which change gains most over
-the fleet? docs/guide/FLEET.md has examples. `where`, `drift` and `gain` are functions of a Spark DataFrame; the
+where: where is time lost? drift: which machines drift from their profile?
+gain: which change gains most over the fleet? docs/guide/FLEET.md has examples.
+`where`, `drift` and `gain` are functions of a Spark DataFrame, too; the
 queries of DuckDB are in the folder duckdb beside this file.
 """
 
@@ -21,8 +22,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 from urllib.parse import unquote
 
 KEYS = ["node", "program", "path", "op", "cause", "date", "hour"]
-#: What `gain` tries if nothing is named: what a program's author or an administrator can do without loss.
-CHANGES = ["buffer 1M", "merge 1M", "fdatasync", "fsync every=16", "sort", "limits 1G,2G"]
+#: What `gain` tries if nothing is named.
+CHANGES = ["buffer 1M", "merge 1M", "fdatasync", "sort", "limits 1G,2G"]
 #: The columns that models need, and those that tell a machine's calls from others.
 MODELLED = "start_ns op offset size duration_ns pid tid path flags kind program".split()
 MACHINE = ["node", "run"]
