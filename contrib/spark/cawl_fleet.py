@@ -34,8 +34,8 @@ ANSWER = "node string, run string, change string, calls long, before_ns long, af
 
 
 def calls(spark: Any, paths: Sequence[str]) -> Any:
-    """The calls below these folders. `bytes` are those of reads, too; `run` is the daemon's start, as start_ns
-    begins anew with each boot."""
+    """The calls below these folders. `bytes` are those of reads, too; `run` is the daemon's start, as
+    start_ns begins anew with each boot."""
     from pyspark.sql import functions as f
 
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
@@ -80,7 +80,7 @@ def where(calls: Any, keys: Sequence[str]) -> Any:
 
 
 def drift(calls: Any, keys: Sequence[str]) -> Any:
-    """Observed and predicted time by node and these of KEYS, and how far their ratio is off the fleet's median."""
+    """Observed and predicted time by node and these of KEYS, and how far their ratio is off the fleet's."""
     from pyspark.sql import functions as f
 
     timed = calls.where("predicted_ns is not null and cause is not null").groupBy("node", *keys)
@@ -97,8 +97,8 @@ def drift(calls: Any, keys: Sequence[str]) -> Any:
 
 
 def gain(calls: Any, profiles: Dict[str, str], changes: Sequence[str], parts: int) -> Any:
-    """What each machine's calls take on paper, before and after each change. A machine that cannot be asked has
-    a row with the reason: of sampled calls, as models need each one."""
+    """What each machine's calls take on paper, before and after each change. A machine that cannot be asked
+    has a row with the reason: of sampled calls, as models need each one."""
     spark = calls.sparkSession
     profiles = spark.sparkContext.broadcast(profiles)
     needed = calls.select(*MACHINE, "call", "weight", *MODELLED).repartition(parts, *MACHINE)

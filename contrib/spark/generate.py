@@ -32,8 +32,8 @@ def read(folder: Path) -> pa.Table:
 
 
 def machine(seed: pa.Table, node: int, count: int, slow: float) -> pa.Table:
-    """So many calls of a machine whose calls take `slow` times as long as the seed's, and each up to a fifth more
-    or less. Each repetition has its own processes and files."""
+    """So many calls of a machine whose calls take `slow` times as long as the seed's, and each up to a fifth
+    more or less. Each repetition has its own processes and files."""
     random = np.random.default_rng(node)
     rounds = -(-count // seed.num_rows)
     table = pa.concat_tables([seed] * rounds).slice(0, count)
@@ -71,8 +71,8 @@ def machine(seed: pa.Table, node: int, count: int, slow: float) -> pa.Table:
 def write(
     seed: pa.Table, root: Path, nodes: Sequence[int], count: int, drifting: Collection[int] = ()
 ) -> int:
-    """Tables of machines `nodeNNNN` below a folder, in the daemon's partitions; bytes of all files. The calls of
-    the drifting ones take three times as long as those of others."""
+    """Tables of machines `nodeNNNN` below a folder, in the daemon's partitions; bytes of all files. The calls
+    of the drifting ones take three times as long as those of others."""
     total = 0
     for node in nodes:
         table = machine(seed, node, count, 3.0 if node in drifting else 1.0)

@@ -291,8 +291,8 @@ def test_a_trace_without_a_name_goes_with_python():
         ("causes-preempted", set()),
         ("xfs-sqlite", set()),
         ("overlay-sqlite", set()),
-        # What a table does not tell: which files were cached, how much memory was free, limits that are not the
-        # profile's, and which opens made a file.
+        # What a table does not tell: which files were cached, how much memory was free, limits that are not
+        # the profile's, and which opens made a file.
         ("memory-too-long", {"read"}),
         ("causes-throttle-dd", {"cold memory", "throttle", "queue"}),
         ("xfs-tar", {"call", "copy"}),

@@ -1,7 +1,7 @@
 -- The calls of `cawld --calls-to` as a view, for the questions beside this file. Before it:
 --   set variable calls = '/var/lib/cawl/calls/**/*.parquet';
--- A row without weight (of `cawl-cli export --to parquet`) stands for itself. `bytes` are those of reads, too.
--- `run` is the daemon's start, since start_ns begins anew with each boot.
+-- A row without weight (of `cawl-cli export --to parquet`) stands for itself. `bytes` are those of reads,
+-- too. `run` is the daemon's start, since start_ns begins anew with each boot.
 create or replace view calls as
 select * replace (coalesce(weight, 1) as weight, coalesce(node, '') as node,
                   if(op in ('read', 'pread', 'fread') and kind = 'regular', size, bytes) as bytes),
