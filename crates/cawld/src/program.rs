@@ -235,9 +235,9 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     let one_in = args.stacks_one_in;
     let stacks = args.stacks.map(|seconds| StackOptions { threshold: Nanos::seconds(seconds), one_in });
     let (host_models, host_trace, watch) = (Some(models), args.trace, watch.transpose()?);
-    let (calls, sums) = args.outputs.options(&node, &profile.name, state_folder)?;
-    let options =
-        EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks, calls, sums };
+    let (calls, sums, otlp) = args.outputs.options(&node, &profile.name, state_folder)?;
+    let own = EngineOptions { host_models, host_trace, watch, modes, ..EngineOptions::new(profile) };
+    let options = EngineOptions { learn, keeper, stacks, calls, sums, otlp, ..own };
     let daemon = Arc::new(Daemon::start_as(listener, options, node, allowed)?);
     match &socket {
         Some(file) => tracing::info!("listening at {}", file.0.display()),

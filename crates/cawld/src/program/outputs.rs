@@ -1,4 +1,4 @@
-//! Files that the daemon makes for others: tables of calls and sums by minute.
+//! Files that the daemon makes for others: tables of calls, sums by minute, metrics and spans.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use clap::Args;
 use super::shipper;
 use crate::Node;
 use crate::calls_to::{CallsOptions, Rule};
+use crate::otlp_to::OtlpOptions;
 use crate::sums_to::SumsOptions;
 
 /// A bound below this would hold no file.
 const LEAST_ROOM: u64 = 1 << 20;
 
-/// Tables of calls, and sums by minute.
+/// Tables of calls, sums by minute, metrics and spans.
 #[derive(Args)]
 pub struct OutputArgs {
     /// Write calls as Parquet files into DIR/node=…/date=…/hour=…; s3://BUCKET/PREFIX takes `cawl-ship`
@@ -39,7 +40,17 @@ pub struct OutputArgs {
     /// Bytes that sums take at most while the database is away
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = room, requires = "sums_to")]
     sums_room: u64,
+    /// Deliver the metrics, and runs as traces, to a collector of OpenTelemetry, http://HOST:4318 or https://…;
+    /// takes `cawl-ship` (docs/guide/WATCH.md)
+    #[arg(long, value_name = "URL", value_parser = otlp_target)]
+    otlp: Option<Target>,
+    /// Interval of metrics and traces
+    #[arg(long, value_name = "SPAN", default_value = "1m", value_parser = interval, requires = "otlp")]
+    otlp_every: Duration,
 }
+
+/// What the engine is to write.
+type Outputs = (Option<CallsOptions>, Option<SumsOptions>, Option<OtlpOptions>);
 
 /// Where files go.
 #[derive(Clone, Debug)]
@@ -75,8 +86,9 @@ impl OutputArgs {
         node: &Node,
         profile: &str,
         state: impl Fn(&str) -> anyhow::Result<PathBuf>,
-    ) -> anyhow::Result<(Option<CallsOptions>, Option<SumsOptions>)> {
-        let OutputArgs { calls_to, calls_of, calls_every, calls_room, sums_to, sums_room } = self;
+    ) -> anyhow::Result<Outputs> {
+        let OutputArgs { calls_to, calls_of, calls_every, calls_room, sums_to, sums_room, otlp, otlp_every } =
+            self;
         let folder = |to: &Target, name: &str| {
             let folder = if to.is_remote() { state(name)? } else { PathBuf::from(&to.address) };
             std::fs::create_dir_all(&folder).with_context(|| {
@@ -104,7 +116,12 @@ impl OutputArgs {
             let (room, node) = (sums_room, node.name.clone());
             anyhow::Ok(SumsOptions { to: to.shown(), folder: folder(&to, "sums")?, room, node })
         });
-        Ok((calls.transpose()?, sums.transpose()?))
+        let otlp = otlp.map(|to| {
+            let (every, node, labels) = (otlp_every, node.name.clone(), node.labels.clone().into_iter());
+            let (folder, labels) = (folder(&to, "otlp")?, labels.collect());
+            anyhow::Ok(OtlpOptions { to: to.shown(), folder, every, node, labels })
+        });
+        Ok((calls.transpose()?, sums.transpose()?, otlp.transpose()?))
     }
 }
 
@@ -122,6 +139,24 @@ fn sums_target(text: &str) -> Result<Target, String> {
     match text.split_once("://") {
         Some(("postgres" | "postgresql", _)) => Ok(Target { address: text.to_owned() }),
         _ => Err("give a database, postgres://USER@HOST/DATABASE".to_owned()),
+    }
+}
+
+fn otlp_target(text: &str) -> Result<Target, String> {
+    match text.split_once("://") {
+        Some(("http" | "https", host))
+            if !host.is_empty() && !host.starts_with('/') && !host.contains(['?', '#']) =>
+        {
+            Ok(Target { address: text.to_owned() })
+        }
+        _ => Err("give a collector, http://HOST:4318 or https://HOST:4318".to_owned()),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match quantity::span_with_unit(text)? {
+        seconds if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give a time between 100ms and 1h".to_owned()),
     }
 }
 
