@@ -379,7 +379,67 @@ fn number(key: &str, value: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use cawl_core::{CostParts, EndKind, Time};
+    use cawl_wire::Op;
+
     use super::*;
+
+    fn session(id: u32, pid: u32, started: u64) -> Session {
+        Session { id, pid, program: format!("/bin/p{id}"), started: Time(started), ..Session::default() }
+    }
+
+    fn call(spans: &mut Spans, pid: u32, start: u64, duration: u64) {
+        let event = Event { pid, tid: pid, start, duration, ..Event::new(Op::Fsync) };
+        let (mut times, own) = (CauseTimes::default(), CostParts::default());
+        times[Cause::DeviceFlush] = duration;
+        spans.call(&event, Causes { times: &times, own: &own, main: Cause::DeviceFlush }, None, Some("/f"));
+    }
+
+    #[test]
+    fn a_call_before_an_exec_is_of_the_program_before_it() {
+        let mut spans = Spans::new("h", 1_000_000, Vec::new(), 1000);
+        spans.begin(&session(1, 7, 10));
+        spans.begin(&session(2, 7, 100));
+        call(&mut spans, 7, 50, 5);
+        call(&mut spans, 7, 150, 5);
+        spans.end(&SessionEnd::new(1, Time(100), EndKind::Exec));
+        let told = spans.told(false, None);
+        assert_eq!(told.spans(), 3);
+        let request = told.request();
+        let of = |at: usize| {
+            let resource = &request["resourceSpans"][at];
+            let spans = resource["scopeSpans"][0]["spans"].as_array().unwrap();
+            let starts = spans.iter().map(|span| span["startTimeUnixNano"].as_str().unwrap().to_owned());
+            (
+                resource["resource"]["attributes"][0]["value"]["stringValue"].clone(),
+                starts.collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(of(0), (json!("p1"), vec!["1000050".to_owned(), "1000010".to_owned()]));
+        assert_eq!(of(1), (json!("p2"), vec!["1000150".to_owned()]));
+        // The running one is told at the end, with no call told again.
+        assert_eq!((spans.told(false, None).spans(), spans.told(true, None).spans()), (0, 1));
+    }
+
+    #[test]
+    fn a_moment_is_bounded_and_what_is_left_out_is_counted() {
+        let mut spans = Spans::new("h", 0, Vec::new(), 3);
+        for id in 1..=10 {
+            spans.begin(&session(id, id, 10));
+            if id == 9 {
+                call(&mut spans, id, 50, 5);
+            }
+            spans.end(&SessionEnd::new(id, Time(100), EndKind::Exit));
+        }
+        spans.begin(&session(11, 11, 10));
+        for start in 0..1000 {
+            call(&mut spans, 11, 100 + start, 10 + start);
+        }
+        let told = spans.told(false, None);
+        // The process of a call that was chosen at that time is told, too.
+        assert_eq!((told.left_out, told.spans()), (6, 4 + LOST));
+        assert_eq!(spans.told(false, None).left_out, 0);
+    }
 
     #[test]
     fn a_trace_id_is_taken_as_w3c_writes_it() {

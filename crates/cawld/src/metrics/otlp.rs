@@ -55,3 +55,29 @@ fn metric(family: &Family, values: &[Labelled<'_>], began: u64, at: u64) -> Valu
     }
     metric
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Format, text};
+
+    #[test]
+    fn each_sample_of_the_text_is_a_point() {
+        let mut status = Status { node: "n".to_owned(), calls: 7, ..Status::default() };
+        status.labels.insert("rack".to_owned(), "7".to_owned());
+        let (request, points) = request(&status, "h", 3, 5);
+        let text = text(&status, Format::OpenMetrics);
+        assert_eq!(points, text.lines().filter(|line| !line.starts_with('#')).count());
+        let metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
+        let calls = metrics.iter().find(|metric| metric["name"] == "cawl_calls").unwrap();
+        let expected = json!({ "aggregationTemporality": 2, "isMonotonic": true, "dataPoints": [{
+            "attributes": [], "startTimeUnixNano": "3", "timeUnixNano": "5", "asDouble": 7.0,
+        }] });
+        assert_eq!(calls["sum"], expected);
+        let uptime = metrics.iter().find(|metric| metric["name"] == "cawl_uptime_seconds").unwrap();
+        assert_eq!(
+            (&uptime["unit"], uptime["gauge"]["dataPoints"].as_array().unwrap().len()),
+            (&json!("s"), 1)
+        );
+    }
+}

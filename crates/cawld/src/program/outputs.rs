@@ -19,8 +19,9 @@ const LEAST_ROOM: u64 = 1 << 20;
 /// Tables of calls, sums by minute, metrics and spans.
 #[derive(Args)]
 pub struct OutputArgs {
-    /// Write calls as Parquet files into DIR/node=…/date=…/hour=…; s3://BUCKET/PREFIX takes `cawl-ship`
-    /// (docs/guide/FLEET.md)
+    /// Write calls as Parquet files into a folder, or to s3://BUCKET/PREFIX
+    ///
+    /// Below it are partitions, node=…/date=…/hour=…; s3:// takes `cawl-ship` (docs/guide/FLEET.md).
     #[arg(long, value_name = "DIR|URL", value_parser = calls_target)]
     calls_to: Option<Target>,
     /// Which calls: all, or `slower than SPAN`, `around anomalies`, `1 in N`, with ` or ` between; the column
@@ -34,14 +35,17 @@ pub struct OutputArgs {
     /// Bytes of this node's files at most; what comes when they are reached is dropped and counted
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = room, requires = "calls_to")]
     calls_room: u64,
-    /// Deliver sums by minute, process, file and cause to a database, postgres://…; takes `cawl-ship`
+    /// Deliver sums by minute, process, file and cause to a database, postgres://…
+    ///
+    /// Takes `cawl-ship` (docs/guide/FLEET.md).
     #[arg(long, value_name = "URL", value_parser = sums_target)]
     sums_to: Option<Target>,
     /// Bytes that sums take at most while the database is away
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = room, requires = "sums_to")]
     sums_room: u64,
-    /// Deliver the metrics, and runs as traces, to a collector of OpenTelemetry, http://HOST:4318 or https://…;
-    /// takes `cawl-ship` (docs/guide/WATCH.md)
+    /// Deliver metrics, and slow calls as traces, to OpenTelemetry, http://HOST:4318
+    ///
+    /// Or https://…: a collector, or what else takes OTLP over HTTP. Takes `cawl-ship` (docs/guide/WATCH.md).
     #[arg(long, value_name = "URL", value_parser = otlp_target)]
     otlp: Option<Target>,
     /// Interval of metrics and traces
