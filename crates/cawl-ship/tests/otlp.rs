@@ -183,9 +183,10 @@ fn the_collector_has_the_daemon_s_metrics_and_the_slow_calls_of_a_request() {
     });
     let told = collector.told("resourceMetrics");
     let (last, _) = of_request(told.last().expect("metrics"));
-    // Each series is there; a forecast and a rate may have come or gone.
-    let lasting = |name: &&String| !name.starts_with("cawl_forecast") && !name.starts_with("cawl_throttled");
-    let names = |of: &BTreeMap<String, f64>| of.keys().filter(lasting).cloned().collect::<Vec<_>>();
+    // Each counter is there; what a gauge tells of may have come or gone.
+    let names = |of: &BTreeMap<String, f64>| {
+        of.keys().filter(|name| name.contains("_total{")).cloned().collect::<Vec<_>>()
+    };
     assert_eq!(names(&last), names(&page));
     // All that only this daemon's programs change.
     let own = |name: &str| {
@@ -282,11 +283,15 @@ fn nothing_is_missing_or_twice_when_the_collector_or_the_daemon_goes() {
     collector.stop();
     let before = files();
     eventually("files wait again", || files() > before + 3);
+    // cawl-ship brings the rest: for 10 s, since the end of its daemon is the end of its input, and then for the
+    // next one.
     daemon.signal(Signal::SIGKILL);
-    daemon.finish().signal(Signal::SIGKILL);
-    // cawl-ship brings the rest, since the end of its daemon is the end of its input.
     collector.again();
-    eventually("what the killed daemon had spooled is delivered", || nothing_waits(&dir));
+    daemon.finish().signal(Signal::SIGKILL);
+    if !nothing_waits(&dir) {
+        Running::start(shipping(&dir, &dir.path().join("state/otlp"), &to)).finish().success();
+    }
+    assert!(nothing_waits(&dir), "what the killed daemon had spooled is delivered");
     collector.stop();
     let mut metrics: Vec<_> = collector.told("resourceMetrics").iter().map(of_request).collect();
     metrics.sort_by_key(|(_, at)| *at);
@@ -330,9 +335,10 @@ fn a_full_folder_is_dropped_and_counted_and_holds_nothing_back() {
         told["rows"].as_u64(),
         Some(told["rows_written"].as_u64().expect("rows") + told["rows_dropped"].as_u64().expect("rows"))
     );
-    assert!(
-        told["bytes"].as_u64() <= told["room_bytes"].as_u64() && told["files_dropped"].as_u64() > Some(0)
-    );
+    assert!(told["files_dropped"].as_u64() > Some(0), "{told:#}");
+    let files = fs::read_dir(folder.join("v1/metrics")).expect("files");
+    let bytes: u64 = files.map(|file| file.and_then(|file| file.metadata()).expect("a file").len()).sum();
+    assert!((1..=150 << 10).contains(&bytes), "{bytes} bytes of files");
     write(&dir, 100);
     // With room, files are written again.
     filler.set_len(0).expect("a sparse file");
