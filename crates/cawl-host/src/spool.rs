@@ -22,8 +22,8 @@ const BLOCK: u64 = 4096;
 const START: usize = "20261129T143103Z-0123abcd".len();
 /// How names of what is no whole file begin; readers of tables pass such names over.
 const HIDDEN: &str = ".cawl-";
-/// Where files are that a receiver refused, with their number in the file `count`: `files=1 rows=20`. Who takes
-/// files away makes and bounds it, beside the room of the other files.
+/// Where files are that a receiver refused, with their number in the file `count`: `files=1 rows=20`. Who
+/// takes files away makes and bounds it, beside the room of the other files.
 const REFUSED: &str = ".cawl-refused";
 /// A ledger has this length always, so that a full disk does not keep it from being written again.
 const LEDGER: usize = 160;

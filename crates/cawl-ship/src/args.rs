@@ -11,15 +11,15 @@ const TO: &str = "CAWL_SHIP_TO";
 ///
 /// cawl-ship DIR s3://BUCKET/PREFIX uploads the tables of `cawld --calls-to` under their path in DIR;
 /// cawl-ship DIR postgres://… delivers the sums of `cawld --sums-to`; cawl-ship DIR http://HOST:4318 (or
-/// https://…) delivers the metrics and spans of `cawld --otlp`. Each file is removed when it was taken; one that is
-/// refused is set aside in DIR/.cawl-refused, with the reason. `cawld` and `cawl-cli export --to postgres://…`
-/// start this program themselves.
+/// https://…) delivers the metrics and spans of `cawld --otlp`. Each file is removed when it was taken; one
+/// that is refused is set aside in DIR/.cawl-refused, with the reason. `cawld` and `cawl-cli export --to
+/// postgres://…` start this program themselves.
 ///
 /// Credentials, region and endpoint of S3 are those of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-/// AWS_SESSION_TOKEN, AWS_REGION and AWS_ENDPOINT_URL; a password may be in PGPASSWORD; headers for a collector
-/// are those of OTEL_EXPORTER_OTLP_HEADERS. Certificates are checked by those of the system, or of SSL_CERT_FILE;
-/// for PostgreSQL with ?sslmode=verify-full, and sslrootcert=FILE. Exit codes: 1 when something was not
-/// delivered, 2 for wrong usage.
+/// AWS_SESSION_TOKEN, AWS_REGION and AWS_ENDPOINT_URL; a password may be in PGPASSWORD; headers for a
+/// collector are those of OTEL_EXPORTER_OTLP_HEADERS. Certificates are checked by those of the system, or of
+/// SSL_CERT_FILE; for PostgreSQL with ?sslmode=verify-full, and sslrootcert=FILE. Exit codes: 1 when
+/// something was not delivered, 2 for wrong usage.
 #[derive(Parser)]
 #[command(name = "cawl-ship", version, max_term_width = 80)]
 pub struct Args {
@@ -61,7 +61,7 @@ impl Args {
         let target = match target.split_once("://") {
             Some(("s3", bucket)) if !bucket.is_empty() && !bucket.starts_with('/') => Target::Bucket(target),
             Some(("postgres" | "postgresql", _)) => Target::Database(target),
-            Some(("http" | "https", _)) => Target::Collector(target),
+            Some(("http" | "https", host)) if !host.contains('@') => Target::Collector(target),
             _ => {
                 let forms = "s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE or http://HOST:4318";
                 return Err(format!("name where to: {forms}"));

@@ -1,7 +1,7 @@
 //! Files that their receiver refused: kept for a person to look at, and counted for the daemon.
 //!
-//! `.cawl-refused/NAME` is the file, `NAME.why` has the reason, and `count` has `files=N rows=N`, all that were
-//! refused since the folder was made. cawld reads it.
+//! `.cawl-refused/NAME` is the file, `NAME.why` has the reason, and `count` has `files=N rows=N`, all that
+//! were refused since the folder was made. cawld reads it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

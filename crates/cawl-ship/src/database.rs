@@ -24,8 +24,8 @@ pub struct Address {
 impl FromStr for Address {
     type Err = anyhow::Error;
 
-    /// An address of libpq, whose parameters `sslmode=verify-full` and `sslrootcert=FILE` the library does not
-    /// know.
+    /// An address of libpq, whose parameters `sslmode=verify-full` and `sslrootcert=FILE` the library does
+    /// not know.
     fn from_str(url: &str) -> anyhow::Result<Address> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots, mut rest) = (None, None, Vec::new());

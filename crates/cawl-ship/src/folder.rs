@@ -26,8 +26,8 @@ const MOST: Duration = Duration::from_secs(300);
 
 /// Takes files.
 pub trait Deliver {
-    /// Delivers a file, whose path in the folder is `key`. It may have been delivered before. Returns how many of
-    /// its rows were refused.
+    /// Delivers a file, whose path in the folder is `key`. It may have been delivered before. Returns how
+    /// many of its rows were refused.
     fn deliver(&mut self, file: &Path, key: &str) -> Result<u64, Failure>;
 }
 

@@ -1,7 +1,7 @@
 //! A collector of OpenTelemetry, or what else takes OTLP as JSON over HTTP.
 //!
-//! The protocol says which answers allow another attempt: 429, 502, 503 and 504, after the wait that they name.
-//! What is answered otherwise must not be sent again.
+//! The protocol says which answers allow another attempt: 429, 502, 503 and 504, after the wait that they
+//! name. What is answered otherwise must not be sent again.
 
 use std::path::Path;
 use std::time::Duration;

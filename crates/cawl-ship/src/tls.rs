@@ -1,4 +1,5 @@
-//! TLS to PostgreSQL, as its own clients have it: encrypted, and who answers is checked where that is asked for.
+//! TLS to PostgreSQL, as its own clients have it: encrypted, and who answers is checked where that is asked
+//! for.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -39,7 +39,8 @@ impl<'a> Collector<'a> {
             "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: 127.0.0.1:{port}{tls}
 exporters:\n  file: {{ path: {}, append: true, flush_interval: 100ms }}
 service:\n  telemetry: {{ metrics: {{ level: none }} }}\n  pipelines:
-    metrics: {{ receivers: [otlp], exporters: [file] }}\n    traces: {{ receivers: [otlp], exporters: [file] }}\n",
+    metrics: {{ receivers: [otlp], exporters: [file] }}
+    traces: {{ receivers: [otlp], exporters: [file] }}\n",
             file.display()
         );
         fs::write(dir.path().join("collector.yaml"), config).expect("a file");
@@ -283,8 +284,8 @@ fn nothing_is_missing_or_twice_when_the_collector_or_the_daemon_goes() {
     collector.stop();
     let before = files();
     eventually("files wait again", || files() > before + 3);
-    // cawl-ship brings the rest: for 10 s, since the end of its daemon is the end of its input, and then for the
-    // next one.
+    // cawl-ship brings the rest: for 10 s, since the end of its daemon is the end of its input, and then for
+    // the next one.
     daemon.signal(Signal::SIGKILL);
     collector.again();
     daemon.finish().signal(Signal::SIGKILL);
@@ -357,7 +358,8 @@ fn a_full_folder_is_dropped_and_counted_and_holds_nothing_back() {
 /// What a receiver got, and when: path, `authorization`, body.
 type Got = Arc<Mutex<Vec<(Instant, String, String, String)>>>;
 
-/// A receiver that answers one request after the other as told, and then always as the last time; nothing for "".
+/// A receiver that answers one request after the other as told, and then always as the last time; nothing for
+/// "".
 fn receiver(answers: Vec<String>) -> (u16, Got) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();

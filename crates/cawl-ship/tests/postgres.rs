@@ -348,7 +348,8 @@ fn a_connection_is_encrypted_and_checked_where_that_is_asked_for() {
     let encrypted = fs::read_to_string(&rules).expect("its rules").replace("\nhost ", "\nhostssl ");
     fs::write(rules, encrypted).expect("a file");
     let more = format!(
-        "port = {port}\nlisten_addresses = 'localhost'\nssl = on\nssl_key_file = '{}'\nssl_cert_file = '{}'\n",
+        "port = {port}\nlisten_addresses = 'localhost'\nssl = on
+ssl_key_file = '{}'\nssl_cert_file = '{}'\n",
         key.display(),
         certificate.display()
     );

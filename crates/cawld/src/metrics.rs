@@ -84,9 +84,9 @@ pub const FAMILIES: &[Family] = {
             |s| maybe(s.excerpts.as_ref().map(|e| e.bytes as f64));
         Counter "cawl_excerpts_missing_calls" "" "Calls and samples missing in these traces"
             |s| maybe(s.excerpts.as_ref().map(|e| e.missing as f64));
-        Counter "cawl_output_rows" "" "Rows for --calls-to, --sums-to and --otlp, by result: written, dropped, lost or refused"
+        Counter "cawl_output_rows" "" "Rows of --calls-to, --sums-to, --otlp: written, dropped, lost or refused"
             output_rows;
-        Counter "cawl_output_files" "" "Files for --calls-to, --sums-to and --otlp, by result: written, dropped or refused"
+        Counter "cawl_output_files" "" "Files of --calls-to, --sums-to, --otlp: written, dropped or refused"
             output_files;
         Gauge "cawl_output_bytes" "bytes" "Bytes in the folder of --calls-to, --sums-to and --otlp"
             |s| outputs(s).map(|(output, told)| (vec![("output", output)], told.bytes as f64)).collect();

@@ -136,9 +136,9 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// None so far, of the machine with this name; `epoch` is the time of day at CLOCK_MONOTONIC's 0 (ns since
-    /// 1970), `labels` are those of the resource. Of processes that ended, so many become spans at a time, besides
-    /// those of calls that do.
+    /// None so far, of the machine with this name; `epoch` is the time of day at CLOCK_MONOTONIC's 0 (ns
+    /// since 1970), `labels` are those of the resource. Of processes that ended, so many become spans at a
+    /// time, besides those of calls that do.
     pub fn new(host: &str, epoch: u64, labels: Vec<(String, String)>, most_ended: usize) -> Spans {
         // The epoch of a trace has whole seconds.
         let boot = epoch / 1_000_000_000_000;
@@ -154,15 +154,22 @@ impl Spans {
         }
     }
 
-    /// Takes a record, and what was shown of it if it is a call, on the file with this path.
-    pub fn take(&mut self, record: &Record, shown: &Shown<'_>, path: Option<&str>) {
+    /// Takes a record, and what was shown of it if it is a call, on the file with the path that is asked for where
+    /// the call is chosen.
+    pub fn take<'a>(
+        &mut self,
+        record: &Record,
+        shown: &Shown<'_>,
+        path: impl FnOnce(&Event) -> Option<&'a str>,
+    ) {
         match record {
             Record::Session(session) => self.begin(session),
             Record::End(end) => self.end(end),
             Record::Event(event) => {
                 if let (Some(times), Some(own)) = (shown.causes, shown.own) {
                     let predicted = shown.predictions.first().copied().flatten().map(|told| told.cost);
-                    self.call(event, Causes { times, own, main: times.main() }, predicted, path);
+                    let causes = Causes { times, own, main: times.main() };
+                    self.call(event, causes, predicted, || path(event));
                 }
             }
             _ => {}
@@ -203,7 +210,13 @@ impl Spans {
     }
 
     /// A call, with its causes.
-    pub fn call(&mut self, event: &Event, causes: Causes<'_>, predicted: Option<Nanos>, path: Option<&str>) {
+    pub fn call<'a>(
+        &mut self,
+        event: &Event,
+        causes: Causes<'_>,
+        predicted: Option<Nanos>,
+        path: impl FnOnce() -> Option<&'a str>,
+    ) {
         let Some(images) = self.images.get(&event.pid) else { return };
         // It may be analysed when its process has another image already.
         let begun = images.iter().rev().find(|(started, _)| *started <= event.start).or(images.first());
@@ -217,7 +230,7 @@ impl Spans {
         if !self.lost.wants(room) && !self.longest.wants(longest) {
             return;
         }
-        let lost = causes.lost().max(0.0) as u64;
+        let (lost, path) = (causes.lost().max(0.0) as u64, path());
         for (most, key) in [(&mut self.lost, (lost, event.duration)), (&mut self.longest, longest)] {
             if most.wants(key) {
                 let (path, causes) = (path.map(str::to_owned), *causes.times);
@@ -392,7 +405,8 @@ mod tests {
         let event = Event { pid, tid: pid, start, duration, ..Event::new(Op::Fsync) };
         let (mut times, own) = (CauseTimes::default(), CostParts::default());
         times[Cause::DeviceFlush] = duration;
-        spans.call(&event, Causes { times: &times, own: &own, main: Cause::DeviceFlush }, None, Some("/f"));
+        spans
+            .call(&event, Causes { times: &times, own: &own, main: Cause::DeviceFlush }, None, || Some("/f"));
     }
 
     #[test]

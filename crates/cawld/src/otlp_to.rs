@@ -1,8 +1,8 @@
 //! OpenTelemetry (`--otlp`): the metrics of `/metrics` and spans of calls, as requests of OTLP in files, for
 //! `cawl-ship` to post.
 //!
-//! The law of this module: **nothing waits for a file.** A file is `v1/metrics/…` or `v1/traces/…`, as the path
-//! that it is posted to; its first line has facts, its second line is the request.
+//! The law of this module: **nothing waits for a file.** A file is `v1/metrics/…` or `v1/traces/…`, as the
+//! path that it is posted to; its first line has facts, its second line is the request.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -83,11 +83,7 @@ impl OtlpTo {
 
     /// Takes a record, and what was shown of it if it is a call.
     pub fn take(&mut self, record: &Record, shown: &Shown<'_>, totals: Option<&Totals>) {
-        let path = match record {
-            Record::Event(event) => totals.and_then(|totals| totals.path(event.file())),
-            _ => None,
-        };
-        self.spans.take(record, shown, path);
+        self.spans.take(record, shown, |event| totals?.path(event.file()));
     }
 
     /// Hands over what there is to tell; with `all` also processes that still run.

@@ -39,7 +39,7 @@ impl Exporter for Otlp {
     fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
         if let (Some(times), Some(own)) = (call.causes, call.own) {
             let predicted = call.prediction().map(|prediction| prediction.cost);
-            self.spans.call(call.event, Causes { times, own, main: times.main() }, predicted, call.path);
+            self.spans.call(call.event, Causes { times, own, main: times.main() }, predicted, || call.path);
         }
         Ok(())
     }

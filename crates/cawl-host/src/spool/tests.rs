@@ -129,7 +129,10 @@ fn what_was_refused_is_counted_from_the_start_and_takes_no_room() {
     };
     let mut spool = Spool::open(options(4 * BLOCK), Shared::default()).unwrap();
     file(&mut spool, 1, 10).unwrap();
-    let told = |spool: &Spool| (lock(&spool.status).files_refused, lock(&spool.status).rows_refused);
+    let told = |spool: &Spool| {
+        let status = lock(&spool.status);
+        (status.files_refused, status.rows_refused)
+    };
     assert_eq!(told(&spool), (0, 0));
     fs::write(refused.join("count"), "files=3 rows=35\n").unwrap();
     file(&mut spool, 1, 10).unwrap();

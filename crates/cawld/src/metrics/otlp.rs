@@ -1,5 +1,5 @@
-//! The same metrics as a request of OTLP in JSON: counters are cumulative sums, called as in OpenMetrics without
-//! `_total`, so that exporters to Prometheus give them the names of `/metrics`.
+//! The same metrics as a request of OTLP in JSON: counters are cumulative sums, called as in OpenMetrics
+//! without `_total`, so that exporters to Prometheus give them the names of `/metrics`.
 
 use cawl_client::protocol::Status;
 use serde_json::{Value, json};

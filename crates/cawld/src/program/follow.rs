@@ -27,7 +27,8 @@ const OWN: u64 = 0;
 #[derive(Args)]
 #[command(group = ArgGroup::new("followed").multiple(true))]
 pub struct FollowArgs {
-    /// Follow by probes in the kernel, without a restart: --unit, --container, --cgroup and --pid name what
+    /// Follow what runs by probes in the kernel, without a restart; --unit, --container, --cgroup or --pid
+    /// name it
     ///
     /// Needs root, or CAP_BPF and CAP_PERFMON.
     #[arg(long, requires = "followed")]

@@ -149,11 +149,14 @@ fn sums_target(text: &str) -> Result<Target, String> {
 fn otlp_target(text: &str) -> Result<Target, String> {
     match text.split_once("://") {
         Some(("http" | "https", host))
-            if !host.is_empty() && !host.starts_with('/') && !host.contains(['?', '#']) =>
+            if !host.is_empty() && !host.starts_with('/') && !host.contains(['?', '#', '@']) =>
         {
             Ok(Target { address: text.to_owned() })
         }
-        _ => Err("give a collector, http://HOST:4318 or https://HOST:4318".to_owned()),
+        _ => {
+            let token = "a token goes into the variable OTEL_EXPORTER_OTLP_HEADERS";
+            Err(format!("give a collector, http://HOST:4318 or https://HOST:4318; {token}"))
+        }
     }
 }
 
