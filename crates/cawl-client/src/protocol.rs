@@ -273,6 +273,9 @@ pub struct Status {
     /// Sums by minute; None without `cawld --sums-to`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sums_to: Option<OutputStatus>,
+    /// Metrics and spans for a collector; None without `cawld --otlp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<OutputStatus>,
     /// Programs connected.
     pub clients: u64,
     /// Calls recorded since the daemon started.
@@ -325,7 +328,7 @@ pub struct ExcerptsStatus {
     pub failure: Option<String>,
 }
 
-/// Files that others take away: tables of calls, or sums by minute.
+/// Files that others take away: tables of calls, sums by minute, metrics and spans.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OutputStatus {
@@ -343,6 +346,10 @@ pub struct OutputStatus {
     pub files_written: u64,
     /// Files that could not be written.
     pub files_dropped: u64,
+    /// Rows that their receiver refused, of those written.
+    pub rows_refused: u64,
+    /// Files that it refused as a whole.
+    pub files_refused: u64,
     /// Bytes in the folder.
     pub bytes: u64,
     /// Bytes that they take at most.

@@ -22,6 +22,9 @@ const BLOCK: u64 = 4096;
 const START: usize = "20261129T143103Z-0123abcd".len();
 /// How names of what is no whole file begin; readers of tables pass such names over.
 const HIDDEN: &str = ".cawl-";
+/// Where files are that a receiver refused, with their number in the file `count`: `files=1 rows=20`. Who
+/// takes files away makes and bounds it, beside the room of the other files.
+const REFUSED: &str = ".cawl-refused";
 /// A ledger has this length always, so that a full disk does not keep it from being written again.
 const LEDGER: usize = 160;
 
@@ -40,6 +43,10 @@ pub struct SpoolStatus {
     pub files_written: u64,
     /// Files that could not be written.
     pub files_dropped: u64,
+    /// Rows written whose receiver refused them, since the start; as of the latest file.
+    pub rows_refused: u64,
+    /// Files that it refused as a whole.
+    pub files_refused: u64,
     /// Bytes in the folder.
     pub bytes: u64,
     /// The latest file.
@@ -86,6 +93,8 @@ pub struct Spool {
     earlier: Vec<Earlier>,
     /// Beginning of the latest row, in ns of CLOCK_MONOTONIC.
     until: u64,
+    /// Files and rows refused before the start.
+    refused_before: [u64; 2],
     status: Shared,
 }
 
@@ -154,6 +163,7 @@ impl Spool {
             ledger_path,
             earlier: Vec::new(),
             until: 0,
+            refused_before: refused(&options.folder),
             status,
             options,
         };
@@ -225,6 +235,12 @@ impl Spool {
     /// and its rows are still to be counted ([`Spool::lose`]).
     pub fn keep(&mut self, begun: Begun, partition: &Path, rows: u64) -> io::Result<()> {
         let bytes = begun.file().metadata()?.len();
+        let [files, of_them] = refused(&self.options.folder);
+        {
+            let mut status = lock(&self.status);
+            status.files_refused = files.saturating_sub(self.refused_before[0]);
+            status.rows_refused = of_them.saturating_sub(self.refused_before[1]);
+        }
         if !self.has_room(bytes) {
             self.count()?;
             if !self.has_room(bytes) {
@@ -297,6 +313,7 @@ impl Spool {
             for entry in entries {
                 let entry = entry?;
                 match entry.metadata() {
+                    _ if entry.file_name() == REFUSED => {}
                     Ok(meta) if meta.is_dir() => folders.push(entry.path()),
                     Ok(meta) => bytes += taken(meta.len()),
                     // Taken away just now.
@@ -338,10 +355,7 @@ impl Spool {
                 continue;
             }
             let text = fs::read_to_string(&ledger).unwrap_or_default();
-            let read = |key: &str| {
-                let word = text.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-                word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
-            };
+            let read = |key| number(&text, key);
             let begun = format!("{prefix}{start}-");
             let was_kept = !names.contains(&format!("{begun}{:06}.tmp", read("file")));
             let written = read("written") + if was_kept { read("pending") } else { 0 };
@@ -371,6 +385,18 @@ impl Drop for Spool {
             drop(fs::remove_file(&self.ledger_path));
         }
     }
+}
+
+/// The number of a key in `key=number key=number …`.
+fn number(text: &str, key: &str) -> u64 {
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+/// Files refused as a whole, and rows refused.
+fn refused(folder: &Path) -> [u64; 2] {
+    let text = fs::read_to_string(folder.join(REFUSED).join("count")).unwrap_or_default();
+    ["files", "rows"].map(|key| number(&text, key))
 }
 
 fn taken(bytes: u64) -> u64 {

@@ -7,21 +7,26 @@ use clap::Parser;
 /// The variable that has the target where the arguments have none: a list of processes shows arguments.
 const TO: &str = "CAWL_SHIP_TO";
 
-/// Brings what cawl writes to object storage and databases
+/// Brings what cawl writes to object storage, databases and collectors
 ///
 /// cawl-ship DIR s3://BUCKET/PREFIX uploads the tables of `cawld --calls-to` under their path in DIR;
-/// cawl-ship DIR postgres://… delivers the sums of `cawld --sums-to`. Each file is removed when it was taken.
-/// `cawld` and `cawl-cli export --to postgres://…` start this program themselves.
+/// cawl-ship DIR postgres://… delivers the sums of `cawld --sums-to`; cawl-ship DIR http://HOST:4318 (or
+/// https://…) delivers the metrics and spans of `cawld --otlp`. Each file is removed when it was taken; one
+/// that is refused is set aside in DIR/.cawl-refused, with the reason. `cawld` and `cawl-cli export --to
+/// postgres://…` start this program themselves.
 ///
 /// Credentials, region and endpoint of S3 are those of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-/// AWS_SESSION_TOKEN, AWS_REGION and AWS_ENDPOINT_URL; a password may be in PGPASSWORD. Exit codes: 1 when
+/// AWS_SESSION_TOKEN, AWS_REGION and AWS_ENDPOINT_URL; a password may be in PGPASSWORD; headers for a
+/// collector are those of OTEL_EXPORTER_OTLP_HEADERS. Certificates are checked by those of the system, or of
+/// SSL_CERT_FILE; for PostgreSQL with ?sslmode=verify-full, and sslrootcert=FILE. Exit codes: 1 when
 /// something was not delivered, 2 for wrong usage.
 #[derive(Parser)]
 #[command(name = "cawl-ship", version, max_term_width = 80)]
 pub struct Args {
     /// The folder with the files; - is the csv of a run on standard input, as `cawl-cli export` writes it
     source: PathBuf,
-    /// s3://BUCKET/PREFIX or postgres://USER@HOST/DATABASE [default: the variable CAWL_SHIP_TO]
+    /// s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE or http://HOST:4318 [default: the variable
+    /// CAWL_SHIP_TO]
     target: Option<String>,
     /// Go on with new files until standard input ends, then deliver the rest, for 10 s at most
     #[arg(long)]
@@ -45,6 +50,8 @@ pub enum Target {
     Bucket(String),
     /// `postgres://…`.
     Database(String),
+    /// `http://…` or `https://…`.
+    Collector(String),
 }
 
 impl Args {
@@ -54,7 +61,11 @@ impl Args {
         let target = match target.split_once("://") {
             Some(("s3", bucket)) if !bucket.is_empty() && !bucket.starts_with('/') => Target::Bucket(target),
             Some(("postgres" | "postgresql", _)) => Target::Database(target),
-            _ => return Err("name where to: s3://BUCKET/PREFIX or postgres://USER@HOST/DATABASE".to_owned()),
+            Some(("http" | "https", host)) if !host.contains('@') => Target::Collector(target),
+            _ => {
+                let forms = "s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE or http://HOST:4318";
+                return Err(format!("name where to: {forms}"));
+            }
         };
         let is_run = self.source.as_os_str() == "-";
         let source = match (is_run, &self.run, &target) {
@@ -70,5 +81,30 @@ impl Args {
             }
         };
         Ok((source, target, self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_manual_page_is_that_of_the_program() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/man/cawl-ship.1");
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Args::command()).render(&mut page).expect("memory");
+        if std::env::var_os("CAWL_WRITE_PAGES").is_some() {
+            std::fs::write(path, &page).expect("a writable page");
+        }
+        let kept = std::fs::read(path).expect("the page");
+        assert!(kept == page, "not the same any more; do: CAWL_WRITE_PAGES=1 cargo test -p cawl-ship manual");
+    }
+
+    #[test]
+    fn short_help_fits_on_a_screen() {
+        let help = Args::command().render_help().to_string();
+        assert!(help.lines().count() <= 38 && help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 }

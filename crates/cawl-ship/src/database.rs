@@ -1,9 +1,13 @@
 //! PostgreSQL: the connection, and the schema with its version.
 
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use postgres::{Client, Config, NoTls, Transaction};
+use anyhow::{Context, bail, ensure};
+use postgres::{Client, Config, Transaction};
+
+use crate::tls::Tls;
 
 /// Version of [`SCHEMA`], which `cawl_schema` has.
 const VERSION: i32 = 1;
@@ -11,19 +15,67 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// Held while the schema is made: any number, of all that make it.
 const LOCK: i64 = 0x6361_776c;
 
+/// Where a database is, and how it is reached.
+pub struct Address {
+    config: Config,
+    tls: Tls,
+}
+
+impl FromStr for Address {
+    type Err = anyhow::Error;
+
+    /// An address of libpq, whose parameters `sslmode=verify-full` and `sslrootcert=FILE` the library does
+    /// not know.
+    fn from_str(url: &str) -> anyhow::Result<Address> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut mode, mut roots, mut rest) = (None, None, Vec::new());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("sslmode", value)) => mode = Some(value),
+                Some(("sslrootcert", path)) => {
+                    let path = percent_encoding::percent_decode_str(path).decode_utf8()?;
+                    roots =
+                        Some(PathBuf::from(path.into_owned())).filter(|path| path.as_os_str() != "system");
+                }
+                _ => rest.push(pair.to_owned()),
+            }
+        }
+        let (known, is_checked) = match mode {
+            None => ("prefer", false),
+            Some("verify-full") => ("require", true),
+            Some(known @ ("disable" | "prefer" | "require")) => (known, false),
+            Some(other) => bail!("sslmode is to be disable, prefer, require or verify-full, not {other}"),
+        };
+        ensure!(
+            roots.is_none() || is_checked,
+            "sslrootcert needs sslmode=verify-full: nothing else is checked"
+        );
+        rest.push(format!("sslmode={known}"));
+        let mut config: Config = format!("{base}?{}", rest.join("&"))
+            .parse()
+            .context("the address of the database cannot be read")?;
+        if config.get_password().is_none()
+            && let Ok(password) = std::env::var("PGPASSWORD")
+        {
+            config.password(password);
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(10));
+        }
+        config.application_name("cawl-ship").keepalives_idle(Duration::from_secs(30));
+        let tls = match (is_checked, roots) {
+            (false, _) => Tls::Unchecked,
+            (true, None) => Tls::System,
+            (true, Some(file)) => Tls::Of(file),
+        };
+        Ok(Address { config, tls })
+    }
+}
+
 /// Connects, and makes the schema if there is none.
-pub fn connect(url: &str) -> anyhow::Result<Client> {
-    let mut config: Config = url.parse().context("the address of the database cannot be read")?;
-    if config.get_password().is_none()
-        && let Ok(password) = std::env::var("PGPASSWORD")
-    {
-        config.password(password);
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(Duration::from_secs(10));
-    }
-    config.application_name("cawl-ship").keepalives_idle(Duration::from_secs(30));
-    let mut client = config.connect(NoTls).context("cannot connect to the database")?;
+pub fn connect(address: &Address) -> anyhow::Result<Client> {
+    let tls = address.tls.connector()?;
+    let mut client = address.config.connect(tls).context("cannot connect to the database")?;
     let mut transaction = client.transaction()?;
     schema(&mut transaction).context("cannot make the tables")?;
     transaction.commit()?;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
-use crate::tell;
+use crate::{aside, tell};
 
 /// Interval of looks at a folder that is followed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -21,11 +21,32 @@ const REST: Duration = Duration::from_secs(10);
 /// Beginning of a daemon, as names of files have it between node and number.
 const START: &str = "00000000T000000Z-00000000";
 
+/// Longest wait that a receiver can ask for.
+const MOST: Duration = Duration::from_secs(300);
+
 /// Takes files.
 pub trait Deliver {
-    /// Delivers a file, whose path in the folder is `key`. It may have been delivered before.
-    fn deliver(&mut self, file: &Path, key: &str) -> anyhow::Result<()>;
+    /// Delivers a file, whose path in the folder is `key`. It may have been delivered before. Returns how
+    /// many of its rows were refused.
+    fn deliver(&mut self, file: &Path, key: &str) -> Result<u64, Failure>;
 }
+
+/// Why a file was not taken.
+pub enum Failure {
+    /// It may be taken later: after this wait, where the receiver named one.
+    Later(anyhow::Error, Option<Duration>),
+    /// It will never be, with so many rows. Those behind it may.
+    Refused(anyhow::Error, u64),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Later(error, None)
+    }
+}
+
+/// Why a pass did not come to its end, and the wait that was asked for.
+type Stop = (anyhow::Error, Option<Duration>);
 
 /// Delivers the files in a folder, whose names end so, the earliest first, and removes them.
 pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> anyhow::Result<()> {
@@ -40,12 +61,18 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
         lock.lock().with_context(cannot)?;
     }
     let (mut wait, mut attempts, mut told) = (AGAIN.0, 0, String::new());
-    let mut until = None;
+    let (mut until, mut refused) = (None, 0);
     loop {
-        let delivered = pass(folder, ending, to);
-        let is_over = until.is_some_and(|until| Instant::now() >= until);
+        let delivered = pass(folder, ending, to, &mut refused);
         let pause = match delivered {
-            Ok(()) if input.is_none() || until.is_some() => return Ok(()),
+            Ok(()) if input.is_none() || until.is_some() => {
+                ensure!(
+                    refused == 0,
+                    "{refused} files were refused; they are in {}",
+                    aside::folder(folder).display()
+                );
+                return Ok(());
+            }
             Ok(()) => {
                 if !told.is_empty() {
                     tell("files are delivered again");
@@ -53,8 +80,10 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                 (wait, attempts, told) = (AGAIN.0, 0, String::new());
                 LOOK
             }
-            Err(error) => {
+            Err((error, asked)) => {
                 attempts += 1;
+                let asked = asked.map(|asked| asked.min(MOST));
+                let is_over = until.is_some_and(|until| Instant::now() + asked.unwrap_or_default() >= until);
                 if is_over || input.is_none() && attempts == ATTEMPTS {
                     return Err(error);
                 }
@@ -63,9 +92,9 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                     tell(&format!("{why}; it is tried again"));
                     told = why;
                 }
-                let pause = wait;
+                let pause = if input.is_some() && until.is_none() { wait } else { wait.min(REST / 10) };
                 wait = (wait * 2).min(AGAIN.1);
-                pause
+                asked.unwrap_or(pause)
             }
         };
         match &input {
@@ -74,21 +103,33 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                     until = Some(Instant::now() + REST);
                 }
             }
-            _ => std::thread::sleep(pause.min(REST / 10)),
+            _ => std::thread::sleep(pause),
         }
     }
 }
 
-/// Delivers what is there.
-fn pass(folder: &Path, ending: &str, to: &mut dyn Deliver) -> anyhow::Result<()> {
-    let files =
-        whole(folder, ending).with_context(|| format!("cannot read the folder {}", folder.display()))?;
-    for file in files {
+/// Delivers what is there, and counts files that are refused.
+fn pass(folder: &Path, ending: &str, to: &mut dyn Deliver, refused: &mut u64) -> Result<(), Stop> {
+    let stop = |error| (error, None);
+    let files = whole(folder, ending).with_context(|| format!("cannot read the folder {}", folder.display()));
+    for file in files.map_err(stop)? {
         let key = file.strip_prefix(folder).unwrap_or(&file);
-        let key = key.to_str().with_context(|| format!("the name of {} is no UTF-8", file.display()))?;
-        to.deliver(&file, key)?;
-        remove(folder, &file)
-            .with_context(|| format!("{} is delivered, but cannot be removed", file.display()))?;
+        let key = key.to_str().with_context(|| format!("the name of {} is no UTF-8", file.display()));
+        match to.deliver(&file, key.map_err(stop)?) {
+            Ok(0) => {}
+            Ok(rows) => aside::count(folder, 0, rows).map_err(stop)?,
+            Err(Failure::Later(error, asked)) => return Err((error, asked)),
+            Err(Failure::Refused(error, rows)) => {
+                let why = format!("{error:#}");
+                tell(&format!("{why}; it is set aside"));
+                *refused += 1;
+                aside::count(folder, 1, rows).and_then(|()| aside::set(folder, &file, &why)).map_err(stop)?;
+            }
+        }
+        let removed = remove(folder, &file);
+        removed
+            .with_context(|| format!("{} is delivered, but cannot be removed", file.display()))
+            .map_err(stop)?;
     }
     Ok(())
 }
@@ -100,7 +141,7 @@ fn whole(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let kind = entry.file_type()?;
-            if kind.is_dir() {
+            if kind.is_dir() && entry.file_name() != aside::NAME {
                 folders.push(entry.path());
             } else if kind.is_file() && entry.file_name().to_str().is_some_and(|name| is_ours(name, ending)) {
                 files.push(entry.path());
@@ -131,9 +172,12 @@ fn is_ours(name: &str, ending: &str) -> bool {
     })
 }
 
-/// Removes a file, and the folders that are empty then.
+/// Removes a file, if it is still there, and the folders that are empty then.
 fn remove(folder: &Path, file: &Path) -> io::Result<()> {
-    fs::remove_file(file)?;
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed?,
+    }
     for empty in file.ancestors().skip(1).take_while(|parent| *parent != folder) {
         if fs::remove_dir(empty).is_err() {
             break;

@@ -38,7 +38,7 @@ pub fn copy(url: &str, run: &str, mut csv: impl BufRead) -> anyhow::Result<()> {
         header.starts_with("call,start_ns,") && !header.contains('"'),
         "standard input has no table of calls"
     );
-    let mut client = connect(url)?;
+    let mut client = connect(&url.parse()?)?;
     let mut transaction = client.transaction()?;
     // One at a time for each run.
     transaction.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", &[&run])?;

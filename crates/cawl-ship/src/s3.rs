@@ -11,7 +11,7 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, MultipartUpload, ObjectStoreExt, RetryConfig};
 use tokio::runtime::Runtime;
 
-use crate::folder::Deliver;
+use crate::folder::{Deliver, Failure};
 
 /// Files above this go in parts of it, one after the other: all that is in memory.
 const PART: usize = 16 << 20;
@@ -54,7 +54,7 @@ impl Bucket {
 
 impl Deliver for Bucket {
     /// The key exists with all bytes, or as before.
-    fn deliver(&mut self, file: &Path, key: &str) -> anyhow::Result<()> {
+    fn deliver(&mut self, file: &Path, key: &str) -> Result<u64, Failure> {
         let key = if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) };
         let to = Key::parse(&key).with_context(|| format!("{key} is no key"))?;
         let cannot = || format!("cannot upload {}", file.display());
@@ -90,6 +90,7 @@ impl Deliver for Bucket {
             }
             sent
         };
-        self.runtime.block_on(upload).with_context(cannot)
+        self.runtime.block_on(upload).with_context(cannot)?;
+        Ok(0)
     }
 }

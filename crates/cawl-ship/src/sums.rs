@@ -6,14 +6,15 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use postgres::Client;
+use postgres::error::DbError;
 use serde::Deserialize;
 
-use crate::database::connect;
-use crate::folder::Deliver;
+use crate::database::{Address, connect};
+use crate::folder::{Deliver, Failure};
 
 /// The database, and the connection while there is one.
 pub struct Sums {
-    url: String,
+    address: Address,
     client: Option<Client>,
 }
 
@@ -32,25 +33,39 @@ struct Facts {
 impl Sums {
     /// Of a database, which may be away. An address that makes no sense is an error.
     pub fn new(url: &str) -> anyhow::Result<Sums> {
-        url.parse::<postgres::Config>().context("the address of the database cannot be read")?;
-        Ok(Sums { url: url.to_owned(), client: None })
+        Ok(Sums { address: url.parse()?, client: None })
     }
 }
 
 impl Deliver for Sums {
     /// All rows of a file, or none; none if they are there.
-    fn deliver(&mut self, file: &Path, _key: &str) -> anyhow::Result<()> {
+    fn deliver(&mut self, file: &Path, _key: &str) -> Result<u64, Failure> {
+        let mut rows = 0;
         let mut client = match self.client.take() {
             Some(client) if !client.is_closed() => client,
-            _ => connect(&self.url)?,
+            _ => connect(&self.address)?,
         };
-        copy(&mut client, file).with_context(|| format!("cannot deliver {}", file.display()))?;
+        let copied = copy(&mut client, file, &mut rows);
+        copied.with_context(|| format!("cannot deliver {}", file.display())).map_err(|error| {
+            if is_of_the_file(&error) { Failure::Refused(error, rows) } else { error.into() }
+        })?;
         self.client = Some(client);
-        Ok(())
+        Ok(0)
     }
 }
 
-fn copy(client: &mut Client, file: &Path) -> anyhow::Result<()> {
+/// True if another attempt would not help: what the file has is refused, not who brings it.
+fn is_of_the_file(error: &anyhow::Error) -> bool {
+    let server = error.chain().find_map(|cause| cause.downcast_ref::<DbError>());
+    let is_other = error.chain().any(|cause| cause.is::<postgres::Error>() || cause.is::<io::Error>());
+    server.map_or(!is_other, |error| {
+        // Bad data, a constraint that does not hold, a column that is not there.
+        let code = error.code().code();
+        ["22", "23"].iter().any(|class| code.starts_with(class)) || code == "42703"
+    })
+}
+
+fn copy(client: &mut Client, file: &Path, told: &mut u64) -> anyhow::Result<()> {
     let mut source = BufReader::with_capacity(1 << 16, File::open(file)?);
     let (mut facts, mut header) = (String::new(), String::new());
     source.read_line(&mut facts)?;
@@ -60,6 +75,7 @@ fn copy(client: &mut Client, file: &Path) -> anyhow::Result<()> {
     let number = |text: &str| text.parse::<i64>().with_context(|| format!("`{text}` is no number"));
     let Facts { node, daemon_start, sequence, rows, rows_written, rows_dropped, rows_lost_before } = &facts;
     let (sequence, rows) = (number(sequence)?, number(rows)?);
+    *told = rows.unsigned_abs();
     let (written, dropped) = (number(rows_written)?, number(rows_dropped)?);
     let lost = rows_lost_before.as_deref().map(number).transpose()?;
     let mut transaction = client.transaction()?;

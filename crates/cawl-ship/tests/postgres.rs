@@ -1,6 +1,7 @@
 //! Runs and sums in PostgreSQL.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,12 +10,14 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
+use crate::certificate::certificate;
 use crate::{ship, shipping, write};
 
 /// A server of the test's own, at a socket in its folder.
 struct Server {
     dir: Dir,
     bin: PathBuf,
+    port: u16,
 }
 
 impl Server {
@@ -28,7 +31,7 @@ impl Server {
         };
         // It does not run as root.
         let dir = if geteuid().is_root() { Dir::of("postgres")? } else { Dir::new() };
-        let server = Server { dir, bin };
+        let server = Server { dir, bin, port: 5432 };
         server.program("initdb", &["-D", "db", "-U", "me", "-A", "trust", "-N", "-E", "UTF8"]).success();
         let settings =
             format!("listen_addresses = ''\nunix_socket_directories = '{}'\nfsync = off\n", server.socket());
@@ -70,7 +73,18 @@ impl Server {
     /// The lines of an answer, with `|` between columns.
     fn ask(&self, question: &str) -> Vec<String> {
         let mut command = self.dir.command(self.bin.join("psql"));
-        command.args(["-h", &self.socket(), "-U", "me", "-d", "postgres", "-tAc", question]);
+        command.args([
+            "-h",
+            &self.socket(),
+            "-p",
+            &self.port.to_string(),
+            "-U",
+            "me",
+            "-d",
+            "postgres",
+            "-tAc",
+            question,
+        ]);
         Running::start(command).finish().success().stdout.lines().map(ToOwned::to_owned).collect()
     }
 
@@ -295,13 +309,75 @@ fn a_file_that_is_delivered_again_changes_nothing() {
         Running::start(shipping(&dir, &folder, &server.url())).finish().success();
         assert_eq!(server.ask("select count(*), sum(ns), min(path) from cawl_sums"), ["2|6|a \"b\""]);
     }
-    // One with other rows than it says is refused as a whole.
+    // One with other rows than it says, and one that no table can take, are refused as a whole, each with its
+    // reason; those behind them are delivered.
     file(2, 3);
+    file(3, 2);
+    let path = folder.join("n-20261129T143103Z-0123abcd-000003.csv");
+    let bad = fs::read_to_string(&path).expect("a file").replace(",copy,1,2,3", ",copy,1,2,three");
+    fs::write(path, bad).expect("a file");
+    fs::write(folder.join("n-20261129T143103Z-0123abcd-000004.csv"), "nonsense").expect("a file");
+    file(5, 2);
     Running::start(shipping(&dir, &folder, &server.url()))
         .finish()
         .code(1)
-        .says("it has 3 rows and was to have 2");
-    assert_eq!(server.number("select count(*) from cawl_sums"), 2);
-    assert_eq!(server.number("select count(*) from cawl_sum_files"), 1);
+        .says("it has 3 rows and was to have 2")
+        .says("invalid input syntax for type bigint")
+        .says("its first line has no facts")
+        .says("3 files were refused");
+    assert_eq!(server.ask("select count(*), min(file), max(file) from cawl_sums"), ["4|1|5"]);
+    assert_eq!(server.number("select count(*) from cawl_sum_files"), 2);
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
+    let aside = folder.join(".cawl-refused");
+    assert_eq!(fs::read_to_string(aside.join("count")).expect("a count"), "files=3 rows=4\n");
+    assert_eq!(fs::read_dir(aside).expect("a folder").count(), 7);
+    // A database that is not there is nobody's refusal: the file stays.
+    file(6, 2);
+    let wrong = server.url().replace("/postgres?", "/nobody?");
+    Running::start(shipping(&dir, &folder, &wrong)).finish().code(1).says("cannot connect");
+    assert!(folder.join("n-20261129T143103Z-0123abcd-000006.csv").exists());
+}
+
+#[test]
+fn a_connection_is_encrypted_and_checked_where_that_is_asked_for() {
+    let Some(mut server) = Server::start() else { return };
+    let Some((key, certificate)) = certificate(&server.dir) else { return };
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    server.stop();
+    let rules = server.dir.work().join("db/pg_hba.conf");
+    let encrypted = fs::read_to_string(&rules).expect("its rules").replace("\nhost ", "\nhostssl ");
+    fs::write(rules, encrypted).expect("a file");
+    let more = format!(
+        "port = {port}\nlisten_addresses = 'localhost'\nssl = on
+ssl_key_file = '{}'\nssl_cert_file = '{}'\n",
+        key.display(),
+        certificate.display()
+    );
+    let path = server.dir.work().join("db/postgresql.auto.conf");
+    let before = fs::read_to_string(&path).expect("its settings");
+    fs::write(path, before + &more).expect("a file");
+    server.again();
+    server.port = port;
+    let dir = Dir::new();
+    let trace = trace(&dir, 30);
+    let export = |host: &str, query: &str| {
+        let mut command = cli(&dir, &["export"]);
+        command.arg(&trace).args(["--to", &format!("postgres://me@{host}:{port}/postgres{query}")]);
+        Running::start(command).finish()
+    };
+    // The server takes none that is not encrypted.
+    export("localhost", "?sslmode=disable").code(1).says("no encryption");
+    export("localhost", "").success();
+    export("localhost", "?sslmode=require").success();
+    // Nobody vouches for the certificate, but itself, and it is for another name than an address.
+    let roots =
+        format!("?sslmode=verify-full&sslrootcert={}", certificate.display().to_string().replace('/', "%2F"));
+    export("localhost", "?sslmode=verify-full").code(1).says("cannot connect to the database");
+    export("127.0.0.1", &roots).code(1).says("cannot connect to the database");
+    export("localhost", &roots).success();
+    export("localhost", "?sslmode=verify-ca")
+        .code(1)
+        .says("sslmode is to be disable, prefer, require or verify-full");
+    export("localhost", "?sslrootcert=x").code(1).says("sslrootcert needs sslmode=verify-full");
+    assert_eq!(server.number("select count(*) from cawl_runs"), 1);
 }

@@ -2,9 +2,16 @@
 //!
 //! - `s3`: uploads to a server of S3 (gofakes3, a Go module), cut off and killed in the middle
 //! - `postgres`: runs and sums in PostgreSQL, with restarts of every side
+//! - `otlp`: metrics and spans in the OpenTelemetry Collector, with restarts of both sides, refusals, a full
+//!   folder
+//! - `certificate`: a certificate of the test's own
+//! - `package`: the Debian package
 //! - `proxy`: what stands between, and cuts a connection off
 #![forbid(unsafe_code)]
 
+mod certificate;
+mod otlp;
+mod package;
 mod postgres;
 mod proxy;
 mod s3;

@@ -79,6 +79,7 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
         stacks: None,
         calls: None,
         sums: None,
+        otlp: None,
     };
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let asker = daemon.asker();

@@ -97,6 +97,7 @@ fn main() {
         stacks: None,
         calls: None,
         sums: None,
+        otlp: None,
     };
     let daemon = {
         let _entered = runtime.enter();

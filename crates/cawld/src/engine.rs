@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cawl_client::protocol::RunEnd;
+use cawl_client::protocol::{RunEnd, Status, View};
 use cawl_core::{
     AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, RunDelay,
     Sample, Session, SessionEnd, Stack, StackOptions, Time,
@@ -27,6 +27,7 @@ use crate::devices::Devices;
 use crate::lane::Lane;
 use crate::lock;
 use crate::merge::Source;
+use crate::otlp_to::{OtlpOptions, OtlpTo};
 use crate::query_tables::QueryTables;
 use crate::sampler::Observed;
 use crate::sums_to::{SumsOptions, SumsTo};
@@ -107,6 +108,8 @@ pub struct EngineOptions {
     pub calls: Option<CallsOptions>,
     /// Sums of them by minute.
     pub sums: Option<SumsOptions>,
+    /// Metrics, and spans of them, for a collector of OpenTelemetry.
+    pub otlp: Option<OtlpOptions>,
 }
 
 impl EngineOptions {
@@ -123,6 +126,7 @@ impl EngineOptions {
             stacks: None,
             calls: None,
             sums: None,
+            otlp: None,
         }
     }
 }
@@ -256,6 +260,8 @@ impl Engine {
             lane.calls_to = calls.transpose().context("tables of calls cannot be written")?.map(Box::new);
             let sums = engine.options.sums.take().map(SumsTo::start);
             lane.sums_to = sums.transpose().context("sums cannot be written")?.map(Box::new);
+            let otlp = engine.options.otlp.take().map(|options| OtlpTo::start(options, &engine.facts.host));
+            lane.otlp_to = otlp.transpose().context("metrics cannot be written")?.map(Box::new);
             let keeper = engine.options.keeper.take().filter(|_| engine.options.learn);
             let lane = lane.with_tables(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
@@ -320,6 +326,13 @@ impl Engine {
 
     /// Ends all lanes, and waits for those that were ended before.
     fn stop(&mut self) {
+        let hurry = Arc::clone(&self.hurry);
+        if let Some(lane) = self.lanes.get_mut(&HOST_LANE).filter(|lane| lane.otlp_to.is_some()) {
+            lane.take_rest(&hurry);
+            if let Ok(status) = self.status(&View::default(), None) {
+                self.tell(status, true);
+            }
+        }
         for (run, lane) in std::mem::take(&mut self.lanes) {
             // These reports are not read, but an incomplete trace must be logged.
             for note in lane.finish(RunEnd::default(), &self.hurry).notes {
@@ -328,6 +341,14 @@ impl Engine {
         }
         for finishing in std::mem::take(&mut self.finishing) {
             finishing.wait(&self.hurry);
+        }
+    }
+
+    /// Metrics and spans of now go to the collector; with `all` also processes that still run.
+    pub(crate) fn tell(&mut self, status: Status, all: bool) {
+        let lane = self.lanes.get_mut(&HOST_LANE);
+        if let Some(otlp) = lane.and_then(|lane| lane.otlp_to.as_mut()) {
+            otlp.tell(status, all);
         }
     }
 

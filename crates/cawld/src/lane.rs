@@ -24,6 +24,7 @@ use cawl_wire::ring::CoalescedCalls;
 
 use crate::calls_to::CallsTo;
 use crate::merge::{Merge, Source};
+use crate::otlp_to::OtlpTo;
 use crate::query_tables::QueryTables;
 use crate::silent_processes::SilentProcesses;
 use crate::sums_to::SumsTo;
@@ -41,6 +42,8 @@ pub struct Lane {
     pub calls_to: Option<Box<CallsTo>>,
     /// See `calls_to`.
     pub sums_to: Option<Box<SumsTo>>,
+    /// Metrics and spans for a collector; likewise.
+    pub otlp_to: Option<Box<OtlpTo>>,
     /// What is held.
     pub merge: Merge,
     births: Births,
@@ -115,6 +118,7 @@ impl Lane {
             watch: None,
             calls_to: None,
             sums_to: None,
+            otlp_to: None,
             merge: Merge::default(),
             births: Births::default(),
             open: BTreeMap::new(),
@@ -276,7 +280,7 @@ impl Lane {
         if let Record::File(file) = record {
             self.silent.file(file);
         }
-        if self.calls_to.is_some() || self.sums_to.is_some() {
+        if self.calls_to.is_some() || self.sums_to.is_some() || self.otlp_to.is_some() {
             self.take_for_outputs(record);
         } else {
             self.analysis.take(record);
@@ -292,7 +296,7 @@ impl Lane {
         }
     }
 
-    /// Analyses a record for tables of calls and sums by minute.
+    /// Analyses a record for tables of calls, sums by minute and spans.
     fn take_for_outputs(&mut self, record: &Record) {
         let shown = self.analysis.take(record);
         let totals = self.tables.as_deref().map(|tables| &tables.totals);
@@ -301,6 +305,9 @@ impl Lane {
         }
         if let Some(calls) = &mut self.calls_to {
             calls.take(record, &shown, totals);
+        }
+        if let Some(otlp) = &mut self.otlp_to {
+            otlp.take(record, &shown, totals);
         }
     }
 
@@ -376,7 +383,7 @@ impl Lane {
     }
 
     /// Processes all held records. Once `hurry` is set, calls are left out; returns their number.
-    fn take_rest(&mut self, hurry: &AtomicBool) -> u64 {
+    pub fn take_rest(&mut self, hurry: &AtomicBool) -> u64 {
         while !hurry.load(Ordering::Relaxed) {
             if self.release(Time(u64::MAX), PIECE) {
                 return 0;

@@ -3,6 +3,8 @@
 //!
 //! The law of this module: **labels are bounded.** Devices and fixed words only; never a pid or a path.
 
+pub mod otlp;
+
 use std::fmt::Write;
 
 use cawl_client::protocol::{Cost, DeviceStatus, Forecast, OutputStatus, Status};
@@ -82,9 +84,11 @@ pub const FAMILIES: &[Family] = {
             |s| maybe(s.excerpts.as_ref().map(|e| e.bytes as f64));
         Counter "cawl_excerpts_missing_calls" "" "Calls and samples missing in these traces"
             |s| maybe(s.excerpts.as_ref().map(|e| e.missing as f64));
-        Counter "cawl_output_rows" "" "Rows for --calls-to and --sums-to, by result: written, dropped or lost" output_rows;
-        Counter "cawl_output_files" "" "Files for --calls-to and --sums-to, by result: written or dropped" output_files;
-        Gauge "cawl_output_bytes" "bytes" "Bytes in the folder of --calls-to and --sums-to"
+        Counter "cawl_output_rows" "" "Rows of --calls-to, --sums-to, --otlp: written, dropped, lost or refused"
+            output_rows;
+        Counter "cawl_output_files" "" "Files of --calls-to, --sums-to, --otlp: written, dropped or refused"
+            output_files;
+        Gauge "cawl_output_bytes" "bytes" "Bytes in the folder of --calls-to, --sums-to and --otlp"
             |s| outputs(s).map(|(output, told)| (vec![("output", output)], told.bytes as f64)).collect();
         Gauge "cawl_sampler_interval_seconds" "seconds" "Between two looks at the kernel's counters"
             |s| one(s.sampler.interval_s);
@@ -144,9 +148,9 @@ fn call_seconds(status: &Status) -> Vec<Labelled<'_>> {
     values
 }
 
-/// Tables of calls and sums by minute, where they are made.
+/// Tables of calls, sums by minute, and what goes to a collector, where they are made.
 fn outputs(status: &Status) -> impl Iterator<Item = (&'static str, &OutputStatus)> {
-    let all = [("calls", &status.calls_to), ("sums", &status.sums_to)];
+    let all = [("calls", &status.calls_to), ("sums", &status.sums_to), ("otlp", &status.otlp)];
     all.into_iter().filter_map(|(name, told)| Some((name, told.as_ref()?)))
 }
 
@@ -160,12 +164,19 @@ fn by_result(status: &Status, results: fn(&OutputStatus) -> Vec<(&'static str, u
 
 fn output_rows(status: &Status) -> Vec<Labelled<'_>> {
     by_result(status, |s| {
-        vec![("written", s.rows_written), ("dropped", s.rows_dropped), ("lost", s.rows_lost)]
+        vec![
+            ("written", s.rows_written),
+            ("dropped", s.rows_dropped),
+            ("lost", s.rows_lost),
+            ("refused", s.rows_refused),
+        ]
     })
 }
 
 fn output_files(status: &Status) -> Vec<Labelled<'_>> {
-    by_result(status, |s| vec![("written", s.files_written), ("dropped", s.files_dropped)])
+    by_result(status, |s| {
+        vec![("written", s.files_written), ("dropped", s.files_dropped), ("refused", s.files_refused)]
+    })
 }
 
 fn build(status: &Status) -> Vec<Labelled<'_>> {

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::BuildHasher;
 
-use cawl_core::{Cause, CauseTimes, Causes, FileFacts, HostFacts, Nanos, Session, SessionEnd, kernel_bytes};
-use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
+use cawl_core::{Cause, CauseTimes, Causes, Nanos, Record, Session, SessionEnd, Shown, kernel_bytes};
+use cawl_wire::{Event, UNKNOWN_OFFSET};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde_json::{Value, json};
 
@@ -46,6 +46,7 @@ impl Context {
 }
 
 /// A process image that is a span.
+#[derive(Clone)]
 struct Process {
     session: Session,
     parent: Option<Context>,
@@ -110,80 +111,116 @@ impl Most {
     }
 }
 
-/// Chooses calls, and tells of them.
-pub struct Spans {
+/// The machine, as spans tell of it.
+#[derive(Clone)]
+struct Machine {
     host: String,
     labels: Vec<(String, String)>,
     /// Time of day at CLOCK_MONOTONIC's 0, in ns since 1970.
     epoch: u64,
     /// Distinguishes this boot of the host from others.
     boot: u64,
+}
+
+/// Chooses calls to tell of.
+pub struct Spans {
+    machine: Machine,
     processes: FxHashMap<u32, Process>,
-    /// The latest image of each process.
-    latest: FxHashMap<u32, u32>,
+    /// Beginnings and sessions of the images of each process, in order.
+    images: FxHashMap<u32, Vec<(u64, u32)>>,
     ended: Vec<(Process, SessionEnd)>,
+    most_ended: usize,
+    left_out: u64,
     lost: Most,
     longest: Most,
-    paths: FxHashMap<FileId, String>,
 }
 
 impl Spans {
-    /// None so far, of this machine; `labels` are those of the resource.
-    pub fn new(host: Option<&HostFacts>, labels: Vec<(String, String)>) -> Spans {
-        let wall = host.map_or(0, |host| host.wall_clock * 1_000_000_000);
-        let epoch = wall.saturating_sub(host.map_or(0, |host| host.started.0));
+    /// None so far, of the machine with this name; `epoch` is the time of day at CLOCK_MONOTONIC's 0 (ns
+    /// since 1970), `labels` are those of the resource. Of processes that ended, so many become spans at a
+    /// time, besides those of calls that do.
+    pub fn new(host: &str, epoch: u64, labels: Vec<(String, String)>, most_ended: usize) -> Spans {
+        // The epoch of a trace has whole seconds.
+        let boot = epoch / 1_000_000_000_000;
         Spans {
-            host: host.map_or_else(String::new, |host| host.host.clone()),
-            labels,
-            epoch,
-            // Seconds are not exact.
-            boot: epoch / 1_000_000_000_000,
+            machine: Machine { host: host.to_owned(), labels, epoch, boot },
             processes: FxHashMap::default(),
-            latest: FxHashMap::default(),
+            images: FxHashMap::default(),
             ended: Vec::new(),
+            most_ended,
+            left_out: 0,
             lost: Most::new(LOST),
             longest: Most::new(LONGEST),
-            paths: FxHashMap::default(),
         }
     }
 
-    /// An id that is none of nothing: 0.
-    fn id(&self, what: impl std::hash::Hash) -> u64 {
-        FxBuildHasher.hash_one((&self.host, self.boot, what)).max(1)
+    /// Takes a record, and what was shown of it if it is a call, on the file with the path that is asked for where
+    /// the call is chosen.
+    pub fn take<'a>(
+        &mut self,
+        record: &Record,
+        shown: &Shown<'_>,
+        path: impl FnOnce(&Event) -> Option<&'a str>,
+    ) {
+        match record {
+            Record::Session(session) => self.begin(session),
+            Record::End(end) => self.end(end),
+            Record::Event(event) => {
+                if let (Some(times), Some(own)) = (shown.causes, shown.own) {
+                    let predicted = shown.predictions.first().copied().flatten().map(|told| told.cost);
+                    let causes = Causes { times, own, main: times.main() };
+                    self.call(event, causes, predicted, || path(event));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A process image began.
     pub fn begin(&mut self, session: &Session) {
         let parent = session.traceparent.as_deref().and_then(Context::of_variable);
         let key = (session.pid, session.started.0);
-        let own_trace = || u128::from(self.id((key, "trace"))) << 64 | u128::from(self.id((key, "low")));
-        let own = Context {
-            trace: parent.map_or_else(own_trace, |parent| parent.trace),
-            span: self.id((key, "span")),
-        };
+        let id = |what: &str| self.machine.id((key, what));
+        let own_trace = || u128::from(id("trace")) << 64 | u128::from(id("low"));
+        let trace = parent.map_or_else(own_trace, |parent| parent.trace);
+        let own = Context { trace, span: id("span") };
         let process = Process { session: session.clone(), parent, own, latest: session.started.0, calls: 0 };
-        self.latest.insert(session.pid, session.id);
+        self.images.entry(session.pid).or_default().push((session.started.0, session.id));
         self.processes.insert(session.id, process);
     }
 
     /// A process image ended.
     pub fn end(&mut self, end: &SessionEnd) {
-        if let Some(process) = self.processes.remove(&end.id) {
-            if self.latest.get(&process.session.pid) == Some(&end.id) {
-                self.latest.remove(&process.session.pid);
+        let Some(process) = self.processes.remove(&end.id) else { return };
+        if let Some(images) = self.images.get_mut(&process.session.pid) {
+            images.retain(|(_, session)| *session != end.id);
+            if images.is_empty() {
+                self.images.remove(&process.session.pid);
             }
+        }
+        let is_chosen = || {
+            let mut chosen = self.lost.heap.iter().chain(&self.longest.heap);
+            chosen.any(|Reverse(call)| call.session == end.id)
+        };
+        if self.ended.len() < self.most_ended || is_chosen() {
             self.ended.push((process, *end));
+        } else {
+            self.left_out += 1;
         }
     }
 
-    /// A file has this name.
-    pub fn name(&mut self, file: &FileFacts) {
-        self.paths.insert(file.file(), file.path.clone());
-    }
-
     /// A call, with its causes.
-    pub fn call(&mut self, event: &Event, causes: Causes<'_>, predicted: Option<Nanos>, path: Option<&str>) {
-        let Some(session) = self.latest.get(&event.pid).copied() else { return };
+    pub fn call<'a>(
+        &mut self,
+        event: &Event,
+        causes: Causes<'_>,
+        predicted: Option<Nanos>,
+        path: impl FnOnce() -> Option<&'a str>,
+    ) {
+        let Some(images) = self.images.get(&event.pid) else { return };
+        // It may be analysed when its process has another image already.
+        let begun = images.iter().rev().find(|(started, _)| *started <= event.start).or(images.first());
+        let Some(session) = begun.map(|(_, session)| *session) else { return };
         if let Some(process) = self.processes.get_mut(&session) {
             process.calls += 1;
             process.latest = process.latest.max(event.end());
@@ -193,8 +230,7 @@ impl Spans {
         if !self.lost.wants(room) && !self.longest.wants(longest) {
             return;
         }
-        let lost = causes.lost().max(0.0) as u64;
-        let path = path.or_else(|| self.paths.get(&event.file()).map(String::as_str));
+        let (lost, path) = (causes.lost().max(0.0) as u64, path());
         for (most, key) in [(&mut self.lost, (lost, event.duration)), (&mut self.longest, longest)] {
             if most.wants(key) {
                 let (path, causes) = (path.map(str::to_owned), *causes.times);
@@ -203,39 +239,72 @@ impl Spans {
         }
     }
 
-    /// A request for `/v1/traces` with the calls that were chosen since the last one, and processes that
-    /// ended; with `all` also those that still run. None if there is nothing to tell.
-    pub fn request(&mut self, all: bool) -> Option<Value> {
+    /// Takes out the calls that were chosen since the last time, and processes that ended; with `all` also
+    /// those that still run. `epoch`: as of now, if the clock may have been set.
+    pub fn told(&mut self, all: bool, epoch: Option<u64>) -> Told {
+        self.machine.epoch = epoch.unwrap_or(self.machine.epoch);
         let lost = std::mem::replace(&mut self.lost, Most::new(LOST)).heap;
         let longest = std::mem::replace(&mut self.longest, Most::new(LONGEST)).heap;
         let mut calls: Vec<Chosen> = lost.into_iter().chain(longest).map(|Reverse(chosen)| chosen).collect();
         let key = |call: &Chosen| (call.session, call.event.start, call.event.tid, call.event.op);
         calls.sort_by_key(key);
         calls.dedup_by_key(|call| key(call));
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        let mut processes: BTreeMap<u32, (Process, Option<u64>)> =
+            ended.map(|(process, end)| (end.id, (process, Some(end.at.0)))).collect();
+        let is_told = |id: &u32| all || calls.iter().any(|call| call.session == *id);
+        for (id, process) in self.processes.iter().filter(|(id, _)| is_told(id)) {
+            processes.insert(*id, (process.clone(), all.then_some(process.latest)));
+        }
+        let left_out = std::mem::take(&mut self.left_out);
+        Told { machine: self.machine.clone(), calls, processes, left_out }
+    }
+}
+
+/// What is to be told.
+pub struct Told {
+    machine: Machine,
+    calls: Vec<Chosen>,
+    /// By session, until when those were that are spans.
+    processes: BTreeMap<u32, (Process, Option<u64>)>,
+    /// Processes that ended and that are not told of, because there were too many.
+    pub left_out: u64,
+}
+
+impl Told {
+    /// Number of spans.
+    pub fn spans(&self) -> usize {
+        let calls = self.calls.iter().filter(|call| self.processes.contains_key(&call.session)).count();
+        calls + self.processes.values().filter(|(_, until)| until.is_some()).count()
+    }
+
+    /// A request for `/v1/traces`.
+    pub fn request(&self) -> Value {
         let mut spans: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
-        let ended = std::mem::take(&mut self.ended);
-        let known = |id: u32| {
-            let over = ended.iter().map(|(process, _)| process).find(|process| process.session.id == id);
-            over.or_else(|| self.processes.get(&id))
-        };
-        for call in &calls {
-            if let Some(process) = known(call.session) {
-                spans.entry(call.session).or_default().push(self.call_span(call, process));
+        for call in &self.calls {
+            if let Some((process, _)) = self.processes.get(&call.session) {
+                spans.entry(call.session).or_default().push(self.machine.call_span(call, process));
             }
         }
-        let running = self.processes.values().filter(|_| all).map(|process| (process, process.latest));
-        let over = ended.iter().map(|(process, end)| (process, end.at.0));
-        for (process, until) in over.chain(running) {
-            spans.entry(process.session.id).or_default().push(self.process_span(process, until));
+        for (id, (process, until)) in &self.processes {
+            if let Some(until) = until {
+                spans.entry(*id).or_default().push(self.machine.process_span(process, *until));
+            }
         }
         let resource = |(id, spans): (u32, Vec<Value>)| {
-            let process = known(id)?;
-            let scope = json!({ "name": "cawl", "version": env!("CARGO_PKG_VERSION") });
-            let spans = json!([{ "scope": scope, "spans": spans }]);
-            Some(json!({ "resource": self.resource(&process.session), "scopeSpans": spans }))
+            let session = &self.processes.get(&id)?.0.session;
+            let spans = json!([{ "scope": scope(), "spans": spans }]);
+            Some(json!({ "resource": self.machine.resource(session), "scopeSpans": spans }))
         };
         let resources: Vec<Value> = spans.into_iter().filter_map(resource).collect();
-        (!resources.is_empty()).then(|| json!({ "resourceSpans": resources }))
+        json!({ "resourceSpans": resources })
+    }
+}
+
+impl Machine {
+    /// An id that is none of nothing: 0.
+    fn id(&self, what: impl std::hash::Hash) -> u64 {
+        FxBuildHasher.hash_one((&self.host, self.boot, what)).max(1)
     }
 
     fn resource(&self, session: &Session) -> Value {
@@ -306,6 +375,11 @@ fn with(mut object: Value, key: &str, value: Value) -> Value {
     object
 }
 
+/// Who tells.
+pub fn scope() -> Value {
+    json!({ "name": "cawl", "version": env!("CARGO_PKG_VERSION") })
+}
+
 /// An attribute.
 pub fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
@@ -318,7 +392,68 @@ fn number(key: &str, value: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use cawl_core::{CostParts, EndKind, Time};
+    use cawl_wire::Op;
+
     use super::*;
+
+    fn session(id: u32, pid: u32, started: u64) -> Session {
+        Session { id, pid, program: format!("/bin/p{id}"), started: Time(started), ..Session::default() }
+    }
+
+    fn call(spans: &mut Spans, pid: u32, start: u64, duration: u64) {
+        let event = Event { pid, tid: pid, start, duration, ..Event::new(Op::Fsync) };
+        let (mut times, own) = (CauseTimes::default(), CostParts::default());
+        times[Cause::DeviceFlush] = duration;
+        spans
+            .call(&event, Causes { times: &times, own: &own, main: Cause::DeviceFlush }, None, || Some("/f"));
+    }
+
+    #[test]
+    fn a_call_before_an_exec_is_of_the_program_before_it() {
+        let mut spans = Spans::new("h", 1_000_000, Vec::new(), 1000);
+        spans.begin(&session(1, 7, 10));
+        spans.begin(&session(2, 7, 100));
+        call(&mut spans, 7, 50, 5);
+        call(&mut spans, 7, 150, 5);
+        spans.end(&SessionEnd::new(1, Time(100), EndKind::Exec));
+        let told = spans.told(false, None);
+        assert_eq!(told.spans(), 3);
+        let request = told.request();
+        let of = |at: usize| {
+            let resource = &request["resourceSpans"][at];
+            let spans = resource["scopeSpans"][0]["spans"].as_array().unwrap();
+            let starts = spans.iter().map(|span| span["startTimeUnixNano"].as_str().unwrap().to_owned());
+            (
+                resource["resource"]["attributes"][0]["value"]["stringValue"].clone(),
+                starts.collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(of(0), (json!("p1"), vec!["1000050".to_owned(), "1000010".to_owned()]));
+        assert_eq!(of(1), (json!("p2"), vec!["1000150".to_owned()]));
+        // The running one is told at the end, with no call told again.
+        assert_eq!((spans.told(false, None).spans(), spans.told(true, None).spans()), (0, 1));
+    }
+
+    #[test]
+    fn a_moment_is_bounded_and_what_is_left_out_is_counted() {
+        let mut spans = Spans::new("h", 0, Vec::new(), 3);
+        for id in 1..=10 {
+            spans.begin(&session(id, id, 10));
+            if id == 9 {
+                call(&mut spans, id, 50, 5);
+            }
+            spans.end(&SessionEnd::new(id, Time(100), EndKind::Exit));
+        }
+        spans.begin(&session(11, 11, 10));
+        for start in 0..1000 {
+            call(&mut spans, 11, 100 + start, 10 + start);
+        }
+        let told = spans.told(false, None);
+        // The process of a call that was chosen at that time is told, too.
+        assert_eq!((told.left_out, told.spans()), (6, 4 + LOST));
+        assert_eq!(spans.told(false, None).left_out, 0);
+    }
 
     #[test]
     fn a_trace_id_is_taken_as_w3c_writes_it() {

@@ -22,7 +22,7 @@ use cawl_core::{
 };
 use cawl_host::profiles::{self, Keeper};
 use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -51,8 +51,9 @@ struct Args {
     /// The socket to listen at [default: cawld.sock in the user's folder of sockets]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// As root, record programs of these users too, by name, uid or range of uids; their questions are
-    /// refused. The default socket is then /run/cawl/cawld.sock
+    /// As root, record programs of these users too, by name, uid or range of uids
+    ///
+    /// Their questions are refused. The default socket is then /run/cawl/cawld.sock.
     #[arg(long = "allow-user", value_name = "USER,…", value_delimiter = ',', conflicts_with = "allow_all")]
     allow_users: Vec<Allowed>,
     /// As root, record programs of every user
@@ -61,8 +62,9 @@ struct Args {
     /// Keep a trace of all calls
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Keep traces of the calls around anomalies only: calls that fulfil CONDITION, for example 'unexpected >
-    /// 50ms or throttle > 200ms' (docs/guide/WATCH.md)
+    /// Keep traces of the calls around anomalies only: calls that fulfil CONDITION
+    ///
+    /// For example 'unexpected > 50ms or throttle > 200ms' (docs/guide/WATCH.md).
     #[arg(long, value_name = "CONDITION")]
     trace_on: Option<Condition>,
     /// Time kept before and after an anomaly
@@ -80,8 +82,9 @@ struct Args {
     /// Models to run; the first one answers [default: kernel,cawl,naive]
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     models: Vec<String>,
-    /// Answer over HTTP too, read only: web page, JSON and /metrics. Without a token, only this user and root
-    /// are answered, and only at a loopback address
+    /// Answer over HTTP too, read only: web page, JSON and /metrics
+    ///
+    /// Without a token, only this user and root are answered, and only at a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     http: Option<SocketAddr>,
     /// File with a token that HTTP clients must send; readable by its owner only
@@ -147,9 +150,28 @@ enum LogFormat {
     Json,
 }
 
-/// The command line, for its manual page.
+/// The options that the short help has: those to begin with.
+const SHORT: [&str; 13] = [
+    "allow_users",
+    "calls_to",
+    "containers",
+    "help",
+    "http",
+    "kernel",
+    "node",
+    "otlp",
+    "socket",
+    "sums_to",
+    "trace",
+    "trace_on",
+    "units",
+];
+
+/// The command line.
 pub fn command() -> clap::Command {
-    Args::command()
+    let short =
+        |arg: Arg| if SHORT.contains(&arg.get_id().as_str()) { arg } else { arg.hide_short_help(true) };
+    Args::command().mut_args(short)
 }
 
 /// From a signal on, the time after which the daemon has ended.
@@ -157,7 +179,8 @@ const ENDS_WITHIN: Duration = Duration::from_millis(4500);
 
 /// Serves until a signal ends it.
 pub fn main() -> ExitCode {
-    match run(Args::parse()) {
+    let args = Args::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Not eprintln, which panics when stderr is closed or full.
@@ -235,9 +258,9 @@ async fn serve(args: Args, mut reloads: mpsc::Receiver<()>) -> anyhow::Result<()
     let one_in = args.stacks_one_in;
     let stacks = args.stacks.map(|seconds| StackOptions { threshold: Nanos::seconds(seconds), one_in });
     let (host_models, host_trace, watch) = (Some(models), args.trace, watch.transpose()?);
-    let (calls, sums) = args.outputs.options(&node, &profile.name, state_folder)?;
-    let options =
-        EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper, stacks, calls, sums };
+    let (calls, sums, otlp) = args.outputs.options(&node, &profile.name, state_folder)?;
+    let own = EngineOptions { host_models, host_trace, watch, modes, ..EngineOptions::new(profile) };
+    let options = EngineOptions { learn, keeper, stacks, calls, sums, otlp, ..own };
     let daemon = Arc::new(Daemon::start_as(listener, options, node, allowed)?);
     match &socket {
         Some(file) => tracing::info!("listening at {}", file.0.display()),
@@ -395,4 +418,14 @@ fn log(format: Option<LogFormat>) -> anyhow::Result<()> {
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn short_help_fits_on_a_screen() {
+        super::command().debug_assert();
+        let help = super::command().render_help().to_string();
+        assert!(help.lines().count() <= 38 && help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
+use cawl_client::protocol::{RunEnd, RunProcess, RunSpec, View};
 use cawl_core::{Bytes, Record, Report};
 use cawl_host::free;
 use nix::unistd::geteuid;
@@ -73,6 +73,7 @@ impl Daemon {
         let page = options.profile.kernel.page;
         // A run's report does not have them.
         let pauses = options.host_models.is_some();
+        let otlp_every = options.otlp.as_ref().map(|otlp| otlp.every);
         let work = Engine::new(options)?;
         let connections = Arc::new(Connections::new(Arc::clone(&work.traces), allowed, work.facts.memory));
         let (stale, hurry) = (Arc::clone(&work.stale), Arc::clone(&work.hurry));
@@ -81,12 +82,13 @@ impl Daemon {
             .name("cawl-engine".to_owned())
             .spawn(move || runtime.block_on(work.work(inputs, questions)))?;
         let asker = Asker::new(asker, node);
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(accept(listener, asked, Arc::clone(&connections), engine.clone(), asker.clone())),
             tokio::spawn(watch(Arc::clone(&connections), engine.clone(), Arc::clone(&stale), page, pauses)),
             tokio::spawn(look_at_host(stale, engine.clone())),
             tokio::spawn(watch_memory(Arc::clone(&connections), engine.clone())),
         ];
+        tasks.extend(otlp_every.map(|every| tokio::spawn(tell(every, asker.clone()))));
         Ok(Daemon { engine, asker, connections, backlog, tasks, thread, hurry })
     }
 
@@ -317,6 +319,22 @@ async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
             engine.send(Input::act(memory)).await.is_ok()
         }
         _ => false,
+    }
+}
+
+/// Has metrics and spans told at intervals, the first time at once: counters begin.
+async fn tell(every: Duration, asker: Asker) {
+    let mut tick = tokio::time::interval(every);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let told = match asker.status(View::default()).await {
+            Ok(status) => asker.look(move |engine| engine.tell(status, false)).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = told {
+            tracing::warn!("no metrics for OpenTelemetry: {error}");
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub fn status_of(status: &Shared, to: String, room: u64, waiting: u64) -> Output
         rows_lost: status.rows_lost,
         files_written: status.files_written,
         files_dropped: status.files_dropped,
+        rows_refused: status.rows_refused,
+        files_refused: status.files_refused,
         bytes: status.bytes,
         room_bytes: room,
         latest: status.latest.map(|path| path.display().to_string()),

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use cawl_core::{Causes, Record, Report};
 use cawld::otlp::Spans;
-use serde_json::json;
 
 use super::{About, Call, Exporter, Output};
 
@@ -20,7 +19,10 @@ pub struct Otlp {
 
 impl Otlp {
     pub fn new(out: Output, about: &About<'_>) -> Otlp {
-        Otlp { out, spans: Spans::new(about.host, Vec::new()) }
+        let wall = about.host.map_or(0, |host| host.wall_clock * 1_000_000_000);
+        let epoch = wall.saturating_sub(about.host.map_or(0, |host| host.started.0));
+        let host = about.host.map_or("", |host| &host.host);
+        Otlp { out, spans: Spans::new(host, epoch, Vec::new(), usize::MAX) }
     }
 }
 
@@ -37,14 +39,13 @@ impl Exporter for Otlp {
     fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
         if let (Some(times), Some(own)) = (call.causes, call.own) {
             let predicted = call.prediction().map(|prediction| prediction.cost);
-            self.spans.call(call.event, Causes { times, own, main: times.main() }, predicted, call.path);
+            self.spans.call(call.event, Causes { times, own, main: times.main() }, predicted, || call.path);
         }
         Ok(())
     }
 
     fn finish(&mut self, _report: &Report, _notes: &[String]) -> io::Result<()> {
-        let request = self.spans.request(true).unwrap_or_else(|| json!({ "resourceSpans": [] }));
-        serde_json::to_writer(&mut self.out, &request)?;
+        serde_json::to_writer(&mut self.out, &self.spans.told(true, None).request())?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }

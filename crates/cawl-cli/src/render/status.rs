@@ -65,7 +65,8 @@ pub fn text(status: &Status, terminal: bool) -> String {
     for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
         line(if at == 0 { "anomalies" } else { "" }, &text);
     }
-    for (name, told) in [("calls to", &status.calls_to), ("sums to", &status.sums_to)] {
+    let outputs = [("calls to", &status.calls_to), ("sums to", &status.sums_to), ("otlp", &status.otlp)];
+    for (name, told) in outputs {
         for (at, text) in told.iter().flat_map(|told| output(told, terminal)).enumerate() {
             line(if at == 0 { name } else { "" }, &text);
         }
@@ -109,6 +110,10 @@ fn output(told: &OutputStatus, terminal: bool) -> Vec<String> {
     if told.rows_lost > 0 {
         let rows = counted(told.rows_lost, "row");
         lines.push(warn_if(&format!("lost with earlier daemons that were killed: {rows}"), true, terminal));
+    }
+    if told.rows_refused > 0 || told.files_refused > 0 {
+        let (rows, files) = (counted(told.rows_refused, "row"), counted(told.files_refused, "file"));
+        lines.push(warn_if(&format!("refused by who got them: {rows}, {files}"), true, terminal));
     }
     lines.extend(told.failure.iter().map(|failure| warn_if(&shown(failure), true, terminal)));
     lines

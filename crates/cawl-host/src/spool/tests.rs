@@ -114,6 +114,32 @@ fn the_rows_of_a_writer_that_was_killed_are_told_once() {
 }
 
 #[test]
+fn what_was_refused_is_counted_from_the_start_and_takes_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = dir.path().join(REFUSED);
+    fs::create_dir(&refused).unwrap();
+    fs::write(refused.join("big"), vec![0; 100 * BLOCK as usize]).unwrap();
+    fs::write(refused.join("count"), "files=2 rows=30\n").unwrap();
+    let options = |room| SpoolOptions {
+        folder: dir.path().to_owned(),
+        own: PathBuf::new(),
+        node: "n".to_owned(),
+        ending: ".csv",
+        room,
+    };
+    let mut spool = Spool::open(options(4 * BLOCK), Shared::default()).unwrap();
+    file(&mut spool, 1, 10).unwrap();
+    let told = |spool: &Spool| {
+        let status = lock(&spool.status);
+        (status.files_refused, status.rows_refused)
+    };
+    assert_eq!(told(&spool), (0, 0));
+    fs::write(refused.join("count"), "files=3 rows=35\n").unwrap();
+    file(&mut spool, 1, 10).unwrap();
+    assert_eq!(told(&spool), (1, 5));
+}
+
+#[test]
 fn names_are_as_partitions_have_them() {
     assert_eq!(encoded("db-1.example_x"), "db-1.example_x");
     assert_eq!(encoded("a/b =ü"), "a%2Fb%20%3D%C3%BC");

@@ -114,6 +114,7 @@ impl Engine {
             excerpts: self.lane().and_then(|lane| lane.watch.as_ref()).map(|watch| watch.status()),
             calls_to: self.lane().and_then(|lane| lane.calls_to.as_ref()).map(|calls| calls.status()),
             sums_to: self.lane().and_then(|lane| lane.sums_to.as_ref()).map(|sums| sums.status()),
+            otlp: self.lane().and_then(|lane| lane.otlp_to.as_ref()).map(|otlp| otlp.status()),
             sampled_writeback_rate: self.observed.writeback,
             sampler: self.observed.status.clone(),
             ..Status::default()

@@ -27,8 +27,10 @@ const OWN: u64 = 0;
 #[derive(Args)]
 #[command(group = ArgGroup::new("followed").multiple(true))]
 pub struct FollowArgs {
-    /// Follow what --unit, --container, --cgroup and --pid name by probes in the kernel, without a restart; needs root,
-    /// or CAP_BPF and CAP_PERFMON
+    /// Follow what runs by probes in the kernel, without a restart; --unit, --container, --cgroup or --pid
+    /// name it
+    ///
+    /// Needs root, or CAP_BPF and CAP_PERFMON.
     #[arg(long, requires = "followed")]
     kernel: bool,
     /// Services of systemd, whenever they run

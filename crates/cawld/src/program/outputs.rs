@@ -1,4 +1,4 @@
-//! Files that the daemon makes for others: tables of calls and sums by minute.
+//! Files that the daemon makes for others: tables of calls, sums by minute, metrics and spans.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,16 +10,18 @@ use clap::Args;
 use super::shipper;
 use crate::Node;
 use crate::calls_to::{CallsOptions, Rule};
+use crate::otlp_to::OtlpOptions;
 use crate::sums_to::SumsOptions;
 
 /// A bound below this would hold no file.
 const LEAST_ROOM: u64 = 1 << 20;
 
-/// Tables of calls, and sums by minute.
+/// Tables of calls, sums by minute, metrics and spans.
 #[derive(Args)]
 pub struct OutputArgs {
-    /// Write calls as Parquet files into DIR/node=…/date=…/hour=…; s3://BUCKET/PREFIX takes `cawl-ship`
-    /// (docs/guide/FLEET.md)
+    /// Write calls as Parquet files into a folder, or to s3://BUCKET/PREFIX
+    ///
+    /// Below it are partitions, node=…/date=…/hour=…; s3:// takes `cawl-ship` (docs/guide/FLEET.md).
     #[arg(long, value_name = "DIR|URL", value_parser = calls_target)]
     calls_to: Option<Target>,
     /// Which calls: all, or `slower than SPAN`, `around anomalies`, `1 in N`, with ` or ` between; the column
@@ -33,13 +35,26 @@ pub struct OutputArgs {
     /// Bytes of this node's files at most; what comes when they are reached is dropped and counted
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = room, requires = "calls_to")]
     calls_room: u64,
-    /// Deliver sums by minute, process, file and cause to a database, postgres://…; takes `cawl-ship`
+    /// Deliver sums by minute, process, file and cause to a database, postgres://…
+    ///
+    /// Takes `cawl-ship` (docs/guide/FLEET.md).
     #[arg(long, value_name = "URL", value_parser = sums_target)]
     sums_to: Option<Target>,
     /// Bytes that sums take at most while the database is away
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = room, requires = "sums_to")]
     sums_room: u64,
+    /// Deliver metrics, and slow calls as traces, to OpenTelemetry, http://HOST:4318
+    ///
+    /// Or https://…: a collector, or what else takes OTLP over HTTP. Takes `cawl-ship` (docs/guide/WATCH.md).
+    #[arg(long, value_name = "URL", value_parser = otlp_target)]
+    otlp: Option<Target>,
+    /// Interval of metrics and traces
+    #[arg(long, value_name = "SPAN", default_value = "1m", value_parser = interval, requires = "otlp")]
+    otlp_every: Duration,
 }
+
+/// What the engine is to write.
+type Outputs = (Option<CallsOptions>, Option<SumsOptions>, Option<OtlpOptions>);
 
 /// Where files go.
 #[derive(Clone, Debug)]
@@ -75,8 +90,9 @@ impl OutputArgs {
         node: &Node,
         profile: &str,
         state: impl Fn(&str) -> anyhow::Result<PathBuf>,
-    ) -> anyhow::Result<(Option<CallsOptions>, Option<SumsOptions>)> {
-        let OutputArgs { calls_to, calls_of, calls_every, calls_room, sums_to, sums_room } = self;
+    ) -> anyhow::Result<Outputs> {
+        let OutputArgs { calls_to, calls_of, calls_every, calls_room, sums_to, sums_room, otlp, otlp_every } =
+            self;
         let folder = |to: &Target, name: &str| {
             let folder = if to.is_remote() { state(name)? } else { PathBuf::from(&to.address) };
             std::fs::create_dir_all(&folder).with_context(|| {
@@ -104,7 +120,12 @@ impl OutputArgs {
             let (room, node) = (sums_room, node.name.clone());
             anyhow::Ok(SumsOptions { to: to.shown(), folder: folder(&to, "sums")?, room, node })
         });
-        Ok((calls.transpose()?, sums.transpose()?))
+        let otlp = otlp.map(|to| {
+            let (every, node, labels) = (otlp_every, node.name.clone(), node.labels.clone().into_iter());
+            let (folder, labels) = (folder(&to, "otlp")?, labels.collect());
+            anyhow::Ok(OtlpOptions { to: to.shown(), folder, every, node, labels })
+        });
+        Ok((calls.transpose()?, sums.transpose()?, otlp.transpose()?))
     }
 }
 
@@ -122,6 +143,27 @@ fn sums_target(text: &str) -> Result<Target, String> {
     match text.split_once("://") {
         Some(("postgres" | "postgresql", _)) => Ok(Target { address: text.to_owned() }),
         _ => Err("give a database, postgres://USER@HOST/DATABASE".to_owned()),
+    }
+}
+
+fn otlp_target(text: &str) -> Result<Target, String> {
+    match text.split_once("://") {
+        Some(("http" | "https", host))
+            if !host.is_empty() && !host.starts_with('/') && !host.contains(['?', '#', '@']) =>
+        {
+            Ok(Target { address: text.to_owned() })
+        }
+        _ => {
+            let token = "a token goes into the variable OTEL_EXPORTER_OTLP_HEADERS";
+            Err(format!("give a collector, http://HOST:4318 or https://HOST:4318; {token}"))
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match quantity::span_with_unit(text)? {
+        seconds if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give a time between 100ms and 1h".to_owned()),
     }
 }
 
