@@ -15,7 +15,7 @@ use parquet::record::Field;
 use serde_json::Value;
 
 mod otlp;
-mod readers;
+pub mod readers;
 mod recorders;
 
 const FORMATS: [&str; 9] =

@@ -227,14 +227,17 @@ impl Format for Dftracer {
         if let Some(folder) = self.folders.get(&pid).filter(|_| !path.starts_with('/')) {
             path = format!("{folder}/{path}");
         }
+        let told_flags = || number(args, "flags", u32::MAX.into()).map(|told| told.map(names::open_number));
         let flags = match op {
             Op::Open if is_stream => names::stream_mode(&text(args, "mode").unwrap_or_default()),
             Op::Open if name.starts_with("creat") => names::CREAT,
-            Op::Open => number(args, "flags", u32::MAX.into())?.map_or(0, names::open_number),
+            Op::Open => told_flags()?.unwrap_or(0),
             _ => {
+                // `cawl-cli export` tells them in each line.
+                let told = if op == Op::Unlink { None } else { told_flags()? };
                 let stream = || self.streams.get(&(pid, path.clone())).copied();
                 let own = fd.and_then(|fd| self.open.get(&(pid, fd))).map(|(_, flags)| *flags);
-                own.or_else(stream).unwrap_or(0) & !flag::TRUNC
+                told.or(own).or_else(stream).unwrap_or(0) & !flag::TRUNC
             }
         };
         let offset = number(args, "offset", most);
@@ -260,6 +263,10 @@ impl Format for Dftracer {
                 }
             }
             Op::Open => Place::End(0),
+            // DFTracer itself tells no place of these.
+            _ if op.moves_bytes() && number(args, "offset", most)?.is_some() => {
+                number(args, "offset", most)?.map_or(Place::Next, Place::At)
+            }
             Op::Write | Op::Writev | Op::StreamWrite if flags & flag::APPEND != 0 => Place::End(0),
             _ => Place::Next,
         };

@@ -62,9 +62,10 @@ impl Format for Iolog {
         let (pid, flags) = (self.job as u32 + 1, self.flags);
         let job = &mut self.jobs[self.job];
         if job.version == 0 {
-            job.version = match line.trim() {
-                "fio version 2 iolog" => 2,
-                "fio version 3 iolog" => 3,
+            // As fio itself, which takes any text behind it.
+            job.version = match line.split(',').next().map(str::trim) {
+                Some("fio version 2 iolog") => 2,
+                Some("fio version 3 iolog") => 3,
                 _ => return Err((1, format!("is \"{}\"; {HEADER}", shown(line.as_bytes())))),
             };
             return Ok(());

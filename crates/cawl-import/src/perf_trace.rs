@@ -84,7 +84,7 @@ impl PerfTraceImporter {
         };
         let tid = head.tid.unwrap_or(UNTOLD);
         let result = list.rsplit_once("= ").map(|(_, result)| result.trim());
-        // A new thread or process begins with the end of the call that made it, which perf shows as nothing or 0.
+        // A new thread or process begins with the end of the call that made it: nothing or 0 in perf's lines.
         let is_new = resumed.is_some() && is_child(name) && self.calls.under_way(tid).is_none();
         let is_new = is_new && result.is_none_or(|result| result == "0");
         if is_new && !self.calls.knows(tid) && !self.calls.expects_child() && self.held.len() < MOST_HELD {

@@ -4,8 +4,9 @@ use std::hash::BuildHasher;
 use std::io::{self, Write};
 
 use cawl_core::Report;
-use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET};
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use flate2::{Compression, GzBuilder, write::GzEncoder};
+use nix::fcntl::OFlag;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use serde_json::{Map, Value, json};
 
@@ -115,15 +116,26 @@ impl Exporter for DfTracer {
         let returned = if event.errno == 0 { event.returned } else { -1 };
         args.insert("ret".to_owned(), returned.into());
         let has_place = event.offset != UNKNOWN_OFFSET && !matches!(event.op, Op::Rename | Op::Open);
+        let place = if event.op == Op::Truncate { "length" } else { "offset" };
+        let flags = open_flags(event).bits() as u64;
         let more = [
-            ("offset", has_place.then_some(event.offset)),
+            (place, has_place.then_some(event.offset)),
+            // SEEK_SET
+            ("whence", (event.op == Op::Seek).then_some(0)),
             ("count", event.op.moves_bytes().then_some(event.requested)),
+            ("fd", (event.op != Op::Open).then(|| u64::try_from(event.fd).ok()).flatten()),
+            ("flags", (event.op == Op::Open || flags != 0).then_some(flags)),
             ("errno", (event.errno != 0).then_some(event.errno.into())),
         ];
         for (name, value) in more {
             if let Some(value) = value {
                 args.insert(name.to_owned(), value.into());
             }
+        }
+        if event.op == Op::StreamOpen {
+            let modes = [(flag::APPEND, "a"), (flag::TRUNC, "w"), (flag::WRITABLE, "r+")];
+            let mode = modes.iter().find(|(bits, _)| event.has(*bits)).map_or("r", |(_, mode)| mode);
+            args.insert("mode".to_owned(), mode.into());
         }
         if let Some(causes) = call.causes {
             args.insert("cause".to_owned(), causes.main().name().into());
@@ -144,6 +156,19 @@ impl Exporter for DfTracer {
     fn losses(&self) -> Vec<String> {
         self.losses.notes()
     }
+}
+
+/// The flags of open for a file that is open as in a call.
+fn open_flags(event: &Event) -> OFlag {
+    const FLAGS: [(u32, OFlag); 6] = [
+        (flag::WRITABLE, OFlag::O_RDWR),
+        (flag::TRUNC, OFlag::O_TRUNC),
+        (flag::APPEND, OFlag::O_APPEND),
+        (flag::SYNC, OFlag::O_SYNC),
+        (flag::DSYNC, OFlag::O_DSYNC),
+        (flag::DIRECT, OFlag::O_DIRECT),
+    ];
+    FLAGS.iter().filter(|(bits, _)| event.has(*bits)).map(|(_, flag)| *flag).collect()
 }
 
 /// A name as events refer to it.

@@ -98,7 +98,7 @@ fn past_string(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// `4</path> <0.1>`, `-1 ENOSPC (No space left on device) <0.1>`, `? ERESTARTSYS (…)`, `0x8401 (flags …)`.
+/// `4</path> <0.1>`, `-1 ENOSPC (No space left …) <0.1>`, `? ERESTARTSYS (…)`, `0x8401 (flags …)`.
 fn result(text: &str) -> Option<(Outcome<'_>, Option<u64>)> {
     let text = text.trim_end();
     let (text, duration) = match text.strip_suffix('>').and_then(|text| text.rsplit_once('<')) {
