@@ -159,14 +159,18 @@ pub fn merge(members: &[&Member]) -> Result<Merged, Vec<Outlier>> {
 }
 
 /// The numbers of a profile, as it is used, by their names in the file. Not the settings of the kernel, which
-/// are those of the machine that asks.
+/// are those of the machine that asks, nor a rate that no machine has.
 fn constants(profile: &HostProfile) -> BTreeMap<String, Measured<f64>> {
     let mut all = BTreeMap::new();
+    let machines = HostProfile::uncalibrated();
     profile.clone().as_learned().each(
         |_| String::new(),
         |shown| {
             let counts = !shown.name.starts_with("kernel.") && !shown.name.starts_with("others.");
-            let number = shown.figure.number().filter(|_| counts);
+            let (least, most) = machines.range(shown.name);
+            let is_real = |of: &Measured<f64>| (least..=most).contains(&of.value);
+            let is_kept = |of: &Measured<f64>| shown.figure.unit() != Unit::Rate || is_real(of);
+            let number = shown.figure.number().filter(|number| counts && is_kept(number));
             all.extend(number.map(|number| (shown.name.to_owned(), number)));
         },
     );

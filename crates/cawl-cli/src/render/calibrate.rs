@@ -7,7 +7,7 @@ use cawl_measure::calibrate::{Calibration, Compared};
 use serde::Serialize;
 
 use super::profile::with_unit;
-use super::{bold, counted, shown, table, warn};
+use super::{bold, counted, headed, line, shown, table, warn};
 
 /// The constants with their spread, and the remarks.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
@@ -99,24 +99,24 @@ pub struct FromOthers {
 /// What profiles of equal machines have in common, and which were left out.
 pub fn text_of_prior(found: &FromOthers, terminal: bool) -> String {
     let FromOthers { merged, outliers, others, skipped, contradicted, profile, .. } = found;
-    let title = |name: &str| bold(&format!("{name:<11}"), terminal);
+    let mut out = String::new();
+    let mut tell = |name: &str, text: &str| line(&mut out, name, text, terminal);
     let all = counted((merged.len() + outliers.len()) as u64, "profile");
-    let mut out = format!("{}{} of {all} of machines like this one\n", title("merged"), merged.len());
+    tell("merged", &format!("{} of {all} of machines like this one", merged.len()));
     for (what, is) in prior::kind(profile) {
-        out += &format!("{}{}\n", title(what), shown(&is));
+        tell(what, &shown(&is));
     }
     for odd in outliers {
-        let label = shown(&odd.label);
-        out += &format!("{}{} {label}: {}\n", title("left out"), warn("odd:", terminal), off(&odd.off));
+        tell("odd", &format!("{} is left out: {}", shown(&odd.label), off(&odd.off)));
     }
     if others + skipped.len() > 0 {
-        let (others, files) = (counted(*others as u64, "profile"), counted(skipped.len() as u64, "file"));
-        out += &format!("{}{others} of other machines, {files} without a measured profile\n", title("not used"));
+        let others = counted(*others as u64, "profile");
+        tell("not used", &format!("{others} of other machines, and {} that cannot be", skipped.len()));
     }
     if !contradicted.is_empty() {
-        out += &format!("{}{}, by what was measured here\n", title("differs"), off(contradicted));
+        tell("differs", &format!("here: {}", off(contradicted)));
     }
-    out += &format!("\n{}", table(&COLUMNS, [0], constants(profile)));
+    headed(&mut out, &table(&COLUMNS, [0], constants(profile)), terminal);
     for note in &found.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));
     }

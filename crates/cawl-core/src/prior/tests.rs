@@ -48,6 +48,10 @@ fn an_odd_machine_is_named_and_left_out() {
     all.push(failing);
     // A controller without its battery: fsync alone, but grossly.
     all.push(machine("battery", 1.0, 40.0));
+    // A rate that no machine has is a fault of the measurement, and says nothing.
+    let mut no_rate = machine("no rate", 1.0, 2.0);
+    no_rate.profile.device.read.value = Rate::per_second(1.0);
+    all.push(no_rate);
     // One that is a little off in one constant stays.
     all.push(machine("slow sync", 1.0, 4.0));
     let found = merged(&all);
@@ -59,7 +63,8 @@ fn an_odd_machine_is_named_and_left_out() {
     assert!((of("battery")[0].factor - 20.0).abs() < 2.0, "{:?}", of("battery"));
     let failing: Vec<&str> = of("failing").iter().map(|off| off.constant.as_str()).collect();
     assert_eq!(failing, ["device.write", "device.fsync"]);
-    assert_eq!(found.members, ["a", "b", "c", "d", "e", "slow sync"]);
+    assert_eq!(found.profile.device.read.samples, 6);
+    assert_eq!(found.members, ["a", "b", "c", "d", "e", "no rate", "slow sync"]);
     assert!((rate(&found) / 400.0 - 1.0).abs() < 0.06);
 }
 
