@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 # MB/s, µs, ms, ms, MB/s, requests at a time.
 KINDS = {"ssd": (400, 30, 0, 0.5, 500, 4), "hdd": (150, 100, 8, 10, 160, 1), "nvme": (2000, 15, 0, 0.05, 2500, 8)}
@@ -48,7 +49,6 @@ RANDOM = """
 import os, random
 random.seed(1)
 file = os.open('g', os.O_RDONLY)
-os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
 for i in range(150): os.pread(file, 4096, random.randrange(16384) * 4096)
 """
 PROGRAMS = {
@@ -75,7 +75,7 @@ def calibrate(cli, *words):
 def inside(cli, out, others):
     """On the machine, whose disk is the current folder: alone it is calibrated, with others it is a new one."""
     if not others:
-        return calibrate(cli, "--quick", "--max-seconds", "14", "-o", f"{out}/own.toml")
+        return calibrate(cli, "--quick", "--max-seconds", "12", "-o", f"{out}/own.toml")
     with open(f"{out}/defaults.toml", "w") as file:
         file.write(quiet([cli, "profile", "show"]).stdout)
     others = f"{out}/others"
@@ -158,6 +158,26 @@ def judge(args, kind, outs):
     return by_program["all"]
 
 
+def constants(file, table="", found=None):
+    """Name, value and percentiles of all that was measured."""
+    tables = tomllib.load(open(file, "rb")) if found is None else found
+    for name, of in tables.items():
+        if isinstance(of, dict) and of.get("samples"):
+            yield table + name, of
+        elif isinstance(of, dict):
+            yield from constants(file, f"{table}{name}.", of)
+
+
+def held(outs):
+    """How many constants as measured on the machine itself are within the percentiles of the prior."""
+    within = []
+    for out in outs:
+        prior = dict(constants(f"{out}/prior.toml"))
+        within += [prior[name]["p10"] <= own["value"] <= prior[name]["p90"]
+                   for name, own in constants(f"{out}/own.toml") if "p10" in prior.get(name, {})]
+    return f"{sum(within)} of {len(within)}"
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--machines", type=int, default=5)
@@ -196,7 +216,8 @@ def main():
             named += [odd["label"] for odd in found.get("outliers", [])]
             holds += found.get("holds", False)
         counts = ", ".join(f"{label} {named.count(label)} times" for label in sorted(set(named))) or "nobody"
-        print(f"{kind}: {holds} of {args.machines} were found to be of the kind; left out: {counts}")
+        print(f"{kind}: {holds} of {args.machines} were found to be of the kind; left out: {counts}; constants within "
+              f"p10 and p90: {held(where[kind])}")
 
 
 if __name__ == "__main__":

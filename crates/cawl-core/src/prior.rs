@@ -252,10 +252,11 @@ pub fn is_odd(off: &[Off]) -> bool {
 
 /// The essential constants in which a short measurement contradicts the prior.
 pub fn contradictions(prior: &HostProfile, own: &HostProfile) -> Vec<Off> {
+    let known = constants(prior);
+    let told = told(own, &known);
     let compare = |name: &str| {
-        let measured = |profile: &HostProfile| profile.value(name).filter(|of| of.samples > 0 && of.value > 0.0);
-        let (prior, own) = (measured(prior)?, measured(own)?);
-        is_off(name, (own.value / prior.value).ln(), spread(&prior).hypot(spread(&own)))
+        let (prior, own) = (known.get(name).filter(|of| of.samples > 0 && of.value > 0.0)?, told.get(name)?);
+        is_off(name, (own.value / prior.value).ln(), spread(prior).hypot(spread(own)))
     };
     HostProfile::uncalibrated().essential().iter().filter_map(|(name, _)| compare(name)).collect()
 }
@@ -267,17 +268,34 @@ pub fn narrowed(prior: &HostProfile, own: &HostProfile) -> HostProfile {
     let mut narrowed = prior.clone();
     let contradicted = contradictions(prior, own);
     let known = constants(prior);
-    for (name, own) in constants(own).into_iter().filter(|(_, own)| own.samples > 0) {
-        let both = known.get(&name).filter(|prior| {
-            let is_off = contradicted.iter().any(|off| off.constant == name);
-            prior.samples > 0 && prior.value > 0.0 && own.value > 0.0 && !is_off
-        });
-        let Some(constant) = narrowed.find(&name) else { continue };
-        constant.set(both.map_or(own, |prior| mean(prior, &own)));
+    for (name, own) in told(own, &known) {
+        let is_off = contradicted.iter().any(|off| off.constant == name);
+        let both = known.get(&name).filter(|prior| prior.samples > 0 && prior.value > 0.0 && !is_off);
+        if let Some(constant) = narrowed.find(&name) {
+            constant.set(both.map_or(own, |prior| mean(prior, &own)));
+        }
     }
     narrowed.measured = own.measured;
     narrowed.disturbed = own.disturbed;
     narrowed
+}
+
+/// What a short measurement tells. Other programs lengthen it: what it found to be slower than the others while
+/// they computed, tells nothing.
+fn told(own: &HostProfile, known: &BTreeMap<String, Measured<f64>>) -> BTreeMap<String, Measured<f64>> {
+    let machine = &mut HostProfile::uncalibrated();
+    let mut told = constants(own);
+    told.retain(|name, of| {
+        let prior = known.get(name).filter(|prior| prior.samples > 0).map(|prior| prior.value);
+        let is_rate = machine.find(name).is_some_and(|of| of.unit() == Unit::Rate);
+        let is_slower = prior.is_some_and(|prior| if is_rate { of.value < prior } else { of.value > prior });
+        of.samples > 0 && of.value > 0.0 && !(own.disturbed.is_some() && is_slower)
+    });
+    // Where direct writes were not measured, the rate of writeback stands for theirs.
+    if own.device.write == own.device.writeback && known.get("device.write").is_some_and(|of| of.samples > 0) {
+        told.remove("device.write");
+    }
+    told
 }
 
 /// The mean of two by their precision.

@@ -156,8 +156,18 @@ fn a_short_measurement_narrows_or_contradicts() {
     assert_eq!(narrowed(&prior, &own).device.fsync, own.device.fsync);
     own.device.write.value = Rate::mb_per_second(120.0);
     assert!(is_odd(&contradictions(&prior, &own)));
-    let gross = machine("own", 1.0, 20.0).profile;
+    // What other programs slow down tells nothing; what is fast in spite of them does.
+    let slow = HostProfile { disturbed: Some(1.0), ..own.clone() };
+    assert!(contradictions(&prior, &slow).is_empty());
+    assert_eq!(narrowed(&prior, &slow).device.write, prior.device.write);
+    let gross = machine("own", 1.0, 0.1).profile;
+    let gross = HostProfile { disturbed: Some(1.0), ..gross };
     assert!(is_odd(&contradictions(&prior, &gross)));
+    // One measurement counts once.
+    own.device.fsync = prior.device.fsync;
+    own.device.writeback = own.device.write;
+    let off = contradictions(&prior, &own);
+    assert!(off.len() == 1 && !is_odd(&off), "{off:?}");
 }
 
 #[test]
