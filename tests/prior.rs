@@ -17,8 +17,10 @@ fn calibrate(dir: &Dir, args: &[&str]) -> Finished {
 
 fn profile_of(dir: &Dir) -> Option<(PathBuf, HostProfile)> {
     let entries = fs::read_dir(dir.path().join("home/.local/share/cawl/profiles")).ok()?.flatten();
-    let file = entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "toml"))?;
-    let profile = HostProfile::from_toml(&fs::read_to_string(&file).expect("it is there")).expect("a profile");
+    let file =
+        entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "toml"))?;
+    let profile =
+        HostProfile::from_toml(&fs::read_to_string(&file).expect("it is there")).expect("a profile");
     Some((file, profile))
 }
 
@@ -26,7 +28,8 @@ fn profile_of(dir: &Dir) -> Option<(PathBuf, HostProfile)> {
 fn this_machine(dir: &Dir) -> HostProfile {
     let file = dir.path().join("this.toml");
     calibrate(dir, &["--brief", "-o", file.to_str().expect("a readable path")]).success();
-    let profile = HostProfile::from_toml(&fs::read_to_string(&file).expect("it is there")).expect("a profile");
+    let profile =
+        HostProfile::from_toml(&fs::read_to_string(&file).expect("it is there")).expect("a profile");
     assert!(profile.machine.as_ref().is_some_and(|machine| !machine.storage.is_empty()), "{profile:?}");
     profile
 }
@@ -34,12 +37,14 @@ fn this_machine(dir: &Dir) -> HostProfile {
 /// A profile of a machine like this one, whose essential constants are so many times as good as of a fixed one.
 fn like(this: &HostProfile, times: f64) -> HostProfile {
     let HostProfile { machine, kernel, .. } = this.clone();
-    let mut profile = HostProfile { machine, kernel, origin: Origin::Calibrated, ..HostProfile::uncalibrated() };
+    let mut profile =
+        HostProfile { machine, kernel, origin: Origin::Calibrated, ..HostProfile::uncalibrated() };
     profile.device.filesystem = this.device.filesystem;
     profile.measured = Some(Thoroughness::Normal);
     let rate = |mb: f64| Measured { samples: 9, ..Measured::assumed(Rate::mb_per_second(mb * times)) };
     (profile.memory.fresh, profile.memory.cached) = (rate(3000.0), rate(5000.0));
-    (profile.device.write, profile.device.writeback, profile.device.read) = (rate(200.0), rate(210.0), rate(300.0));
+    (profile.device.write, profile.device.writeback, profile.device.read) =
+        (rate(200.0), rate(210.0), rate(300.0));
     // As no machine has it, so that a prediction tells where it comes from.
     profile.device.fsync = Measured { samples: 9, ..Measured::assumed(Nanos::seconds(3.0 / times)) };
     profile
@@ -81,13 +86,17 @@ fn the_first_answer_begins_with_what_equal_machines_know() {
     fs::write(folder.join("later.toml"), text.replace("schema = 1", "schema = 99")).expect("a new file");
     let from = folder.to_str().expect("a readable path");
     let finished = calibrate(&dir, &["--from", from, "--no-check", "--json"]).success();
-    let finished = finished.says("cut.toml: the profile cannot be read").says("later.toml: the profile has schema 99");
+    let finished =
+        finished.says("cut.toml: the profile cannot be read").says("later.toml: the profile has schema 99");
     let found = json(&finished);
     assert_eq!(found["merged"], serde_json::json!(["rack1/a", "rack1/b", "rack2/c", "rack2/d"]));
     let [odd] = &found["outliers"].as_array().expect("a list")[..] else { panic!("{found:#}") };
     assert_eq!(odd["label"], "failing");
     assert!(odd["off"].to_string().contains("device.fsync"), "{odd:#}");
-    assert_eq!((&found["others"], &found["holds"], &found["seconds"]), (&1.into(), &true.into(), &Value::Null));
+    assert_eq!(
+        (&found["others"], &found["holds"], &found["seconds"]),
+        (&1.into(), &true.into(), &Value::Null)
+    );
     assert_eq!(found["skipped"].as_array().map(Vec::len), Some(2));
     let (_, profile) = profile_of(&dir).expect("it was written");
     assert_eq!((profile.origin, profile.merged, profile.measured), (Origin::Prior, 4, None));
@@ -124,7 +133,8 @@ fn a_machine_that_is_not_like_them_is_told() {
         put(&folder, name, &like(&this, times));
     }
     let from = folder.to_str().expect("a readable path");
-    let finished = calibrate(&dir, &["--from", from]).code(1).says("not like the others: no profile was written");
+    let finished =
+        calibrate(&dir, &["--from", from]).code(1).says("not like the others: no profile was written");
     assert!(finished.stdout.contains("differs") && finished.stdout.contains("memory.fresh"), "{finished:#?}");
     assert!(profile_of(&dir).is_none());
     // What was measured here is kept, if it is no mere meeting.
@@ -154,7 +164,10 @@ fn a_short_measurement_narrows_what_others_know() {
     // On a busy machine two measurements may differ so much that they are of two machines.
     if found["holds"] == true {
         let (_, profile) = profile_of(&dir).expect("it was written");
-        assert_eq!((profile.origin, profile.measured, profile.merged), (Origin::Prior, Some(Thoroughness::Brief), 3));
+        assert_eq!(
+            (profile.origin, profile.measured, profile.merged),
+            (Origin::Prior, Some(Thoroughness::Brief), 3)
+        );
         assert!(profile.memory.fresh.samples > 3, "{:?}", profile.memory.fresh);
     } else {
         finished.code(1).says("no profile was written");
@@ -173,8 +186,12 @@ fn where_nothing_is_to_be_merged_the_remedy_is_told() {
     let mut other = like(&this, 1.0);
     other.machine = Some(MachineKind { processor: Some("another".into()), storage: "tape".into() });
     put(&folder, "other.toml", &other);
-    let finished = calibrate(&dir, &["--from", from]).code(1).says("of a machine like this one; the nearest one");
-    assert!(finished.stderr.contains("theirs another") && finished.stderr.contains("theirs tape"), "{finished:#?}");
+    let finished =
+        calibrate(&dir, &["--from", from]).code(1).says("of a machine like this one; the nearest one");
+    assert!(
+        finished.stderr.contains("theirs another") && finished.stderr.contains("theirs tape"),
+        "{finished:#?}"
+    );
     for wrong in [&["--from", from, "--quick"][..], &["--from", from, "--check"], &["--no-check"]] {
         calibrate(&dir, wrong).code(2);
     }

@@ -292,7 +292,8 @@ fn told(own: &HostProfile, known: &BTreeMap<String, Measured<f64>>) -> BTreeMap<
         of.samples > 0 && of.value > 0.0 && !(own.disturbed.is_some() && is_slower)
     });
     // Where direct writes were not measured, the rate of writeback stands for theirs.
-    if own.device.write == own.device.writeback && known.get("device.write").is_some_and(|of| of.samples > 0) {
+    if own.device.write == own.device.writeback && known.get("device.write").is_some_and(|of| of.samples > 0)
+    {
         told.remove("device.write");
     }
     told

@@ -23,8 +23,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use cawl_core::{
-    Bytes, Estimate, HostProfile, MachineKind, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness, Time,
-    settled_base_rate,
+    Bytes, Estimate, HostProfile, MachineKind, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness,
+    Time, settled_base_rate,
 };
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::free;

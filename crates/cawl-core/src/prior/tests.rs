@@ -146,7 +146,10 @@ fn a_short_measurement_narrows_or_contradicts() {
     let both = narrowed(&prior, &own);
     let (fsync, before) = (both.device.fsync, prior.device.fsync);
     assert!(fsync.value > before.value && fsync.value < own.device.fsync.value, "{fsync:?}");
-    assert!(fsync.p90.expect("known") / fsync.p10.expect("known") < before.p90.expect("known") / before.p10.expect("known"));
+    assert!(
+        fsync.p90.expect("known") / fsync.p10.expect("known")
+            < before.p90.expect("known") / before.p10.expect("known")
+    );
     assert_eq!((both.origin, both.measured, both.merged), (Origin::Prior, Some(Thoroughness::Brief), 5));
     assert_eq!((both.calls.open, both.calls.write), (own.calls.open, prior.calls.write));
     // One constant that is off is this machine's own; two are another kind of machine, and so is a gross one.

@@ -57,7 +57,8 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
         true => None,
         false => Some(calibrate::calibrate(&options(args), signal)?),
     };
-    let contradicted = own.as_ref().map(|own| prior::contradictions(&profile, &own.profile)).unwrap_or_default();
+    let contradicted =
+        own.as_ref().map(|own| prior::contradictions(&profile, &own.profile)).unwrap_or_default();
     let mut notes = few(merged.len());
     let mut seconds = None;
     let holds = !prior::is_odd(&contradicted);
@@ -75,8 +76,18 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
     }
     let others = members.len() - equal.len();
     let schema = 1;
-    let found =
-        FromOthers { schema, holds, merged, outliers, others, skipped, contradicted, seconds, notes, profile };
+    let found = FromOthers {
+        schema,
+        holds,
+        merged,
+        outliers,
+        others,
+        skipped,
+        contradicted,
+        seconds,
+        notes,
+        profile,
+    };
     let printed =
         render::answer(args.json, &found, |terminal| Ok(render::calibrate::text_of_prior(&found, terminal)))?;
     ensure!(
