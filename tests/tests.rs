@@ -31,6 +31,7 @@
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
 //! - `meeting`: devices that `run` meets first are measured, once
+//! - `prior`: profiles of equal machines, merged: what a new machine begins with
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `by_tools`: one program recorded by tools of the kernel and by cawl: equal calls in equal order
@@ -88,6 +89,7 @@ mod live;
 mod meeting;
 mod package;
 mod people;
+mod prior;
 mod programs;
 mod ranks;
 mod replay;

@@ -388,6 +388,13 @@ pub struct CalibrateArgs {
     /// Check the profile against new measurements
     #[arg(long)]
     pub check: bool,
+    /// Begin with what profiles of equal machines have in common, which lie in DIR; at most two seconds tell
+    /// whether this machine is like them, and what is its own
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["brief", "quick", "thorough", "check", "lower_limits"])]
+    pub from: Option<PathBuf>,
+    /// With --from, measure nothing
+    #[arg(long, requires = "from")]
+    pub no_check: bool,
     /// Exit when the process PID, which started this one, exits
     #[arg(long, hide = true, value_name = "PID")]
     pub parent: Option<i32>,

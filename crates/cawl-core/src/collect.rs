@@ -109,6 +109,7 @@ impl Collector {
                 measured: profile.measured,
                 unmeasured: profile.unmeasured().into_iter().map(str::to_owned).collect(),
                 learned_runs: profile.learned_runs(),
+                merged: profile.merged,
             },
             created: profile.created,
             ideal: Ideal::new(profile),

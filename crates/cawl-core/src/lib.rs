@@ -35,6 +35,7 @@ mod learn;
 mod names;
 mod neighbours;
 mod patterns;
+pub mod prior;
 mod processes;
 mod report;
 mod rolling_error;
@@ -97,9 +98,9 @@ pub use patterns::{
 };
 pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
-    CachePolicy, CallConstants, DeviceConstants, Kept, KernelSettings, Learned, Measured, MemoryConstants,
-    NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants, Row, ShownConstant,
-    Thoroughness, Unit, Value, block_cache, blocks_out,
+    CachePolicy, CallConstants, DeviceConstants, Kept, KernelSettings, Learned, MachineKind, Measured,
+    MemoryConstants, NetworkConstants, Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, QueueConstants,
+    Row, ShownConstant, Thoroughness, Unit, Value, block_cache, blocks_out,
 };
 pub use record::{
     DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, Frame, HostFacts, LOST_REQUESTS, Language,

@@ -130,6 +130,9 @@ pub struct ProfileUsed {
     /// Runs that added to it what they learned.
     #[serde(default)]
     pub learned_runs: u32,
+    /// Profiles of equal machines that it was merged of; 0: it is of one machine.
+    #[serde(default, skip_serializing_if = "crate::units::is_zero")]
+    pub merged: u32,
 }
 
 /// Files that an overlay copied, each when it was first opened for writing.

@@ -133,6 +133,25 @@ impl Place {
         })
     }
 
+    /// What its storage is, to tell whether another machine's is equal: the model of the disk, or what drives it,
+    /// and whether it turns.
+    pub fn storage(&self) -> String {
+        let disk = self.disk_folder();
+        let name = |path: PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let model = disk.and_then(|disk| fs::read_to_string(disk.join("device/model")).ok());
+        let model = model.map(|model| model.trim().to_owned()).filter(|model| !model.is_empty());
+        let driver = || name(fs::read_link(disk?.join("device/driver")).ok()?);
+        // A loop device and a logical volume have neither.
+        let numbered = |c: char| c.is_ascii_digit() || c == '-';
+        let kind = || Some(name(disk?.into())?.trim_end_matches(numbered).to_owned());
+        let storage = model.or_else(driver).or_else(kind).unwrap_or_else(|| self.filesystem.clone());
+        let turning = if self.rotational == Some(true) { ", turning" } else { "" };
+        // Of an overlay, the storage is that of its upper layer.
+        let is_over = self.device.starts_with(&format!("{}-", self.filesystem));
+        let over = if is_over { format!("{} on ", self.filesystem) } else { String::new() };
+        format!("{over}{storage}{turning}")
+    }
+
     /// Its files are the kernel's own: nothing that is written to them goes to a disk, or stays in memory.
     pub fn is_kernels_own(&self) -> bool {
         KERNELS_OWN.contains(&self.filesystem.as_str())
@@ -158,9 +177,13 @@ impl Place {
 
     /// Number of the whole disk, as io.max names it; that of a logical volume is its own.
     pub fn disk(&self) -> Option<u64> {
-        let device = self.sysfs.as_ref()?;
-        let disk = if device.join("partition").exists() { device.parent()? } else { device };
-        host_text::cgroup::device(&read(disk.join("dev").to_str()?))
+        host_text::cgroup::device(&read(self.disk_folder()?.join("dev").to_str()?))
+    }
+
+    /// The folder of the whole disk in sysfs.
+    fn disk_folder(&self) -> Option<&Path> {
+        let device = self.sysfs.as_deref()?;
+        if device.join("partition").exists() { device.parent() } else { Some(device) }
     }
 
     /// The largest window of reading ahead (`read_ahead_kb` of the filesystem's backing device); None if
@@ -285,6 +308,7 @@ mod tests {
         assert!(!place.device.is_empty() && place.stream_buffer > Bytes::ZERO);
         assert!(place.folder.starts_with(&place.mount));
         assert_eq!(place.disk().is_some(), place.sysfs.is_some());
+        assert!(!place.storage().is_empty() && place.storage() == Place::of(dir.path()).unwrap().storage());
         assert!(place.backing != Backing::Disk || place.readahead().is_some());
         assert!(place.queue().is_none_or(|queue| queue.requests > 0 && queue.sectors >= Bytes(4096)));
         let error = Place::of(&dir.path().join("missing")).unwrap_err();

@@ -7,6 +7,7 @@
 //! in the same file, beside what was measured ([`Keeper`]), and used in its place. The dirty limits and the
 //! other settings of the kernel are always those of now.
 
+pub mod fleet;
 mod keep;
 
 use std::fs;

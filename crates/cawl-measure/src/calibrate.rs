@@ -23,8 +23,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use cawl_core::{
-    Bytes, Estimate, HostProfile, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness, Time,
-    settled_base_rate,
+    Bytes, Estimate, HostProfile, MachineKind, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness,
+    Time, settled_base_rate,
 };
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::free;
@@ -422,9 +422,8 @@ fn profile(
     durable: &durable::Durable,
     writeback: &writeback::Writeback,
 ) -> HostProfile {
-    // The kernel settings of now: the limits are restored.
     let mut profile = options.known.clone().unwrap_or_else(HostProfile::uncalibrated);
-    cawl_host::apply_settings(&mut profile);
+    put_settings(&mut profile, &bench.place);
     put(&mut profile.memory.stream, rate(stream.copy));
     put(&mut profile.memory.fresh, rate(memory.fresh));
     put(&mut profile.memory.cached, rate(memory.cached));
@@ -494,24 +493,36 @@ fn profile(
         let told = writeback.base_rate.map(|found| found.measured(of_bytes));
         profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(&profile)));
     }
-    put(&mut profile.device.block, bench.place.block);
-    put(&mut profile.device.readahead, bench.place.readahead());
     put(&mut profile.device.queue, writeback.queue.map(Bytes));
-    put(&mut profile.device.commit, bench.place.commit);
-    let percent = |name: &str| bench.place.writeback_setting(name).map(|percent| percent as f64 / 100.0);
-    put(&mut profile.device.min_ratio, percent("min_ratio"));
-    put(&mut profile.device.max_ratio, percent("max_ratio"));
-    profile.device.strict_limit = bench.place.writeback_setting("strict_limit") == Some(1);
-    profile.device.syncs_stamps = bench.place.lacks_journal;
-    profile.device.filesystem = Some(bench.place.kind);
-    profile.kernel.stream_buffer = bench.place.stream_buffer;
-    profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
     profile.origin = Origin::Calibrated;
     profile.created = Some(cawl_host::wall_clock());
     profile.measured = Some(options.effort.thoroughness);
     profile.contradicted = 0;
+    profile.merged = 0;
     profile.learned = None;
     profile
+}
+
+/// What is set and not measured: by the kernel, by the filesystem and by the device of a place, and what they are.
+pub fn put_settings(profile: &mut HostProfile, place: &Place) {
+    cawl_host::apply_settings(profile);
+    profile.name = format!("{} on {}", place.filesystem, place.device);
+    profile.machine = Some(MachineKind { processor: cawl_host::processor(), storage: place.storage() });
+    profile.kernel.stream_buffer = place.stream_buffer;
+    let device = &mut profile.device;
+    put(&mut device.block, place.block);
+    put(&mut device.readahead, place.readahead());
+    put(&mut device.commit, place.commit);
+    let percent = |name: &str| place.writeback_setting(name).map(|percent| percent as f64 / 100.0);
+    put(&mut device.min_ratio, percent("min_ratio"));
+    put(&mut device.max_ratio, percent("max_ratio"));
+    device.strict_limit = place.writeback_setting("strict_limit") == Some(1);
+    device.syncs_stamps = place.lacks_journal;
+    device.filesystem = Some(place.kind);
+    if let Some((shared, queue)) = device.shared_queue.as_mut().zip(place.queue()) {
+        (shared.wbt_latency, shared.requests) = (queue.wbt_latency, queue.requests.max(1));
+        put(&mut shared.write_cache, place.write_cache);
+    }
 }
 
 /// How reads and the flusher's writes share the queue of a disk.

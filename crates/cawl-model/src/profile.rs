@@ -50,6 +50,19 @@ pub enum Origin {
     Fitted,
     /// Learned from observed calls.
     Learned,
+    /// Merged of the profiles of equal machines, by `cawl-cli calibrate --from`.
+    Prior,
+}
+
+/// What tells whether two machines are equal, beyond the kernel and the filesystem.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineKind {
+    /// The processor's name; None where the kernel does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
+    /// The model of the disk, or what drives it, and whether it turns.
+    pub storage: String,
 }
 
 /// How thoroughly the constants of a profile were measured.
@@ -89,6 +102,12 @@ pub struct HostProfile {
     /// Runs in a row in which learning has contradicted what was measured.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub contradicted: u32,
+    /// Profiles of equal machines that it was merged of; 0: it is of this machine alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merged: u32,
+    /// The machine it was measured on; None in older profiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineKind>,
     /// Page cache and user-space memory.
     pub memory: MemoryConstants,
     /// The device and its filesystem.

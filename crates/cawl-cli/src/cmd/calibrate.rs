@@ -1,4 +1,6 @@
-//! `calibrate`: measures the constants of machine and device.
+//! `calibrate`: measures the constants of machine and device, or takes those of equal machines.
+
+mod prior;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,12 +29,16 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         // The parent may have ended before prctl took effect.
         ensure!(getppid().as_raw() == parent, "the process that started this calibration has ended");
     }
-    interrupt::guard(|signal| if args.check { check(args, signal) } else { measure(args, signal) })
+    interrupt::guard(|signal| match &args.from {
+        Some(folder) => prior::from(args, folder, signal),
+        None if args.check => check(args, signal),
+        None => measure(args, signal),
+    })
 }
 
 fn options(args: &CalibrateArgs) -> Options {
     let mut effort = match (args.quick || args.check, args.thorough) {
-        _ if args.brief => Effort::BRIEF,
+        _ if args.brief || args.from.is_some() => Effort::BRIEF,
         (true, _) => Effort::QUICK,
         (_, true) => Effort::THOROUGH,
         _ => Effort::NORMAL,

@@ -29,7 +29,9 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let file = file.map_or("no profile of this machine".to_owned(), |file| file.display().to_string());
     let age = profile.created.map(|made| cawl_host::wall_clock().saturating_sub(made));
     let age = age.map(|age| format!(", {} old", days(age))).unwrap_or_default();
-    let origin = format!("{:?}", profile.origin).to_lowercase();
+    let of =
+        (profile.merged > 0).then(|| format!(" of {}", render::counted(profile.merged.into(), "profile")));
+    let origin = format!("{:?}{}", profile.origin, of.unwrap_or_default()).to_lowercase();
     let note = note.map(|note| format!("; {note}")).unwrap_or_default();
     render::tell(format_args!("{file}: {origin}{age}{note}"));
     render::answer(args.json, &profile, |_| Ok(profile.to_toml()))

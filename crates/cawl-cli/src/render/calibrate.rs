@@ -1,10 +1,13 @@
 //! The results of a calibration as a table.
 
-use cawl_core::{Measured, Nanos, Rate, ShownConstant as Shown};
+use cawl_core::prior::{self, Off, Outlier};
+use cawl_core::{HostProfile, Measured, Nanos, Rate, ShownConstant as Shown};
+use cawl_host::profiles::fleet::Skipped;
 use cawl_measure::calibrate::{Calibration, Compared};
+use serde::Serialize;
 
 use super::profile::with_unit;
-use super::{bold, shown, table, warn};
+use super::{bold, counted, headed, line, shown, table, warn};
 
 /// The constants with their spread, and the remarks.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
@@ -41,6 +44,23 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
             network.in_flight
         );
     }
+    let mut rows = constants(profile);
+    let time =
+        |label, time: Option<Measured<Nanos>>| time.map(|time| cells(label, time, |time| time.to_string()));
+    rows.extend(time("read of no bytes, mode switch", calibration.extra.mode_switch));
+    rows.extend(time("direct write, fixed part", calibration.extra.latency));
+    out += &table(&COLUMNS, [0], rows);
+    for note in &calibration.notes {
+        out += &format!("{} {note}\n", warn("note:", terminal));
+    }
+    out += &format!("\n{} written in {:.0} s\n", calibration.written, calibration.seconds);
+    out
+}
+
+const COLUMNS: [&str; 5] = ["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"];
+
+/// Rows of the constants that calibration measures.
+fn constants(profile: &HostProfile) -> Vec<[String; 5]> {
     let mut rows = Vec::new();
     profile.each(
         |_| String::new(),
@@ -50,16 +70,67 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
             rows.extend(number.map(|number| cells(row.label, number, |value| with_unit(value, unit.name()))));
         },
     );
-    let time =
-        |label, time: Option<Measured<Nanos>>| time.map(|time| cells(label, time, |time| time.to_string()));
-    rows.extend(time("read of no bytes, mode switch", calibration.extra.mode_switch));
-    rows.extend(time("direct write, fixed part", calibration.extra.latency));
-    out += &table(&["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], [0], rows);
-    for note in &calibration.notes {
+    rows
+}
+
+/// What `calibrate --from` found.
+#[derive(Serialize)]
+pub struct FromOthers {
+    pub schema: u32,
+    /// This machine is one of the kind, as far as that was checked; else there is no new profile.
+    pub holds: bool,
+    /// The profiles that were merged.
+    pub merged: Vec<String>,
+    /// Those of equal machines that were left out.
+    pub outliers: Vec<Outlier>,
+    /// How many profiles are of other kinds of machines.
+    pub others: usize,
+    /// Files that are no measured profiles.
+    pub skipped: Vec<Skipped>,
+    /// What the short measurement contradicts; none if nothing was measured.
+    pub contradicted: Vec<Off>,
+    /// Seconds that the check took; None without one.
+    pub seconds: Option<f64>,
+    /// Remarks.
+    pub notes: Vec<String>,
+    pub profile: HostProfile,
+}
+
+/// What profiles of equal machines have in common, and which were left out.
+pub fn text_of_prior(found: &FromOthers, terminal: bool) -> String {
+    let FromOthers { merged, outliers, others, skipped, contradicted, profile, .. } = found;
+    let mut out = String::new();
+    let mut tell = |name: &str, text: &str| line(&mut out, name, text, terminal);
+    let all = counted((merged.len() + outliers.len()) as u64, "profile");
+    tell("merged", &format!("{} of {all} of machines like this one", merged.len()));
+    for (what, is) in prior::kind(profile) {
+        tell(what, &shown(&is));
+    }
+    for odd in outliers {
+        tell("odd", &format!("{} is left out: {}", shown(&odd.label), off(&odd.off)));
+    }
+    if others + skipped.len() > 0 {
+        let others = counted(*others as u64, "profile");
+        tell("not used", &format!("{others} of other machines, and {} that cannot be", skipped.len()));
+    }
+    if !contradicted.is_empty() {
+        tell("differs", &format!("here: {}", off(contradicted)));
+    }
+    headed(&mut out, &table(&COLUMNS, [0], constants(profile)), terminal);
+    for note in &found.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));
     }
-    out += &format!("\n{} written in {:.0} s\n", calibration.written, calibration.seconds);
+    out += &match found.seconds {
+        Some(seconds) => format!("\nchecked here in {seconds:.0} s\n"),
+        None => "\nnothing was measured here\n".to_owned(),
+    };
     out
+}
+
+/// The constants that are off, each with its factor.
+fn off(all: &[Off]) -> String {
+    let each = all.iter().map(|off| format!("{} {:.2} times theirs", off.constant, off.factor));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// The constants of a profile beside the new measurements.

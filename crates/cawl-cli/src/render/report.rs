@@ -237,6 +237,11 @@ pub(super) fn used(used: &ProfileUsed, knows_host: bool) -> String {
             format!("{} (measured briefly{age}{unmeasured}; see `calibrate`)", shown(&used.name))
         }
         Origin::Calibrated => format!("{} (calibrated{age}{unmeasured}{learned})", shown(&used.name)),
+        Origin::Prior => {
+            let checked = if used.measured.is_some() { ", checked briefly" } else { "" };
+            let of = counted(used.merged.into(), "equal machine");
+            format!("{} (from {of}{checked}{age}{learned})", shown(&used.name))
+        }
         Origin::Fitted => format!("{} (fitted to recorded runs{age}{learned})", shown(&used.name)),
         Origin::Learned if used.learned_runs > 0 => {
             format!("{} (never measured{learned})", shown(&used.name))

@@ -4,7 +4,7 @@ use super::{HostProfile, NetworkConstants, ProfileError};
 use crate::profile::{CachePolicy, GroupCache, QueueConstants};
 use crate::quantity;
 use crate::table::{Constants, Figure, Measured, Row, Unit};
-use crate::units::{Bytes, Nanos};
+use crate::units::Bytes;
 
 impl Unit {
     /// Reads a value as people write it. A plain number is one of bytes, or of what has no unit: nobody would
@@ -146,13 +146,7 @@ impl HostProfile {
     pub fn complete() -> HostProfile {
         let mut profile = HostProfile::uncalibrated();
         profile.device.network = Some(NetworkConstants::new(CachePolicy::WriteBack, Bytes::mib(1)));
-        profile.device.shared_queue = Some(QueueConstants {
-            reads_wait: Measured::assumed(0.0),
-            reads_wait_for_reads: None,
-            wbt_latency: Nanos::ZERO,
-            requests: 1,
-            write_cache: false,
-        });
+        profile.device.shared_queue = Some(QueueConstants::none());
         (profile.kernel.cgroup, profile.kernel.group) =
             (Some(profile.kernel.limits), Some(GroupCache::default()));
         profile

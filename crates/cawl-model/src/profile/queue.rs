@@ -29,6 +29,17 @@ constants! {
 }
 
 impl QueueConstants {
+    /// A queue of which nothing is known.
+    pub fn none() -> QueueConstants {
+        QueueConstants {
+            reads_wait: Measured::assumed(0.0),
+            reads_wait_for_reads: None,
+            wbt_latency: Nanos::ZERO,
+            requests: 1,
+            write_cache: false,
+        }
+    }
+
     /// A device can have such a queue.
     pub(super) fn is_sound(&self) -> bool {
         let parts = self.reads_wait_for_reads.iter().chain([&self.reads_wait]);

@@ -151,6 +151,7 @@ fn every_line_fits_80_columns() {
         profile: cawl_core::ProfileUsed {
             origin: Origin::Calibrated,
             learned_runs: 12,
+            merged: 0,
             ..wide.profile.clone()
         },
         ..wide.clone()

@@ -49,10 +49,14 @@ pub fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<E
         let per_byte = (long.1 - short.1) / (long.0 - short.0);
         (short.1 - short.0 * per_byte).clamp(0.0, 0.9 * short.1)
     });
-    let rates = |found: &[(f64, f64)]| {
-        Estimate::of(&found.iter().map(|(bytes, took)| bytes / (took - fixed)).collect::<Vec<f64>>())
-    };
-    Ok(rates(&found[1]).or_else(|| rates(&found[0])))
+    Ok(rates(&found[1], fixed).or_else(|| rates(&found[0], fixed)))
+}
+
+/// The rate of bursts, of bytes and ns, without what each takes whatever its length. On a busy machine a long one
+/// may take less than that, which tells nothing.
+fn rates(found: &[(f64, f64)], fixed: f64) -> Option<Estimate> {
+    let took_longer = found.iter().filter(|(_, took)| *took > fixed);
+    Estimate::of(&took_longer.map(|(bytes, took)| bytes / (took - fixed)).collect::<Vec<f64>>())
 }
 
 /// Writes so many bytes to a new file; returns what its fsync took, in ns, if that wrote them back.
@@ -77,4 +81,16 @@ fn burst(bench: &mut Bench, length: u64) -> anyhow::Result<Option<f64>> {
         bench.note(UNSEEN);
     }
     Ok(ours.then_some(took))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_burst_that_a_short_one_outlasted_tells_no_rate() {
+        let rate = |found: &[(f64, f64)]| rates(found, 50.0).map(|rate| rate.value);
+        assert_eq!(rate(&[(400.0, 250.0), (400.0, 40.0)]), Some(2.0));
+        assert_eq!((rate(&[(400.0, 40.0)]), rate(&[])), (None, None));
+    }
 }

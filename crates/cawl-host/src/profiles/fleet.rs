@@ -1,0 +1,136 @@
+//! Profiles of many machines, collected in a folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use cawl_core::HostProfile;
+use cawl_core::prior::{self, Member};
+use serde::Serialize;
+
+use crate::machine;
+
+/// No profile is longer.
+const LONGEST: u64 = 1 << 20;
+/// Folders within folders, at most.
+const DEEPEST: usize = 8;
+
+/// A file that tells nothing of other machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Its path.
+    pub file: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// Measured profiles of a folder.
+#[derive(Clone, Debug, Default)]
+pub struct Collected {
+    /// The profiles, each called by its path in the folder.
+    pub members: Vec<Member>,
+    /// The other files that end in `.toml`.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reads all files that end in `.toml`, also of folders in it; links to folders are not followed.
+///
+/// # Errors
+///
+/// If the folder cannot be read.
+pub fn collected(folder: &Path) -> anyhow::Result<Collected> {
+    let about = || format!("cannot read the folder {}", folder.display());
+    let mut files = Vec::new();
+    find(folder, DEEPEST, &mut files).with_context(about)?;
+    files.sort();
+    let mut found = Collected::default();
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    for file in files {
+        let label = file.strip_prefix(folder).unwrap_or(&file).with_extension("").display().to_string();
+        let read = read(&file).and_then(|text| {
+            let profile = HostProfile::from_toml(&text)?;
+            anyhow::ensure!(!texts.contains_key(&text), "it is a copy of {}", texts[&text]);
+            texts.insert(text, label.clone());
+            prior::unfit(&profile).map_or(Ok(profile), |why| Err(anyhow::anyhow!(why)))
+        });
+        match read {
+            Ok(profile) => found.members.push(Member { label, profile }),
+            Err(error) => {
+                // An error of TOML has many lines, of which the first tells the place.
+                let why = format!("{error:#}").lines().collect::<Vec<_>>().join(" ");
+                found.skipped.push(Skipped { file, why });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            if depth > 0 {
+                find(&path, depth - 1, files)?;
+            }
+        } else if path.extension().is_some_and(|end| end == "toml") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    machine::open_regular(file)?.take(LONGEST + 1).read_to_string(&mut text)?;
+    anyhow::ensure!(text.len() as u64 <= LONGEST, "it is longer than a profile");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::{MachineKind, Origin};
+
+    #[test]
+    fn what_is_no_profile_of_a_machine_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        let mut profile = HostProfile::uncalibrated();
+        put("never.toml", &profile.to_toml());
+        profile.origin = Origin::Calibrated;
+        put("old.toml", &profile.to_toml());
+        profile.machine = Some(MachineKind { processor: None, storage: "sd".into() });
+        let text = profile.to_toml();
+        fs::create_dir(dir.path().join("b")).unwrap();
+        put("b/node1.toml", &text);
+        put("copy.toml", &text);
+        put("later.toml", &text.replace("schema = 1", "schema = 9"));
+        put("cut.toml", &text[..text.len() / 2]);
+        put("notes.txt", "no profile");
+        fs::write(dir.path().join("bytes.toml"), [0xff, 0xfe]).unwrap();
+        nix::unistd::mkfifo(&dir.path().join("pipe.toml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let found = collected(dir.path()).unwrap();
+        let labels: Vec<&str> = found.members.iter().map(|member| member.label.as_str()).collect();
+        assert_eq!(labels, ["b/node1"]);
+        let why = |name: &str| {
+            let skipped = found.skipped.iter().find(|skipped| skipped.file.ends_with(name));
+            skipped.unwrap_or_else(|| panic!("{name} is not named")).why.clone()
+        };
+        for (name, says) in [
+            ("never.toml", "no calibration"),
+            ("old.toml", "calibrate again"),
+            ("copy.toml", "a copy of b/node1"),
+            ("later.toml", "newer cawl-cli"),
+            ("cut.toml", "cannot be read"),
+            ("bytes.toml", "UTF-8"),
+            ("pipe.toml", "not a regular file"),
+        ] {
+            assert!(why(name).contains(says) && !why(name).contains('\n'), "{name}: {}", why(name));
+        }
+        assert_eq!(found.skipped.len(), 7);
+        assert!(collected(&dir.path().join("none")).is_err());
+    }
+}
