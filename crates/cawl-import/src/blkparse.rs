@@ -19,6 +19,9 @@ const MOST_SECTORS: u64 = u32::MAX as u64 / SECTOR;
 /// Requests in flight, at most; the oldest is given up then.
 const MOST_IN_FLIGHT: usize = 1 << 20;
 
+/// Of those that a request was made of, so many are looked at: more than a request has segments.
+const MOST_INSIDE: usize = 1 << 10;
+
 /// What was queued or issued and is not complete.
 #[derive(Clone, Debug)]
 struct Pending {
@@ -219,6 +222,7 @@ impl Blkparse {
                 before
                     .into_iter()
                     .chain(by.range((op, first, 0)..(op, end, 0)))
+                    .take(MOST_INSIDE)
                     .map(|(key, _)| *key)
                     .collect()
             }

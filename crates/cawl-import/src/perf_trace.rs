@@ -194,8 +194,8 @@ impl Importer for PerfTraceImporter {
         if self.understood == 0 {
             let lines = counted(self.calls.line, "line");
             let fault = format!(
-                "of {lines} none is a call with a time in front; record with perf trace -o FILE CMD, and give \
-                 that FILE"
+                "of {lines} none is a call with a time in front; record with perf trace --sort-events -o FILE CMD, \
+                 and give that FILE"
             );
             return Err(ImportError { line: self.calls.line, field: 0, fault });
         }

@@ -189,7 +189,10 @@ impl Exporter for Darshan {
                 self.ranks.insert(session.pid, rank.number.into());
                 self.processes = self.processes.max(i64::from(rank.number) + 1);
             }
-            self.program.get_or_insert_with(|| session.clone());
+            // On a busy machine a child may be told of before its parent.
+            if self.program.as_ref().is_none_or(|first| session.started < first.started) {
+                self.program = Some(session.clone());
+            }
         }
         Ok(())
     }

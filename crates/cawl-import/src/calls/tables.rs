@@ -5,7 +5,7 @@
 //! and fork; a description leads to a file, which has the size and outlives its names.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
 
 use cawl_core::host_text::unescape;
@@ -98,7 +98,7 @@ pub(super) fn install(table: &Table, fd: i32, description: &Shared<Description>,
 /// The files of all processes, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    by_path: HashMap<String, Weak<RefCell<File>>>,
+    by_path: BTreeMap<String, Weak<RefCell<File>>>,
     /// Files that have a name and that events were about. The others are gone with their last description, so
     /// that searching a million files for reading leaves nothing behind.
     kept: HashMap<u64, Shared<File>>,
@@ -187,8 +187,8 @@ impl Files {
             return;
         }
         let below = format!("{from}/");
-        let moved: Vec<String> =
-            self.by_path.keys().filter(|path| path.starts_with(&below)).cloned().collect();
+        let from_there = self.by_path.range(below.clone()..).map(|(path, _)| path);
+        let moved: Vec<String> = from_there.take_while(|path| path.starts_with(&below)).cloned().collect();
         for path in moved {
             self.move_name(&path, &format!("{to}/{}", &path[below.len()..]));
         }
