@@ -61,7 +61,9 @@ impl Args {
         let target = match target.split_once("://") {
             Some(("s3", bucket)) if !bucket.is_empty() && !bucket.starts_with('/') => Target::Bucket(target),
             Some(("postgres" | "postgresql", _)) => Target::Database(target),
-            Some(("http" | "https", host)) if !host.contains('@') => Target::Collector(target),
+            Some(("http" | "https", host)) if !host.is_empty() && !host.contains('@') => {
+                Target::Collector(target)
+            }
             _ => {
                 let forms = "s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE or http://HOST:4318";
                 return Err(format!("name where to: {forms}"));

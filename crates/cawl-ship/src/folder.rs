@@ -63,6 +63,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
     let (mut wait, mut attempts, mut told) = (AGAIN.0, 0, String::new());
     let (mut until, mut refused) = (None, 0);
     loop {
+        let mut not_before = None;
         let delivered = pass(folder, ending, to, &mut refused);
         let pause = match delivered {
             Ok(()) if input.is_none() || until.is_some() => {
@@ -83,7 +84,8 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
             Err((error, asked)) => {
                 attempts += 1;
                 let asked = asked.map(|asked| asked.min(MOST));
-                let is_over = until.is_some_and(|until| Instant::now() + asked.unwrap_or_default() >= until);
+                not_before = asked.map(|asked| Instant::now() + asked);
+                let is_over = until.is_some_and(|until| not_before.unwrap_or_else(Instant::now) >= until);
                 if is_over || input.is_none() && attempts == ATTEMPTS {
                     return Err(error);
                 }
@@ -100,7 +102,13 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
         match &input {
             Some(input) if until.is_none() => {
                 if input.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-                    until = Some(Instant::now() + REST);
+                    let end = Instant::now() + REST;
+                    // The receiver wants its wait also now.
+                    if let Some(not_before) = not_before {
+                        ensure!(not_before < end, "{told}");
+                        std::thread::sleep(not_before.saturating_duration_since(Instant::now()));
+                    }
+                    until = Some(end);
                 }
             }
             _ => std::thread::sleep(pause),

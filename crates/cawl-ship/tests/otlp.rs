@@ -461,6 +461,21 @@ fn answers_mean_what_the_protocol_says() {
 }
 
 #[test]
+fn a_long_wait_is_kept_also_at_the_end() {
+    let dir = Dir::new();
+    let folder = spool(&dir, 1);
+    let (port, got) = receiver(vec![answer("429 Too Many Requests", "Retry-After: 100\r\n", "slowly")]);
+    let mut command = with_token(&dir, &folder, port);
+    command.arg("--follow");
+    let mut running = Running::start(command);
+    running.stderr_until("status 429: slowly");
+    // The end of its input.
+    running.finish().code(1).says("it is tried again");
+    assert_eq!(got.lock().expect("whole").len(), 1);
+    assert!(folder.join("v1/metrics").exists(), "what was not taken stays");
+}
+
+#[test]
 fn what_a_collector_refuses_is_counted_by_the_daemon_and_bounded() {
     let dir = Dir::new();
     let (port, _) = receiver(vec![answer("401 Unauthorized", "", "who are you?")]);
@@ -505,4 +520,18 @@ fn https_is_checked() {
     assert!(folder.join(name).exists(), "what was not taken stays");
     start(Some(&tls.1)).success();
     assert!(!folder.join("v1").exists());
+}
+
+#[test]
+fn an_address_that_cannot_be_is_wrong_usage_and_a_token_is_not_in_it() {
+    let dir = Dir::new();
+    for address in ["localhost:4318", "ftp://localhost", "http://", "http://me:secret@localhost:4318"] {
+        let mut command = dir.command(cawl_kit::built("cawld"));
+        command.args(["--otlp", address, "--socket"]).arg(dir.socket());
+        Running::start(command).finish().code(2).says("give a collector").says("OTEL_EXPORTER_OTLP_HEADERS");
+        Running::start(shipping(&dir, dir.path(), address)).finish().code(2).says("name where to");
+    }
+    let mut command = shipping(&dir, dir.path(), "http://localhost:4318");
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "nonsense");
+    Running::start(command).finish().code(1).says("name=value");
 }
