@@ -34,7 +34,7 @@ fn this_machine(dir: &Dir) -> HostProfile {
     profile
 }
 
-/// A profile of a machine like this one, whose essential constants are so many times as good as of a fixed one.
+/// A profile of a machine like this one, whose essential constants are so many times as good as fixed ones.
 fn like(this: &HostProfile, times: f64) -> HostProfile {
     let HostProfile { machine, kernel, .. } = this.clone();
     let mut profile =

@@ -1,9 +1,9 @@
 //! What profiles of equal machines tell of another one of their kind.
 //!
-//! The law: **one odd machine changes little, and is named.** Each constant is the median of the machines that
-//! measured it, and its percentiles are those of the next machine, not of the median. Which machine is odd is
-//! decided by the essential constants alone: the many small costs of calls vary by themselves, and their median
-//! bears that. docs/reference/CALIBRATION.md, "Profiles of equal machines", has the rules.
+//! The law: **one odd machine changes little, and is named.** Each constant is the median of the machines
+//! that measured it, and its percentiles are those of the next machine, not of the median. Which machine is
+//! odd is decided by the essential constants alone: the many small costs of calls vary by themselves, and
+//! their median bears that. docs/reference/CALIBRATION.md, "Profiles of equal machines", has the rules.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ const FAR: f64 = 3.5;
 const LEAST: f64 = 0.1;
 /// A single constant that is off by this factor makes a machine odd; else it takes two.
 const GROSSLY: f64 = 4.0;
-/// Relative standard deviation between equal machines where nothing tells it; it counts as much as one machine.
+/// Relative standard deviation between equal machines where nothing tells it; it counts as one machine.
 const ASSUMED: f64 = 0.3;
 /// Relative standard deviation of a short measurement, at least: the usual difference between runs.
 const SHORT: f64 = 0.15;
@@ -261,8 +261,8 @@ pub fn contradictions(prior: &HostProfile, own: &HostProfile) -> Vec<Off> {
     HostProfile::uncalibrated().essential().iter().filter_map(|(name, _)| compare(name)).collect()
 }
 
-/// The prior, narrowed by what was measured on this machine in short: a mean by precision. What the prior does
-/// not have, and what contradicts it, is as measured.
+/// The prior, narrowed by what was measured on this machine in short: a mean by precision. What the prior
+/// does not have, and what contradicts it, is as measured.
 #[must_use]
 pub fn narrowed(prior: &HostProfile, own: &HostProfile) -> HostProfile {
     let mut narrowed = prior.clone();
@@ -280,8 +280,8 @@ pub fn narrowed(prior: &HostProfile, own: &HostProfile) -> HostProfile {
     narrowed
 }
 
-/// What a short measurement tells. Other programs lengthen it: what it found to be slower than the others while
-/// they computed, tells nothing.
+/// What a short measurement tells. Other programs lengthen it: what it found to be slower than the prior
+/// while they computed, tells nothing.
 fn told(own: &HostProfile, known: &BTreeMap<String, Measured<f64>>) -> BTreeMap<String, Measured<f64>> {
     let machine = &mut HostProfile::uncalibrated();
     let mut told = constants(own);

@@ -503,7 +503,7 @@ fn profile(
     profile
 }
 
-/// What is set and not measured: by the kernel, by the filesystem and by the device of a place, and what they are.
+/// What is set and not measured, by the kernel, the filesystem and the device of a place; and what these are.
 pub fn put_settings(profile: &mut HostProfile, place: &Place) {
     cawl_host::apply_settings(profile);
     profile.name = format!("{} on {}", place.filesystem, place.device);

@@ -9,8 +9,8 @@ fn measured<T: Copy + std::ops::Mul<f64, Output = T>>(value: T, samples: u32) ->
     Measured { value, p10: Some(value * 0.9), p90: Some(value * 1.1), samples }
 }
 
-/// A calibrated machine whose disk and memory are so many times as fast as of the first, and whose fsync takes
-/// so many times as long.
+/// A calibrated machine whose disk and memory are so many times as fast as those of an ordinary one, and whose
+/// fsync takes so many ms.
 fn machine(label: &str, speed: f64, fsync: f64) -> Member {
     let mut profile = HostProfile::uncalibrated();
     profile.origin = Origin::Calibrated;
@@ -195,8 +195,8 @@ proptest! {
         unit in 0.001..1000.0f64,
         turn in 0usize..9,
     ) {
-        let all: Vec<Member> =
-            speeds.iter().enumerate().map(|(at, speed)| machine(&format!("m{at}"), *speed, 2.0 / speed)).collect();
+        let named = |(at, speed): (usize, &f64)| machine(&format!("m{at}"), *speed, 2.0 / speed);
+        let all: Vec<Member> = speeds.iter().enumerate().map(named).collect();
         let found = merged(&all);
         let mut turned = all.clone();
         turned.rotate_left(turn % all.len());
@@ -208,8 +208,9 @@ proptest! {
             *fsync = fsync.map(|time| time * unit);
         }
         let (one, other) = (found.profile.device.fsync, merged(&scaled).profile.device.fsync);
-        let same = |a: Option<Nanos>, b: Option<Nanos>| (b.unwrap().get() / a.unwrap().get() / unit - 1.0).abs() < 1e-9;
-        prop_assert!(same(Some(one.value), Some(other.value)) && same(one.p10, other.p10) && same(one.p90, other.p90));
+        let ends = |of: Measured<Nanos>| [of.value, of.p10.unwrap(), of.p90.unwrap()].map(Nanos::get);
+        let pairs = ends(one).into_iter().zip(ends(other));
+        prop_assert!(pairs.map(|(one, other)| other / one / unit - 1.0).all(|off| off.abs() < 1e-9));
         // A rate is the inverse of a time.
         let write = found.profile.device.write;
         prop_assert!((write.value.get() * one.value.get() / (400e6 * 2e6) - 1.0).abs() < 1e-9);
@@ -219,7 +220,8 @@ proptest! {
         }
         let mut with_odd = all.clone();
         with_odd.push(machine("odd", 30.0, 0.01));
-        let (low, high) = (speeds.iter().copied().fold(9.0, f64::min), speeds.iter().copied().fold(0.0, f64::max));
+        let low = speeds.iter().copied().fold(9.0, f64::min);
+        let high = speeds.iter().copied().fold(0.0, f64::max);
         let moved = merged(&with_odd).profile.device.write.value.get() / 400e6;
         prop_assert!(low <= moved * 1.0001 && moved <= high * 1.0001, "{}: {} to {}", moved, low, high);
     }
