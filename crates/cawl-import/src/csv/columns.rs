@@ -108,8 +108,15 @@ impl Columns {
             };
             if place.is_none() {
                 let all: Vec<String> = (0..row.len()).map(|at| shown(row.field(at).trim_ascii())).collect();
-                let fault = format!("there is no column {}; the table has {}", spelled(name), all.join(", "));
-                return Err((0, fault));
+                let units = match spelled(name).contains(':') {
+                    true => "; units are s, ms, us, ns, or B, K, M, sectors",
+                    false => "",
+                };
+                let name = spelled(name);
+                return Err((
+                    0,
+                    format!("there is no column {name}; the table has {}{units}", all.join(", ")),
+                ));
             }
             layout.place[column] = place;
             layout.unit[column] = unit.unwrap_or(layout.unit[column]);
@@ -120,7 +127,8 @@ impl Columns {
     /// A message about a column, with the name that the table has for it.
     pub(super) fn renamed(&self, column: usize, fault: String) -> String {
         let known = COLUMNS.get(column).copied().unwrap_or("end");
-        match (&self.named[column], fault.strip_prefix(known)) {
+        let rest = fault.strip_prefix(known).filter(|rest| !rest.starts_with(char::is_alphabetic));
+        match (&self.named[column], rest) {
             (Some((name, _)), Some(rest)) => format!("{}{rest}", spelled(name)),
             (None, Some(rest)) => {
                 format!("{}{rest} and name it with --columns {}=…", FIELDS[column], FIELDS[column])

@@ -245,6 +245,13 @@ fn faults_of_foreign_columns() {
     is("start=#1,op=kind", "all columns as names, or all as numbers");
     let error = foreign("start=ts:ms,op=kind", "time,kind\n").unwrap_err();
     assert_eq!(error.to_string(), "line 1: there is no column ts; the table has time, kind");
+    let error = foreign("start=ts:min,op=kind", "ts,kind\n").unwrap_err();
+    assert!(
+        error.to_string().contains("no column ts:min; the table has ts, kind; units are s, ms"),
+        "{error}"
+    );
+    let error = foreign("start=ts,op=kind,size=n", "ts,kind,n\n1,frob,1\n").unwrap_err();
+    assert!(error.fault.starts_with("operation \"frob\" is not known"), "{error}");
     let error = foreign("start=ts:ms,op=kind,size=n", "ts,kind,n\nx,write,1\n").unwrap_err();
     assert_eq!(error.to_string(), "line 2, field 1: ts is \"x\", not a decimal number");
     let error = foreign("start=ts:ns,op=kind,size=n", "ts,kind,n\n1,write,1K\n").unwrap_err();
