@@ -251,7 +251,7 @@ def failing(what: str, code: int) -> Iterator[None]:
 
 
 def check_out(out: str, engine: str) -> None:
-    """Refuses to put a table in the place of what is none. What is no path of this machine is the engine's."""
+    """Refuses to put a table in the place of what is none, as Spark itself refuses all that is there."""
     path = Path(out)
     if "://" in out or engine == "spark":
         return
