@@ -86,8 +86,7 @@ fn the_first_answer_begins_with_what_equal_machines_know() {
     fs::write(folder.join("later.toml"), text.replace("schema = 1", "schema = 99")).expect("a new file");
     let from = folder.to_str().expect("a readable path");
     let finished = calibrate(&dir, &["--from", from, "--no-check", "--json"]).success();
-    let finished =
-        finished.says("cut.toml: the profile cannot be read").says("later.toml: the profile has schema 99");
+    let finished = finished.says("cut.toml: line ").says("later.toml: the profile has schema 99");
     let found = json(&finished);
     assert_eq!(found["merged"], serde_json::json!(["rack1/a", "rack1/b", "rack2/c", "rack2/d"]));
     let [odd] = &found["outliers"].as_array().expect("a list")[..] else { panic!("{found:#}") };
@@ -98,6 +97,7 @@ fn the_first_answer_begins_with_what_equal_machines_know() {
         (&1.into(), &true.into(), &Value::Null)
     );
     assert_eq!(found["skipped"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&found["checked"], &found["unsure"]), (&false.into(), &serde_json::json!([])));
     let (_, profile) = profile_of(&dir).expect("it was written");
     assert_eq!((profile.origin, profile.merged, profile.measured), (Origin::Prior, 4, None));
     let fsync = profile.device.fsync;
@@ -183,6 +183,7 @@ fn where_nothing_is_to_be_merged_the_remedy_is_told() {
     let from = folder.to_str().expect("a readable path");
     calibrate(&dir, &["--from", from]).code(1).says("there is no measured profile in");
     calibrate(&dir, &["--from", "missing"]).code(1).says("cannot read the folder missing");
+    calibrate(&dir, &["--from", "/proc/self/stat"]).code(2).says("is a file; --from takes a folder");
     let mut other = like(&this, 1.0);
     other.machine = Some(MachineKind { processor: Some("another".into()), storage: "tape".into() });
     put(&folder, "other.toml", &other);

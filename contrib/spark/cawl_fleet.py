@@ -13,13 +13,15 @@ queries of DuckDB are in the folder duckdb beside this file.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import re
 import sys
 from functools import reduce
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 KEYS = ["node", "program", "path", "op", "cause", "date", "hour"]
 #: What `gain` tries if nothing is named.
@@ -31,6 +33,31 @@ MACHINE = ["node", "run"]
 SUMS = ["calls", "observed_ns", "predicted_ns", "ratio", "fleet", "off", "beyond_ns"]
 RUN = r"-(\d{8}T\d{6}Z-[0-9a-f]{8})-\d+\.parquet$"
 ANSWER = "node string, run string, change string, calls long, before_ns long, after_ns long, failure string"
+
+#: What to do where a package is missing.
+REMEDIES = {
+    "pyspark": "pip install pyspark, or --engine duckdb",
+    "cawl": "pip install ./python",
+    **{name: "pip install duckdb numpy pyarrow" for name in ("duckdb", "numpy", "pyarrow")},
+}
+
+
+class Failure(Exception):
+    """What is told in the place of an answer, with the exit code."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def told(error: Exception) -> str:
+    """An error of an engine, of the system, or of a missing package, in one line; any other is raised."""
+    if isinstance(error, ModuleNotFoundError) and error.name in REMEDIES:
+        return f"the package {error.name} is not installed: {REMEDIES[error.name]}"
+    engines = ("duckdb", "_duckdb", "pyspark", "py4j")
+    if not isinstance(error, (Failure, OSError)) and type(error).__module__.split(".")[0] not in engines:
+        raise error
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def calls(spark: Any, paths: Sequence[str]) -> Any:
@@ -161,7 +188,6 @@ def _asked(
     machine: Tuple[str, str], batches: Iterator[Any], profiles: Dict[str, str], changes: Sequence[str]
 ) -> List[Dict[str, Any]]:
     """The answers for one machine, a row a change; or one row with what failed."""
-    import cawl
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -178,7 +204,11 @@ def _asked(
     row.update(change=None, calls=None, before_ns=None, after_ns=None, failure=None)
     profile = profiles.get(machine[0])
     if profile is None:
-        return [{**row, "failure": f"there is no profile {machine[0]}.toml"}]
+        return [{**row, "failure": f"there is no profile {quote(machine[0], safe='')}.toml"}]
+    try:
+        import cawl
+    except ModuleNotFoundError as error:
+        return [{**row, "failure": told(error)}]
     first = next(batches)
     try:
         every = (whole(batch) for batch in (batch for part in ([first], batches) for batch in part))
@@ -208,6 +238,55 @@ def best(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
     return sorted(sums.values(), key=lambda total: -total["gain_ns"])
 
 
+NO_PROFILE = "no file NODE.toml is there; cawl-cli profile export makes one on each machine"
+
+
+@contextlib.contextmanager
+def failing(what: str, code: int) -> Iterator[None]:
+    """Tells what it is that an engine refuses."""
+    try:
+        yield
+    except Exception as error:
+        raise Failure(f"{what}: {told(error)}", code) from error
+
+
+def check_out(out: str, engine: str) -> None:
+    """Refuses to put a table in the place of what is none, as Spark itself refuses all that is there."""
+    path = Path(out)
+    if "://" in out or engine == "spark":
+        return
+    if not path.parent.is_dir():
+        raise Failure(f"--out {out}: there is no folder {path.parent}; make it first", 2)
+    if os.path.lexists(path):
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(4) in (b"", b"PAR1"):
+                    return
+        raise Failure(f"--out {out}: it is there and no Parquet file; give another name, or remove it", 2)
+
+
+def check_changes(changes: Sequence[str], engine: str) -> None:
+    """Refuses what cawl-cli takes for no change, once and before the work. With Spark package and program may
+    be on the executors alone."""
+    try:
+        import cawl
+    except ModuleNotFoundError as error:
+        if engine == "spark":
+            return
+        raise Failure(told(error)) from error
+    for change in changes:
+        try:
+            # Its options are looked at before the trace.
+            cawl.whatif(os.devnull, change, "--no-learn")
+        except (cawl.Error, ValueError) as error:
+            text, wrong = str(error).splitlines()[0], "cawl-cli whatif ended with 2: "
+            if isinstance(error, ValueError) or text.startswith(wrong):
+                why = text.replace(wrong, "").replace("error: ", "")
+                raise Failure(f"--change '{change[2:]}': {why}", 2) from error
+            if "ended with" not in text and engine != "spark":
+                raise Failure(text) from error
+
+
 class Spark:
     """The questions by Spark."""
 
@@ -215,8 +294,11 @@ class Spark:
         from pyspark.sql import SparkSession
 
         self.spark = SparkSession.builder.appName(f"cawl {args.question}").getOrCreate()
-        frame = calls(self.spark, args.paths)
-        self.calls = frame.where(args.where) if args.where else frame
+        with failing(f"the calls of {', '.join(args.paths)} (a folder of cawld --calls-to)", 1):
+            self.calls = calls(self.spark, args.paths)
+        if args.where:
+            with failing("--where", 2):
+                self.calls = self.calls.where(args.where)
 
     def where(self, keys: Sequence[str]) -> Any:
         return where(self.calls, keys)
@@ -225,7 +307,8 @@ class Spark:
         return drift(self.calls, keys)
 
     def gain(self, folder: str, changes: Sequence[str]) -> Any:
-        texts = self.spark.sparkContext.wholeTextFiles(folder.rstrip("/") + "/*.toml").collect()
+        with failing(f"--profiles {folder} ({NO_PROFILE})", 2):
+            texts = self.spark.sparkContext.wholeTextFiles(folder.rstrip("/") + "/*.toml").collect()
         profiles = {unquote(Path(name).stem): text for name, text in texts}
         return gain(self.calls, profiles, changes, 16 * self.spark.sparkContext.defaultParallelism)
 
@@ -242,13 +325,18 @@ class DuckDB:
     def __init__(self, args: argparse.Namespace) -> None:
         import duckdb
 
+        if not hasattr(duckdb, "connect"):
+            # It is the folder beside this file.
+            raise ModuleNotFoundError(name="duckdb")
         self.db = duckdb.connect()
         files = [f"{path.rstrip('/')}/**/*.parquet" for path in args.paths]
         self.db.execute("set variable calls = ?", [files])
-        self.db.execute(self.text("calls"))
+        with failing(f"the calls of {', '.join(args.paths)} (a folder of cawld --calls-to)", 1):
+            self.db.execute(self.text("calls"))
         if args.where:
             self.db.execute("alter view calls rename to every_call")
-            self.db.execute(f"create view calls as select * from every_call where {args.where}")
+            with failing("--where", 2):
+                self.db.execute(f"create view calls as select * from every_call where {args.where}")
 
     @staticmethod
     def text(name: str) -> str:
@@ -266,7 +354,10 @@ class DuckDB:
         return self.ask("drift", keys)
 
     def gain(self, folder: str, changes: Sequence[str]) -> str:
-        profiles = {unquote(path.stem): path.read_text() for path in Path(folder).glob("*.toml")}
+        files = Path(folder).glob("*.toml")
+        profiles = {unquote(path.stem): path.read_text(errors="replace") for path in files}
+        if not profiles:
+            raise Failure(f"--profiles {folder}: {NO_PROFILE}", 2)
         columns = ", ".join(f'"{name}"' for name in ["call", "weight", *MODELLED])
         kinds = ANSWER.replace(" string", " varchar").replace(" long", " bigint")
         self.db.execute(f"create temp table answer ({kinds})")
@@ -285,7 +376,8 @@ class DuckDB:
         return [dict(zip(names, row)) for row in cursor.fetchall()]
 
     def write(self, answer: str, out: str) -> None:
-        self.db.execute(f"copy {answer} to '{out}' (format parquet)")
+        name = out.replace("'", "''")
+        self.db.execute(f"copy {answer} to '{name}' (format parquet)")
 
 
 def _shown(name: str, value: Any) -> str:
@@ -325,6 +417,14 @@ def table(rows: Sequence[Dict[str, Any]]) -> str:
 
 
 def main() -> int:
+    try:
+        return answered()
+    except Exception as error:
+        print(f"cawl_fleet: {told(error)}", file=sys.stderr)
+        return error.code if isinstance(error, Failure) else 1
+
+
+def answered() -> int:
     description, _, rest = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -342,14 +442,23 @@ def main() -> int:
     add("--out", metavar="PATH", help="all rows as Parquet (gain: by machine)")
     args = parser.parse_args()
     keys = (args.by or {"where": "node,cause", "drift": "op"}.get(args.question, "")).split(",")
-    unknown = set(filter(None, keys)) - set(KEYS)
-    if unknown:
-        parser.error(f"--by: {', '.join(unknown)} is none of {', '.join(KEYS)}")
+    unknown = set(keys) - set(KEYS)
+    if unknown and args.question != "gain":
+        parser.error(f"--by: {', '.join(sorted(unknown))} is none of {', '.join(KEYS)}")
+    if args.question == "drift":
+        # Its answer is by node anyway.
+        keys = [key for key in keys if key != "node"] or parser.error("--by: drift takes more than the node")
+    if args.limit < 0:
+        parser.error("--limit takes a number of rows, or 0 for all")
     if args.question == "gain" and not args.profiles:
         parser.error("gain takes --profiles DIR, a folder with the profile NODE.toml of each machine")
+    if args.out:
+        check_out(args.out, args.engine)
+    changes = ["--" + change.lstrip("-") for change in args.change or CHANGES]
+    if args.question == "gain":
+        check_changes(changes, args.engine)
     engine = Spark(args) if args.engine == "spark" else DuckDB(args)
     if args.question == "gain":
-        changes = ["--" + change.lstrip("-") for change in args.change or CHANGES]
         answer = engine.gain(args.profiles, changes)
         if args.engine == "spark":
             answer = answer.persist()

@@ -261,6 +261,13 @@ pub fn contradictions(prior: &HostProfile, own: &HostProfile) -> Vec<Off> {
     HostProfile::uncalibrated().essential().iter().filter_map(|(name, _)| compare(name)).collect()
 }
 
+/// What would contradict the prior, were it not that other programs computed during the measurement; empty if
+/// none did, or if a machine of which this is off is of the kind.
+pub fn unsure(prior: &HostProfile, own: &HostProfile) -> Vec<Off> {
+    let off = contradictions(prior, &HostProfile { disturbed: None, ..own.clone() });
+    if own.disturbed.is_some() && is_odd(&off) { off } else { Vec::new() }
+}
+
 /// The prior, narrowed by what was measured on this machine in short: a mean by precision. What the prior
 /// does not have, and what contradicts it, is as measured.
 #[must_use]

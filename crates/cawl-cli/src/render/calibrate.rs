@@ -7,7 +7,7 @@ use cawl_measure::calibrate::{Calibration, Compared};
 use serde::Serialize;
 
 use super::profile::with_unit;
-use super::{bold, counted, headed, line, shown, table, warn};
+use super::{bold, counted, headed, line, shown, table, warn, wrapped};
 
 /// The constants with their spread, and the remarks.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
@@ -51,7 +51,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     rows.extend(time("direct write, fixed part", calibration.extra.latency));
     out += &table(&COLUMNS, [0], rows);
     for note in &calibration.notes {
-        out += &format!("{} {note}\n", warn("note:", terminal));
+        out += &(wrapped(&format!("{} {note}", warn("note:", terminal)), 0) + "\n");
     }
     out += &format!("\n{} written in {:.0} s\n", calibration.written, calibration.seconds);
     out
@@ -89,6 +89,10 @@ pub struct FromOthers {
     pub skipped: Vec<Skipped>,
     /// What the short measurement contradicts; none if nothing was measured.
     pub contradicted: Vec<Off>,
+    /// The check could tell whether this machine is one of the kind.
+    pub checked: bool,
+    /// What was off while other programs computed, so that the check could not tell.
+    pub unsure: Vec<Off>,
     /// Seconds that the check took; None without one.
     pub seconds: Option<f64>,
     /// Remarks.
@@ -98,7 +102,7 @@ pub struct FromOthers {
 
 /// What profiles of equal machines have in common, and which were left out.
 pub fn text_of_prior(found: &FromOthers, terminal: bool) -> String {
-    let FromOthers { merged, outliers, others, skipped, contradicted, profile, .. } = found;
+    let FromOthers { merged, outliers, others, skipped, contradicted, unsure, profile, .. } = found;
     let mut out = String::new();
     let mut tell = |name: &str, text: &str| line(&mut out, name, text, terminal);
     let all = counted((merged.len() + outliers.len()) as u64, "profile");
@@ -109,19 +113,34 @@ pub fn text_of_prior(found: &FromOthers, terminal: bool) -> String {
     for odd in outliers {
         tell("odd", &format!("{} is left out: {}", shown(&odd.label), off(&odd.off)));
     }
-    if others + skipped.len() > 0 {
-        let others = counted(*others as u64, "profile");
-        tell("not used", &format!("{others} of other machines, and {} that cannot be", skipped.len()));
+    let unused = [
+        (*others, "profile", " of other kinds of machines"),
+        (skipped.len(), "file", " that cannot be used (left out)"),
+    ];
+    let unused = unused.iter().filter(|(count, ..)| *count > 0);
+    let unused: Vec<String> = unused.map(|(count, one, which)| counted(*count as u64, one) + which).collect();
+    if !unused.is_empty() {
+        tell("not used", &unused.join(", "));
     }
     if !contradicted.is_empty() {
         tell("differs", &format!("here: {}", off(contradicted)));
     }
+    if !unsure.is_empty() {
+        let processors = profile.disturbed.unwrap_or_default();
+        let which = off(unsure);
+        let text = format!(
+            "could not be: other programs had {processors:.1} processors, and {which}, for that reason or since this \
+             machine is another; repeat on a quiet machine"
+        );
+        tell("checked", &warn(&text, terminal));
+    }
     headed(&mut out, &table(&COLUMNS, [0], constants(profile)), terminal);
     for note in &found.notes {
-        out += &format!("{} {note}\n", warn("note:", terminal));
+        out += &(wrapped(&format!("{} {note}", warn("note:", terminal)), 0) + "\n");
     }
     out += &match found.seconds {
-        Some(seconds) => format!("\nchecked here in {seconds:.0} s\n"),
+        Some(seconds) if unsure.is_empty() => format!("\nchecked here in {seconds:.0} s\n"),
+        Some(seconds) => format!("\nmeasured here in {seconds:.0} s\n"),
         None => "\nnothing was measured here\n".to_owned(),
     };
     out

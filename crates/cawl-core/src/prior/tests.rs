@@ -163,6 +163,11 @@ fn a_short_measurement_narrows_or_contradicts() {
     let slow = HostProfile { disturbed: Some(1.0), ..own.clone() };
     assert!(contradictions(&prior, &slow).is_empty());
     assert_eq!(narrowed(&prior, &slow).device.write, prior.device.write);
+    // But it was not checked either.
+    assert_eq!(unsure(&prior, &slow), contradictions(&prior, &own));
+    assert!(unsure(&prior, &own).is_empty());
+    let alike = HostProfile { disturbed: Some(1.0), ..machine("own", 1.0, 2.2).profile };
+    assert!(unsure(&prior, &alike).is_empty());
     let gross = machine("own", 1.0, 0.1).profile;
     let gross = HostProfile { disturbed: Some(1.0), ..gross };
     assert!(is_odd(&contradictions(&prior, &gross)));

@@ -50,7 +50,7 @@ pub fn collected(folder: &Path) -> anyhow::Result<Collected> {
     for file in files {
         let label = file.strip_prefix(folder).unwrap_or(&file).with_extension("").display().to_string();
         let read = read(&file).and_then(|text| {
-            let profile = HostProfile::from_toml(&text)?;
+            let profile = HostProfile::from_toml(&text).map_err(|error| anyhow::anyhow!(error.brief()))?;
             anyhow::ensure!(!texts.contains_key(&text), "it is a copy of {}", texts[&text]);
             texts.insert(text, label.clone());
             prior::unfit(&profile).map_or(Ok(profile), |why| Err(anyhow::anyhow!(why)))
@@ -58,9 +58,7 @@ pub fn collected(folder: &Path) -> anyhow::Result<Collected> {
         match read {
             Ok(profile) => found.members.push(Member { label, profile }),
             Err(error) => {
-                // An error of TOML has many lines, of which the first tells the place.
-                let why = format!("{error:#}").lines().collect::<Vec<_>>().join(" ");
-                found.skipped.push(Skipped { file, why });
+                found.skipped.push(Skipped { file, why: format!("{error:#}") });
             }
         }
     }
@@ -109,6 +107,10 @@ mod tests {
         put("copy.toml", &text);
         put("later.toml", &text.replace("schema = 1", "schema = 9"));
         put("cut.toml", &text[..text.len() / 2]);
+        put(
+            "no_field.toml",
+            &text.lines().filter(|line| !line.starts_with("page")).collect::<Vec<_>>().join("\n"),
+        );
         put("notes.txt", "no profile");
         fs::write(dir.path().join("bytes.toml"), [0xff, 0xfe]).unwrap();
         nix::unistd::mkfifo(&dir.path().join("pipe.toml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -124,13 +126,15 @@ mod tests {
             ("old.toml", "calibrate again"),
             ("copy.toml", "a copy of b/node1"),
             ("later.toml", "newer cawl-cli"),
-            ("cut.toml", "cannot be read"),
+            ("cut.toml", "it is cut off"),
+            ("no_field.toml", "missing field `page`; it is cut off"),
             ("bytes.toml", "UTF-8"),
             ("pipe.toml", "not a regular file"),
         ] {
-            assert!(why(name).contains(says) && !why(name).contains('\n'), "{name}: {}", why(name));
+            assert!(why(name).contains(says) && !why(name).contains(['\n', '|']), "{name}: {}", why(name));
         }
-        assert_eq!(found.skipped.len(), 7);
+        assert!(why("cut.toml").starts_with("line "), "{}", why("cut.toml"));
+        assert_eq!(found.skipped.len(), 8);
         assert!(collected(&dir.path().join("none")).is_err());
     }
 }

@@ -34,9 +34,15 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
     } else {
         is_no_better(&file)?;
     }
+    exit::usage(folder.is_dir() || !folder.exists(), || {
+        format!(
+            "{} is a file; --from takes a folder with the profiles of other machines, for one of them too",
+            folder.display()
+        )
+    })?;
     let Collected { members, skipped } = fleet::collected(folder)?;
     for Skipped { file, why } in &skipped {
-        render::tell(format_args!("left out: {}: {why}", file.display()));
+        render::tell(render::wrapped(&format!("left out: {}: {why}", file.display()), 0));
     }
     let mut here = HostProfile::uncalibrated();
     calibrate::put_settings(&mut here, &place);
@@ -61,13 +67,16 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
         own.as_ref().map(|own| prior::contradictions(&profile, &own.profile)).unwrap_or_default();
     let mut notes = few(merged.len());
     let mut seconds = None;
+    let mut unsure = Vec::new();
     let holds = !prior::is_odd(&contradicted);
     if let Some(own) = own {
         if holds {
+            unsure = prior::unsure(&profile, &own.profile);
             profile = prior::narrowed(&profile, &own.profile);
         }
         let Calibration { notes: of_own, seconds: took, .. } = own;
-        notes.extend(of_own);
+        // The bytes of the check are fixed, and with fewer repeats it is as good.
+        notes.extend(of_own.into_iter().filter(|note| !note.ends_with("--max-bytes for more")));
         seconds = Some(took);
     }
     if holds {
@@ -84,6 +93,8 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
         others,
         skipped,
         contradicted,
+        checked: seconds.is_some() && unsure.is_empty(),
+        unsure,
         seconds,
         notes,
         profile,
