@@ -265,17 +265,19 @@ impl Spool {
                 Err(error) => return Err(error.error),
             }
         }
-        for folder in folder.ancestors().take_while(|folder| folder.starts_with(&self.options.folder)) {
-            File::open(folder)?.sync_all()?;
-        }
+        // It is there, whatever comes: its name is never given again.
         self.next += 1;
+        let ours = folder.ancestors().take_while(|folder| folder.starts_with(&self.options.folder));
+        let synced = ours.map(|folder| File::open(folder)?.sync_all());
+        // Who takes files away may have been faster.
+        let failed = synced.filter_map(Result::err).find(|error| error.kind() != ErrorKind::NotFound);
         {
             let mut status = lock(&self.status);
             status.rows_written += rows;
             status.files_written += 1;
             status.bytes += taken(bytes);
             status.latest = Some(path);
-            status.failure = None;
+            status.failure = failed.map(|error| format!("{}: {error}", folder.display()));
         }
         self.tell(0);
         // It has told of them.

@@ -144,3 +144,32 @@ fn names_are_as_partitions_have_them() {
     assert_eq!(encoded("db-1.example_x"), "db-1.example_x");
     assert_eq!(encoded("a/b =ü"), "a%2Fb%20%3D%C3%BC");
 }
+
+#[test]
+fn who_takes_files_away_takes_nothing_from_the_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path(), 1 << 20);
+    let part = dir.path().join("own/part");
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let taker = scope.spawn(|| {
+            let mut taken = Vec::new();
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                for name in names(&part) {
+                    taken.extend(fs::remove_file(part.join(&name)).is_ok().then_some(name));
+                }
+                drop(fs::remove_dir(&part).and_then(|()| fs::remove_dir(dir.path().join("own"))));
+            }
+            taken.extend(names(&part));
+            taken
+        });
+        // A folder that is removed again and again before a file has come into it is no room for one.
+        let kept = (0..200).filter(|_| file(&mut spool, 1, 10).is_ok()).count();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut taken = taker.join().unwrap();
+        taken.sort();
+        assert_eq!(taken.len(), kept);
+        taken.dedup();
+        assert_eq!((taken.len(), lock(&spool.status).rows_written), (kept, kept as u64));
+    });
+}
