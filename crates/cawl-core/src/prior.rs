@@ -126,7 +126,7 @@ pub fn merge(members: &[&Member]) -> Result<Merged, Vec<Outlier>> {
     let mut known: Vec<_> =
         members.iter().map(|member| (member.label.clone(), constants(&member.profile))).collect();
     known.sort_by(|one, other| one.0.cmp(&other.0));
-    let outliers: Vec<Outlier> = (0..known.len()).filter_map(|at| odd(&known, at)).collect();
+    let outliers = odd(&known);
     if outliers.len() * 2 > known.len() {
         return Err(outliers);
     }
@@ -224,20 +224,24 @@ fn width(of: &Measured<f64>) -> f64 {
     of.p10.zip(of.p90).map_or(ASSUMED * of.value, |(p10, p90)| (p90 - p10).max(0.0) / (2.0 * P90))
 }
 
-/// The machine at this place, if it is odd among the others. Of two nobody can tell which one is.
-fn odd(known: &[(String, BTreeMap<String, Measured<f64>>)], at: usize) -> Option<Outlier> {
-    let mut off = Vec::new();
+/// The machines that are odd among the others. Of two nobody can tell which one is.
+fn odd(known: &[(String, BTreeMap<String, Measured<f64>>)]) -> Vec<Outlier> {
+    let mut off = vec![Vec::new(); known.len()];
     for (name, _) in HostProfile::uncalibrated().essential() {
-        let all = known.iter().map(|(_, of)| of.get(name).filter(|of| of.samples > 0 && of.value > 0.0));
-        let measured: Vec<&Measured<f64>> = all.clone().flatten().collect();
-        let (Some(own), true) = (all.clone().nth(at).flatten(), measured.len() > 2) else { continue };
-        let logs: Vec<f64> = measured.iter().map(|of| of.value.ln()).collect();
-        let spreads: Vec<f64> = measured.iter().map(|of| spread(of)).collect();
-        let Some(Estimate { value, deviation, .. }) = Estimate::of(&logs) else { continue };
+        let of_all = known.iter().map(|(_, of)| of.get(name).filter(|of| of.samples > 0 && of.value > 0.0));
+        let measured: Vec<_> = of_all.enumerate().filter_map(|(at, of)| Some((at, of?))).collect();
+        let logs: Vec<f64> = measured.iter().map(|(_, of)| of.value.ln()).collect();
+        let spreads: Vec<f64> = measured.iter().map(|(_, of)| spread(of)).collect();
+        let Some(Estimate { value, deviation, .. }) = Estimate::of(&logs).filter(|_| logs.len() > 2) else {
+            continue;
+        };
         let deviation = deviation.max(median(&spreads).unwrap_or_default());
-        off.extend(is_off(name, own.value.ln() - value, deviation));
+        for ((at, _), log) in measured.iter().zip(logs) {
+            off[*at].extend(is_off(name, log - value, deviation));
+        }
     }
-    is_odd(&off).then(|| Outlier { label: known[at].0.clone(), off })
+    let all = known.iter().zip(off).filter(|(_, off)| is_odd(off));
+    all.map(|((label, _), off)| Outlier { label: label.clone(), off }).collect()
 }
 
 fn is_off(name: &str, distance: f64, deviation: f64) -> Option<Off> {
