@@ -72,6 +72,9 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                     "{refused} files were refused; they are in {}",
                     aside::folder(folder).display()
                 );
+                others(folder).iter().for_each(|name| {
+                    tell(&format!("{name} was not taken: it is no file of cawld for this target"))
+                });
                 return Ok(());
             }
             Ok(()) => {
@@ -158,6 +161,16 @@ fn whole(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Names of what lies in the folder itself and is none of ours, nor hidden.
+fn others(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
 }
 
 /// True for NODE-START-NUMBER and the ending.
