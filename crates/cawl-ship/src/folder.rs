@@ -21,6 +21,9 @@ const REST: Duration = Duration::from_secs(10);
 /// Beginning of a daemon, as names of files have it between node and number.
 const START: &str = "00000000T000000Z-00000000";
 
+/// The file with the reason why files are not delivered.
+const UNDELIVERED: &str = ".cawl-undelivered";
+
 /// Longest wait that a receiver can ask for.
 const MOST: Duration = Duration::from_secs(300);
 
@@ -81,6 +84,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                 if !told.is_empty() {
                     tell("files are delivered again");
                 }
+                undelivered(folder, "");
                 (wait, attempts, told) = (AGAIN.0, 0, String::new());
                 LOOK
             }
@@ -93,6 +97,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                     return Err(error);
                 }
                 let why = format!("{error:#}");
+                undelivered(folder, &why);
                 if why != told {
                     tell(&format!("{why}; it is tried again"));
                     told = why;
@@ -161,6 +166,12 @@ fn whole(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Leaves the reason why files are not delivered for cawld's status; none takes it away.
+fn undelivered(folder: &Path, why: &str) {
+    let path = folder.join(UNDELIVERED);
+    drop(if why.is_empty() { fs::remove_file(path) } else { fs::write(path, format!("{why}\n")) });
 }
 
 /// Names of what lies in the folder itself and is none of ours, nor hidden.
