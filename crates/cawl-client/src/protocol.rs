@@ -350,13 +350,13 @@ pub struct OutputStatus {
     pub rows_refused: u64,
     /// Files that it refused as a whole.
     pub files_refused: u64,
-    /// Bytes in the folder.
+    /// Bytes of files in the folder at present.
     pub bytes: u64,
     /// Bytes that they take at most.
     pub room_bytes: u64,
     /// The latest file.
     pub latest: Option<String>,
-    /// Why no file can be written at present.
+    /// Why no file can be written, or brought to where it goes, at present.
     pub failure: Option<String>,
 }
 

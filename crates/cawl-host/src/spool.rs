@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
 
@@ -25,6 +26,10 @@ const HIDDEN: &str = ".cawl-";
 /// Where files are that a receiver refused, with their number in the file `count`: `files=1 rows=20`. Who
 /// takes files away makes and bounds it, beside the room of the other files.
 const REFUSED: &str = ".cawl-refused";
+/// Why files are not taken away at present, as who takes them away has it; absent while they are.
+const UNDELIVERED: &str = ".cawl-undelivered";
+/// Interval of looks at what was taken away.
+const LOOK: Duration = Duration::from_secs(1);
 /// A ledger has this length always, so that a full disk does not keep it from being written again.
 const LEDGER: usize = 160;
 
@@ -43,16 +48,18 @@ pub struct SpoolStatus {
     pub files_written: u64,
     /// Files that could not be written.
     pub files_dropped: u64,
-    /// Rows written whose receiver refused them, since the start; as of the latest file.
+    /// Rows written whose receiver refused them, since the start; as of the latest look.
     pub rows_refused: u64,
     /// Files that it refused as a whole.
     pub files_refused: u64,
-    /// Bytes in the folder.
+    /// Bytes of files in the folder, as of the latest look.
     pub bytes: u64,
     /// The latest file.
     pub latest: Option<PathBuf>,
-    /// Why the latest attempt failed, if it did.
+    /// Why the latest attempt to write failed, if it did.
     pub failure: Option<String>,
+    /// Why files are not taken away, if someone tries; as of the latest look.
+    pub undelivered: Option<String>,
 }
 
 /// A status that others read.
@@ -95,6 +102,7 @@ pub struct Spool {
     until: u64,
     /// Files and rows refused before the start.
     refused_before: [u64; 2],
+    looked: Instant,
     status: Shared,
 }
 
@@ -164,6 +172,7 @@ impl Spool {
             earlier: Vec::new(),
             until: 0,
             refused_before: refused(&options.folder),
+            looked: Instant::now(),
             status,
             options,
         };
@@ -235,12 +244,7 @@ impl Spool {
     /// and its rows are still to be counted ([`Spool::lose`]).
     pub fn keep(&mut self, begun: Begun, partition: &Path, rows: u64) -> io::Result<()> {
         let bytes = begun.file().metadata()?.len();
-        let [files, of_them] = refused(&self.options.folder);
-        {
-            let mut status = lock(&self.status);
-            status.files_refused = files.saturating_sub(self.refused_before[0]);
-            status.rows_refused = of_them.saturating_sub(self.refused_before[1]);
-        }
+        self.told();
         if !self.has_room(bytes) {
             self.count()?;
             if !self.has_room(bytes) {
@@ -300,6 +304,26 @@ impl Spool {
         self.tell(0);
     }
 
+    /// Looks at what was taken away, once in a while.
+    pub fn look(&mut self) {
+        if self.looked.elapsed() >= LOOK {
+            self.told();
+            // The next file's error says why the folder cannot be read.
+            drop(self.count());
+            self.looked = Instant::now();
+        }
+    }
+
+    /// What who takes files away tells.
+    fn told(&self) {
+        let [files, rows] = refused(&self.options.folder);
+        let why = fs::read_to_string(self.options.folder.join(UNDELIVERED)).unwrap_or_default();
+        let mut status = lock(&self.status);
+        status.files_refused = files.saturating_sub(self.refused_before[0]);
+        status.rows_refused = rows.saturating_sub(self.refused_before[1]);
+        status.undelivered = Some(why.trim().to_owned()).filter(|why| !why.is_empty());
+    }
+
     fn has_room(&self, more: u64) -> bool {
         lock(&self.status).bytes + taken(more) <= self.options.room
     }
@@ -315,7 +339,7 @@ impl Spool {
             for entry in entries {
                 let entry = entry?;
                 match entry.metadata() {
-                    _ if entry.file_name() == REFUSED => {}
+                    _ if entry.file_name().as_encoded_bytes().starts_with(HIDDEN.as_bytes()) => {}
                     Ok(meta) if meta.is_dir() => folders.push(entry.path()),
                     Ok(meta) => bytes += taken(meta.len()),
                     // Taken away just now.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use url::Url;
 
 /// The variable that has the target where the arguments have none: a list of processes shows arguments.
 const TO: &str = "CAWL_SHIP_TO";
@@ -61,7 +62,10 @@ impl Args {
         let target = match target.split_once("://") {
             Some(("s3", bucket)) if !bucket.is_empty() && !bucket.starts_with('/') => Target::Bucket(target),
             Some(("postgres" | "postgresql", _)) => Target::Database(target),
-            Some(("http" | "https", host)) if !host.is_empty() && !host.contains('@') => {
+            // The client of HTTP panics where this one finds no address.
+            Some(("http" | "https", rest))
+                if !rest.contains('@') && Url::parse(&target).is_ok_and(|url| url.port() != Some(0)) =>
+            {
                 Target::Collector(target)
             }
             _ => {
@@ -102,6 +106,16 @@ mod tests {
         }
         let kept = std::fs::read(path).expect("the page");
         assert!(kept == page, "not the same any more; do: CAWL_WRITE_PAGES=1 cargo test -p cawl-ship manual");
+    }
+
+    #[test]
+    fn addresses_have_a_host_and_a_port_that_can_be() {
+        let is_taken = |url| Args::parse_from(["cawl-ship", "dir", url]).checked().is_ok();
+        assert!(is_taken("http://localhost:4318") && is_taken("https://[::1]/base"));
+        for url in ["http://h:99999", "http://h:0", "http://h:x", "http://", "http://1.2.3.999", "http://u@h"]
+        {
+            assert!(!is_taken(url), "{url}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use postgres::config::Host;
 use postgres::{Client, Config, Transaction};
 
 use crate::tls::Tls;
@@ -54,6 +55,10 @@ impl FromStr for Address {
         let mut config: Config = format!("{base}?{}", rest.join("&"))
             .parse()
             .context("the address of the database cannot be read")?;
+        ensure!(
+            !config.get_hosts().is_empty(),
+            "the address of the database has no host; give postgres://USER@HOST/DATABASE"
+        );
         if config.get_password().is_none()
             && let Ok(password) = std::env::var("PGPASSWORD")
         {
@@ -72,10 +77,29 @@ impl FromStr for Address {
     }
 }
 
+impl Address {
+    /// Hosts and ports, without user and password.
+    fn servers(&self) -> String {
+        let ports = self.config.get_ports();
+        let server = |(at, host): (usize, &Host)| {
+            let port = ports.get(at).or(ports.first()).unwrap_or(&5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                Host::Unix(folder) => format!("{}, port {port}", folder.display()),
+            }
+        };
+        self.config.get_hosts().iter().enumerate().map(server).collect::<Vec<_>>().join(" or ")
+    }
+}
+
 /// Connects, and makes the schema if there is none.
 pub fn connect(address: &Address) -> anyhow::Result<Client> {
     let tls = address.tls.connector()?;
-    let mut client = address.config.connect(tls).context("cannot connect to the database")?;
+    let cannot = || {
+        let remedy = "is it there, and does it let this user in?";
+        format!("cannot connect to the database at {}; {remedy}", address.servers())
+    };
+    let mut client = address.config.connect(tls).with_context(cannot)?;
     let mut transaction = client.transaction()?;
     schema(&mut transaction).context("cannot make the tables")?;
     transaction.commit()?;
@@ -102,6 +126,16 @@ fn schema(transaction: &mut Transaction<'_>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_named_without_the_password() {
+        // Nothing listens there.
+        let address: Address = "postgres://me:secret@127.0.0.1:1/d".parse().expect("an address");
+        let why = format!("{:#}", connect(&address).err().expect("nobody"));
+        assert!(why.contains("database at 127.0.0.1:1;") && why.contains("refused"), "{why}");
+        assert!(!why.contains("secret"), "{why}");
+        assert!("postgres://".parse::<Address>().is_err());
+    }
 
     #[test]
     fn all_columns_of_a_table_of_calls_are_there() {

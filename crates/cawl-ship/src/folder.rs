@@ -21,6 +21,9 @@ const REST: Duration = Duration::from_secs(10);
 /// Beginning of a daemon, as names of files have it between node and number.
 const START: &str = "00000000T000000Z-00000000";
 
+/// The file with the reason why files are not delivered.
+const UNDELIVERED: &str = ".cawl-undelivered";
+
 /// Longest wait that a receiver can ask for.
 const MOST: Duration = Duration::from_secs(300);
 
@@ -72,12 +75,16 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                     "{refused} files were refused; they are in {}",
                     aside::folder(folder).display()
                 );
+                others(folder).iter().for_each(|name| {
+                    tell(&format!("{name} was not taken: it is no file of cawld for this target"))
+                });
                 return Ok(());
             }
             Ok(()) => {
                 if !told.is_empty() {
                     tell("files are delivered again");
                 }
+                undelivered(folder, "");
                 (wait, attempts, told) = (AGAIN.0, 0, String::new());
                 LOOK
             }
@@ -90,6 +97,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                     return Err(error);
                 }
                 let why = format!("{error:#}");
+                undelivered(folder, &why);
                 if why != told {
                     tell(&format!("{why}; it is tried again"));
                     told = why;
@@ -158,6 +166,22 @@ fn whole(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Leaves the reason why files are not delivered for cawld's status; none takes it away.
+fn undelivered(folder: &Path, why: &str) {
+    let path = folder.join(UNDELIVERED);
+    drop(if why.is_empty() { fs::remove_file(path) } else { fs::write(path, format!("{why}\n")) });
+}
+
+/// Names of what lies in the folder itself and is none of ours, nor hidden.
+fn others(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
 }
 
 /// True for NODE-START-NUMBER and the ending.

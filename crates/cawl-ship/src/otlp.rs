@@ -94,7 +94,11 @@ impl Deliver for Collector {
             return Ok(rejected(&said));
         }
         let said: String = String::from_utf8_lossy(&said).trim().chars().take(TOLD).collect();
-        let error = anyhow!("status {status}: {said}").context(cannot());
+        let hint = match status {
+            404 | 405 => " (the address may be wrong: it is the base, before /v1/metrics and /v1/traces)",
+            _ => "",
+        };
+        let error = anyhow!("status {status}{hint}: {said}").context(cannot());
         Err(match status {
             429 | 502..=504 => Failure::Later(error, after),
             _ => Failure::Refused(error, rows),

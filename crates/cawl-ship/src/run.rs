@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
 use crate::database::connect;
+use crate::tell;
 
 /// Begins the last line, which has the run's facts: without it the table is not complete.
 const END: &[u8] = b"#end ";
@@ -90,5 +91,9 @@ pub fn copy(url: &str, run: &str, mut csv: impl BufRead) -> anyhow::Result<()> {
             &facts.notes,
         ],
     )?;
-    Ok(transaction.commit()?)
+    transaction.commit()?;
+    if facts.calls == 0 {
+        tell(&format!("the run {run} has no calls: its trace has none"));
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ use crate::totals::Totals;
 pub const ROOM: u64 = 256 << 20;
 /// Moments that wait for the writer at most.
 const QUEUE: usize = 4;
+/// Interval of looks at what was delivered.
+const LOOK: Duration = Duration::from_secs(1);
 /// Processes that ended and that become spans of a moment, besides those of its calls.
 const ENDED: usize = 1000;
 
@@ -128,7 +130,14 @@ fn epoch(clocks: &Clocks) -> u64 {
 
 /// Writes moments until there is no sender.
 fn work(mut spool: Spool, host: &str, began: u64, moments: &Receiver<Moment>, dropped: &AtomicU64) {
-    while let Ok(Moment { status, at, until, told }) = moments.recv() {
+    loop {
+        let moment = moments.recv_timeout(LOOK);
+        spool.look();
+        let Moment { status, at, until, told } = match moment {
+            Ok(moment) => moment,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         // A clock that was set back does not let counters end before they began.
         let (metrics, points) = metrics::otlp::request(&status, host, began, at.max(began));
         put(&mut spool, "metrics", points, until, &metrics);

@@ -22,6 +22,7 @@ use cawl_core::{
 };
 use cawl_host::profiles::{self, Keeper};
 use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
@@ -94,7 +95,7 @@ struct Args {
     #[arg(long, requires = "http", conflicts_with = "http_token_file")]
     http_open: bool,
     /// Name of this node in answers and metrics [default: the host's]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
     /// Label of this node in answers and metrics; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
@@ -422,6 +423,12 @@ fn log(format: Option<LogFormat>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_node_has_a_name() {
+        let is_taken = |name| super::command().try_get_matches_from(["cawld", "--node", name]).is_ok();
+        assert!(is_taken("db-1") && !is_taken(""));
+    }
+
     #[test]
     fn short_help_fits_on_a_screen() {
         super::command().debug_assert();

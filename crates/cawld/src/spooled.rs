@@ -19,6 +19,6 @@ pub fn status_of(status: &Shared, to: String, room: u64, waiting: u64) -> Output
         bytes: status.bytes,
         room_bytes: room,
         latest: status.latest.map(|path| path.display().to_string()),
-        failure: status.failure,
+        failure: status.failure.or(status.undelivered),
     }
 }

@@ -216,6 +216,7 @@ impl Drop for SumsTo {
 fn work(mut spool: Spool, minutes: &Receiver<Minute>, dropped: &AtomicU64) {
     loop {
         let minute = minutes.recv_timeout(LOOK);
+        spool.look();
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
             spool.take(lost, 0);

@@ -99,10 +99,12 @@ fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
 fn output(told: &OutputStatus, terminal: bool) -> Vec<String> {
     let (rows, files) = (counted(told.rows_written, "row"), counted(told.files_written, "file"));
     let (bytes, room) = (Bytes(told.bytes), Bytes(told.room_bytes));
-    let mut lines = vec![
-        shown(&told.to).into_owned(),
-        format!("{rows} in {files}; {bytes} of {room} wait or stay there"),
-    ];
+    let now = match (told.to.contains("://"), told.bytes) {
+        (true, 0) => "no file waits".to_owned(),
+        (true, _) => format!("files of {bytes} wait for it, {room} at most"),
+        (false, _) => format!("{bytes} of {room} are there"),
+    };
+    let mut lines = vec![shown(&told.to).into_owned(), format!("{rows} in {files}; {now}")];
     if told.rows_dropped > 0 {
         let (rows, files) = (counted(told.rows_dropped, "row"), counted(told.files_dropped, "file"));
         lines.push(warn_if(&format!("dropped: {rows}, {files} that could not be written"), true, terminal));
@@ -344,6 +346,21 @@ mod tests {
             text.contains("unknown") && text.contains("defaults") && text.contains("nothing was written")
         );
         assert!(!text.contains("let through") && !text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn what_waits_for_a_receiver_is_told() {
+        let of = |to: &str, bytes| {
+            let to = to.to_owned();
+            output(&OutputStatus { to, bytes, room_bytes: 1 << 28, ..OutputStatus::default() }, false)[1]
+                .clone()
+        };
+        assert_eq!(of("http://h:4318", 0), "0 rows in 0 files; no file waits");
+        assert_eq!(
+            of("http://h:4318", 4096),
+            "0 rows in 0 files; files of 4 KiB wait for it, 256 MiB at most"
+        );
+        assert_eq!(of("/var/calls", 4096), "0 rows in 0 files; 4 KiB of 256 MiB are there");
     }
 
     #[test]

@@ -173,3 +173,21 @@ fn who_takes_files_away_takes_nothing_from_the_count() {
         assert_eq!((taken.len(), lock(&spool.status).rows_written), (kept, kept as u64));
     });
 }
+
+#[test]
+fn what_was_taken_away_and_why_it_was_not_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path(), 1 << 20);
+    file(&mut spool, 3, 10).unwrap();
+    fs::write(dir.path().join(UNDELIVERED), "nobody listens\n").unwrap();
+    let mut look = || {
+        spool.looked = Instant::now() - LOOK;
+        spool.look();
+        let status = lock(&spool.status).clone();
+        (status.bytes, status.undelivered)
+    };
+    assert_eq!(look(), (BLOCK, Some("nobody listens".to_owned())));
+    fs::remove_dir_all(dir.path().join("own")).unwrap();
+    fs::remove_file(dir.path().join(UNDELIVERED)).unwrap();
+    assert_eq!(look(), (0, None));
+}

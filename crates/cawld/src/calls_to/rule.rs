@@ -68,6 +68,8 @@ impl FromStr for Rule {
                 if rule.one_in.replace(count).is_some() {
                     return twice();
                 }
+            } else if part == "all" {
+                return Err(wrong("`all` stands alone".to_owned()));
             } else {
                 return Err(wrong(format!("`{part}` is no rule")));
             }
@@ -147,6 +149,12 @@ mod tests {
         ] {
             assert!(rule(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn all_stands_alone() {
+        let why = "all or 1 in 3".parse::<Rule>().unwrap_err();
+        assert!(why.starts_with("`all` stands alone; give"), "{why}");
     }
 
     /// Writes and slow fsyncs in turn: the sums over the rows are near those over all calls, and exact for

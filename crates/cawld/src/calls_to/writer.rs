@@ -71,6 +71,7 @@ impl Writer {
     pub fn work(mut self, batches: &Receiver<Vec<Row>>) {
         loop {
             let batch = batches.recv_timeout(LOOK);
+            self.spool.look();
             let dropped = self.counts.dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {
                 self.spool.take(dropped, 0);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use cawl_core::{Bytes, quantity};
 use clap::Args;
+use hyper::Uri;
 
 use super::shipper;
 use crate::Node;
@@ -141,16 +142,28 @@ fn calls_target(text: &str) -> Result<Target, String> {
 
 fn sums_target(text: &str) -> Result<Target, String> {
     match text.split_once("://") {
-        Some(("postgres" | "postgresql", _)) => Ok(Target { address: text.to_owned() }),
+        Some(("postgres" | "postgresql", rest)) if has_host(rest) => Ok(Target { address: text.to_owned() }),
         _ => Err("give a database, postgres://USER@HOST/DATABASE".to_owned()),
     }
 }
 
+/// True if an address of libpq names a host, which may be among the parameters.
+fn has_host(rest: &str) -> bool {
+    let server = rest.split(['/', '?']).next().unwrap_or_default();
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let names_it = |pair: &str| pair.starts_with("host=") || pair.starts_with("hostaddr=");
+    !server.is_empty() && !server.ends_with('@') || query.split('&').any(names_it)
+}
+
 fn otlp_target(text: &str) -> Result<Target, String> {
-    match text.split_once("://") {
-        Some(("http" | "https", host))
-            if !host.is_empty() && !host.starts_with('/') && !host.contains(['?', '#', '@']) =>
-        {
+    let has_server = |uri: &Uri| {
+        let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+        let is_bare = |host: &str| uri.authority().is_some_and(|all| all == host);
+        let has_port = uri.port_u16().is_some_and(|port| port > 0);
+        is_http && uri.host().is_some_and(|host| !host.is_empty() && (has_port || is_bare(host)))
+    };
+    match text.parse() {
+        Ok(uri) if has_server(&uri) && !text.contains(['?', '#', '@']) => {
             Ok(Target { address: text.to_owned() })
         }
         _ => {
@@ -180,5 +193,26 @@ fn room(text: &str) -> Result<u64, String> {
     match quantity::size(text)? {
         bytes if bytes >= LEAST_ROOM => Ok(bytes),
         _ => Err(format!("give at least {}", Bytes(LEAST_ROOM))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_a_port_that_can_be() {
+        for url in ["http://h", "https://h:4318/otlp", "http://[::1]:4318", "http://127.0.0.1:65535"] {
+            assert!(otlp_target(url).is_ok(), "{url}");
+        }
+        for url in ["http://h:99999", "http://h:0", "http://h:x", "http://:4318", "http:///v1", "h:4318"] {
+            assert!(otlp_target(url).is_err(), "{url}");
+        }
+        for url in ["postgres://h", "postgresql://u:p@h:5432/d", "postgres:///d?host=%2Frun"] {
+            assert!(sums_target(url).is_ok(), "{url}");
+        }
+        for url in ["postgres://", "postgres:///d", "postgres://u@", "postgres://u@/d", "mysql://h"] {
+            assert!(sums_target(url).is_err(), "{url}");
+        }
     }
 }
