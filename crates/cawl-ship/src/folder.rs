@@ -104,7 +104,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
                 }
                 let pause = if input.is_some() && until.is_none() { wait } else { wait.min(REST / 10) };
                 wait = (wait * 2).min(AGAIN.1);
-                asked.unwrap_or(pause)
+                asked.map_or(pause, |asked| asked.max(pause))
             }
         };
         match &input {

@@ -61,7 +61,7 @@ fn is_of_the_file(error: &anyhow::Error) -> bool {
     server.map_or(!is_other, |error| {
         // Bad data, a constraint that does not hold, a column that is not there.
         let code = error.code().code();
-        ["22", "23"].iter().any(|class| code.starts_with(class)) || code == "42703"
+        ["22", "23", "54"].iter().any(|class| code.starts_with(class)) || code == "42703"
     })
 }
 

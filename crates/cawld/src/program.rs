@@ -22,7 +22,6 @@ use cawl_core::{
 };
 use cawl_host::profiles::{self, Keeper};
 use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
-use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
@@ -95,7 +94,7 @@ struct Args {
     #[arg(long, requires = "http", conflicts_with = "http_token_file")]
     http_open: bool,
     /// Name of this node in answers and metrics [default: the host's]
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
     node: Option<String>,
     /// Label of this node in answers and metrics; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
@@ -126,6 +125,9 @@ struct Args {
     #[arg(long)]
     no_save: bool,
 }
+
+/// Bytes of a node's name.
+const LONGEST_NODE: usize = 200;
 
 /// The modes of models to keep in addition to lockstep.
 fn modes(named: &[String], models: &[String]) -> anyhow::Result<Vec<(String, Mode)>> {
@@ -365,6 +367,16 @@ fn node(name: Option<String>, labels: Vec<(String, String)>) -> anyhow::Result<N
     Ok(Node { name, labels: kept })
 }
 
+/// Names of files have it.
+fn node_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("a node has a name".to_owned()),
+        _ if text.starts_with('.') => Err("a name does not begin with a dot".to_owned()),
+        _ if text.len() > LONGEST_NODE => Err(format!("a name has at most {LONGEST_NODE} bytes")),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("a label is KEY=VALUE")?;
     if !metrics::is_label(key) {
@@ -426,7 +438,7 @@ mod tests {
     #[test]
     fn a_node_has_a_name() {
         let is_taken = |name| super::command().try_get_matches_from(["cawld", "--node", name]).is_ok();
-        assert!(is_taken("db-1") && !is_taken(""));
+        assert!(is_taken("db-1") && !["", "..", ".db", &"x".repeat(201)].map(is_taken).contains(&true));
     }
 
     #[test]

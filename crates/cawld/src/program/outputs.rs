@@ -73,14 +73,11 @@ impl Target {
     /// Without a password.
     fn shown(&self) -> String {
         let Some((scheme, rest)) = self.address.split_once("://") else { return self.address.clone() };
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        match rest[..end].rsplit_once('@') {
-            Some((user, host)) => {
-                let user = user.split(':').next().unwrap_or_default();
-                format!("{scheme}://{user}@{host}{}", rest[end..].split('?').next().unwrap_or_default())
-            }
-            None => format!("{scheme}://{}", rest.split('?').next().unwrap_or_default()),
-        }
+        // A password may have any letter, so that only the last @ tells where it ends.
+        let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
+        let user = user.split([':', '/', '?', '@', '#']).next().unwrap_or_default();
+        let at = if user.is_empty() { "" } else { "@" };
+        format!("{scheme}://{user}{at}{}", rest.split('?').next().unwrap_or_default())
     }
 }
 
@@ -199,6 +196,19 @@ fn room(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        let shown = |address: &str| Target { address: address.to_owned() }.shown();
+        for password in ["secret", "a/secret", "a?secret", "p@secret", "a#secret", "a:secret"] {
+            assert_eq!(shown(&format!("postgres://me:{password}@h:5/d?password=x")), "postgres://me@h:5/d");
+        }
+        assert_eq!(shown("postgres://h/d?sslmode=require"), "postgres://h/d");
+        assert_eq!(
+            (shown("s3://b/p"), shown("/var/calls")),
+            ("s3://b/p".to_owned(), "/var/calls".to_owned())
+        );
+    }
 
     #[test]
     fn addresses_have_a_host_and_a_port_that_can_be() {
