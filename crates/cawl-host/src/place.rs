@@ -133,7 +133,7 @@ impl Place {
         })
     }
 
-    /// What its storage is, to tell whether another machine's is equal: the model of the disk, or what drives it,
+    /// What its storage is, to tell whether another machine's is equal: the model of the disk, or its driver,
     /// and whether it turns.
     pub fn storage(&self) -> String {
         let disk = self.disk_folder();

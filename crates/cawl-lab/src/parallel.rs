@@ -7,8 +7,8 @@ use std::time::Duration;
 use cawl_core::Nanos;
 use cawl_measure::progress::Progress;
 
-/// What the work finds for each item, in their order. `expected`: of all items, on one processor. `shown` says
-/// where the work is when so many items have begun. After an error no other item begins.
+/// What the work finds for each item, in their order. `expected`: of all items, on one processor. `shown`
+/// says where the work is when so many items have begun. After an error no other item begins.
 pub fn each<T: Sync, R: Send>(
     items: &[T],
     expected: Nanos,

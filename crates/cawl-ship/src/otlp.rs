@@ -42,7 +42,7 @@ struct Facts {
 impl Collector {
     /// At `http://…` or `https://…`, before `/v1/metrics`.
     pub fn new(url: &str) -> anyhow::Result<Collector> {
-        // Who is sent elsewhere gets no body there, or somebody else's headers.
+        // A redirect would lose the body, or show the headers, which may have a key, to another host.
         let client = Client::builder().redirect(Policy::none()).timeout(TIMEOUT);
         let client = client.build().context("no client of HTTP")?;
         let header = |pair: &str| {

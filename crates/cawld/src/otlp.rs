@@ -154,7 +154,7 @@ impl Spans {
         }
     }
 
-    /// Takes a record, and what was shown of it if it is a call, on the file with the path that is asked for where
+    /// Takes a record, and what was shown of it if it is a call. The path of its file is asked for only where
     /// the call is chosen.
     pub fn take<'a>(
         &mut self,

@@ -9,8 +9,8 @@ fn measured<T: Copy + std::ops::Mul<f64, Output = T>>(value: T, samples: u32) ->
     Measured { value, p10: Some(value * 0.9), p90: Some(value * 1.1), samples }
 }
 
-/// A calibrated machine whose disk and memory are so many times as fast as those of an ordinary one, and whose
-/// fsync takes so many ms.
+/// A calibrated machine whose disk and memory are so many times as fast as those of an ordinary one, and
+/// whose fsync takes so many ms.
 fn machine(label: &str, speed: f64, fsync: f64) -> Member {
     let mut profile = HostProfile::uncalibrated();
     profile.origin = Origin::Calibrated;

@@ -52,8 +52,8 @@ pub fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<E
     Ok(rates(&found[1], fixed).or_else(|| rates(&found[0], fixed)))
 }
 
-/// The rate of bursts, of bytes and ns, without what each takes whatever its length. On a busy machine a long one
-/// may take less than that, which tells nothing.
+/// The rate of bursts, of bytes and ns, without the fixed time of each. On a busy machine a long one may take
+/// less than that, which tells nothing.
 fn rates(found: &[(f64, f64)], fixed: f64) -> Option<Estimate> {
     let took_longer = found.iter().filter(|(_, took)| *took > fixed);
     Estimate::of(&took_longer.map(|(bytes, took)| bytes / (took - fixed)).collect::<Vec<f64>>())
