@@ -11,7 +11,7 @@ use cawl_kit::{Dir, Report, Running, built, compiled, skipped};
 use cawl_wire::{Event, FileId, FileKind, Op};
 
 /// Whether probes can be attached here.
-fn can_attach(dir: &Dir) -> bool {
+pub fn can_attach(dir: &Dir) -> bool {
     let finished = Running::start(dir.run_command(&["--via", "kernel"], &["true"])).finish();
     if finished.status.success() {
         return true;

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::clients::canned;
+use crate::eyes::can_attach;
 use cawl_kit::{Answer, Daemon, Dir, FakeDaemon, Finished, LIMIT, Report, Running, eventually};
 
 fn state(pid: Pid) -> Option<char> {
@@ -68,13 +69,17 @@ fn leaving(behind: &str) -> [String; 3] {
 #[test]
 fn processes_that_go_on_are_named() {
     let dir = Dir::new();
-    let mut running = Running::start(dir.run_command(&[], &leaving("setsid sleep 1000")));
-    let (_, left) = pids(&mut running);
-    let finished = running.finish().code(3);
-    let notes = notes(&dir.report(&finished));
-    let named = format!("(pid {})", left.0);
-    assert!(notes.contains("1 process still ran") && notes.contains(&named), "{notes}");
-    assert!(!notes.contains("not traced"), "{notes}");
+    let eyes = if can_attach(&dir) { &["preload", "kernel"][..] } else { &["preload"] };
+    for via in eyes {
+        let options = ["--via", via];
+        let mut running = Running::start(dir.run_command(&options, &leaving("setsid sleep 1000")));
+        let (_, left) = pids(&mut running);
+        let finished = running.finish().code(3);
+        let notes = notes(&dir.report(&finished));
+        let named = format!("(pid {})", left.0);
+        assert!(notes.contains("1 process still ran") && notes.contains(&named), "{via}: {notes}");
+        assert!(!notes.contains("not traced"), "{notes}");
+    }
     // Nothing is left running, and nothing is printed.
     let (finished, report) = dir.run(&[], &["sh", "-c", "setsid true & wait"]);
     finished.success();

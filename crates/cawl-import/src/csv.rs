@@ -443,9 +443,8 @@ fn not_in_tables(op: Op) -> Option<SkipReason> {
     let name = op.name().to_owned();
     match op {
         Dup | StreamOpen | Lock | Fork | Spawn | Exec => Some(SkipReason::Harmless(name)),
-        Rename | Allocate | AioWrite | MmapWrite | SyncRange | Advise | StreamSeek | StreamExit => {
-            Some(SkipReason::Unmodelled(name))
-        }
+        Rename | Allocate | AioWrite | AioFsync | MmapWrite | SyncRange | Advise | StreamSeek
+        | StreamExit => Some(SkipReason::Unmodelled(name)),
         _ => None,
     }
 }

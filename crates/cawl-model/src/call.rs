@@ -83,7 +83,7 @@ fn classify_other(event: &Event) -> Class {
         Write | Pwrite | Writev | Pwritev | StreamWrite | StreamFlush | StreamClose | StreamSeek
         | CopyRange | Sendfile | Splice => Class::Cost,
         MmapWrite => Class::Untimed,
-        AioWrite => Class::Unmodelled,
+        AioWrite | AioFsync => Class::Unmodelled,
         StreamExit => Class::Effect,
     }
 }

@@ -128,11 +128,8 @@ fn tee_vmsplice_and_splice_fill_pipes_and_files() {
 #[test]
 fn asynchronous_writes_are_counted_when_handed_over() {
     let session = one("aio");
-    let handed: Vec<(u64, i64)> = of(&session, Op::AioWrite)
-        .iter()
-        .filter(|event| event.requested > 0)
-        .map(|event| (event.offset, event.returned))
-        .collect();
+    let handed: Vec<(u64, i64)> =
+        of(&session, Op::AioWrite).iter().map(|event| (event.offset, event.returned)).collect();
     assert_eq!(handed, [(0, 1000), (10_000, 2000), (20_000, 3000)]);
     assert!(of(&session, Op::AioWrite).iter().all(|event| event.has(flag::ESTIMATED)));
 }

@@ -41,6 +41,7 @@ fn recorded(group: &str, name: &str) -> Option<(Op, usize)> {
         ("names", _) if name.starts_with("link") => Op::Link,
         ("names", _) => Op::Unlink,
         ("mappings", _) => Op::MmapWrite,
+        ("asynchronous writes", _) if name.contains("fsync") => Op::AioFsync,
         ("asynchronous writes", _) => Op::AioWrite,
         ("streams: reads" | "streams: wide reads", _) => Op::StreamRead,
         ("reads", _) if name.contains("pread") => Op::Pread,

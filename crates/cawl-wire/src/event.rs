@@ -108,7 +108,7 @@ named_codes! {
     /// splice, tee and vmsplice; the event is about the destination.
     Splice = 16, "splice";
     /// Asynchronous writes, counted when handed over. `aux`: 1 if threads of the C library make them (POSIX
-    /// aio), 2 if the kernel does (libaio), 0 for a request to sync.
+    /// aio), 2 if the kernel does (libaio).
     AioWrite = 17, "aio_write";
     /// Stores through a shared mapping, estimated from the kernel's counters.
     MmapWrite = 18, "mmap_write";
@@ -149,6 +149,8 @@ named_codes! {
     /// fcntl(F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW), lockf and flock. `offset`, `requested`: the range
     /// in bytes, 0 bytes for all that follows; of a call that failed no range is known. `aux`: see [`lock`].
     Lock = 37, "lock";
+    /// aio_fsync: a sync that threads of the C library make, and that the call does not wait for.
+    AioFsync = 38, "aio_fsync";
     /// fwrite, fputs, putc, printf and all that appends to a stream. `requested`, `returned`: bytes
     /// given to and accepted by the stream; the pending fields tell what left its buffer.
     StreamWrite = 40, "fwrite";

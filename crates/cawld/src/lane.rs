@@ -57,6 +57,8 @@ pub struct Lane {
     keeper: Option<Keeper>,
     /// Which calls are recorded, where that is not all.
     only: Option<Selector>,
+    /// Processes that were followed until the run's end and had not ended then.
+    left: Vec<RunProcess>,
     /// The records, for advice beside the report.
     kept: Option<Box<Kept>>,
     /// Which calls have their stack copied.
@@ -122,6 +124,7 @@ impl Lane {
             merge: Merge::default(),
             births: Births::default(),
             open: BTreeMap::new(),
+            left: Vec::new(),
             silent: SilentProcesses::default(),
             tables: None,
             ahead: None,
@@ -231,8 +234,13 @@ impl Lane {
             && let Some(session) = session
         {
             self.silent.end(session.pid);
-            if end.how == EndKind::Confined {
-                self.silent.confined(session.program);
+            match end.how {
+                EndKind::Confined => self.silent.confined(session.program),
+                // A daemon's own lane has no end at which they would be named.
+                EndKind::Running if self.tables.is_none() => {
+                    self.left.push(RunProcess { pid: session.pid, program: session.program });
+                }
+                _ => {}
             }
         }
         self.merge.push(Source::Ends, end.at, Record::End(end));
@@ -416,7 +424,8 @@ impl Lane {
         }
         // Without an outcome the lane was not ended by the end of a program.
         if outcome.is_some() {
-            let own = self.processes().into_iter().filter(|process| cawl_host::is_running(process.pid));
+            let own = self.processes().into_iter().chain(std::mem::take(&mut self.left));
+            let own = own.filter(|process| cawl_host::is_running(process.pid));
             notes.extend(still_running(running.into_iter().chain(own)));
         }
         let now = cawl_host::now();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_client::protocol::{RunEnd, RunProcess};
+use cawl_client::protocol::RunEnd;
 use cawl_core::Outcome;
 use cawl_host::cgroup::Group;
 use cawl_host::inspect::{self, Verdict};
@@ -129,15 +129,20 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         };
         let _ = waitpid(pid, None);
         running = match &probes {
-            Some(probes) => still_followed(probes, &backend, &mut stop).await,
+            Some(probes) => {
+                tokio::select! {
+                    () = probes.first.ended() => {}
+                    () = stop.asked() => {}
+                }
+                Vec::new()
+            }
             None if counted => family.wait(|| backend.running(), &mut stop).await,
             None => family.running(),
         };
-    } else if probes.is_some() {
-        running = backend.running().await.unwrap_or_default();
-    } else if !args.no_children {
+    } else if probes.is_none() && !args.no_children {
         running = tokio::task::spawn_blocking(move || family.running()).await?;
     }
+    // What they still followed is named by the sessions that end with them.
     if let Some(probes) = probes {
         notes.extend(recording::detach(probes, &stop).await);
     }
@@ -154,14 +159,6 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         render::tell(format_args!("cawl-cli: {error:#}"));
     }
     Ok(Ended::Outcome(outcome))
-}
-
-/// Waits until nothing is left that the probes follow; a request to stop returns what is.
-async fn still_followed(probes: &Attached, backend: &Backend, stop: &mut Stop) -> Vec<RunProcess> {
-    tokio::select! {
-        () = probes.first.ended() => Vec::new(),
-        () = stop.asked() => backend.running().await.unwrap_or_default(),
-    }
 }
 
 /// Why there is no program to wait for.

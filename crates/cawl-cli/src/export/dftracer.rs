@@ -93,7 +93,7 @@ impl Exporter for DfTracer {
     fn call(&mut self, call: &Call<'_>) -> io::Result<()> {
         let event = call.event;
         let (name, is_stream) = match event.op {
-            Op::Resident | Op::StreamExit | Op::MmapWrite | Op::AioWrite => {
+            Op::Resident | Op::StreamExit | Op::MmapWrite | Op::AioWrite | Op::AioFsync => {
                 if event.op != Op::Resident {
                     self.losses.count(event, NO_CALL);
                 }

@@ -314,7 +314,7 @@ fn escaped(text: &str, special: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Resul
 
 /// True of a call of which strace would show a line.
 const fn is_called(op: Op) -> bool {
-    !matches!(op, Op::Resident | Op::Uncertain | Op::MmapWrite | Op::AioWrite)
+    !matches!(op, Op::Resident | Op::Uncertain | Op::MmapWrite | Op::AioWrite | Op::AioFsync)
 }
 
 #[cfg(test)]

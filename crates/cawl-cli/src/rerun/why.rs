@@ -27,7 +27,9 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
         Open | StreamOpen | Close | StreamClose | Dup if !event.has(flag::WRITABLE | flag::TRUNC) => {
             Some(Why::OnlyReads)
         }
-        MmapWrite | AioWrite | Splice | Msync | Lock | Exec | Spawn | StreamExit => Some(Why::NotRepeatable),
+        MmapWrite | AioWrite | AioFsync | Splice | Msync | Lock | Exec | Spawn | StreamExit => {
+            Some(Why::NotRepeatable)
+        }
         Link | Symlink | Mkdir | Rmdir => Some(Why::NotRepeatable),
         // A reflink copies nothing.
         CopyRange if event.has(flag::ESTIMATED) => Some(Why::NotRepeatable),

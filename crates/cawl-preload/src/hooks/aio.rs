@@ -296,7 +296,7 @@ hooks! {
         let start = clock::now();
         let returned = next(operation, block);
         if let Some((_, request)) = request {
-            did(Op::AioWrite, start, request.fd, i64::from(returned), |event| event.flags |= flag::ESTIMATED);
+            did(Op::AioFsync, start, request.fd, i64::from(returned), |event| event.flags |= flag::ESTIMATED);
         }
         returned
     }
