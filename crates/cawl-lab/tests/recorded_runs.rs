@@ -8,7 +8,7 @@ use crate::support::{
     traced, unpacked,
 };
 use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, median};
-use cawl_lab::recorded::{RecordedRun, Suite, compare, recorded_run};
+use cawl_lab::recorded::{Comparison, RecordedRun, Suite, compare, recorded_run};
 
 /// Pauses of all runs of a recording: seconds that the kernel's tracepoints tell, and the model of a profile.
 fn pauses(profile: &HostProfile, dir: &Path) -> (Vec<f64>, Vec<f64>) {
@@ -54,24 +54,34 @@ fn pauses_and_base_rates_follow_the_tracepoints() {
     }
 }
 
+/// Two recordings of a suite, each by the profile of its first one: better than the other models, and as close as a
+/// second recording, also where the models follow and learn.
 #[test]
 fn the_kernel_model_wins() {
     let Some(golden) = golden() else { return };
+    let open_loop = AnalysisOptions { mode: Mode::OpenLoop, ..AnalysisOptions::default() };
+    let live = AnalysisOptions { mode: Mode::Assimilated, learn: true, ..AnalysisOptions::default() };
+    let (mut foreseen, mut followed) = (Vec::new(), Vec::new());
     for suite in ["ssd-512-1024", "hdd-256-512"] {
-        let dir = golden.join(format!("{suite}-run1"));
-        let held_back = runs(&dir, |name| !CALIBRATION.contains(&name));
-        let again = runs(&golden.join(format!("{suite}-run2")), |name| !CALIBRATION.contains(&name));
-        let table = compare(&profile(&dir), &[], Mode::OpenLoop, &held_back, &again).expect("known models");
-        let median = |model: &str| table.median[model].total_error.expect("calls");
-        eprintln!(
-            "{suite}: kernel {:.3}, cawl {:.3}, naive {:.3}, floor {:.3}",
-            median("kernel"),
-            median("cawl"),
-            median("naive"),
-            median("floor")
-        );
-        assert!(median("kernel") < median("naive") && median("kernel") < median("cawl"), "{suite}");
+        let dirs = ["run1", "run2"].map(|run| golden.join(format!("{suite}-{run}")));
+        let profile = profile(&dirs[0]);
+        let read = |dir: &Path| runs(dir, |name| !CALIBRATION.contains(&name));
+        for (own, other) in [(0, 1), (1, 0)] {
+            let (held_back, again) = (read(&dirs[own]), read(&dirs[other]));
+            let by = |options| compare(&profile, options, &held_back, &again).expect("known models");
+            let (table, following) = (by(&open_loop), by(&live));
+            let median = |model: &str| table.median[model].total_error.expect("calls");
+            let medians = ["kernel", "cawl", "naive", "floor"].map(median);
+            eprintln!("{suite}-run{}: kernel, cawl, naive, floor {medians:.3?}", own + 1);
+            assert!(medians[0] < medians[2] && (own == 1 || medians[0] < medians[1]), "{suite}");
+            let kernel = |table: Comparison| table.rows.into_iter().filter(|row| row.model == "kernel");
+            foreseen.extend(kernel(table).filter_map(|row| row.over_floor));
+            followed.extend(kernel(following).filter_map(|row| row.over_floor));
+        }
     }
+    let (foreseen, followed) = (median(&foreseen).expect("runs"), median(&followed).expect("runs"));
+    eprintln!("over max(floor, 3 %): as calibrated {foreseen:.2}, live {followed:.2}");
+    assert!(foreseen <= 1.2 && followed <= 0.5, "{foreseen} {followed}");
 }
 
 /// Calls of the other recording, by run.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cawl_wire::{FileId, FileKind};
 use nix::unistd::{SysconfVar, sysconf};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::record::{Call, Identity, Naming};
 
@@ -21,9 +21,6 @@ const OVERLAY: u64 = 0x794C_7630;
 
 /// Descriptors looked at of a process that is met: each takes some 5 µs, and calls wait in the ring.
 const MOST_OPEN: usize = 1024;
-
-/// What is written to it is lost, which the report tells apart.
-const NULL: &str = "/dev/null";
 
 /// Bytes of a page.
 pub fn page() -> u64 {
@@ -104,8 +101,6 @@ pub struct Files {
     folders: FxHashMap<Key, Vec<u8>>,
     /// What a process had open when it was met.
     open: FxHashMap<u32, Arc<Open>>,
-    /// Devices that are not /dev/null.
-    devices: FxHashSet<Key>,
 }
 
 impl Files {
@@ -135,9 +130,9 @@ impl Files {
         self.open.remove(&pid);
     }
 
-    /// The name of what the kernel does not name: /dev/null, and a file that was open when its process was
-    /// met, and that is only closed.
-    pub fn unnamed(&mut self, call: &Call, fd: i32) -> Option<Naming> {
+    /// The name of what the kernel does not name: a socket, and a file that was open when its process was met, and
+    /// that is only closed.
+    pub fn unnamed(&self, call: &Call, fd: i32) -> Option<Naming> {
         let identity = call.identity;
         let path = match FileKind::from_mode(identity.mode.into()) {
             _ if self.knows(&identity) => return None,
@@ -146,11 +141,7 @@ impl Files {
                     self.open.get(&call.tgid)?.get(&fd).filter(|(ino, _)| *ino == identity.ino)?;
                 path.strip_suffix(b" (deleted)").filter(|_| identity.links == 0).unwrap_or(path).to_vec()
             }
-            FileKind::Char if self.devices.insert(key(&identity)) => {
-                let null = std::fs::metadata(format!("/proc/{}/root{NULL}", call.tgid));
-                let null = null.or_else(|_| std::fs::metadata(NULL)).ok()?;
-                ((null.dev(), null.ino()) == (device(identity.dev), identity.ino)).then(|| NULL.into())?
-            }
+            FileKind::Socket => format!("socket:[{}]", identity.ino).into(),
             _ => return None,
         };
         Some(Naming { tgid: call.tgid, identity, path, ..Naming::default() })
@@ -177,7 +168,9 @@ impl Files {
         }
         let mut path = String::from_utf8_lossy(&naming.path).into_owned();
         // As /proc/PID/fd says it.
-        if links == 0 {
+        if path == "/" && FileKind::from_mode(mode.into()) == FileKind::Fifo {
+            path = format!("pipe:[{}]", naming.identity.ino);
+        } else if links == 0 {
             path.push_str(" (deleted)");
         }
         Named { file, size, mode: mode.into(), path, renamed: false }
@@ -353,15 +346,13 @@ mod tests {
     }
 
     #[test]
-    fn of_devices_one_has_a_name() {
-        let null = std::fs::metadata(NULL).unwrap();
-        let dev = (libc::major(null.dev()) << 20) | libc::minor(null.dev());
-        let identity = Identity { ino: null.ino(), dev, mode: 0o020666, ..Identity::default() };
-        let call = Call { tgid: std::process::id(), identity, ..Call::default() };
+    fn pipes_and_sockets_are_named_as_proc_does() {
         let mut files = Files::default();
-        assert_eq!(files.unnamed(&call, 1).unwrap().path, NULL.as_bytes());
-        let other = Identity { ino: null.ino() + 1, ..identity };
-        assert_eq!(files.unnamed(&Call { identity: other, ..call }, 1), None);
+        assert_eq!(files.name(&naming(7, "/", 0o010600)).path, "pipe:[7]");
+        assert_eq!(files.name(&naming(8, "/a/fifo", 0o010600)).path, "/a/fifo");
+        let identity = Identity { ino: 9, mode: 0o140777, ..Identity::default() };
+        let call = Call { tgid: 1, identity, ..Call::default() };
+        assert_eq!(files.unnamed(&call, 1).unwrap().path, b"socket:[9]");
     }
 
     /// It is named after an open has cut it off, and the open is told of after that.

@@ -46,6 +46,8 @@ const NEEDED: [(&str, &str); 5] = [
 const COMPLETE: (&str, &str) = ("uring_complete", "io_uring_complete");
 const SUBMIT: [(&str, &str); 2] =
     [("uring_submit", "io_uring_submit_req"), ("uring_submit", "io_uring_submit_sqe")];
+/// Requests that are refused before they begin.
+const REFUSED: (&str, &str) = ("uring_failed", "io_uring_req_failed");
 /// Stores through mappings: since Linux 5.18.
 const STORES: (&str, &str) = ("stored", "writeback_dirty_folio");
 /// Processes that come into a group of version 1.
@@ -57,7 +59,7 @@ const LENGTHS: [(&str, &str); 3] =
 /// What was not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Records that found no room in the ring.
+    /// Calls that found no room in the ring.
     pub records: u64,
     /// Calls that found no room beside those that others were in.
     pub flights: u64,
@@ -67,6 +69,8 @@ pub struct Losses {
     pub compat: u64,
     /// Requests of libaio that could not be read.
     pub requests: u64,
+    /// Beginnings and ends of processes and threads that found no room in the ring.
+    pub lives: u64,
 }
 
 impl Losses {
@@ -93,6 +97,7 @@ pub struct Probe {
     filter: Array<MapData, u8>,
     followed: HashMap<MapData, u32, u8>,
     lost: PerCpuArray<MapData, u64>,
+    dropped: HashMap<MapData, u32, u64>,
     /// Control groups that are followed, as in the first rows of the kernel's table, and their count there.
     groups: Vec<Group>,
     rows: Array<MapData, [u64; 2]>,
@@ -129,12 +134,14 @@ impl Probe {
         let ring = map(programs.take_map("ring"))?;
         let followed = map(programs.take_map("followed"))?;
         let lost = map(programs.take_map("lost"))?;
+        let dropped = map(programs.take_map("dropped"))?;
         let (rows, count) = (map(programs.take_map("groups"))?, map(programs.take_map(".bss"))?);
         for (name, point) in NEEDED {
             start(&mut programs, name, point, &btf)?;
         }
         let mut has = |(name, point): (&str, &str)| start(&mut programs, name, point, &btf).is_ok();
         let sees_uring = has(COMPLETE) && SUBMIT.into_iter().any(&mut has);
+        let _ = has(REFUSED);
         let sees_stores = has(STORES);
         let sees_joins = has(JOINS);
         let _ = LENGTHS.map(&mut has);
@@ -144,6 +151,7 @@ impl Probe {
             filter,
             followed,
             lost,
+            dropped,
             groups: Vec::new(),
             rows,
             count,
@@ -218,7 +226,15 @@ impl Probe {
     /// What was not told so far.
     pub fn lost(&self) -> Losses {
         let sum = |at: u32| self.lost.get(&at, 0).map_or(0, |values| values.iter().sum::<u64>());
-        Losses { records: sum(0), flights: sum(1), processes: sum(2), compat: sum(3), requests: sum(4) }
+        let [records, flights, processes, compat, requests, lives] = [0, 1, 2, 3, 4, 5].map(sum);
+        Losses { records, flights, processes, compat, requests, lives }
+    }
+
+    /// Calls that were lost since the last time, by process. What is lost meanwhile may be in none.
+    pub fn take_dropped(&mut self) -> Vec<(u32, u64)> {
+        let told: Vec<(u32, u64)> = self.dropped.iter().flatten().collect();
+        told.iter().for_each(|(pid, _)| drop(self.dropped.remove(pid)));
+        told
     }
 }
 

@@ -24,7 +24,8 @@ pub struct FitArgs {
 
 /// Replay recorded runs through the models and tabulate the errors
 ///
-/// Columns: total error: that of the sum of all calls. Windowed error: mean over 16 windows of equal observed
+/// Columns: total error: that of the sum of all calls. Of floor: the total error over the noise floor or 3 %,
+/// whichever is more. Windowed error: mean over 16 windows of equal observed
 /// time. Error per call: mean of the relative errors of single calls (the CAWL paper's metric). Dirty error:
 /// that of the dirty level over the hard limit.
 #[derive(clap::Args)]
@@ -49,6 +50,9 @@ pub struct CompareArgs {
     /// Model time follows the observed clock instead of the models' own predictions
     #[arg(long)]
     pub lockstep: bool,
+    /// As `cawl-cli run` reports: the models follow the recorded counters, and learn
+    #[arg(long, conflicts_with = "lockstep")]
+    pub live: bool,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

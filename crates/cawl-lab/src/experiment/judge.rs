@@ -3,8 +3,8 @@
 use crate::recorded::{ComparedRun, RecordedRun, run_args};
 use anyhow::{Context, anyhow};
 use cawl_core::{
-    Analysis, Bytes, CallState, Class, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Prediction, Record,
-    Sample, Time, classify, median,
+    Analysis, AnalysisOptions, Bytes, CallState, Class, DirtyLimits, HostProfile, MODELS, Mode, Nanos,
+    Prediction, Record, Sample, Time, classify, median,
 };
 use cawl_host::place::Place;
 use serde::Serialize;
@@ -143,13 +143,12 @@ pub fn judge(
 
 fn judge_run(profile: &HostProfile, place: &Place, repeated: &Repeated) -> anyhow::Result<JudgedRun> {
     let Repeated { panel, runs, requests } = repeated;
+    let open_loop = AnalysisOptions { mode: Mode::OpenLoop, ..AnalysisOptions::default() };
     let mut rows = Vec::new();
     for (index, run) in runs.iter().enumerate() {
         let other = &runs[(index + 1) % runs.len()];
         let again = if runs.len() > 1 { std::slice::from_ref(other) } else { &[] };
-        rows.extend(
-            crate::recorded::compare(profile, &[], Mode::OpenLoop, std::slice::from_ref(run), again)?.rows,
-        );
+        rows.extend(crate::recorded::compare(profile, &open_loop, std::slice::from_ref(run), again)?.rows);
     }
     let errors = |model: &str| Errors::medians(rows.iter().filter(|row| row.model == model).map(Errors::of));
     let sums = |model: &str, pick: fn(&ComparedRun) -> f64| {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use cawl_core::{
-    Accuracy, AccuracySummary, Analysis, CallError, Class, HostProfile, Mode, ModelsError, Nanos, classify,
-    median,
+    Accuracy, AccuracySummary, Analysis, AnalysisOptions, CallError, Class, HostProfile, ModelsError, Nanos,
+    classify, median,
 };
 
 use super::run::RecordedRun;
@@ -27,6 +27,9 @@ pub struct ComparedRun {
     pub predicted_s: f64,
     /// |predicted − observed| / observed.
     pub total_error: Option<f64>,
+    /// The total error over that of a second recording in the model's place, or over [`LEAST_FLOOR`] if that is
+    /// less; None without a second recording.
+    pub over_floor: Option<f64>,
     /// |predicted − observed| / observed, mean over windows of equal observed time.
     pub windowed_error: Option<f64>,
     /// |predicted − observed| / observed of single calls: the mean, and the median.
@@ -40,6 +43,8 @@ pub struct ComparedRun {
 pub struct Medians {
     /// Of the total error.
     pub total_error: Option<f64>,
+    /// Of the total error over the noise floor.
+    pub over_floor: Option<f64>,
     /// Of the windowed error.
     pub windowed_error: Option<f64>,
     /// Of the mean error of single calls.
@@ -59,29 +64,32 @@ pub struct Comparison {
 
 /// Name of the rows that hold the noise floor.
 const FLOOR: &str = "floor";
+/// Two recordings may agree by chance: errors are compared with no less than this.
+const LEAST_FLOOR: f64 = 0.03;
 
-/// Replays the runs through these models (all, if none are named); `again` are second recordings of the
-/// same runs, matched by name, for the noise floor.
+/// Replays the runs through the models of these options; `again` are second recordings of the same runs, matched
+/// by name, for the noise floor.
 pub fn compare(
     profile: &HostProfile,
-    models: &[String],
-    mode: Mode,
+    options: &AnalysisOptions,
     runs: &[RecordedRun],
     again: &[RecordedRun],
 ) -> Result<Comparison, ModelsError> {
     let mut comparison = Comparison::default();
     for run in runs {
-        let mut analysis = Analysis::new(profile, models, mode)?;
+        let mut analysis = Analysis::with(profile, options)?;
         for record in run.records() {
             analysis.take(&record);
         }
+        let other = again.iter().find(|other| other.name == run.name);
+        let floor = other.map(|other| noise_floor(&costs(run), &costs(other)));
+        let least = floor.as_ref().and_then(|floor| floor.total_error).map(|error| error.max(LEAST_FLOOR));
         for model in analysis.report().models {
-            comparison.rows.push(ComparedRun::new(&run.name, &model.name, &model.summary));
+            let row = ComparedRun::new(&run.name, &model.name, &model.summary);
+            let over_floor = row.total_error.zip(least).map(|(error, floor)| error / floor);
+            comparison.rows.push(ComparedRun { over_floor, ..row });
         }
-        if let Some(other) = again.iter().find(|other| other.name == run.name) {
-            let floor = noise_floor(&costs(run), &costs(other));
-            comparison.rows.push(ComparedRun::new(&run.name, FLOOR, &floor));
-        }
+        comparison.rows.extend(floor.map(|floor| ComparedRun::new(&run.name, FLOOR, &floor)));
     }
     let mut names: Vec<String> = comparison.rows.iter().map(|row| row.model.clone()).collect();
     names.sort();
@@ -93,6 +101,7 @@ pub fn compare(
         };
         let medians = Medians {
             total_error: of(|row| row.total_error),
+            over_floor: of(|row| row.over_floor),
             windowed_error: of(|row| row.windowed_error),
             call_error: of(|row| row.call_error.map(|error| error.mean)),
             dirty_error: of(|row| row.dirty_error),
@@ -110,6 +119,7 @@ impl ComparedRun {
             observed_s: summary.observed.as_seconds(),
             predicted_s: summary.predicted.as_seconds(),
             total_error: summary.total_error,
+            over_floor: None,
             windowed_error: summary.windowed_error,
             call_error: summary.call_error,
             dirty_error: summary.dirty_error,

@@ -203,6 +203,8 @@ struct io_kiocb {
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
 #define S_IFDIR 0040000
+#define S_IFCHR 0020000
+#define S_IFIFO 0010000
 #define F_DUPFD 0
 #define F_DUPFD_CLOEXEC 1030
 #define FICLONE 0x40049409
@@ -214,7 +216,20 @@ struct io_kiocb {
 #define AT_FDCWD -100
 #define IOCB_CMD_PREADV 7
 #define IOCB_CMD_PWRITEV 8
+#define IOSQE_FIXED_FILE (1 << 0)
 #define IOSQE_CQE_SKIP_SUCCESS (1 << 6)
+// The first part of what a program submits (struct io_uring_sqe).
+struct sqe {
+    __u8 opcode;
+    __u8 flags;
+    __u16 priority;
+    __s32 fd;
+    __u64 off;
+    __u64 address;
+    __u32 len;
+    // RWF_ of reads and writes; of a sync whether it is one of data alone.
+    __u32 op_flags;
+};
 
 // Of libaio, as programs have it.
 struct iocb {

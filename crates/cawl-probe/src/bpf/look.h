@@ -160,27 +160,27 @@ __attribute__((noinline)) int name_it(__u64 entry_at, __u64 mount_at, __u32 tgid
     __u32 length = *(volatile __u32 *)&naming->length;
     if (length > PATH)
         return 0;
+    // Lost: the next call that looks at it tells it.
     if (bpf_ringbuf_output(&ring, naming, sizeof(*naming) - NAMES + length, BPF_RB_NO_WAKEUP))
-        lose(LOST_RECORD, 1);
-    else
-        bpf_map_update_elem(&named, &known, &yes, BPF_ANY);
-    return 0;
+        return 0;
+    bpf_map_update_elem(&named, &known, &yes, BPF_ANY);
+    return 1;
 }
 
-// Names the file that was looked at last.
-PART void name_file(struct scratch *scratch, struct flight *flight, __u32 tgid)
+// Names the file that was looked at last. False if that was lost.
+PART int name_file(struct scratch *scratch, struct flight *flight, __u32 tgid)
 {
     __u32 kind = flight->identity.mode & S_IFMT;
     // Other kinds are told by their kind.
-    if (kind != S_IFREG && kind != S_IFBLK && kind != S_IFDIR)
-        return;
+    if (kind != S_IFREG && kind != S_IFBLK && kind != S_IFDIR && kind != S_IFCHR && kind != S_IFIFO)
+        return 1;
     struct known known = known_as(&flight->identity, tgid);
     if (bpf_map_lookup_elem(&named, &known))
-        return;
+        return 1;
     scratch->naming.identity = flight->identity;
     struct file *file = (struct file *)flight->file;
     struct path path = {};
     COPY(scratch->mapping, file->f_mapping);
     COPY(path, file->f_path);
-    name_it((__u64)path.dentry, (__u64)path.mnt, tgid);
+    return name_it((__u64)path.dentry, (__u64)path.mnt, tgid);
 }

@@ -114,6 +114,15 @@ struct {
     __type(value, __u64);
 } lost SEC(".maps");
 
+// Calls that are lost, by process, until the reader takes them.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, __u32);
+    __type(value, __u64);
+} dropped SEC(".maps");
+
 // A place for what the stack has no room for.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -132,11 +141,24 @@ PART void lose(__u32 what, __u64 more)
         *count += more;
 }
 
+// A function of its own to the verifier.
+__attribute__((noinline)) int lose_calls(__u32 what, __u32 tgid, __u64 more)
+{
+    __u64 none = 0, *count;
+    lose(what, more);
+    bpf_map_update_elem(&dropped, &tgid, &none, BPF_NOEXIST);
+    count = bpf_map_lookup_elem(&dropped, &tgid);
+    if (count)
+        __sync_fetch_and_add(count, more);
+    return 0;
+}
+
+// What becomes of processes.
 PART void put(void *record, __u64 length)
 {
     // The reader looks by itself every few ms: to wake it would cost the program more than the record.
     if (bpf_ringbuf_output(&ring, record, length, BPF_RB_NO_WAKEUP))
-        lose(LOST_RECORD, 1);
+        lose(LOST_LIFE, 1);
 }
 
 PART struct thread *place_of(__u32 tid)
@@ -243,7 +265,7 @@ PART struct thread *follow(struct task_struct *task)
         return 0;
     thread = take_place(task);
     if (!thread)
-        lose(LOST_FLIGHT, 1);
+        lose_calls(LOST_FLIGHT, tgid, 1);
     return thread;
 }
 
@@ -347,9 +369,10 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long number)
             if (flight->flags & O_APPEND && !(*row & IS_READ))
                 flight->before = flight->identity.size;
             if (class != CLASS_CLOSE && (thread->named != flight->file || thread->ino != flight->identity.ino)) {
-                name_file(scratch, flight, task->tgid);
-                thread->named = flight->file;
-                thread->ino = flight->identity.ino;
+                if (name_file(scratch, flight, task->tgid)) {
+                    thread->named = flight->file;
+                    thread->ino = flight->identity.ino;
+                }
             }
         }
     }
@@ -367,7 +390,7 @@ PART void tell(struct flight *flight, __u32 tgid, __u32 tid, __u64 end, long res
 {
     struct call *call = bpf_ringbuf_reserve(&ring, sizeof(*call), 0);
     if (!call) {
-        lose(LOST_RECORD, 1);
+        lose_calls(LOST_RECORD, tgid, 1);
         return;
     }
     call->head.type = CALL;
@@ -417,7 +440,8 @@ PART void tell_name(struct scratch *scratch, struct flight *flight, __u32 tgid, 
     if (read < 0 || read > PATH)
         return;
     naming->length = read;
-    put(naming, sizeof(*naming) - NAMES + read);
+    // Without its names the call is told no file.
+    bpf_ringbuf_output(&ring, naming, sizeof(*naming) - NAMES + read, BPF_RB_NO_WAKEUP);
 }
 
 // Bytes of the vectors that a request leads to: no argument has their sum. A function of its own to the verifier.
@@ -437,7 +461,7 @@ __attribute__((noinline)) int vector_bytes(__u64 vectors, __u64 count)
     scratch->flight.args[2] = sum;
     // The rest of it is missing.
     if (count > VECTORS)
-        lose(LOST_REQUEST, 1);
+        lose_calls(LOST_REQUEST, bpf_get_current_pid_tgid() >> 32, 1);
     return 0;
 }
 
@@ -453,7 +477,7 @@ __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
         return 0;
     if (bpf_probe_read_user(&place, sizeof(place), (void *)list) ||
         bpf_probe_read_user(&request, sizeof(request), place)) {
-        lose(LOST_REQUEST, 1);
+        lose_calls(LOST_REQUEST, ids >> 32, 1);
         return 0;
     }
     // Not on the stack, of which three functions have 512 bytes together.
@@ -472,9 +496,10 @@ __attribute__((noinline)) int tell_request(__u64 list, __u64 end)
     if (file) {
         look_at_file(scratch, one, file);
         if (thread->named != one->file || thread->ino != one->identity.ino) {
-            name_file(scratch, one, ids >> 32);
-            thread->named = one->file;
-            thread->ino = one->identity.ino;
+            if (name_file(scratch, one, ids >> 32)) {
+                thread->named = one->file;
+                thread->ino = one->identity.ino;
+            }
         }
     }
     tell(one, ids >> 32, ids, end, 0);
@@ -490,7 +515,7 @@ PART void tell_requests(__u64 list, __u64 end, long count)
         tell_request(list + 8 * at, end);
     }
     if (count > REQUESTS)
-        lose(LOST_REQUEST, count - REQUESTS);
+        lose_calls(LOST_REQUEST, bpf_get_current_pid_tgid() >> 32, count - REQUESTS);
 }
 
 // A request of libaio that is complete. A function of its own to the verifier.
@@ -502,7 +527,7 @@ __attribute__((noinline)) int tell_complete(__u64 list, __u64 end)
     if (!thread)
         return 0;
     if (bpf_probe_read_user(&event, sizeof(event), (void *)list)) {
-        lose(LOST_REQUEST, 1);
+        lose_calls(LOST_REQUEST, ids >> 32, 1);
         return 0;
     }
     thread->flight.row = CLASS_COMPLETE;
@@ -517,7 +542,7 @@ PART void tell_all_complete(__u64 list, __u64 end, long count)
     for (int at = 0; at < REQUESTS && at < count; at++)
         tell_complete(list + sizeof(struct io_event) * at, end);
     if (count > REQUESTS)
-        lose(LOST_REQUEST, count - REQUESTS);
+        lose_calls(LOST_REQUEST, bpf_get_current_pid_tgid() >> 32, count - REQUESTS);
 }
 
 SEC("tp_btf/sys_exit")
@@ -794,7 +819,7 @@ int BPF_PROG(uring_submit, struct io_kiocb *request)
     // No completion is told of it, unless it fails.
     GET(length, request, flags);
     if (length & IOSQE_CQE_SKIP_SUCCESS) {
-        lose(LOST_REQUEST, 1);
+        lose_calls(LOST_REQUEST, task->tgid, 1);
         return 0;
     }
     __builtin_memset(&flight, 0, sizeof(flight));
@@ -814,7 +839,42 @@ int BPF_PROG(uring_submit, struct io_kiocb *request)
     GET(flight.file, request, cqe.user_data);
     flight.start = bpf_ktime_get_ns();
     if (bpf_map_update_elem(&requests, &key, &flight, BPF_ANY))
-        lose(LOST_FLIGHT, 1);
+        lose_calls(LOST_FLIGHT, task->tgid, 1);
+    return 0;
+}
+
+// A request that the kernel refuses before it begins: its completion comes next.
+SEC("tp_btf/io_uring_req_failed")
+int BPF_PROG(uring_failed, const void *sqe_at, struct io_kiocb *request, int error)
+{
+    struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+    struct scratch *scratch = scratch_of_cpu();
+    __u64 key = (__u64)request;
+    struct io_ring_ctx *ring_of = 0;
+    struct sqe sqe = {};
+    struct file *file;
+    if (!follow(task) || !scratch || bpf_probe_read_kernel(&sqe, sizeof(sqe), sqe_at))
+        return 0;
+    if (sqe.opcode >= 64 || !(URING_RECORDED >> sqe.opcode & 1))
+        return 0;
+    struct flight *one = &scratch->flight;
+    __builtin_memset(one, 0, sizeof(*one));
+    if (!(sqe.flags & IOSQE_FIXED_FILE) && (file = file_of(sqe.fd))) {
+        look_at_file(scratch, one, file);
+        name_file(scratch, one, task->tgid);
+    }
+    one->row = CLASS_URING;
+    one->number = sqe.opcode;
+    one->args[0] = bpf_get_current_pid_tgid();
+    one->args[1] = sqe.off;
+    one->args[2] = sqe.len;
+    one->args[3] = one->args[4] = sqe.op_flags;
+    GET(ring_of, request, ctx);
+    one->inode = (__u64)ring_of;
+    GET(one->file, request, cqe.user_data);
+    one->start = bpf_ktime_get_ns();
+    if (bpf_map_update_elem(&requests, &key, one, BPF_ANY))
+        lose_calls(LOST_FLIGHT, task->tgid, 1);
     return 0;
 }
 
@@ -838,7 +898,8 @@ int BPF_PROG(uring_complete, void *context, void *request_at)
         bpf_map_delete_elem(&requests, &key);
         return 0;
     }
-    flight->file = 0;
+    // Of one that was refused the file is known already.
+    flight->file = flight->identity.ino != 0;
     __u32 tgid = flight->args[0] >> 32, tid = flight->args[0];
     GET(file, request, file);
     GET(result, request, cqe.res);

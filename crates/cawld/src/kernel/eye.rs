@@ -49,7 +49,9 @@ pub struct Eye<'a> {
     /// What is followed, by a number of its own.
     parts: BTreeMap<u32, Part>,
     latest_part: u32,
-    lost: Losses,
+    lost: u64,
+    /// Those of them that are known whose they were.
+    assigned: u64,
     /// Lost calls that count with no session yet.
     unassigned: u64,
     /// More was in the ring than was read.
@@ -84,7 +86,8 @@ impl<'a> Eye<'a> {
             processes: BTreeMap::new(),
             parts: BTreeMap::new(),
             latest_part: 0,
-            lost: Losses::default(),
+            lost: 0,
+            assigned: 0,
             unassigned: 0,
             is_behind: false,
             stopped: None,
@@ -186,7 +189,7 @@ impl<'a> Eye<'a> {
     async fn take(&mut self, most: usize) -> anyhow::Result<usize> {
         let mut told = Vec::new();
         // What their other threads told is in the ring by now.
-        let ending = std::mem::take(&mut self.ending);
+        let mut ending = std::mem::take(&mut self.ending);
         let translator = &mut self.translator;
         let taken = self.probe.read(most, |record| translator.take(record, |one| told.push(one)));
         translator.tell_stores(|one| told.push(one));
@@ -221,6 +224,11 @@ impl<'a> Eye<'a> {
                     }
                 }
                 Told::Fork(life) => {
+                    // Its number was another's, of whose end the last is read by now.
+                    let before = ending.remove(&life.other);
+                    if let Some(before) = before.or_else(|| self.ending.remove(&life.other)) {
+                        self.ended(&before, true).await?;
+                    }
                     let program = self.processes.get(&life.tgid).map(|parent| parent.program.clone());
                     let written = self.counts.then_some(0);
                     let (child, at) = ((life.other, Some(life.tgid)), Time(life.at));
@@ -250,7 +258,7 @@ impl<'a> Eye<'a> {
             }
         }
         for life in ending.values() {
-            self.ended(life).await?;
+            self.ended(life, false).await?;
         }
         self.count_losses();
         let waiting =
@@ -309,7 +317,7 @@ impl<'a> Eye<'a> {
         process.ended_usage.1 += system;
         match life.end {
             End::Thread => Ok(()),
-            End::Process => self.ended(life).await,
+            End::Process => self.ended(life, true).await,
             End::MaybeProcess => {
                 self.ending.entry(life.tgid).or_insert(*life);
                 Ok(())
@@ -317,10 +325,13 @@ impl<'a> Eye<'a> {
         }
     }
 
-    /// A process ended, and all that its threads told is read.
-    async fn ended(&mut self, life: &Life) -> anyhow::Result<()> {
+    /// A process ended, and all that its threads told is read. Unless the kernel follows it no longer: another may
+    /// have its number by now.
+    async fn ended(&mut self, life: &Life, is_left: bool) -> anyhow::Result<()> {
         self.count_losses();
-        self.probe.unfollow(life.tgid);
+        if !is_left {
+            self.probe.unfollow(life.tgid);
+        }
         self.send(life.tgid).await?;
         let Some(process) = self.processes.remove(&life.tgid) else { return Ok(()) };
         let how = if life.code & 0x7f == 0 { EndKind::Exit } else { EndKind::Vanished };
@@ -353,19 +364,19 @@ impl<'a> Eye<'a> {
         self.give(session, Input::Events { session, batch, dropped }).await
     }
 
-    /// What was lost counts with the process that made the latest calls.
+    /// What was lost counts with the process whose calls it were.
     fn count_losses(&mut self) {
-        if self.stopped.is_some() {
+        let lost = self.probe.lost().calls();
+        if self.stopped.is_some() || lost == self.lost {
             return;
         }
-        let lost = self.probe.lost();
-        self.unassigned += lost.calls() - self.lost.calls();
         self.lost = lost;
-        if self.unassigned > 0
-            && let Some(process) =
-                self.processes.values_mut().max_by_key(|process| process.batch.events.len())
-        {
-            process.dropped += std::mem::take(&mut self.unassigned);
+        for (pid, calls) in self.probe.take_dropped() {
+            self.assigned += calls;
+            match self.processes.get_mut(&pid) {
+                Some(process) => process.dropped += calls,
+                None => self.unassigned += calls,
+            }
         }
     }
 
@@ -439,6 +450,7 @@ impl<'a> Eye<'a> {
     /// Detaches, reads the rest and ends the sessions that are left.
     async fn finish(mut self) -> anyhow::Result<Vec<String>> {
         self.count_losses();
+        self.unassigned += self.lost.saturating_sub(self.assigned);
         self.stopped = Some(cawl_host::now());
         // What was written is counted up to here: to detach takes longer than many calls.
         for (pid, process) in &mut self.processes {
@@ -464,7 +476,7 @@ impl<'a> Eye<'a> {
             self.end(end, process).await?;
         }
         self.settle(true).await?;
-        let Losses { compat, processes, requests, .. } = self.probe.lost();
+        let Losses { compat, processes, requests, lives, .. } = self.probe.lost();
         let mut notes = vec![];
         let Requests { count, took, waited } = self.translator.requests;
         if count > 0 {
@@ -484,6 +496,11 @@ impl<'a> Eye<'a> {
         }
         if requests > 0 {
             notes.push(format!("{requests} {LOST_REQUESTS}"));
+        }
+        if lives > 0 {
+            notes.push(format!(
+                "{lives} beginnings or ends of processes and threads were not told: there was no room"
+            ));
         }
         if processes > 0 {
             notes.push(format!("{processes} processes were not followed: there were too many at once"));

@@ -83,7 +83,9 @@ impl<'a> Eye<'a> {
         // It ends just now: if it was made by one that is followed, that is still to be read. Of one that goes on we may
         // not know what it wrote.
         if written.is_none() && self.counts && cawl_host::alive_since(pid).is_none() {
-            self.probe.unfollow(pid);
+            if !is_made {
+                self.probe.unfollow(pid);
+            }
             return Ok(());
         }
         let now = cawl_host::now();
