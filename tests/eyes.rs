@@ -118,6 +118,22 @@ fn requests_of_which_no_end_is_told_are_counted() {
     assert_eq!(report["drops"], 400, "{}", report["notes"]);
 }
 
+/// The kernel refuses a request before it begins: it has an error, and its file.
+#[test]
+fn requests_that_are_refused_are_told() {
+    let dir = Dir::new();
+    let Some(report) =
+        can_attach(&dir).then(|| counts(&dir, &dir.app("eyes"), "refused", &["--via", "kernel"]))
+    else {
+        return;
+    };
+    let events = events(&dir.trace());
+    let syncs = events.iter().filter(|event| event.op == Op::Fsync);
+    let refused =
+        syncs.filter(|sync| sync.errno == 22 && sync.returned == -1 && sync.kind == FileKind::Regular);
+    assert_eq!(refused.count(), if report.is_some() { 400 } else { 0 });
+}
+
 /// The size of a file that an open cuts off, written just before by a process that is not followed: its blocks are not
 /// allocated yet.
 #[test]

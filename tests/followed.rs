@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cawl_kit::{Daemon, Dir, Report, Running, eventually, find, skipped};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use serde_json::Value;
 
 /// Why nothing can be attached here, if so.
 fn obstacle() -> Option<&'static str> {
@@ -111,6 +112,87 @@ fn children_are_followed() {
     let images: Vec<String> = report.sessions().iter().map(|one| one["program"].to_string()).collect();
     assert!(images.len() >= 3 && images.iter().any(|image| image.ends_with("/dd\"")), "{images:?}");
 }
+
+/// Two writers of single bytes and a shell that makes files, after "half"; waits for a line.
+const CROWD: &str =
+    "echo half; read go; for to in a b; do dd if=/dev/zero of=$to bs=1 count=60000 2>/dev/null & done
+    wait; for i in 1 2 3 4 5 6 7 8 9; do echo x >new$i; done";
+
+/// Calls of that and those dropped, by a follower that is stopped meanwhile, so that its ring overflows; or not.
+fn crowd(is_stopped: bool) -> Option<Report> {
+    let dir = Dir::new();
+    let mut shell = dir.command("sh");
+    shell.args(["-c", CROWD]);
+    let mut shell = Running::start(shell);
+    shell.stdout_until("half");
+    let attach = attached(&dir, &[&pid(&shell)])?;
+    if is_stopped {
+        attach.signal(Signal::SIGSTOP);
+    }
+    shell.say("\n");
+    shell.finish().success();
+    attach.signal(Signal::SIGCONT);
+    Some(dir.report(&attach.finish().success()))
+}
+
+/// What finds no room is counted once, with the process that made it; what only names files is no call.
+#[test]
+fn what_is_lost_counts_with_its_process() {
+    let (Some(all), Some(some)) = (crowd(false), crowd(true)) else { return };
+    let count = |one: &Value, name: &str| one[name].as_u64().expect("a count");
+    let calls = |report: &Report| count(&report.0, "calls") + count(&report.0, "drops");
+    assert!(count(&some.0, "drops") > 10_000, "{}", some["drops"]);
+    assert_eq!(calls(&some), calls(&all));
+    // Each byte is a call.
+    let writers: Vec<u64> = some
+        .sessions()
+        .iter()
+        .filter(|one| one["program"].as_str().is_some_and(|program| program.ends_with("/dd")))
+        .map(|one| count(one, "seen_bytes") + count(one, "dropped"))
+        .collect();
+    assert!(writers.len() == 2 && writers.iter().all(|sum| (60_000..60_020).contains(sum)), "{writers:?}");
+}
+
+/// The end of a process and the next one of its number may be read at once.
+#[test]
+fn a_number_that_is_used_again_is_followed() {
+    let dir = Dir::new();
+    let mut shell = dir.command("python3");
+    shell.args(["-c", AGAIN]);
+    let mut shell = Running::start(shell);
+    if shell.stdout_until("half").contains("not allowed") {
+        shell.finish();
+        return skipped("a process may not choose its number");
+    }
+    let Some(attach) = attached(&dir, &[&pid(&shell)]) else { return };
+    shell.say("\n");
+    shell.finish().success();
+    let report = dir.report(&attach.finish().success());
+    report.all_seen();
+    assert_eq!((report.bytes(), report.sessions().len()), (31 * 100, 32));
+}
+
+/// Makes 31 processes one after another by clone3, each of one number, which write 100 bytes each.
+const AGAIN: &str = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def child(number):
+    wanted = (ctypes.c_int * 1)(number)
+    at = ctypes.addressof(wanted)
+    made = libc.syscall(435, struct.pack('11Q', 0, 0, 0, 0, 17, 0, 0, 0, at if number else 0, 1 if number else 0, 0), 88)
+    if made == 0:
+        to = os.open('again', os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.write(to, b'.' * 100)
+        os._exit(0)
+    if made > 0:
+        os.waitpid(made, 0)
+    return made
+number = child(0)
+print('half' if child(number) == number else 'half, not allowed', flush=True)
+sys.stdin.readline()
+for _ in range(31):
+    child(number)
+";
 
 /// A control group of this test, removed with the value.
 struct Group(PathBuf);

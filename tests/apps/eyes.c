@@ -213,8 +213,9 @@ static void threads(void) {
     while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) < 8) usleep(1000);
 }
 
-/* Requests through a ring that is mapped here, as liburing does it. */
-static void uring(int skips) {
+/* Requests through a ring that is mapped here, as liburing does it: without completions if it skips; syncs that the
+ * kernel refuses, since they name a buffer. */
+static void uring(int skips, int refused) {
     struct io_uring_params params = {};
     int ring = syscall(SYS_io_uring_setup, 8, &params);
     if (ring < 0) exit(77);
@@ -234,7 +235,9 @@ static void uring(int skips) {
         memset(entry, 0, sizeof *entry);
         entry->fd = fd;
         long wanted = 4000;
-        if (i % 10 == 9) {
+        if (refused) {
+            entry->opcode = IORING_OP_FSYNC, entry->buf_index = 1, wanted = -EINVAL;
+        } else if (i % 10 == 9) {
             entry->opcode = IORING_OP_FSYNC, wanted = 0;
             entry->fsync_flags = i % 20 == 9 ? IORING_FSYNC_DATASYNC : 0;
         } else if (i % 2) {
@@ -252,7 +255,8 @@ static void uring(int skips) {
         if (skips) continue;
         long got = done[*head & completed].res;
         __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
-        WRITE(got, wanted);
+        if (refused) must(got == wanted, "a refusal");
+        else WRITE(got, wanted);
     }
 }
 
@@ -389,8 +393,9 @@ int main(int count, char **words) {
     umask(022);
     if (!strcmp(words[1], "calls")) calls();
     else if (!strcmp(words[1], "threads")) threads();
-    else if (!strcmp(words[1], "uring")) uring(0);
-    else if (!strcmp(words[1], "skip")) uring(1);
+    else if (!strcmp(words[1], "uring")) uring(0, 0);
+    else if (!strcmp(words[1], "skip")) uring(1, 0);
+    else if (!strcmp(words[1], "refused")) uring(0, 1);
     else if (!strcmp(words[1], "aio")) aio();
     else if (!strcmp(words[1], "reaped")) reaped();
     else if (!strcmp(words[1], "stored")) stored();

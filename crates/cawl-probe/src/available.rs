@@ -47,8 +47,8 @@ pub fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> Unavaila
     let errno = reasons.iter().find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
     let remedy = match errno {
         Some(libc::EPERM) => {
-            "a filter of system calls or a security module forbids bpf(): run it outside of the container, or without \
-             its seccomp profile"
+            "a user namespace (unshare -r, rootless containers), a filter of system calls or a security module forbids \
+             bpf(): run it outside of the container, or without its seccomp profile"
         }
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
         Some(libc::ENOMEM | libc::EAGAIN) => "there is no memory for their tables, of some 30 MB",

@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
 use cawl_client::protocol::RunEnd;
 use cawl_core::Nanos;
 use cawl_host::place::Place;
@@ -55,6 +56,12 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
             return Err(error);
         }
     };
+    if target_is_gone(&names, &processes) {
+        drop(recording::detach(probes, &stop).await);
+        backend.abandon().await;
+        recording::forget(&args.record);
+        bail!("{} has ended before the probes were attached", render::shown(&told));
+    }
     let terminal = std::io::stderr().is_terminal();
     render::tell(format_args!("attached to {}; {}", render::shown(&told), end(args.span)));
     let span = async {
@@ -72,6 +79,12 @@ async fn follow(args: &AttachArgs) -> anyhow::Result<()> {
     notes.extend(recording::detach(probes, &stop).await);
     let end = RunEnd { outcome: None, notes, running: Vec::new() };
     recording::deliver(backend.finish(end, &mut stop).await?, &args.record, false)
+}
+
+/// True if only processes were named, and none of them is left.
+fn target_is_gone(names: &[Name], processes: &[u32]) -> bool {
+    names.iter().all(|name| matches!(name, Name::Process(_)))
+        && !processes.iter().any(|pid| cawl_host::is_running(*pid))
 }
 
 /// What the names stand for, and all its processes.

@@ -31,7 +31,7 @@ pub struct Damage {
     pub blocks: u64,
     /// Records missing, by the closing record.
     pub records: u64,
-    /// The trace has no closing record: its writer was killed, or its end is lost.
+    /// The trace has no closing record: its writer was killed, its disk was full, or its end is lost.
     pub unclosed: bool,
 }
 
@@ -41,7 +41,7 @@ impl Damage {
         match (self.bytes, self.blocks + self.records, self.unclosed) {
             (0, 0, false) => None,
             (0, 0, true) => {
-                Some("the trace was not closed: its writer was killed, the last calls are missing".into())
+                Some("the trace was not closed: its writer was killed or the disk was full, the last calls are missing".into())
             }
             (0, records, false) if self.blocks == 0 => Some(format!(
                 "the trace lacks {records} calls and samples: the disk under it did not keep up while it was written"
