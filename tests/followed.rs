@@ -142,8 +142,9 @@ fn what_is_lost_counts_with_its_process() {
     let count = |one: &Value, name: &str| one[name].as_u64().expect("a count");
     let calls = |report: &Report| count(&report.0, "calls") + count(&report.0, "drops");
     assert!(count(&some.0, "drops") > 10_000, "{}", some["drops"]);
-    // Some calls are no event, as a move in what is only read: lost they count all the same.
-    assert!(calls(&some).abs_diff(calls(&all)) < 100, "{} of {}", calls(&some), calls(&all));
+    // A dup2 over a descriptor is one call, and two events.
+    let (lost, told) = (calls(&some), calls(&all));
+    assert!(lost <= told + 50 && told <= lost + 500, "{lost}, {told}");
     // Each byte is a call.
     let writers: Vec<u64> = some
         .sessions()
