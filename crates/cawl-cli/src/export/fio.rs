@@ -12,14 +12,14 @@ use rustc_hash::FxHashSet;
 use super::traffic::{FAILED, Losses, Transfer, is_silent};
 use super::{Call, Exporter, Output};
 
-/// fio compares only the beginning.
+/// fio compares only the beginning; `import --from fio` decodes the names of a log that has the end, too.
 pub const BEGIN: &str = "fio version 3 iolog, of cawl-cli export\n";
 /// fio reads no longer name.
 const LONGEST: usize = 255;
 /// fio has a buffer for the largest transfer of a log, and 32 bits for its length.
 const LARGEST: u64 = 1 << 30;
 
-/// Ends the name that such a file, or one without a name, has instead.
+/// What became of a call on a file whose name is longer, or empty.
 const UNNAMED: &str = "under device and inode instead of a name, which fio's log cannot hold";
 const NO_ACTION: &str = "left out: fio's log has no such action";
 const NO_FLAGS: &str = "without O_SYNC, O_DSYNC or O_DIRECT: fio takes these for a job (--sync, --direct)";
