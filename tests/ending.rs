@@ -198,12 +198,12 @@ fn the_report_does_not_overwrite_the_trace() {
     let dir = Dir::new();
     let run = |options: &[&str]| Running::start(dir.cawl(&[&["run"], options].concat())).finish();
     let refused = run(&["--trace", "same.json", "--report", "./same.json", "--", "touch", "file"]);
-    refused.code(2).says("would overwrite the trace same.json");
+    refused.code(2).says("same.json would overwrite same.json");
     assert!(!dir.work().join("file").exists(), "the program ran for nothing");
     run(&["--trace", "trace.json", "--report", "report.json", "--", "touch", "file"]).success();
     for command in ["replay", "explain"] {
         let command = dir.cawl(&[command, "trace.json", "--report", "trace.json"]);
-        Running::start(command).finish().code(2).says("would overwrite the trace trace.json");
+        Running::start(command).finish().code(2).says("would overwrite trace.json");
     }
 }
 

@@ -418,7 +418,7 @@ fn what_cannot_be_written_leaves_nothing() {
         ("no/such/file", "cannot write no/such/file"),
         ("folder", "cannot write"),
         ("/dev/full", "No space left"),
-        (trace, "would overwrite the trace"),
+        (trace, "would overwrite"),
     ] {
         for format in FORMATS {
             let code = if output == trace { 2 } else { 1 };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cawl_core::{HostProfile, Record};
 use cawl_host::trace::TraceReader;
-use cawl_kit::{Dir, Finished, Report, Running, find, skipped};
+use cawl_kit::{Dir, Finished, Report, Running, built, find, skipped};
 use serde_json::Value;
 
 const CSV: &str = "start_s,op,offset,size,duration_s,path\n\
@@ -87,7 +87,29 @@ fn a_bad_input_is_told_and_leaves_no_trace() {
     import(&dir, &["csv", "--columns", "start=a"], "bad.csv", "out")
         .code(2)
         .says("start and op must be named");
+    fs::write(dir.work().join("blank"), "\n".repeat(17 << 20)).expect("a new file");
+    import(&dir, &["strace"], "blank", "out").code(1).says("16 MiB of blank lines in a row");
     import(&dir, &["csv"], "bad.csv", "no/such/folder/out").code(1).says("there is no folder");
+}
+
+#[test]
+fn remarks_on_calls_that_are_not_imported_are_few() {
+    let dir = Dir::new();
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cawl-import/tests/data");
+    for (format, file, most) in [("strace", "strace/bash.txt", 10), ("perf-trace", "perf-trace/late.txt", 15)]
+    {
+        let told = import(&dir, &[format], &format!("{data}/{file}"), "out").success().stderr;
+        assert!(told.lines().count() <= most, "{told}");
+        let told = told.replace('\n', " ");
+        for what in [
+            "no call that opens, reads, writes or syncs a file: ",
+            "newfstatat ",
+            "getuid ",
+            "calls that only read",
+        ] {
+            assert_eq!(told.matches(what).count(), 1, "{what}: {told}");
+        }
+    }
 }
 
 #[test]
@@ -97,9 +119,17 @@ fn what_was_there_before_is_not_destroyed() {
     fs::write(&input, CSV).expect("a new file");
     symlink("calls.csv", dir.work().join("link")).expect("a new link");
     for output in ["calls.csv", "./calls.csv", "link"] {
-        import(&dir, &["csv"], "calls.csv", output).code(2).says("overwrite its own input");
+        import(&dir, &["csv"], "calls.csv", output).code(2).says("would overwrite calls.csv");
         assert_eq!(fs::read_to_string(&input).expect("it is there"), CSV);
     }
+    fs::hard_link(&input, dir.work().join("hard")).expect("a new link");
+    import(&dir, &["csv"], "calls.csv", "hard").code(2).says("hard would overwrite calls.csv");
+    import(&dir, &["csv", "--profile", "calls.csv"], "-", "calls.csv").code(2).says("would overwrite");
+    import_all(&dir, &["fio"], &["none", "calls.csv"], "calls.csv").code(2).says("would overwrite");
+    let mut piped = dir.command("sh");
+    piped.args(["-c", "exec \"$0\" import --from csv - -o calls.csv < calls.csv"]).arg(built("cawl-cli"));
+    Running::start(piped).finish().code(2).says("calls.csv would overwrite -");
+    assert_eq!(fs::read_to_string(&input).expect("it is there"), CSV);
     // A failed import removes its trace, but not a device named as output.
     fs::write(&input, "a,b\n").expect("it is ours");
     symlink("/dev/null", dir.work().join("null")).expect("a new link");

@@ -189,6 +189,15 @@ fn where_nothing_is_to_be_merged_the_remedy_is_told() {
     let mut other = like(&this, 1.0);
     other.machine = Some(MachineKind { processor: Some("another".into()), storage: "tape".into() });
     put(&folder, "other.toml", &other);
+    let output = ["--from", from, "-o", "fleet/../fleet/other.toml"];
+    let mut command = dir.newcomers_cawl(&["calibrate"]);
+    Running::start({
+        command.args(output).current_dir(dir.path());
+        command
+    })
+    .finish()
+    .code(2)
+    .says("would overwrite");
     let finished =
         calibrate(&dir, &["--from", from]).code(1).says("of a machine like this one; the nearest one");
     assert!(

@@ -64,12 +64,15 @@ fn are_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// A report must not overwrite the trace.
-fn apart(trace: Option<&Path>, report: Option<&Path>) -> anyhow::Result<()> {
-    let (Some(trace), Some(report)) = (trace, report) else { return Ok(()) };
-    if are_same(trace, report) || std::path::absolute(trace)? == std::path::absolute(report)? {
-        let why = format!("the report would overwrite the trace {}; name another file", trace.display());
-        return Err(exit::Usage(why).into());
+/// What a command writes must not take the place of what it reads or writes beside it.
+fn apart<'a>(files: impl IntoIterator<Item = &'a PathBuf>, output: Option<&PathBuf>) -> anyhow::Result<()> {
+    let Some(output) = output else { return Ok(()) };
+    for file in files {
+        let path = if file.as_os_str() == "-" { Path::new("/dev/stdin") } else { file };
+        let is_apart = !are_same(path, output) && std::path::absolute(path)? != std::path::absolute(output)?;
+        exit::usage(is_apart, || {
+            format!("{} would overwrite {}; name another file", output.display(), file.display())
+        })?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! - [`table`], [`headed`], [`line()`]: lines and tables in 80 columns; [`compact`] has short quantities.
 //! - [`shown`]: names that would command the terminal.
 //! - [`inputs`]: profiles and packed tables; [`outputs`]: what is not of the same kind is not overwritten.
+//! - [`with_synopsis`]: manual pages that tell the values of options.
 //! - [`respelled`]: options that had another spelling.
 //! - [`exit`]: exit codes, and errors of usage.
 //!
@@ -15,6 +16,7 @@ pub mod compact;
 pub mod exit;
 pub mod inputs;
 pub mod json;
+mod manual;
 pub mod outputs;
 mod print;
 mod shown;
@@ -22,6 +24,7 @@ mod spelling;
 mod text;
 mod wrap;
 
+pub use manual::with_synopsis;
 pub use print::{answer, data, draw, print, printed, tell, width};
 pub use shown::{page, shown};
 pub use spelling::{Respelled, respelled};

@@ -3,6 +3,8 @@
 //! The law: **an iolog is an order of calls, and no measurement.** Version 2 has no times, version 3 the
 //! moment when fio began each call, in microseconds; neither has durations, so no call is compared.
 
+use std::borrow::Cow;
+
 use cawl_core::Record;
 use cawl_wire::{Op, flag};
 
@@ -15,6 +17,8 @@ use super::{LATE, SkipReason, shown, whole_number};
 struct Job {
     /// 0: the first line has not come.
     version: u8,
+    /// `cawl-cli export` wrote it, with names that have %20 for a blank.
+    is_encoded: bool,
     /// Time of the calls that come, in ns, where waits alone tell it.
     clock: u64,
 }
@@ -63,9 +67,11 @@ impl Format for Iolog {
         let job = &mut self.jobs[self.job];
         if job.version == 0 {
             // As fio itself, which takes any text behind it.
-            job.version = match line.split(',').next().map(str::trim) {
-                Some("fio version 2 iolog") => 2,
-                Some("fio version 3 iolog") => 3,
+            let (version, by) = line.split_once(',').unwrap_or((line, ""));
+            job.is_encoded = by.trim() == "of cawl-cli export";
+            job.version = match version.trim() {
+                "fio version 2 iolog" => 2,
+                "fio version 3 iolog" => 3,
                 _ => return Err((1, format!("is \"{}\"; {HEADER}", shown(line.as_bytes())))),
             };
             return Ok(());
@@ -108,9 +114,12 @@ impl Format for Iolog {
             }
         };
         let size = if op.moves_bytes() { range.map_or(0, |(_, size)| size) } else { 0 };
-        let (start, path) = (job.clock, path.as_bytes());
+        let path = match job.is_encoded {
+            true => percent_encoding::percent_decode_str(path).into(),
+            false => Cow::Borrowed(path.as_bytes()),
+        };
         let call = Call {
-            start,
+            start: job.clock,
             op,
             place,
             size,
@@ -118,7 +127,7 @@ impl Format for Iolog {
             pid,
             tid: pid,
             flags,
-            path,
+            path: &path,
             program: b"fio",
             ..Call::default()
         };

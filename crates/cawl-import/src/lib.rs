@@ -247,6 +247,15 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
+    /// The call that it is about, where each has a count of its own.
+    pub fn call(&self) -> Option<&str> {
+        use SkipReason::{Harmless, Hidden, Nameless, Other, Unmodelled};
+        match self {
+            Unmodelled(call) | Hidden(call) | Nameless(call) | Harmless(call) | Other(call) => Some(call),
+            _ => None,
+        }
+    }
+
     /// What is counted: lines, or what a line tells of.
     pub const fn unit(&self) -> &'static str {
         if matches!(self, SkipReason::Lost) { "event" } else { "line" }

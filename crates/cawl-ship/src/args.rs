@@ -100,7 +100,9 @@ mod tests {
     fn the_manual_page_is_that_of_the_program() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/man/cawl-ship.1");
         let mut page = Vec::new();
-        clap_mangen::Man::new(Args::command()).render(&mut page).expect("memory");
+        clap_mangen::Man::new(cawl_console::with_synopsis(Args::command()))
+            .render(&mut page)
+            .expect("memory");
         if std::env::var_os("CAWL_WRITE_PAGES").is_some() {
             std::fs::write(path, &page).expect("a writable page");
         }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -18,6 +18,8 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const ATTEMPTS: u32 = 4;
 /// Time for the rest when standard input has ended.
 const REST: Duration = Duration::from_secs(10);
+/// Time beyond it for a delivery that has begun.
+const GRACE: Duration = Duration::from_secs(1);
 /// Beginning of a daemon, as names of files have it between node and number.
 const START: &str = "00000000T000000Z-00000000";
 
@@ -56,7 +58,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
     let cannot = || format!("cannot use the folder {}", folder.display());
     // Two at a time would deliver each file twice: no harm, but no use.
     let lock = File::open(folder).with_context(cannot)?;
-    let input = follow.then(input);
+    let input = follow.then(|| input(folder));
     if lock.try_lock().is_err() {
         if !follow {
             bail!("another cawl-ship delivers the files of {}", folder.display());
@@ -109,8 +111,7 @@ pub fn ship(folder: &Path, ending: &str, follow: bool, to: &mut dyn Deliver) -> 
         };
         match &input {
             Some(input) if until.is_none() => {
-                if input.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-                    let end = Instant::now() + REST;
+                if let Ok(end) = input.recv_timeout(pause) {
                     // The receiver wants its wait also now.
                     if let Some(not_before) = not_before {
                         ensure!(not_before < end, "{told}");
@@ -218,13 +219,18 @@ fn remove(folder: &Path, file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells when standard input ends.
-fn input() -> Receiver<()> {
+/// When standard input has ended, tells until when the rest is delivered. Soon after that this process ends:
+/// a receiver may take a request and never answer.
+fn input(folder: &Path) -> Receiver<Instant> {
     let (ended, told) = channel();
+    let folder = folder.to_owned();
     std::thread::spawn(move || {
         let mut input = io::stdin().lock();
         while matches!(input.read(&mut [0; 512]), Ok(1..)) {}
-        drop(ended);
+        let _ = ended.send(Instant::now() + REST);
+        std::thread::sleep(REST + GRACE);
+        tell(&format!("{} s are over: what was not taken waits in {}", REST.as_secs(), folder.display()));
+        std::process::exit(1);
     });
     told
 }

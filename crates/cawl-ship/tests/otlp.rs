@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::certificate::certificate;
+use crate::s3::with_keys;
 use crate::{ship, shipping, write};
 
 fn free_port() -> u16 {
@@ -475,6 +476,40 @@ fn a_long_wait_is_kept_also_at_the_end() {
     running.finish().code(1).says("it is tried again");
     assert_eq!(got.lock().expect("whole").len(), 1);
     assert!(folder.join("v1/metrics").exists(), "what was not taken stays");
+}
+
+#[test]
+fn a_receiver_that_never_answers_is_not_waited_for_after_the_end() {
+    let dir = Dir::new();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("its address").port();
+    let kinds = [
+        ("json", format!("http://127.0.0.1:{port}/base")),
+        ("parquet", "s3://calls".to_owned()),
+        ("csv", format!("postgres://me@127.0.0.1:{port}/d")),
+    ];
+    let name = |ending: &str| format!("v1/metrics/n-20261129T143103Z-0123abcd-000001.{ending}");
+    let folder = spool(&dir, 1);
+    let started = kinds.map(|(ending, to)| {
+        let own = dir.path().join(ending);
+        fs::create_dir_all(own.join("v1/metrics")).expect("a folder");
+        fs::copy(folder.join(name("json")), own.join(name(ending))).expect("a file");
+        let mut command = shipping(&dir, &own, &to);
+        with_keys(command.arg("--follow"), port);
+        let running = Running::start(command);
+        // It stays open: the request is under way.
+        let connection = silent.accept().expect("it asks");
+        // The end of its input.
+        (own.join(name(ending)), connection, std::thread::spawn(|| running.finish()))
+    });
+    for (file, _connection, running) in started {
+        let finished = running.join().expect("it ends");
+        finished.code(1).says("10 s are over: what was not taken waits in");
+        assert!(file.exists(), "what was not taken stays");
+    }
+    let (port, got) = receiver(vec![answer("200 OK", "", "{}")]);
+    Running::start(with_token(&dir, &dir.path().join("json"), port)).finish().success();
+    assert_eq!(got.lock().expect("whole").len(), 1);
 }
 
 #[test]

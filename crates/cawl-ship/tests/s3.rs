@@ -73,7 +73,8 @@ impl<'a> Server<'a> {
     }
 }
 
-fn with_keys(command: &mut Command, port: u16) {
+/// What the program needs to know of a server at this port.
+pub fn with_keys(command: &mut Command, port: u16) {
     command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret").env("AWS_REGION", "eu-1");
     command.env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"));
 }

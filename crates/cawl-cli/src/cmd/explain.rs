@@ -25,7 +25,7 @@ use crate::{exit, outputs, render};
 const BESIDE: usize = 3;
 
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    apart(Some(&args.trace), args.report.as_deref())?;
+    apart([&args.trace], args.report.as_ref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
     trace.check_stacks(args.by == Some(By::Stack))?;

@@ -16,7 +16,7 @@ use cawl_table::{Call, Told, folded_way, unnamed};
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 
-use super::are_same;
+use super::apart;
 use super::on_paper::{SHOWN, a_run};
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
@@ -203,9 +203,7 @@ impl Target {
             })?;
             return Ok(Target::Stdout);
         };
-        exit::usage(!are_same(&args.file, path), || {
-            format!("the export would overwrite the trace {}; name another file with -o", path.display())
-        })?;
+        apart([&args.file], Some(path))?;
         outputs::check(path, &outputs::EXPORT)?;
         // For its owner alone, as a trace is: it names the files of programs.
         let file = Output::create(path, FOR_ITS_OWNER).with_context(|| cannot_be_written(path))?;

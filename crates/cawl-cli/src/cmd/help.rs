@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::Context;
+use cawl_console::with_synopsis;
 use clap::Command;
 
 use crate::args::{CompletionsArgs, ManArgs, command};
@@ -24,10 +25,9 @@ pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let made = tempfile::tempdir_in(folder).with_context(about)?;
     // Also of commands and options that the short help does not list: the pages are all there is to read.
     let full = |of: Command| of.hide(false).mut_args(|arg| arg.hide_short_help(false));
-    let all = full(command()).mut_subcommands(full);
-    clap_mangen::generate_to(all, &made)
-        .and_then(|()| clap_mangen::generate_to(full(cawld::program::command()), &made))
-        .with_context(about)?;
+    for program in [full(command()).mut_subcommands(full), full(cawld::program::command())] {
+        clap_mangen::generate_to(with_synopsis(program), &made).with_context(about)?;
+    }
     let pages = fs::read_dir(&made)?.map(|page| Ok(page?.file_name())).collect::<io::Result<Vec<_>>>()?;
     pages.iter().try_for_each(|page| outputs::check(&folder.join(page), &outputs::PAGE))?;
     pages

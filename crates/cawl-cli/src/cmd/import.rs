@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufRead, IsTerminal, Read, Write};
+use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,17 +16,19 @@ use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_import::{
     BlkparseImporter, BpftraceImporter, CsvImporter, CsvOptions, DftracerImporter, DxtImporter, FioImporter,
     FioLatImporter, FtraceImporter, ImportError, ImportSummary, Importer, LineTime, PerfScriptImporter,
-    PerfTraceImporter, RecorderImporter, StraceImporter, line_time,
+    PerfTraceImporter, RecorderImporter, SkipReason, Skipped, StraceImporter, line_time,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::several::Several;
-use super::{are_same, read_profile, unpacked};
+use super::{apart, read_profile, unpacked};
 use crate::args::{Format, ImportArgs};
 use crate::{exit, outputs, render};
 
 /// Longest line, in bytes.
 const LONGEST_LINE: u64 = 16 << 20;
+/// Calls that a remark names; others are a number.
+const CALLS: usize = 40;
 
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let is_flagless = matches!(args.from, Format::Csv | Format::Fio | Format::FioLat | Format::DarshanDxt);
@@ -40,12 +43,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         "--pattern is for bpftrace, which needs it: --from bpftrace --pattern '{start_ns} {pid} {op} {fd} {size} {ret}'"
             .to_owned()
     })?;
-    for input in &args.inputs {
-        exit::usage(!are_same(input, &args.output), || {
-            let input = input.display();
-            format!("the trace would overwrite its own input {input}; name another file with -o")
-        })?;
-    }
+    apart(args.inputs.iter().chain(&args.profile), Some(&args.output))?;
     outputs::check(&args.output, &outputs::TRACE)?;
     let profile = args.profile.as_deref().map(read_profile).transpose()?;
     let about = || match &args.inputs[..] {
@@ -172,6 +170,7 @@ fn copy(
     let mut line = Vec::new();
     let mut records: Vec<Record> = Vec::new();
     let mut read = vec![0; bad.inputs.len()];
+    let mut blank = 0;
     loop {
         match lines.next(&mut line, importer) {
             Ok(true) => {}
@@ -182,6 +181,10 @@ fn copy(
             }
         }
         read[lines.input()] += 1;
+        blank = if line.trim_ascii().is_empty() { blank + line.len() as u64 } else { 0 };
+        // A small packed file may have days of these.
+        let most = Bytes(LONGEST_LINE);
+        anyhow::ensure!(blank < most.0, "{most} of blank lines in a row: this is no recording of calls");
         if let Err(error) = importer.line(&line, &mut records) {
             bad.row(error, lines.input(), read[lines.input()])?;
         }
@@ -346,6 +349,22 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(input)
 }
 
+/// The reason of lines, and the calls that they are of if there are several.
+fn why(alike: &[Skipped], reason: &SkipReason) -> String {
+    let whole = reason.to_string();
+    let call = reason.call().filter(|_| alike.len() > 1);
+    let Some(why) = call.and_then(|call| whole.strip_prefix(call)?.strip_prefix(": ")) else { return whole };
+    let mut calls: Vec<_> = alike.iter().filter_map(|of| Some((of.reason.call()?, of.lines))).collect();
+    calls.sort_by_key(|(_, lines)| Reverse(*lines));
+    let (named, others) = calls.split_at(CALLS.min(calls.len()));
+    let mut told: Vec<String> = named.iter().map(|(call, lines)| format!("{call} {lines}")).collect();
+    if !others.is_empty() {
+        let lines = others.iter().map(|(_, lines)| lines).sum::<u64>();
+        told.push(format!("{} others {lines}", others.len()));
+    }
+    format!("{why}: {}", told.join(", "))
+}
+
 fn tell(summary: &ImportSummary, bad: &Bad<'_>, args: &ImportArgs) {
     let output = &args.output;
     let counted = render::counted;
@@ -371,13 +390,19 @@ fn tell(summary: &ImportSummary, bad: &Bad<'_>, args: &ImportArgs) {
         render::tell(format_args!("{calls} out of order: earlier than the one on the line before"));
     }
     let colour = std::io::stderr().is_terminal();
-    for skipped in &summary.skipped {
-        let what = if skipped.reason.is_imported() { "imported as they are" } else { "not imported" };
-        let lines = counted(skipped.lines, skipped.reason.unit());
-        let file =
-            if args.from == Format::Strace { String::new() } else { place(&args.inputs, skipped.input) };
-        let text = format!("{what}: {lines} (first: {file}{}): {}", skipped.first, skipped.reason);
-        render::tell(render::warn_if(&render::wrapped(&text, 0), skipped.reason.is_loss(), colour));
+    let is_alike = |one: &Skipped, other: &Skipped| {
+        one.reason.call().is_some() && discriminant(&one.reason) == discriminant(&other.reason)
+    };
+    for alike in summary.skipped.chunk_by(is_alike) {
+        let Some(Skipped { reason, first, input, .. }) = alike.iter().min_by_key(|of| (of.input, of.first))
+        else {
+            continue;
+        };
+        let what = if reason.is_imported() { "imported as they are" } else { "not imported" };
+        let lines = counted(alike.iter().map(|of| of.lines).sum(), reason.unit());
+        let file = if args.from == Format::Strace { String::new() } else { place(&args.inputs, *input) };
+        let text = format!("{what}: {lines} (first: {file}{first}): {}", why(alike, reason));
+        render::tell(render::warn_if(&render::wrapped(&text, 0), reason.is_loss(), colour));
     }
     for note in &summary.notes {
         render::tell(render::wrapped(note, 0));

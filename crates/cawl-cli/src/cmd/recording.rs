@@ -26,7 +26,7 @@ const GIVEN_UP: &str = "there is no report: interrupted twice";
 
 /// An error if a file to be written is something else.
 pub fn check(args: &RecordArgs) -> anyhow::Result<()> {
-    apart(args.trace.as_deref(), args.report.as_deref())?;
+    apart(&args.trace, args.report.as_ref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     args.trace.iter().try_for_each(|file| outputs::check(file, &outputs::TRACE))
 }

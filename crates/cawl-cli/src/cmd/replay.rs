@@ -16,7 +16,7 @@ use crate::render::calls::CallPrinter;
 use crate::{exit, outputs, render};
 
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    apart(Some(&args.file), args.report.as_deref())?;
+    apart([&args.file], args.report.as_ref())?;
     args.report.iter().try_for_each(|file| outputs::check(file, &outputs::report(file)))?;
     let mut trace = SavedTrace::open(&args.file, &args.model)?;
     let default = Unspecified { live: false, mode: Mode::OpenLoop, models: Vec::new() };

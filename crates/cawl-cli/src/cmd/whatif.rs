@@ -14,7 +14,7 @@ use cawl_core::{
 };
 use cawl_host::trace::{TraceFile, WhenFull};
 
-use super::are_same;
+use super::apart;
 use super::on_paper::{a_run, facts, learned, run_all, watched, with};
 use super::saved::SavedTrace;
 use crate::args::{ModelArgs, WhatIfArgs};
@@ -34,10 +34,8 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         return sensitivity::sensitivity(args);
     }
     let path = &args.trace;
+    apart([path], args.output.as_ref())?;
     if let Some(output) = &args.output {
-        exit::usage(!are_same(path, output), || {
-            format!("the changed trace would overwrite {}; name another file with -o", output.display())
-        })?;
         outputs::check(output, &outputs::TRACE)?;
     }
     let before = Before::of(path, given, args.no_learn)?;

@@ -6,19 +6,21 @@
 use std::io::{self, Write};
 
 use cawl_core::Report;
-use cawl_wire::{Event, FileId, Op, flag};
+use cawl_wire::{Event, Op, flag};
 use rustc_hash::FxHashSet;
 
 use super::traffic::{FAILED, Losses, Transfer, is_silent};
 use super::{Call, Exporter, Output};
 
-/// fio compares only the beginning.
+/// fio compares only the beginning; `import --from fio` decodes the names of a log that has the end, too.
 pub const BEGIN: &str = "fio version 3 iolog, of cawl-cli export\n";
 /// fio reads no longer name.
 const LONGEST: usize = 255;
 /// fio has a buffer for the largest transfer of a log, and 32 bits for its length.
 const LARGEST: u64 = 1 << 30;
 
+/// What became of a call on a file whose name is longer, or empty.
+const UNNAMED: &str = "under device and inode instead of a name, which fio's log cannot hold";
 const NO_ACTION: &str = "left out: fio's log has no such action";
 const NO_FLAGS: &str = "without O_SYNC, O_DSYNC or O_DIRECT: fio takes these for a job (--sync, --direct)";
 
@@ -70,11 +72,17 @@ impl Exporter for Fio {
             _ if event.errno != 0 => Err(FAILED),
             moved => moved,
         };
-        let name = call.path.map_or_else(String::new, |path| replayed(path, event.file()));
+        let name = call.path.map(replayed).unwrap_or_default();
+        let is_unnamed = name.is_empty() || name.len() > LONGEST;
+        let name = if is_unnamed { format!("dev{}/inode{}", event.dev, event.ino) } else { name };
+        let is_sync = matches!(event.op, Op::Fsync | Op::Fdatasync);
+        if is_unnamed && moved.as_ref().is_ok_and(|moved| moved.is_some() || is_sync) {
+            self.losses.count(event, UNNAMED);
+        }
         match (moved, event.op) {
             (Err(why), _) => self.losses.count(event, why),
             (Ok(Some(moved)), _) => self.transfers(at, &name, event, &moved)?,
-            (Ok(None), Op::Fsync | Op::Fdatasync) => {
+            (Ok(None), _) if is_sync => {
                 self.opened(at, &name)?;
                 let action = if event.op == Op::Fsync { "sync" } else { "datasync" };
                 writeln!(self.out, "{at} {name} {action} 0 0")?;
@@ -98,19 +106,21 @@ impl Exporter for Fio {
 }
 
 /// The name of a file in a replay: its path without the first slash. What fio's log cannot hold in a name is
-/// written as %20.
-fn replayed(path: &str, file: FileId) -> String {
+/// written as %20, and `%` as %25, so that `import` finds the path again.
+fn replayed(path: &str) -> String {
     let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-    let parts: Vec<&str> = parts.map(|part| if part == ".." { "%2E%2E" } else { part }).collect();
-    let mut name = String::with_capacity(path.len());
-    for c in parts.join("/").chars() {
-        if c.is_whitespace() || c.is_control() {
-            name.extend(c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")));
-        } else {
-            name.push(c);
+    let encoded = |part: &str| {
+        let (is_up, mut name) = (part == "..", String::with_capacity(part.len()));
+        for c in part.chars() {
+            if is_up || c == '%' || c.is_whitespace() || c.is_control() {
+                name.extend(c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")));
+            } else {
+                name.push(c);
+            }
         }
-    }
-    if name.len() > LONGEST || name.is_empty() { format!("dev{}/inode{}", file.dev, file.ino) } else { name }
+        name
+    };
+    parts.map(encoded).collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]
@@ -119,11 +129,10 @@ mod tests {
 
     #[test]
     fn names_are_words_below_the_folder() {
-        let of = |path: &str| replayed(path, FileId::new(7, 9));
-        assert_eq!(of("/data/a b"), "data/a%20b");
-        assert_eq!(of("../../etc/./passwd"), "%2E%2E/%2E%2E/etc/passwd");
-        assert_eq!(of("/größe\n"), "größe%0A");
-        assert_eq!(of(&"x".repeat(256)), "dev7/inode9");
-        assert_eq!(of("/"), "dev7/inode9");
+        assert_eq!(replayed("/data/a b"), "data/a%20b");
+        assert_eq!(replayed("/data/50%20"), "data/50%2520");
+        assert_eq!(replayed("../../etc/./passwd"), "%2E%2E/%2E%2E/etc/passwd");
+        assert_eq!(replayed("/größe\n"), "größe%0A");
+        assert_eq!(replayed("/"), "");
     }
 }

@@ -115,7 +115,7 @@ pub fn text_of_prior(found: &FromOthers, terminal: bool) -> String {
     }
     let unused = [
         (*others, "profile", " of other kinds of machines"),
-        (skipped.len(), "file", " that cannot be used (left out)"),
+        (skipped.len(), "path", " that cannot be used (left out)"),
     ];
     let unused = unused.iter().filter(|(count, ..)| *count > 0);
     let unused: Vec<String> = unused.map(|(count, one, which)| counted(*count as u64, one) + which).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -17,7 +17,7 @@ const LONGEST: u64 = 1 << 20;
 /// Folders within folders, at most.
 const DEEPEST: usize = 8;
 
-/// A file that tells nothing of other machines.
+/// A file or folder that tells nothing of other machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Its path.
@@ -31,7 +31,7 @@ pub struct Skipped {
 pub struct Collected {
     /// The profiles, each called by its path in the folder.
     pub members: Vec<Member>,
-    /// The other files that end in `.toml`.
+    /// The other files that end in `.toml`, and folders that cannot be read.
     pub skipped: Vec<Skipped>,
 }
 
@@ -41,11 +41,10 @@ pub struct Collected {
 ///
 /// If the folder cannot be read.
 pub fn collected(folder: &Path) -> anyhow::Result<Collected> {
-    let about = || format!("cannot read the folder {}", folder.display());
-    let mut files = Vec::new();
-    find(folder, DEEPEST, &mut files).with_context(about)?;
+    let about = || format!("cannot read the folder {}; name one that you may read", folder.display());
+    let (mut files, mut found) = (Vec::new(), Collected::default());
+    find(folder, DEEPEST, &mut files, &mut found.skipped).with_context(about)?;
     files.sort();
-    let mut found = Collected::default();
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for file in files {
         let label = file.strip_prefix(folder).unwrap_or(&file).with_extension("").display().to_string();
@@ -65,14 +64,22 @@ pub fn collected(folder: &Path) -> anyhow::Result<Collected> {
     Ok(found)
 }
 
-fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+fn find(
+    folder: &Path,
+    deeper: usize,
+    files: &mut Vec<PathBuf>,
+    skipped: &mut Vec<Skipped>,
+) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() {
-            if depth > 0 {
-                find(&path, depth - 1, files)?;
-            }
+            let found = match deeper.checked_sub(1) {
+                Some(deeper) => find(&path, deeper, files, skipped),
+                None => Err(io::Error::other("it is too deep below others")),
+            };
+            let skip = |error: io::Error| Skipped { file: path, why: error.to_string() };
+            skipped.extend(found.err().map(skip));
         } else if path.extension().is_some_and(|end| end == "toml") {
             files.push(path);
         }
@@ -91,6 +98,9 @@ fn read(file: &Path) -> anyhow::Result<String> {
 mod tests {
     use super::*;
     use cawl_core::{MachineKind, Origin};
+    use nix::unistd::{Uid, setfsuid};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn what_is_no_profile_of_a_machine_is_named() {
@@ -136,5 +146,39 @@ mod tests {
         assert!(why("cut.toml").starts_with("line "), "{}", why("cut.toml"));
         assert_eq!(found.skipped.len(), 8);
         assert!(collected(&dir.path().join("none")).is_err());
+    }
+
+    /// A user without rights of root, where it is root that tests.
+    #[test]
+    fn what_cannot_be_read_is_named_and_the_others_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut profile = HostProfile::uncalibrated();
+        profile.origin = Origin::Calibrated;
+        profile.machine = Some(MachineKind { processor: None, storage: "sd".into() });
+        let closed =
+            |path: &str, mode| fs::set_permissions(dir.path().join(path), Permissions::from_mode(mode));
+        fs::create_dir(dir.path().join("closed")).unwrap();
+        for name in ["closed/a.toml", "b.toml", "c.toml"] {
+            fs::write(dir.path().join(name), profile.to_toml()).unwrap();
+        }
+        fs::create_dir_all(dir.path().join("0/1/2/3/4/5/6/7/8")).unwrap();
+        for (path, mode) in [("", 0o755), ("closed", 0), ("b.toml", 0)] {
+            closed(path, mode).unwrap();
+        }
+        // Of this thread alone.
+        setfsuid(Uid::from_raw(65_534));
+        let found = collected(dir.path());
+        let whole = collected(&dir.path().join("closed")).unwrap_err().to_string();
+        setfsuid(Uid::effective());
+        closed("closed", 0o700).unwrap();
+        let Collected { members, skipped } = found.unwrap();
+        assert_eq!(members.iter().map(|member| member.label.as_str()).collect::<Vec<_>>(), ["c"]);
+        let mut why: Vec<_> =
+            skipped.iter().map(|of| (of.file.strip_prefix(dir.path()).unwrap(), of.why.as_str())).collect();
+        why.sort();
+        let denied = "Permission denied (os error 13)";
+        let deep = (Path::new("0/1/2/3/4/5/6/7/8"), "it is too deep below others");
+        assert_eq!(why, [deep, (Path::new("b.toml"), denied), (Path::new("closed"), denied)]);
+        assert!(whole.contains("closed; name one that you may read"), "{whole}");
     }
 }

@@ -25,6 +25,14 @@ fn version_3_has_the_moment_of_each_call() {
 }
 
 #[test]
+fn names_of_cawl_s_own_log_are_decoded() {
+    for (by, name) in [("", "a%20b"), (", of another", "a%20b"), (", of cawl-cli export", "a b")] {
+        let got = import(FioImporter::new(0), &format!("fio version 3 iolog{by}\n1 a%20b write 0 1\n"));
+        assert_eq!(got.calls(), [format!("pwrite {name} 0 1")]);
+    }
+}
+
+#[test]
 fn version_2_has_waits_alone() {
     let text = "fio version 2 iolog\n/t/x add\n/t/x open\n/t/x write 0 10\n/t/x wait 5000 0\n/t/x write 10 10\n\
                 /t/x close\n";

@@ -14,7 +14,7 @@ use cawl_measure::calibrate::{self, Calibration};
 
 use super::{options, profile_file, write};
 use crate::args::CalibrateArgs;
-use crate::cmd::stored_profile;
+use crate::cmd::{apart, stored_profile};
 use crate::render::calibrate::FromOthers;
 use crate::{exit, outputs, render};
 
@@ -41,6 +41,8 @@ pub fn from(args: &CalibrateArgs, folder: &Path, signal: Arc<AtomicUsize>) -> an
         )
     })?;
     let Collected { members, skipped } = fleet::collected(folder)?;
+    let used: Vec<_> = members.iter().map(|of| folder.join(format!("{}.toml", of.label))).collect();
+    apart(&used, args.output.as_ref())?;
     for Skipped { file, why } in &skipped {
         render::tell(render::wrapped(&format!("left out: {}: {why}", file.display()), 0));
     }
