@@ -20,6 +20,11 @@ def observed_awake(report, model):
     return model["observed_s"] - sum(cause["observed_s"] for cause in causes if cause["name"] == "preempted")
 
 
+def share(report, model, name):
+    causes = report["explain"]["causes"]
+    return sum(cause["observed_s"] for cause in causes if cause["name"] == name) / model["observed_s"]
+
+
 folder = Path(sys.argv[1])
 live_goal, windowed_goal, calibrated_goal, live_limit, calibrated_limit = map(int, sys.argv[2:7])
 live, windowed, calibrated, live_met, calibrated_met, all_programs = [], [], [], 0, 0, 0
@@ -29,9 +34,10 @@ of_floor = []
 print()
 print("Total errors of `kernel` in %, of each round; windowed and per call: medians of the rounds; awake: as calibrated,\n"
       "where the time in which calls waited for a processor is not counted as observed; of floor: live and as calibrated, over\n"
-      "the floor or 3 %.\n")
-print("| program | calls | observed, s | live | windowed | per call, median | as calibrated | awake | floor | of floor | unmodelled |")
-print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|")
+      "the floor or 3 %; unexpected: part of the time that has this cause, in %, median.\n")
+print("| program | calls | observed, s | live | windowed | per call, median | as calibrated | awake | floor | of floor | unexpected "
+      "| unmodelled |")
+print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|")
 for name in sys.argv[7:]:
     reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}-[0-9]*.json"))]
     models = [report["models"][0] for report in reports]
@@ -48,6 +54,7 @@ for name in sys.argv[7:]:
     awake = [abs(model["calibrated"]["predicted_s"] - time) / time for model, time in zip(models, awake)]
     windows = median(model["windowed_error"] for model in models)
     calls = median(model["call_error"]["median"] or 0.0 for model in models)
+    unexpected = median(share(report, model, "unexpected") for report, model in zip(reports, models))
     unmodelled = sorted({op for report in reports for op in report["unmodelled"]})
     ratios = [median(errors) / max(floor, LEAST_FLOOR) for errors in (total, as_calibrated)]
     of_floor.append(ratios)
@@ -59,7 +66,7 @@ for name in sys.argv[7:]:
     calibrated_met += median(as_calibrated) <= max(calibrated_limit / 100, 1.5 * floor)
     print(f"| {name} | {median(report['calls'] for report in reports):.0f} | {median(observed):.3f} | {percent(total)} "
           f"| {100 * windows:.1f} | {100 * calls:.1f} | {percent(as_calibrated)} | {percent(awake)} | {100 * floor:.1f} "
-          f"| {ratios[0]:.1f}, {ratios[1]:.1f} | {', '.join(unmodelled) or 'none'} |")
+          f"| {ratios[0]:.1f}, {ratios[1]:.1f} | {100 * unexpected:.1f} | {', '.join(unmodelled) or 'none'} |")
 print()
 print(f"Median over programs: live total {100 * median(live):.1f} % (goal {live_goal}), windowed {100 * median(windowed):.1f} % "
       f"(goal {windowed_goal}), as calibrated {100 * median(calibrated):.1f} % (goal {calibrated_goal}).")
@@ -67,5 +74,5 @@ print(f"Median of errors over max(floor, {100 * LEAST_FLOOR:.0f} %): live {media
       f"{median(b for _, b in of_floor):.2f} (goal 1.2).")
 print(f"Within max({live_limit} %, 1.5 floors) live: {live_met} of {all_programs}; within max({calibrated_limit} %, 1.5 floors) as "
       f"calibrated: {calibrated_met} of {all_programs}.")
-least = min((report["coverage"] for path in folder.glob("*-[0-9]*.json") for report in [json.loads(path.read_text())]), default=None)
-print(f"Least coverage: {least}.")
+coverage = [json.loads(path.read_text())["coverage"] for path in folder.glob("*-[0-9]*.json")]
+print(f"Least coverage: {min((each for each in coverage if each is not None), default=None)}.")

@@ -3,8 +3,9 @@
 # (nothing is saved).
 # Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all installed programs.
 # tar-small and sqlite-small run only if they are named: small ones, to keep their traces.
-# WHAT=writers|readers: programs that write, or programs that read, each warm (its files are in the page cache)
-# and cold (they are dropped from it; names and inodes stay).
+# WHAT=writers|readers|names: programs that write; programs that read, each warm (its files are in the page cache)
+# and cold (they are dropped from it; names and inodes stay); programs that make, rename, cut off and remove files
+# or store through mappings (bench/names.py; bench/names.sh runs them on two filesystems).
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under
 # /var/tmp).
 # PROFILE=quick|first: made by `calibrate --quick`, or by the first meeting of a `run`. KEEP=DIR: keep traces,
@@ -16,6 +17,7 @@ shift || true
 [ -n "${CAWL_CLI:-}" ] || cargo build --release -q -p cawl-cli
 cawl=$(realpath "${CAWL_CLI:-target/release/cawl-cli}")
 table=$PWD/bench/real.py
+names=$PWD/bench/names.py
 sources=$PWD
 work=$(mktemp -d "${ON:-/var/tmp}/cawl-real-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -31,6 +33,7 @@ declare -A needs=(
     [tar]=tar [rsync]=rsync [cp]=cp [git]=git [sqlite-bulk]=sqlite3 [sqlite-commits]=sqlite3 [sqlite-wal]=sqlite3
     [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
     [cat]=cat [cp-r]=cp [tar-c]=tar [sqlite-index]=sqlite3 [sqlite-scan]=sqlite3 [pgbench-S]="$pg/pgbench"
+    [rm]=rm [checkout]=git [clean]=cargo [tar-over]=tar
     [tar-small]=tar [sqlite-small]=sqlite3 [git-log]=git [git-status]=git [fio-seq]=fio [fio-random]=fio [fio-over]=fio
 )
 readers=(cat cp-r tar-c sqlite-index sqlite-scan pgbench-S git-log git-status)
@@ -38,6 +41,7 @@ case ${WHAT:-writers} in
     writers) all=(dd-1g dd-1m dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sqlite-wal redis pgbench mariadb cargo
         fio-seq fio-random fio-over) ;;
     readers) all=("${readers[@]/%/-cold}" "${readers[@]/%/-warm}") ;;
+    names) all=(rm checkout clean maildir tar-over churn again move lmdb mapped cp) ;;
 esac
 [ $# = 0 ] || all+=(tar-small sqlite-small)
 programs=()
@@ -69,6 +73,21 @@ prepare() {
                 cp -r ready/tree ready/git/
                 git -C ready/git add . && git -C ready/git -c user.name=n -c user.email=e commit -qm files
             } ;;
+        rm | tar-over)
+            [ -d ready/files ] || {
+                mkdir ready/files && python3 "$names" tree ready/files 200 100 && tar cf ready/files.tar -C ready files
+            } ;;
+        checkout)
+            [ -d ready/two ] || {
+                git init -q ready/two 2>/dev/null
+                for tree in 1 2; do
+                    python3 "$names" tree ready/two 100 100
+                    git -C ready/two add . && git -C ready/two -c user.name=n -c user.email=e commit -qm files
+                    git -C ready/two branch "tree-$tree"
+                done
+            } ;;
+        clean)
+            [ -d ready/target ] || cargo build -q --offline --manifest-path "$sources/Cargo.toml" -p cawl-wire --target-dir ready/target ;;
         tar-small)
             mkdir -p ready/small
             for f in $(seq 300); do head -c $((f * f / 4)) /dev/urandom >ready/small/$f; done
@@ -160,6 +179,12 @@ clean() {
         fio-over)
             head -c 64M /dev/zero >out/file
             command=(fio --name=over --filename=out/file --rw=randwrite --bs=4k --size=64m --io_size=32m --ioengine=psync --fdatasync=32) ;;
+        rm) cp -r ready/files out/files && command=(rm -rf out/files) ;;
+        checkout) other=$([ "${other:-1}" = 1 ] && echo 2 || echo 1) && git -C ready/two checkout -q "tree-$((3 - other))" &&
+            command=(git -C ready/two checkout -q "tree-$other") ;;
+        clean) cp -r ready/target out/target && command=(cargo clean -q --manifest-path "$sources/Cargo.toml" --target-dir out/target) ;;
+        tar-over) tar xf ready/files.tar -C out && command=(tar xf ready/files.tar -C out) ;;
+        maildir | churn | again | move | lmdb | mapped) command=(python3 "$names" "$1" out) ;;
         cargo) command=(cargo build -q --offline --manifest-path "$sources/Cargo.toml" -p cawl-wire --target-dir out/target) ;;
     esac
     sync -f .
@@ -206,5 +231,6 @@ echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p
 case ${WHAT:-writers} in
     writers) goals=(5 10 15 12 30) ;;
     readers) goals=(8 10 20 8 20) ;;
+    names) goals=(8 10 20 8 20) ;;
 esac
 python3 "$table" "$keep" "${goals[@]}" "${programs[@]}"

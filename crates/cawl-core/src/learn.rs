@@ -267,8 +267,8 @@ impl Learner {
                 return read.opens == 0.0 && self.named(observed, prediction);
             }
             let h = [read.opens, read.creates, read.closes, 0.0];
-            let observed = cut(observed, self.opening.expect(&h), &COPYING);
-            return self.opening.observe(&h, observed, observed)
+            let observed = cut(observed, self.opening.expect(&h) + read.passed, &COPYING);
+            return self.opening.observe(&h, observed - read.passed, observed)
                 && self.opening.adopt(&constants::OPENING, &mut self.profile);
         }
         let waited = parts[Cause::Read].as_seconds();

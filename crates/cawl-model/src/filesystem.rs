@@ -16,6 +16,7 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use btrfs::{COPIES, LEAF, TreeLog};
+pub(crate) use ext4::Deleted;
 
 /// The filesystem of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +140,8 @@ pub(crate) struct Traits {
     pub(crate) writes_cut_files: bool,
     /// Renaming a file over another begins to write it.
     pub(crate) writes_renamed_files: bool,
+    /// Without a journal, a new file passes over the inodes that were deleted lately ([`Deleted`]).
+    pub(crate) passes_deleted: bool,
     /// A folder has blocks of its own from the beginning (`ext4_init_new_dir`).
     pub(crate) folders_have_blocks: bool,
     /// A copy within it shares blocks instead of copying them (`vfs_clone_file_range`).

@@ -1,7 +1,9 @@
 //! ext2, ext3 and ext4 (fs/ext4 and fs/jbd2, 6.18).
 //!
 //! The journal is jbd2's: files of a transaction wait for its log, and extents are converted, so that they count
-//! as written, only when it is there. Without one an fsync writes the inode alone.
+//! as written, only when it is there. Without one an fsync writes the inode alone, and who makes a file passes over
+//! each inode of its group that was deleted in the latest minute (`recently_deleted`, fs/ext4/ialloc.c), so that no
+//! name on the device comes to mean another file.
 
 use super::{Filesystem, Traits};
 
@@ -18,7 +20,106 @@ impl Filesystem for Ext4 {
             writes_cut_files: true,
             writes_renamed_files: true,
             folders_have_blocks: true,
+            passes_deleted: true,
             ..Traits::default()
+        }
+    }
+}
+
+/// Inodes of a group of blocks (mke2fs's default), and groups whose deletions are remembered.
+const GROUP: u64 = 8192;
+const GROUPS: usize = 16;
+/// Seconds for which a deleted inode is passed over (`RECENTCY_MIN`), and room for them. A block of the table of
+/// inodes that was not written since makes it six minutes; the flusher writes it within half a minute.
+const RECENT: u64 = 60;
+const SECONDS: usize = 64;
+
+/// The inodes of a device that were deleted lately, by groups: those deleted last come first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deleted(Vec<Group>);
+
+#[derive(Clone, Debug)]
+struct Group {
+    number: u64,
+    /// The latest second.
+    now: u64,
+    /// Inodes deleted in each second, and the lowest of them in the group.
+    seconds: [(u16, u16); SECONDS],
+}
+
+impl Group {
+    fn advance(&mut self, now: u64) {
+        for second in (self.now + 1..=now).take(SECONDS) {
+            self.seconds[second as usize % SECONDS] = (0, 0);
+        }
+        self.now = self.now.max(now);
+    }
+}
+
+impl Deleted {
+    fn group(&mut self, inode: u64, at: f64) -> Option<(&mut Group, u16)> {
+        let (number, place) = (inode.checked_sub(1)? / GROUP, (inode - 1) % GROUP);
+        let group = self.0.iter_mut().find(|group| group.number == number)?;
+        group.advance(at as u64);
+        Some((group, place as u16))
+    }
+
+    /// This inode was deleted, at so many seconds.
+    pub(crate) fn add(&mut self, inode: u64, at: f64) {
+        if inode > 0 && self.group(inode, at).is_none() {
+            self.0.truncate(GROUPS - 1);
+            let number = (inode - 1) / GROUP;
+            self.0.insert(0, Group { number, now: at as u64, seconds: [(0, 0); SECONDS] });
+        }
+        if let Some((group, place)) = self.group(inode, at) {
+            let (inodes, lowest) = &mut group.seconds[group.now as usize % SECONDS];
+            *lowest = if *inodes == 0 { place } else { place.min(*lowest) };
+            *inodes = inodes.saturating_add(1).min(GROUP as u16);
+        }
+    }
+
+    /// This inode is given to a new file, at so many seconds; how many were passed over on the way. Those deleted
+    /// in the running second are not, and are given away first.
+    pub(crate) fn give(&mut self, inode: u64, at: f64) -> f64 {
+        let Some((group, place)) = self.group(inode, at) else { return 0.0 };
+        let running = &mut group.seconds[group.now as usize % SECONDS].0;
+        *running = running.saturating_sub(1);
+        let passed = (group.now.saturating_sub(RECENT)..group.now)
+            .map(|second| group.seconds[second as usize % SECONDS])
+            .filter(|(_, lowest)| *lowest < place);
+        passed.map(|(inodes, _)| f64::from(inodes)).sum::<f64>().min(GROUP as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On 6.18, each line a second after the one before: files made took 14 µs and 0.107 µs for each one deleted.
+    #[test]
+    fn a_new_file_passes_over_the_inodes_deleted_before_this_second() {
+        let mut deleted = Deleted::default();
+        let remove = |deleted: &mut Deleted, from: u64, to: u64, at: f64| {
+            (from..to).for_each(|inode| deleted.add(inode, at));
+        };
+        remove(&mut deleted, 312, 812, 0.5);
+        assert_eq!(deleted.give(312, 0.9), 0.0, "in the same second it is given away again");
+        assert_eq!(deleted.give(812, 1.6), 499.0);
+        assert_eq!(deleted.give(300, 1.6), 0.0, "none of them lies before it");
+        assert_eq!(deleted.give(GROUP + 12, 1.6), 0.0, "another group");
+        remove(&mut deleted, 1012, 2012, 1.9);
+        assert_eq!(deleted.give(2112, 3.1), 1499.0);
+        assert_eq!(deleted.give(2113, 61.5), 1000.0, "those of the first second are free again");
+        assert_eq!(deleted.give(312, 4000.0), 0.0);
+    }
+
+    #[test]
+    fn a_file_that_lives_shortly_has_the_inode_of_the_one_before() {
+        let mut deleted = Deleted::default();
+        for at in 0..20_000 {
+            let at = f64::from(at) / 10_000.0;
+            assert!(deleted.give(100, at) <= 1.0);
+            deleted.add(100, at);
         }
     }
 }

@@ -193,6 +193,9 @@ impl Kernel {
         }
         work.opens += opens;
         work.creates += f64::from(u8::from(created));
+        if created {
+            self.pass_over_deleted(call, event);
+        }
         if is_copied_up(event) {
             self.copy_up(call, event);
         }

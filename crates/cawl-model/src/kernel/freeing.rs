@@ -41,6 +41,10 @@ const REPLACED: f64 = 1.75;
 /// them, that is a part of its latency.
 const EXTENT: f64 = 0.5;
 
+/// Part of what opening a file takes that passing over a deleted inode does (`recently_deleted`, `sb_find_get_block`):
+/// 0.107 µs on ext4 of 6.18, where an open took 1.8.
+const PASSED: f64 = 0.06;
+
 impl Kernel {
     /// truncate and ftruncate.
     pub(super) fn change_length(&mut self, call: &mut Call, event: &Event) {
@@ -65,13 +69,20 @@ impl Kernel {
         call.spend(Cause::Call, cost);
         match event.op {
             Op::Rename => self.begin_renamed(call, event),
-            Op::Rmdir if has_blocks => self.free_blocks(call, 1),
+            Op::Rmdir => {
+                if has_blocks {
+                    self.free_blocks(call, 1);
+                }
+                self.deleted(call, event);
+            }
+            Op::Symlink | Op::Mkdir => self.pass_over_deleted(call, event),
             _ => {}
         }
         if event.takes_last_link() {
             self.lose(call);
             if !event.has(flag::HELD) {
                 self.cut(call, event.requested, 0);
+                self.deleted(call, event);
             }
         } else {
             self.machine.devices[call.device].renamed = true;
@@ -100,6 +111,23 @@ impl Kernel {
         }
         if event.has(flag::GONE) {
             self.cut(call, UNKNOWN_OFFSET, 0);
+            self.deleted(call, event);
+        }
+    }
+
+    /// The inode of the call is free now.
+    fn deleted(&mut self, call: &Call, event: &Event) {
+        if let Some(deleted) = self.machine.device_mut(call).passed_over() {
+            deleted.add(event.ino, call.at);
+        }
+    }
+
+    /// The inode of the call is new: who looks for one passes over those deleted lately.
+    pub(super) fn pass_over_deleted(&mut self, call: &mut Call, event: &Event) {
+        if let Some(deleted) = self.machine.device_mut(call).passed_over() {
+            let time = PASSED * call.constants.open * deleted.give(event.ino, call.at);
+            call.spend(Cause::Call, time);
+            call.work.read.passed += time;
         }
     }
 

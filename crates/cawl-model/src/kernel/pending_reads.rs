@@ -344,16 +344,21 @@ impl Reads {
             if part == 1.0 || self.from_cache.contains(&device.id) {
                 continue;
             }
-            if device.occupied > now {
-                device.occupied = now + (device.occupied - now) * part;
-            }
+            // Only what is still to be transferred takes more or less time, what else delays the device does not.
+            let mut transfers = 0.0;
+            let stretch = |left: f64, transfers: f64| left + left.min(transfers) * (part - 1.0);
             for coming in self.pending.iter_mut().filter(|of| of.device == at) {
                 // What of it has come, has come.
                 let left = coming.ready(coming.end - 1) - now;
                 if left > 0.0 {
+                    let pages = (coming.end - coming.first) as f64;
+                    transfers += pages * coming.page;
                     coming.page *= part;
-                    coming.begins = now + left * part - (coming.end - coming.first) as f64 * coming.page;
+                    coming.begins = now + stretch(left, transfers) - pages * coming.page;
                 }
+            }
+            if device.occupied > now {
+                device.occupied = now + stretch(device.occupied - now, transfers);
             }
         }
     }

@@ -71,7 +71,8 @@ impl Machine {
     pub(super) fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let device = self.device_mut(call);
         let free = device.occupied.max(call.at);
-        device.occupied = (free + transfer).min(call.until.max(free));
+        // A call that was observed to be over has had the device: that is done with what was before it.
+        device.occupied = (free + transfer).min(call.until);
         call.spent[Cause::Queue] += free - call.at;
         call.spent[Cause::Transfer] += transfer;
         self.wait_until(call, free + transfer + fixed);
@@ -178,7 +179,7 @@ impl Machine {
             call.spent[Cause::Transfer] += transfer;
             let done = begins + transfer;
             let device = self.device_mut(call);
-            device.occupied = device.occupied.max(done.min(call.until));
+            device.occupied = device.occupied.max(done).min(call.until);
             // What was submitted before is on its way: its latency is over by now.
             let until = done + if submitted > 0 { self.device(call).latency(call) } else { 0.0 };
             self.wait_until(call, until);

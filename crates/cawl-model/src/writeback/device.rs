@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::wbt::{QueueFacts, Wbt};
 use crate::cache::{Cleaned, REQUEST};
 use crate::constants::{Constants, Remote, Timing};
-use crate::filesystem::{Filesystem, FilesystemKind, Traits, TreeLog};
+use crate::filesystem::{Deleted, Filesystem, FilesystemKind, Traits, TreeLog};
 use crate::pages::BLOCK;
 use crate::profile::HostProfile;
 use crate::release::Laws;
@@ -131,6 +131,8 @@ pub struct Device {
     pub renamed: bool,
     /// The log of synced files, where it has one of its own.
     pub(crate) tree_log: TreeLog,
+    /// What was deleted lately.
+    deleted: Deleted,
     /// The running transaction of its journal; the first is 1.
     pub transaction: u64,
     /// The latest in which anything changed; 0 for none.
@@ -216,6 +218,11 @@ impl Device {
     /// True while the flusher works on this device.
     pub fn busy(&self) -> bool {
         self.work.is_some()
+    }
+
+    /// What was deleted lately, where that delays who makes files.
+    pub(crate) fn passed_over(&mut self) -> Option<&mut Deleted> {
+        (self.traits.passes_deleted && self.timing.syncs_stamps).then_some(&mut self.deleted)
     }
 
     /// Pages in flight that the device has not written, whether they count or not.

@@ -69,3 +69,41 @@ fn cold_memory_is_followed_in_reads() {
     let by_cause = report.explain.as_ref().map(|explain| explain.seconds_of(crate::cause::Cause::ColdMemory));
     assert!(by_cause.is_some_and(|seconds| seconds > 0.6 * observed), "{by_cause:?} of {observed:.3} s");
 }
+
+/// Small files that come late, as where other programs have the processors: what the device is asked for next, and
+/// who waits behind it, waits no longer than that.
+#[test]
+fn reads_that_come_late_leave_the_device_no_work() {
+    for together in [false, true] {
+        let mut profile = reads_at(2900.0);
+        profile.device.completes_together = Some(together);
+        profile.device.read_latency = Some(Measured {
+            p10: Some(Nanos::new(32.5e3)),
+            p90: Some(Nanos::new(40.6e3)),
+            ..Measured::assumed(Nanos::new(36e3))
+        });
+        let mut world = World::new(&profile, &profile);
+        let ms = [15.62, 2.59, 3.43, 20.41, 32.95, 0.26, 15.9, 20.5, 0.3];
+        let kib = [24, 66, 85, 40, 34, 4, 92, 1, 4];
+        for round in 0..40_u64 {
+            let at = round as usize % ms.len();
+            let mut event = Event::new(Op::Open);
+            (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 9 + round, 3, 3);
+            (event.fd, event.returned, event.requested) = (3, 3, kib[at] << 10);
+            let mut call = |event: Event, ms: f64| {
+                let event = Event { start: world.now, duration: (ms * 1e6) as u64, ..event };
+                world.now += event.duration + 1_000_000;
+                world.analysis.take(&Record::Event(event)).predictions[0].map_or(0.0, |of| of.cost.as_seconds())
+            };
+            call(event, 0.005);
+            (event.op, event.offset, event.requested) = (Op::Resident, kib[at] << 4, 0);
+            call(event, 0.0);
+            (event.op, event.offset) = (Op::Read, 0);
+            (event.requested, event.returned) = (kib[at] << 10, (kib[at] << 10) as i64);
+            let read = call(event, ms[at]);
+            event.op = Op::Fsync;
+            let synced = call(event, 0.5);
+            assert!(read < 0.2 && synced < 0.2, "{together}, {round}: read {read:.3} s, fsync {synced:.3} s");
+        }
+    }
+}
