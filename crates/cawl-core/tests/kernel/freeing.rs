@@ -321,7 +321,10 @@ fn new_files_pass_over_what_was_deleted_lately() {
         [make(1100, 0), make(1101, 1), make(2000, 0), make(99, 0), make(1102, 70)]
     };
     for op in [Op::Close, Op::Unlink] {
-        assert_eq!(created(true, op), [12.0, 12.0 + 0.12 * 999.0_f64, 12.0 + 0.12 * 999.0, 12.0, 12.0].map(f64::round));
+        assert_eq!(
+            created(true, op),
+            [12.0, 12.0 + 0.12 * 999.0_f64, 12.0 + 0.12 * 999.0, 12.0, 12.0].map(f64::round)
+        );
         assert_eq!(created(false, op), [12.0; 5]);
     }
 }

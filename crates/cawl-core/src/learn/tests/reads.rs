@@ -88,12 +88,14 @@ fn reads_that_come_late_leave_the_device_no_work() {
         for round in 0..40_u64 {
             let at = round as usize % ms.len();
             let mut event = Event::new(Op::Open);
-            (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 9 + round, 3, 3);
+            (event.kind, event.dev, event.ino, event.pid, event.tid) =
+                (FileKind::Regular, 1, 9 + round, 3, 3);
             (event.fd, event.returned, event.requested) = (3, 3, kib[at] << 10);
             let mut call = |event: Event, ms: f64| {
                 let event = Event { start: world.now, duration: (ms * 1e6) as u64, ..event };
                 world.now += event.duration + 1_000_000;
-                world.analysis.take(&Record::Event(event)).predictions[0].map_or(0.0, |of| of.cost.as_seconds())
+                world.analysis.take(&Record::Event(event)).predictions[0]
+                    .map_or(0.0, |of| of.cost.as_seconds())
             };
             call(event, 0.005);
             (event.op, event.offset, event.requested) = (Op::Resident, kib[at] << 4, 0);
