@@ -1,6 +1,8 @@
 //! Reads: what is cached, what is read ahead, and what waits for the device.
 
-use cawl_core::{Bytes, CallState, Cause, HostProfile, Measured, Nanos, Prediction, QueueConstants, Rate};
+use cawl_core::{
+    Bytes, CallState, Cause, CostModel, HostProfile, Measured, Nanos, Prediction, QueueConstants, Rate, Time,
+};
 use cawl_wire::{ADVICE_DONTNEED, Event, Op, flag};
 
 use super::{Program, profile, range, write};
@@ -399,4 +401,21 @@ fn an_idle_device_wakes_up_for_a_read() {
     let told = program.call(read(32 * MIB, 4 * KIB)).unwrap();
     assert_eq!((told.state, micros(told, Cause::Transfer)), (CallState::Read, 0.0));
     assert!(micros(told, Cause::Read) > 11_041.0);
+}
+
+/// In lockstep: the device should be busy for 170 ms, but a sync is over at once. So it is with what follows.
+#[test]
+fn who_has_had_the_device_leaves_it_free() {
+    let mut profile = disk();
+    profile.device.read.value = Rate::mb_per_second(8.0);
+    let mut program = program(&profile, 0);
+    program.call(Event { aux: 3, requested: 8 * MIB, ..range(Op::Advise, 0, 0, 0) });
+    let mut sync = |took: u64| {
+        let start = program.now + 1000;
+        program.now = start + took;
+        let call = Event { op: Op::Fsync, start, duration: took, ..write(0, 0, 0) };
+        program.model.follow(&call, Time(program.now)).expect("a cost").parts[Cause::Queue].as_seconds()
+    };
+    let [first, second] = [sync(1_000_000), sync(1_000_000)];
+    assert!(first > 0.1 && second == 0.0, "{first} {second}");
 }
