@@ -107,7 +107,10 @@ fn reads_that_come_late_leave_the_device_no_work() {
             let read = call(event, ms[at]);
             event.op = Op::Fsync;
             let synced = call(event, 0.5);
-            assert!(read < 0.05 && synced < 0.05, "{together}, {round}: read {read:.3} s, fsync {synced:.3} s");
+            assert!(
+                read < 0.05 && synced < 0.05,
+                "{together}, {round}: read {read:.3} s, fsync {synced:.3} s"
+            );
         }
     }
 }
