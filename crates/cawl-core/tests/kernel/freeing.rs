@@ -190,8 +190,8 @@ fn the_device_discards_what_it_has() {
 
 #[test]
 fn close_begins_to_write_a_file_that_was_cut_off() {
-    let flight = |filesystem, flags| {
-        let mut profile = disk();
+    let flight_of = |profile: &HostProfile, filesystem, flags| {
+        let mut profile = profile.clone();
         profile.device.filesystem = Some(filesystem);
         let mut program = Program::on(&profile);
         written(&mut program, 1, 1, MIB);
@@ -205,12 +205,19 @@ fn close_begins_to_write_a_file_that_was_cut_off() {
         assert_eq!(again.parts.device(), Nanos::ZERO, "once");
         (program.model.in_flight().0 / MIB, micros(told, Cause::Transfer).round())
     };
+    let mut profile = disk();
+    let flight = |filesystem, flags| flight_of(&profile, filesystem, flags);
     // 20 µs, and a quarter of one for each page beyond the first of its folio; nothing waits for the device.
     assert_eq!(flight(FilesystemKind::Ext4, flag::TRUNC), (4, 20.0 + 255.0));
     assert_eq!(flight(FilesystemKind::Xfs, flag::TRUNC).0, 4);
     assert_eq!(flight(FilesystemKind::Ext4, 0), (0, 0.0));
     assert_eq!(flight(FilesystemKind::Ext4, flag::TRUNC | flag::CREATED), (0, 0.0), "a new file");
     assert_eq!(flight(FilesystemKind::Other, flag::TRUNC), (0, 0.0));
+    // As a direct write allocates, and a request more.
+    profile.device.allocation = Some(Measured::assumed(Nanos::new(12e3)));
+    profile.device.request = Some(Measured::assumed(Nanos::new(9e3)));
+    let (_, took) = flight_of(&profile, FilesystemKind::Ext4, flag::TRUNC);
+    assert!((21.0 + 255.0..21.0 + 255.0 + 60.0).contains(&took), "{took}");
 }
 
 #[test]

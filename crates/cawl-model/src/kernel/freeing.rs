@@ -182,8 +182,10 @@ impl Kernel {
             return;
         }
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
-        let time = self.machine.device(call).timing.delayed_allocation
-            + self.further(call, pages, folios) * call.constants.free;
+        let &Timing { allocation, request, delayed_allocation, .. } = &self.machine.device(call).timing;
+        // What a direct write takes for new blocks tells more than what a synchronous one takes longer for them.
+        let blocks = if allocation > 0.0 { allocation + request } else { delayed_allocation };
+        let time = blocks + self.further(call, pages, folios) * call.constants.free;
         call.spend(Cause::Transfer, time);
         self.machine.begin_range(call, (0, u64::MAX));
     }
