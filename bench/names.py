@@ -1,7 +1,7 @@
 """Programs of bench/real.sh that make, rename, cut off and remove files, or store through mappings.
 
-names.py PROGRAM FOLDER: one of the functions below, in an empty folder. names.py tree FOLDER DIRS FILES: a tree of
-small files of random contents and known sizes.
+names.py PROGRAM FOLDER: one of the functions below, in an empty folder. names.py tree FOLDER DIRS FILES: a
+tree of small files of random contents and known sizes.
 """
 
 import mmap

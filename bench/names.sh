@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# WHAT=names bench/real.sh on two filesystems: this machine's own, and an ext4 with a journal in a file of it, which
-# is mounted as root. Usage and variables: bench/real.sh.
+# WHAT=names bench/real.sh on two filesystems: this machine's own, and an ext4 with a journal in a file of it,
+# which is mounted as root. Usage and variables: bench/real.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=$(mktemp -d "${ON:-/var/tmp}/cawl-names-XXXXXX")

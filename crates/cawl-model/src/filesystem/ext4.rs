@@ -1,9 +1,9 @@
 //! ext2, ext3 and ext4 (fs/ext4 and fs/jbd2, 6.18).
 //!
-//! The journal is jbd2's: files of a transaction wait for its log, and extents are converted, so that they count
-//! as written, only when it is there. Without one an fsync writes the inode alone, and who makes a file passes over
-//! each inode of its group that was deleted in the latest minute (`recently_deleted`, fs/ext4/ialloc.c), so that no
-//! name on the device comes to mean another file.
+//! The journal is jbd2's: files of a transaction wait for its log, and extents are converted, so that they
+//! count as written, only when it is there. Without one an fsync writes the inode alone, and who makes a file
+//! passes over each inode of its group that was deleted in the latest minute (`recently_deleted`,
+//! fs/ext4/ialloc.c), so that no name on the device comes to mean another file.
 
 use super::{Filesystem, Traits};
 
@@ -29,14 +29,14 @@ impl Filesystem for Ext4 {
 /// Inodes of a group of blocks (mke2fs's default), and groups whose deletions are remembered.
 const GROUP: u64 = 8192;
 const GROUPS: usize = 16;
-/// Seconds for which a deleted inode is passed over at least (`RECENTCY_MIN`): six minutes as long as its block of
-/// the table of inodes was not written since, which the flusher does within half a minute.
+/// Seconds for which a deleted inode is passed over at least (`RECENTCY_MIN`): six minutes as long as its
+/// block of the table of inodes was not written since, which the flusher does within half a minute.
 const RECENT: usize = 60;
 
 /// The inodes of a device that were deleted lately, by groups: those met last come first.
 ///
-/// A new file has the lowest inode that is free and not passed over. So which one it has tells which were: all
-/// deleted ones below. Those deleted in the same second, or long ago, are given away again.
+/// A new file has the lowest inode that is free and not passed over. So which one it has tells which were:
+/// all deleted ones below. Those deleted in the same second, or long ago, are given away again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deleted(Vec<Group>);
 

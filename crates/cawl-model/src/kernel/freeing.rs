@@ -41,8 +41,8 @@ const REPLACED: f64 = 1.75;
 /// them, that is a part of its latency.
 const EXTENT: f64 = 0.5;
 
-/// Part of what opening a file takes that passing over a deleted inode does (`recently_deleted`, `sb_find_get_block`):
-/// 0.107 µs on ext4 of 6.18, where an open took 1.8.
+/// Part of what opening a file takes that passing over a deleted inode does (`recently_deleted`,
+/// `sb_find_get_block`): 0.107 µs on ext4 of 6.18, where an open took 1.8.
 const PASSED: f64 = 0.06;
 
 impl Kernel {
@@ -183,7 +183,8 @@ impl Kernel {
         }
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
         let &Timing { allocation, request, delayed_allocation, .. } = &self.machine.device(call).timing;
-        // What a direct write takes for new blocks tells more than what a synchronous one takes longer for them.
+        // What a direct write takes for new blocks tells more than what a synchronous one takes longer for
+        // them.
         let blocks = if allocation > 0.0 { allocation + request } else { delayed_allocation };
         let time = blocks + self.further(call, pages, folios) * call.constants.free;
         call.spend(Cause::Transfer, time);
