@@ -125,7 +125,7 @@ fn every_hook_is_called_and_recorded() {
     }
     let names: Vec<&str> = called.iter().map(|(_, name)| *name).collect();
     let program = app_with("every", &["-O0"]);
-    let bare = run(Command::new(&program), &names);
+    let bare = run(cawl_kit::program(&program), &names);
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Welcome);
     let command = daemon.command(&program);
@@ -170,7 +170,7 @@ fn every_hook_is_called_and_recorded() {
 #[test]
 fn an_unknown_name_fails() {
     let place = dir();
-    let out = Command::new(app_with("every", &["-O0"]))
+    let out = cawl_kit::program(app_with("every", &["-O0"]))
         .arg("getpid")
         .current_dir(place.path())
         .output()

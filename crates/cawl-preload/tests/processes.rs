@@ -226,7 +226,7 @@ fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
 fn a_daemon_that_refuses_dies_or_is_absent_or_silent_does_no_harm() {
     let app = app("stdio");
     let bare = dir();
-    let plain = Command::new(&app).current_dir(bare.path()).output().expect("run");
+    let plain = cawl_kit::program(&app).current_dir(bare.path()).output().expect("run");
     for answer in [Answer::HangUp, Answer::Nothing, Answer::Refuse(99)] {
         let (place, at) = (dir(), dir());
         let daemon = Daemon::start(place.path(), answer);
@@ -240,7 +240,7 @@ fn a_daemon_that_refuses_dies_or_is_absent_or_silent_does_no_harm() {
     }
     let at = dir();
     for socket in ["/nonexistent/socket", "/dev/null", ""] {
-        let out = Command::new(&app)
+        let out = cawl_kit::program(&app)
             .env("LD_PRELOAD", cawl_kit::library())
             .env("CAWL_SOCKET", socket)
             .current_dir(at.path())

@@ -26,7 +26,7 @@ fn linked(how: &str) -> PathBuf {
 fn preloaded(way: &str, order: &[&Path], daemon: Option<&Daemon>) -> String {
     let place = dir();
     let program = app("raw_calls");
-    let mut command = daemon.map_or_else(|| Command::new(&program), |daemon| daemon.command(&program));
+    let mut command = daemon.map_or_else(|| cawl_kit::program(&program), |daemon| daemon.command(&program));
     let order =
         order.iter().map(|path| path.to_str().expect("a readable path")).collect::<Vec<_>>().join(":");
     let out = command.arg(way).current_dir(place.path()).env("LD_PRELOAD", order).output().expect("run");

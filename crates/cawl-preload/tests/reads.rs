@@ -226,7 +226,7 @@ fn counted(command: &[&str]) -> u64 {
         if filled {
             numbers(place.path());
         }
-        let mut program = Command::new(app("reader"));
+        let mut program = cawl_kit::program(app("reader"));
         let out = program.arg("run").args(command).current_dir(place.path()).output().expect("run");
         assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8_lossy(&out.stdout).trim().parse::<u64>().expect("a number")
