@@ -97,6 +97,13 @@ fn by_call(sessions: &[Session]) -> BTreeMap<u64, Vec<&Event>> {
     calls
 }
 
+/// In an emulator, a program of the emulated processor starts no other one, and mincore knows no page.
+fn can_be_called(group: &str, name: &str) -> bool {
+    let starts = ["popen", "_IO_popen", "pclose", "posix_spawn", "posix_spawnp", "system"];
+    cawl_kit::emulated().is_none()
+        || !starts.contains(&name) && !(group == "processes: start" && name.contains("exec"))
+}
+
 fn run(mut command: Command, names: &[&str]) -> (Output, BTreeMap<String, u64>) {
     let place = dir();
     let out = command.args(names).env("LC_ALL", "C").current_dir(place.path()).output().expect("run");
@@ -115,7 +122,7 @@ fn every_hook_is_called_and_recorded() {
     let called: Vec<(&str, &str)> = HOOKS
         .iter()
         .flat_map(|group| group.names.iter().map(|name| (group.group, *name)))
-        .filter(|(_, name)| !is_uncalled(name))
+        .filter(|(group, name)| !is_uncalled(name) && can_be_called(group, name))
         .collect();
     for left in UNCALLED {
         assert!(!left.why.is_empty());

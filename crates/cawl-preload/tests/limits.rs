@@ -4,7 +4,7 @@
 use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_wire::{Ended, Op};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn traced(way: &str, count: impl ToString, answer: Answer) -> (Output, Vec<Session>) {
     let place = dir();

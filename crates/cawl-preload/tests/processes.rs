@@ -5,7 +5,6 @@ use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir};
 use cawl_wire::Op;
 use std::collections::BTreeMap;
-use std::process::Command;
 
 #[test]
 fn every_way_of_starting_a_program_is_followed() {

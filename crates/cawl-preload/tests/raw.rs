@@ -4,7 +4,6 @@ use cawl_kit::witness::{Answer, Daemon, Session, bytes, compare, dir};
 use cawl_kit::{app, app_with, library};
 use cawl_wire::Op;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// How the functions of a library make their calls.
 const BY_SYSCALL: &str = "-DBY_SYSCALL";

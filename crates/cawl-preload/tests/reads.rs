@@ -4,7 +4,6 @@ use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_kit::{app, find, python, skipped};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use std::path::Path;
-use std::process::Command;
 
 fn is_read(event: &Event) -> bool {
     matches!(event.op, Op::Read | Op::Pread | Op::StreamRead)

@@ -77,15 +77,6 @@ pub fn emulated() -> Option<&'static str> {
     ARCH.get_or_init(|| std::env::var("CAWL_TEST_ARCH").ok()).as_deref()
 }
 
-/// True, after a line that says so, where programs are emulated and this test needs what no emulation has.
-pub fn emulated_lacks(what: &str) -> bool {
-    let lacks = emulated().is_some();
-    if lacks {
-        skipped(&format!("programs are emulated, and {what}"));
-    }
-    lacks
-}
-
 /// A command that starts a program, in emulation if one is asked for.
 pub fn program(path: impl AsRef<OsStr>) -> Command {
     let Some(arch) = emulated() else { return Command::new(path) };
