@@ -97,11 +97,18 @@ fn by_call(sessions: &[Session]) -> BTreeMap<u64, Vec<&Event>> {
     calls
 }
 
-/// In an emulator, a program of the emulated processor starts no other one, and mincore knows no page.
-fn can_be_called(group: &str, name: &str) -> bool {
-    let starts = ["popen", "_IO_popen", "pclose", "posix_spawn", "posix_spawnp", "system"];
-    cawl_kit::emulated().is_none()
-        || !starts.contains(&name) && !(group == "processes: start" && name.contains("exec"))
+/// What cannot be shown in emulation: qemu-user has no process_vm_readv, by which memory is looked at that may not
+/// be there, starts no program of the emulated processor, and has a word of its own when one ends by a signal.
+/// On AArch64 error() is not hooked.
+fn can_be_emulated(group: &str, name: &str) -> bool {
+    let starts = ["popen", "_IO_popen", "pclose", "posix_spawn", "posix_spawnp", "system", "daemon"];
+    let kept = ["perror", "herror", "backtrace_symbols_fd", "sem_open"];
+    match group {
+        "asynchronous writes" => false,
+        "messages" => kept.contains(&name) || name.contains("getopt"),
+        "processes: start" if name.contains("exec") => false,
+        _ => !starts.contains(&name) && !["fcloseall", "abort"].contains(&name),
+    }
 }
 
 fn run(mut command: Command, names: &[&str]) -> (Output, BTreeMap<String, u64>) {
@@ -122,7 +129,9 @@ fn every_hook_is_called_and_recorded() {
     let called: Vec<(&str, &str)> = HOOKS
         .iter()
         .flat_map(|group| group.names.iter().map(|name| (group.group, *name)))
-        .filter(|(group, name)| !is_uncalled(name) && can_be_called(group, name))
+        .filter(|(group, name)| {
+            !is_uncalled(name) && (cawl_kit::emulated().is_none() || can_be_emulated(group, name))
+        })
         .collect();
     for left in UNCALLED {
         assert!(!left.why.is_empty());

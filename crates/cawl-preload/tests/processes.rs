@@ -239,12 +239,9 @@ fn a_daemon_that_refuses_dies_or_is_absent_or_silent_does_no_harm() {
     }
     let at = dir();
     for socket in ["/nonexistent/socket", "/dev/null", ""] {
-        let out = cawl_kit::program(&app)
-            .env("LD_PRELOAD", cawl_kit::library())
-            .env("CAWL_SOCKET", socket)
-            .current_dir(at.path())
-            .output()
-            .expect("run");
+        let mut command = cawl_kit::program(&app);
+        cawl_kit::preload(&mut command, &cawl_kit::library());
+        let out = command.env("CAWL_SOCKET", socket).current_dir(at.path()).output().expect("run");
         assert_eq!((&out.stdout, &out.stderr, out.status), (&plain.stdout, &plain.stderr, plain.status));
         assert_eq!(cawl_kit::witness::tree(at.path()), cawl_kit::witness::tree(bare.path()));
     }
