@@ -547,7 +547,6 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     let of = |samples: &[f64]| Estimate::of(samples);
     put(&mut memory.read, rate(of(&reads.copy)).map(Some));
     put(&mut memory.read_hot, rate(of(&reads.hot)).map(Some));
-    put(&mut memory.last_part, of(&reads.last_part).map(|part| Some(part.measured(|part| part))));
     put(&mut memory.read_fresh, rate(of(&reads.fresh)).map(Some));
     put(&mut calls.read, time(of(&reads.call)).map(Some));
     put(&mut calls.empty_read, time(of(&reads.empty)).map(Some));

@@ -171,7 +171,7 @@ constants! {
         core_cache: Option<Bytes> => setting;
         /// What a copy of a file's pages in the last cache takes, as a part of the difference between those in memory
         /// and those in a core's own cache, between 0 and 1. None: a quarter.
-        last_part: Option<Measured<f64>> = "part for the last cache";
+        last_part: Option<Measured<f64>>;
     }
 }
 

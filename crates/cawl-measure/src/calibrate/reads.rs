@@ -6,13 +6,12 @@
 //! device are read past the page cache, each of them once more at once: what the device has in a cache of
 //! its own by then takes less.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, Modes, quantile};
-use cawl_host::Caches;
 use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
@@ -40,8 +39,6 @@ const BEYOND: u64 = 4;
 const FAR: u64 = 128 << 20;
 const LARGEST_FAR: u64 = 512 << 20;
 const BRIEF_FAR: u64 = 32 << 20;
-/// Longest file that is read from the last level.
-const MOST_LAST: u64 = 64 << 20;
 /// Memory that was not touched: more than any allocator keeps for later (the C library's threshold grows to
 /// 32 MiB), and how much of it is read into at a time.
 const UNTOUCHED: usize = 40 << 20;
@@ -74,8 +71,6 @@ pub struct Reads {
     pub copy: Vec<f64>,
     /// Per byte, from the processor's cache.
     pub hot: Vec<f64>,
-    /// What a byte from the last cache takes of the difference between memory and a nearer cache.
-    pub last_part: Vec<f64>,
     /// Per byte, of holes: into new pages.
     pub fresh: Vec<f64>,
     /// Per call.
@@ -100,8 +95,8 @@ pub struct Reads {
 
 /// Measures the page cache.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
-    let caches = cawl_host::caches();
-    let most = caches.last.map_or(FAR, |cache| cache.0.saturating_mul(BEYOND).min(LARGEST_FAR));
+    let last = cawl_host::caches().last;
+    let most = last.map_or(FAR, |cache| cache.0.saturating_mul(BEYOND).min(LARGEST_FAR));
     let most = if bench.brief { BRIEF_FAR } else { most };
     // Nothing of it is to be written back meanwhile.
     let length = (background().0 / 4).min(bench.space / 4).min(most) as usize / (2 * LARGEST) * (2 * LARGEST);
@@ -111,8 +106,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
     let pages_length = if bench.brief { 0 } else { length / 2 };
     let far_pages = cached_file(bench, "read-far-pages", pages_length, PAGE)?;
     let hot = cached_file(bench, "read-hot", HOT, HOT)?;
-    let last_length = if bench.brief { 0 } else { within_last(caches).min(length) };
-    let last = cached_file(bench, "read-last", last_length, LARGEST)?;
     let mut buffer = AlignedBuffer::new(LARGEST);
     let mut rounds: Vec<Reads> = Vec::new();
     bench.repeat(|bench, index| {
@@ -130,20 +123,9 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
             far_call = Some(far_times[0]);
-            let [near, far] =
-                [round.hot.last().copied().unwrap_or(0.0), per_byte(FAR_SIZES, far_times, call)];
-            round.copy.push(far);
-            if last_length > 0 {
-                // The far file has taken its place.
-                run(bench, &last, last_length, FOLIOS, buffer)?;
-                let within =
-                    per_byte(FAR_SIZES, run_of_sizes(bench, &last, last_length, FAR_SIZES, buffer)?, call);
-                round
-                    .last_part
-                    .extend((far > near).then(|| ((within - near) / (far - near)).clamp(0.0, 1.0)));
-            }
-            let copy = round.copy.last().map_or(0.0, |byte| byte * PAGE as f64);
-            round.apart.push(apart(bench, &far, length, buffer)? - call - copy);
+            let copy = per_byte(FAR_SIZES, far_times, call);
+            round.copy.push(copy);
+            round.apart.push(apart(bench, &far, length, buffer)? - call - copy * PAGE as f64);
         }
         if pages_length > 0 {
             let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
@@ -157,9 +139,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         }
         Ok(())
     })?;
-    ["read-far", "read-far-pages", "read-hot", "read-last"]
-        .into_iter()
-        .for_each(|name| bench.scratch.remove(name));
+    ["read-far", "read-far-pages", "read-hot"].into_iter().for_each(|name| bench.scratch.remove(name));
     // The first round also warms memory and code.
     let from = usize::from(rounds.len() > 1);
     let mut reads = Reads::default();
@@ -171,12 +151,11 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
 impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
-        let Reads { copy, hot, last_part, fresh, call, empty, mode_switch, folio_far, .. } = round;
+        let Reads { copy, hot, fresh, call, empty, mode_switch, folio_far, .. } = round;
         let Reads { apart, fault, away, open, create, close, .. } = round;
         let to = [
             (&mut self.copy, copy),
             (&mut self.hot, hot),
-            (&mut self.last_part, last_part),
             (&mut self.fresh, fresh),
             (&mut self.call, call),
             (&mut self.empty, empty),
@@ -191,14 +170,6 @@ impl Reads {
         ];
         to.into_iter().for_each(|(all, samples)| all.extend(samples));
     }
-}
-
-/// The length of a file that lies in the last level of the processor's cache, and not in a core's own; 0 where
-/// there is none, or where the kernel does not tell.
-fn within_last(caches: Caches) -> usize {
-    let (core, last) = (caches.core.unwrap_or_default().0, caches.last.unwrap_or_default().0);
-    let length = (last / 4).min(MOST_LAST) as usize / LARGEST * LARGEST;
-    if length as u64 >= 2 * core { length } else { 0 }
 }
 
 /// A new file in the page cache, in folios of the size of the calls that wrote it where the filesystem has
