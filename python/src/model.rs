@@ -46,8 +46,8 @@ pub fn profile(
         }
     };
     if let Some(ram) = ram {
-        of.kernel.limits =
-            DirtyLimits::of(ratios.unwrap_or(DirtyLimits::DEFAULT_RATIOS), dirtyable(Bytes(ram)));
+        let ratios = ratios.unwrap_or(DirtyLimits::DEFAULT_RATIOS);
+        of.kernel.limits = DirtyLimits::of(ratios, dirtyable(Bytes(ram), of.kernel.page));
         of.check().map_err(|error| {
             PyValueError::new_err(format!("{} of memory are no machine: {error}", Bytes(ram)))
         })?;

@@ -106,7 +106,7 @@ static void raw(void) {
     int other = open("other", O_WRONLY | O_CREAT, 0644);
     check(syscall(SYS_sendfile, other, fd, &from, 70L) == 70, "sendfile");
     check(syscall(SYS_close, other) == 0, "close");
-    check(syscall(SYS_unlink, "other") == 0, "unlink");
+    check(syscall(SYS_unlinkat, AT_FDCWD, "other", 0L) == 0, "unlink");
     check(syscall(SYS_write, -1, text, 1L) == -1 && errno == EBADF, "errno");
     check(syscall(SYS_gettid) == getpid(), "gettid");
     syscall(SYS_close_range, 3L, ~0U, 0L);

@@ -52,6 +52,8 @@ static void fail(const char *what) {
 }
 #define check(right) ((right) ? (void)0 : fail(#right))
 
+static long unseen4(long which, long a, long b, long c, long d);
+
 /* A raw system call, which no hook sees. */
 static long unseen(long which, long a, long b, long c) {
 #if defined __x86_64__
@@ -59,9 +61,7 @@ static long unseen(long which, long a, long b, long c) {
     __asm__ volatile("syscall" : "=a"(returned) : "a"(which), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
     return returned;
 #elif defined __aarch64__
-    register long x8 __asm__("x8") = which, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = 0;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
-    return x0;
+    return unseen4(which, a, b, c, 0);
 #endif
 }
 
@@ -71,8 +71,10 @@ static long unseen4(long which, long a, long b, long c, long d) {
     register long r10 __asm__("r10") = d;
     __asm__ volatile("syscall" : "=a"(returned) : "a"(which), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
     return returned;
-#else
-    return unseen(which, a, b, c);
+#elif defined __aarch64__
+    register long x8 __asm__("x8") = which, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = d;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+    return x0;
 #endif
 }
 

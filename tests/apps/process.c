@@ -110,7 +110,7 @@ int main(int count, char **arguments) {
         }
     }
     if (!strcmp(way, "raw fork")) {
-        pid = syscall(SYS_fork);
+        pid = syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
         if (pid == 0) {
             int fd = open("raw", O_WRONLY | O_CREAT, 0600);
             _exit(write(fd, "raw", 3) != 3);

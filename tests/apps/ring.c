@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
         pthread_t other;
         pthread_create(&other, NULL, calls, NULL);
         for (int i = 0; i < 20; i++) {
-            pid_t pid = i % 2 ? fork() : (pid_t)syscall(SYS_fork);
+            pid_t pid = i % 2 ? fork() : (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
             if (pid == 0) {
                 for (int n = 0; n < 100; n++)
                     if (write(null, "y", 1) != 1) _exit(1);

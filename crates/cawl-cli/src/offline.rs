@@ -63,7 +63,7 @@ pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::Bytes;
+    use cawl_core::{Bytes, DirtyLimits};
 
     fn plan(text: &str) -> Plan {
         serde_json::from_str(text).expect("a plan")
@@ -113,6 +113,29 @@ mod tests {
                 .cost_s
         });
         assert!(costs.is_sorted(), "{costs:?}");
+    }
+
+    /// `--ram 1G` and `--ram 1T`, on pages of 4 and of 64 KiB: 8 GiB are more than the one can have dirty, and less
+    /// than the other.
+    #[test]
+    fn memory_decides_what_is_throttled() {
+        for page in [4096, 64 << 10] {
+            let mut profile = HostProfile::uncalibrated();
+            profile.kernel.page = Bytes(page);
+            let [small, large] = [1 << 30, 1 << 40].map(|ram| {
+                let dirtyable = cawl_core::dirtyable(Bytes(ram), profile.kernel.page);
+                profile.kernel.limits = DirtyLimits::of(DirtyLimits::DEFAULT_RATIOS, dirtyable);
+                profile.check().expect("a machine");
+                predict(&plan("{\"bytes\":8589934592}"), &profile, None).expect("an answer")
+            });
+            let throttled = 8.0 * (1u64 << 30) as f64 / profile.device.writeback.value.get();
+            assert!(small.cost_s > 0.8 * throttled, "{small:?}");
+            assert!(large.cost_s < 0.5 * throttled, "{large:?}");
+            assert!(
+                small.peak_dirty_bytes < 1 << 28 && large.peak_dirty_bytes > 1 << 32,
+                "{small:?} {large:?}"
+            );
+        }
     }
 
     #[test]

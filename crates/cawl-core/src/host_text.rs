@@ -39,6 +39,10 @@ pub struct ZoneText<'a> {
     pub high: u64,
     /// Pages beyond its watermarks that are kept from allocations that the highest zone can serve.
     pub reserve: u64,
+    /// Free pages.
+    pub free: u64,
+    /// Pages that the kernel gives out.
+    pub managed: u64,
     /// Pages on the node's lists of files, inactive and active; 0 but for the node's first zone.
     pub files: [u64; 2],
     /// Number of its first page.
@@ -67,6 +71,11 @@ pub fn zoneinfo(text: &str) -> Vec<ZoneText<'_>> {
                 zone.reserve = words.next_back().and_then(number).unwrap_or(0);
                 continue;
             }
+            Some("pages") => match words.next() {
+                Some("free") => &mut zone.free,
+                _ => continue,
+            },
+            Some("managed") => &mut zone.managed,
             Some("spanned") => &mut zone.spanned,
             Some("start_pfn:") => &mut zone.first,
             _ => continue,
@@ -75,6 +84,16 @@ pub fn zoneinfo(text: &str) -> Vec<ZoneText<'_>> {
     }
     zones.retain(|zone| zone.spanned > 0);
     zones
+}
+
+/// Pages that can be made dirty, as /proc/zoneinfo has them: free ones and those of files, less what the kernel
+/// keeps free (`global_dirtyable_memory`, mm/page-writeback.c; `calculate_totalreserve_pages`, mm/page_alloc.c;
+/// 6.18).
+pub fn dirtyable(zoneinfo_text: &str) -> u64 {
+    let zones = zoneinfo(zoneinfo_text);
+    let sum = |of: fn(&ZoneText) -> u64| zones.iter().map(of).sum::<u64>();
+    let kept = sum(|zone| zone.high.saturating_add(zone.reserve).min(zone.managed));
+    sum(|zone| zone.free).saturating_sub(kept) + sum(|zone| zone.files[0] + zone.files[1])
 }
 
 /// Free blocks of each order in a zone of this name, in /proc/buddyinfo.
@@ -335,6 +354,40 @@ pub fn unescape(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
+    /// A zone of /proc/zoneinfo: free pages, high watermark, pages given out, and what it keeps for others.
+    fn zone(name: &str, files: Option<u64>, [free, high, managed, kept]: [u64; 4]) -> String {
+        let files = files.map_or(String::new(), |pages| {
+            format!("  per-node stats\n      nr_inactive_file {pages}\n      nr_active_file {pages}\n      nr_dirty 3\n")
+        });
+        format!(
+            "Node {name}\n{files}  pages free     {free}\n        boost    0\n        min      {}\n        \
+             low      {}\n        high     {high}\n        spanned  {managed}\n        managed  {managed}\n        \
+             protection: (0, 0, {kept}, {kept})\n      nr_free_pages {free}\n  pagesets\n    cpu: 0\n              \
+             count:    5\n              high:     14\n  start_pfn:           1\n",
+            high / 2,
+            high / 3 * 2
+        )
+    }
+
+    #[test]
+    fn what_can_be_dirty_is_free_or_a_file_s() {
+        // 1 GiB: a lower zone, and one that holds almost all.
+        let small = zone("0, zone      DMA", Some(40_000), [3000, 240, 3840, 960])
+            + &zone("0, zone    DMA32", None, [100_000, 16_000, 246_000, 0]);
+        assert_eq!(dirtyable(&small), 103_000 - (240 + 960) - 16_000 + 80_000);
+        // 1 TiB on eight nodes, whose lower zones are the first one's.
+        let mut large = zone("0, zone      DMA", Some(5_000_000), [3840, 20, 3840, 120_000])
+            + &zone("0, zone    DMA32", None, [700_000, 3700, 752_000, 125_000]);
+        for node in 0..8 {
+            let files = (node > 0).then_some(5_000_000);
+            large += &zone(&format!("{node}, zone   Normal"), files, [20_000_000, 33_000, 33_000_000, 0]);
+        }
+        let free = 8 * 20_000_000 + 700_000 + 3840;
+        assert_eq!(dirtyable(&large), free - 8 * 33_000 - 3840 - 128_700 + 80_000_000);
+        // More is kept than is free.
+        assert_eq!(dirtyable(&zone("0, zone   Normal", Some(7), [10, 100, 1000, 0])), 14);
+    }
+
     #[test]
     fn zones_and_their_free_blocks() {
         let text = "Node 0, zone    DMA32\n  per-node stats\n      nr_inactive_file 7\n      nr_active_file 9\n\
@@ -347,11 +400,14 @@ mod tests {
             low: 2888,
             high: 3660,
             reserve: 21_071,
+            free: 705_576,
+            managed: 0,
             files: [7, 9],
             first: 4096,
             spanned: 1_044_480,
         };
         assert_eq!(zoneinfo(text), [zone]);
+        assert_eq!(dirtyable(""), 0);
         let text = "Node 0, zone      DMA      0      1\nNode 0, zone    DMA32   3543   2163\n";
         assert_eq!(buddyinfo(text, "Node 0, zone    DMA32"), Some(vec![3543, 2163]));
         assert_eq!(buddyinfo(text, "Node 0, zone   Normal"), None);

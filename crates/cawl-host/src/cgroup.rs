@@ -122,18 +122,12 @@ fn part(limit: Bytes, left: Bytes) -> Bytes {
     Bytes(limit.0 / 16).min(Bytes(left.0 / 4))
 }
 
-/// The machine's memory now. The kernel also leaves out what it keeps free (`totalreserve_pages`): below a
-/// hundredth, which only limits in bytes notice.
+/// The machine's memory now.
 fn machine_memory() -> MachineMemory {
     let text = machine::read("/proc/meminfo");
-    let sum = |names: &[&str]| {
-        let figures = names.iter().filter_map(|name| host_text::meminfo(&text, name));
-        Bytes(figures.map(|bytes| bytes.0).sum())
-    };
-    MachineMemory {
-        dirtyable: sum(&["MemFree", "Active(file)", "Inactive(file)"]),
-        dirty: sum(&["Dirty", "Writeback"]),
-    }
+    let figures = ["Dirty", "Writeback"].map(|name| host_text::meminfo(&text, name).unwrap_or_default());
+    let pages = host_text::dirtyable(&machine::read("/proc/zoneinfo"));
+    MachineMemory { dirtyable: Bytes(pages.saturating_mul(crate::page().0)), dirty: figures[0] + figures[1] }
 }
 
 /// Names of files, and of figures in memory.stat.

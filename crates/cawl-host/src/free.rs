@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(memory.order != MemoryFacts::NOT_TAKEN_BACK, is_taken_back());
         let counted = machine::read("/proc/meminfo");
         let counted = |name| host_text::meminfo(&counted, name).expect("a figure").0;
-        let told = memory.files.map(|files| (files.inactive + files.active) * machine::page().0).unwrap();
+        let told = memory.files.map(|files| (files.inactive + files.active) * crate::page().0).unwrap();
         let lists = counted("Active(file)") + counted("Inactive(file)");
         assert!(told.abs_diff(lists) < lists / 4 + (64 << 20), "{told} and {lists}");
         assert!(memory.zones.iter().all(|zone| zone.low <= zone.high), "{memory:?}");

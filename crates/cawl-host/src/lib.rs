@@ -18,6 +18,7 @@ mod machine;
 pub mod output;
 pub mod place;
 pub mod profiles;
+mod settings;
 pub mod spool;
 pub mod target;
 pub mod trace;
@@ -25,7 +26,7 @@ pub mod tracefs;
 
 pub use device::DeviceStat;
 pub use machine::{
-    alive_since, apply_settings, facts, is_ignored, is_running, is_stopped, laws, now, open_regular, page,
-    page_cache_drops, parent, processor, release, sample, schedstat, traceparent, uncalibrated_profile,
-    usage, wall_clock, wchar, writes_back,
+    alive_since, facts, is_ignored, is_running, is_stopped, now, open_regular, page_cache_drops, parent,
+    sample, schedstat, traceparent, usage, wall_clock, wchar, writes_back,
 };
+pub use settings::{Caches, apply_settings, caches, laws, page, processor, release, uncalibrated_profile};

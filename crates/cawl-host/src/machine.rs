@@ -5,16 +5,14 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use cawl_core::{
-    Bytes, Filesystem, HostFacts, HostProfile, Laws, Nanos, Release, Sample, Time, Usage, Wchar, host_text,
-};
+use cawl_core::{Filesystem, HostFacts, Nanos, Sample, Time, Usage, Wchar, host_text};
 use nix::fcntl::OFlag;
 use nix::time::ClockId;
 
 use crate::clock;
+use crate::settings::{cpus, hz, page};
 
 /// Now, on the clock of events: CLOCK_MONOTONIC.
 pub fn now() -> Time {
@@ -34,7 +32,7 @@ pub fn sample() -> Option<Sample> {
 
 /// True while a flusher is at work on this machine: at least 8 MiB are under writeback.
 pub fn writes_back() -> bool {
-    sample().is_some_and(|sample| sample.writeback >= 2048)
+    sample().is_some_and(|sample| sample.writeback * page().0 >= 8 << 20)
 }
 
 /// How often the page cache has been dropped since boot.
@@ -152,13 +150,6 @@ pub fn is_ignored(signal: i32) -> bool {
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
-/// The processor's name, where the kernel tells it.
-pub fn processor() -> Option<String> {
-    let text = read("/proc/cpuinfo");
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    line.split_once(':').map(|(_, name)| name.trim().to_owned())
-}
-
 /// Facts of this machine for a replay elsewhere. Takes milliseconds with many mounts.
 pub fn facts() -> HostFacts {
     let uname = nix::sys::utsname::uname().ok();
@@ -188,51 +179,6 @@ pub fn facts() -> HostFacts {
     }
 }
 
-/// The profile of a machine that was never calibrated: defaults, with the kernel's settings as they are.
-pub fn uncalibrated_profile() -> HostProfile {
-    let mut profile = HostProfile::uncalibrated();
-    apply_settings(&mut profile);
-    profile
-}
-
-/// The release of Linux that runs.
-pub fn release() -> Option<Release> {
-    nix::sys::utsname::uname().ok()?.release().to_string_lossy().parse().ok()
-}
-
-/// What of its laws differs by release; `large_folios` are there with CONFIG_TRANSPARENT_HUGEPAGE.
-pub fn laws() -> Laws {
-    let large_folios = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
-    Laws::of(release().unwrap_or(Release::LATEST), large_folios)
-}
-
-/// Sets the kernel's present settings in a profile; unreadable ones stay.
-pub fn apply_settings(profile: &mut HostProfile) {
-    let kernel = &mut profile.kernel;
-    kernel.page = page();
-    kernel.cpus = cpus();
-    if let Some(hz) = hz() {
-        kernel.hz = hz;
-    }
-    kernel.release = release();
-    let laws = laws();
-    kernel.fine_stamps = laws.fine_stamps;
-    if !laws.large_folios {
-        kernel.folio = kernel.page;
-    }
-    if let Some(limits) = sample().map(|sample| sample.limits(kernel.page))
-        && limits.background < limits.hard
-    {
-        kernel.limits = limits;
-    }
-    if let Some(expire) = number("/proc/sys/vm/dirty_expire_centisecs") {
-        kernel.expire = Nanos::millis(expire as f64 * 10.0);
-    }
-    if let Some(wakeup) = number("/proc/sys/vm/dirty_writeback_centisecs") {
-        kernel.wakeup = Nanos::millis(wakeup as f64 * 10.0);
-    }
-}
-
 const DIRTY_SETTINGS: [&str; 7] = [
     "dirty_background_bytes",
     "dirty_background_ratio",
@@ -249,40 +195,6 @@ pub(crate) fn read(path: &str) -> String {
 
 pub(crate) fn number(path: &str) -> Option<u64> {
     read(path).trim().parse().ok()
-}
-
-/// Size of a page.
-pub fn page() -> Bytes {
-    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
-    Bytes(page.map_or(4096, |page| page as u64))
-}
-
-fn cpus() -> u32 {
-    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
-    cpus.map_or(1, |cpus| cpus.max(1) as u32)
-}
-
-/// CONFIG_HZ, from the kernel's configuration, else from its coarse clock, which moves once a tick.
-fn hz() -> Option<u32> {
-    // The configuration is long, and constant.
-    static HZ: OnceLock<Option<u32>> = OnceLock::new();
-    *HZ.get_or_init(|| {
-        configured_hz().or_else(|| {
-            let tick = nix::time::clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
-            let tick = tick.tv_sec() as f64 + tick.tv_nsec() as f64 / 1e9;
-            (tick > 0.0).then(|| (1.0 / tick).round() as u32)
-        })
-    })
-}
-
-fn configured_hz() -> Option<u32> {
-    if let Ok(file) = File::open("/proc/config.gz") {
-        let mut text = String::new();
-        flate2::read::GzDecoder::new(file).read_to_string(&mut text).ok()?;
-        return host_text::config_hz(&text);
-    }
-    let release = nix::sys::utsname::uname().ok()?;
-    host_text::config_hz(&read(&format!("/boot/config-{}", release.release().to_string_lossy())))
 }
 
 /// Mounted filesystems with a device, and the device's data from sysfs.
@@ -334,12 +246,12 @@ pub(crate) fn complete(mount: &mut Filesystem, device: &Path) -> Option<PathBuf>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cawl_core::Bytes;
 
     #[test]
     fn this_machine_makes_sense() {
         let facts = facts();
         assert!(facts.memory > Bytes::mib(64) && facts.cpus > 0 && !facts.kernel.is_empty());
-        assert!(uncalibrated_profile().check().is_ok());
         assert!(now() <= now());
         assert!(is_running(std::process::id()) && !is_running(u32::MAX));
         assert_eq!(parent(std::process::id()), std::os::unix::process::parent_id());

@@ -221,7 +221,7 @@ impl Place {
             return Bytes(u64::MAX);
         }
         let pages = number("/proc/sys/fs/fuse/max_pages_limit").unwrap_or(MAX_PAGES);
-        Bytes(pages.saturating_mul(4096))
+        Bytes(pages.saturating_mul(crate::page().0))
     }
 
     /// A number among the options of the filesystem, such as `wsize`.

@@ -65,7 +65,7 @@ pub fn choose_for(places: &[Place]) -> Chosen {
         }
         _ => Chosen::defaults(None),
     };
-    machine::apply_settings(&mut chosen.profile);
+    crate::apply_settings(&mut chosen.profile);
     chosen
 }
 

@@ -17,9 +17,9 @@ pub const FOLIO: u64 = 16;
 /// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
 pub const MAX_LIMIT: u64 = 1 << 28;
 
-/// What a copy from the last cache takes of the difference between memory and a nearer cache. At 16 MiB, writes
-/// and reads of 4 to 64 KiB took 10 to 43 % of it.
-pub const LAST_CACHE: f64 = 0.25;
+/// Bytes of the processor's last cache, and of the one that a core has for itself, where the machine does not tell.
+const LAST_CACHE: u64 = 32 << 20;
+const CORE_CACHE: u64 = 1 << 20;
 /// Part of what a commit costs that its one flush costs where it was not measured:
 /// `jbd2_journal_commit_transaction` flushes before its last block and after it.
 pub const FLUSH: f64 = 0.5;
@@ -46,6 +46,11 @@ pub struct Constants {
     pub hot_large_byte: f64,
     pub near_byte: f64,
     pub hot_most: u64,
+    /// Bytes of the processor's last cache, and of the one that a core has for itself; and what a copy from the
+    /// last takes of the difference between memory and the nearer one.
+    pub last_cache: u64,
+    pub core_cache: u64,
+    pub last_part: f64,
     pub fresh_page: f64,
     /// Of a call that writes nothing.
     pub empty_call: f64,
@@ -133,6 +138,9 @@ impl Constants {
             hot_large_byte: copy_byte * memory.hot_large_part(),
             near_byte: copy_byte * memory.near_part(),
             hot_most: memory.hot_size.0,
+            last_cache: memory.last_cache.map_or(LAST_CACHE, |bytes| bytes.0),
+            core_cache: memory.core_cache.map_or(CORE_CACHE, |bytes| bytes.0),
+            last_part: memory.last_part(),
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             empty_call: calls.empty.unwrap_or(calls.write).value.as_seconds(),
             fresh_folio: known(&calls.folio),
@@ -150,6 +158,12 @@ impl Constants {
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
             flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
+    }
+
+    /// How near the pages of a file of this size are, of which a part was found in the last cache: 1 for those in
+    /// a core's own, 0 for those in memory.
+    pub fn nearness(&self, found: f64, size: u64) -> f64 {
+        if size <= self.core_cache { found } else { found * (1.0 - self.last_part) }
     }
 
     /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler
@@ -296,5 +310,21 @@ impl Timing {
                 .map_or(1.0, |part| part.value),
             syncs_stamps: device.syncs_stamps,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    #[test]
+    fn a_core_s_own_cache_is_nearer_than_the_last_one() {
+        let mut profile = HostProfile::uncalibrated();
+        let near = |profile: &HostProfile, size| Constants::of(profile).nearness(1.0, size);
+        assert_eq!([near(&profile, 1 << 20), near(&profile, (1 << 20) + 1)], [1.0, 0.75]);
+        profile.memory.core_cache = Some(Bytes::kib(512));
+        profile.memory.last_part = Some(Measured::assumed(0.5));
+        assert_eq!([near(&profile, 512 << 10), near(&profile, 1 << 20)], [1.0, 0.5]);
     }
 }

@@ -112,20 +112,21 @@ impl Kernel {
             let pages = |bytes: Bytes| bytes.0 / page;
             machine.cache.bound(group.room.map(pages), [pages(group.inactive), pages(group.active)]);
         }
+        let constants = Constants::of(profile);
         Kernel {
             writers: Writers {
                 check_interval: check_interval(machine.global.hard, kernel.cpus),
                 ..Writers::default()
             },
             machine,
-            constants: Arc::new(Constants::of(profile)),
+            processor_cache: ProcessorCache::new(constants.last_cache, page),
+            constants: Arc::new(constants),
             streams: Streams::new(kernel.stream_buffer.0),
             limits: kernel.limits,
             origin: None,
             copies: Copies::default(),
             reads: Reads::default(),
             closed: LruMap::default(),
-            processor_cache: ProcessorCache::new(page),
             intervals: Spreads::of(profile),
             memory: Memory::default(),
             profile: Arc::new(profile.clone()),

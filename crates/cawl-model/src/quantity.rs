@@ -69,7 +69,7 @@ pub fn limits(text: &str) -> Result<DirtyLimits, String> {
 pub fn ram(text: &str) -> Result<u64, String> {
     let bytes = size_above_zero(text)?;
     let DirtyLimits { background, hard } =
-        DirtyLimits::of(DirtyLimits::DEFAULT_RATIOS, dirtyable(Bytes(bytes)));
+        DirtyLimits::of(DirtyLimits::DEFAULT_RATIOS, dirtyable(Bytes(bytes), Bytes(4096)));
     let has_room = background < hard;
     has_room.then_some(bytes).ok_or_else(|| "no Linux runs in so little memory; give 64M or more".to_owned())
 }

@@ -32,7 +32,7 @@ fn under_a_filter_the_tracer_makes_no_call() {
 #[test]
 #[cfg_attr(not(target_arch = "x86_64"), ignore = "Syscall User Dispatch is of x86-64")]
 fn under_a_dispatch_of_calls_the_tracer_makes_none() {
-    let mut plain = std::process::Command::new(app("confined"));
+    let mut plain = cawl_kit::program(app("confined"));
     let plain = plain.args(["dispatch", "fork"]).current_dir(dir().path()).output().expect("run");
     if plain.status.code() == Some(77) {
         return cawl_kit::skipped("no Syscall User Dispatch here");

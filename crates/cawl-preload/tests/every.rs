@@ -97,6 +97,20 @@ fn by_call(sessions: &[Session]) -> BTreeMap<u64, Vec<&Event>> {
     calls
 }
 
+/// What cannot be shown in emulation: qemu-user has no process_vm_readv, by which memory is looked at that may not
+/// be there, starts no program of the emulated processor, and has a word of its own when one ends by a signal.
+/// On AArch64 error() is not hooked.
+fn can_be_emulated(group: &str, name: &str) -> bool {
+    let starts = ["popen", "_IO_popen", "pclose", "posix_spawn", "posix_spawnp", "system", "daemon"];
+    let kept = ["perror", "herror", "backtrace_symbols_fd", "sem_open"];
+    match group {
+        "asynchronous writes" => false,
+        "messages" => kept.contains(&name) || name.contains("getopt"),
+        "processes: start" if name.contains("exec") => false,
+        _ => !starts.contains(&name) && !["fcloseall", "abort"].contains(&name),
+    }
+}
+
 fn run(mut command: Command, names: &[&str]) -> (Output, BTreeMap<String, u64>) {
     let place = dir();
     let out = command.args(names).env("LC_ALL", "C").current_dir(place.path()).output().expect("run");
@@ -115,7 +129,9 @@ fn every_hook_is_called_and_recorded() {
     let called: Vec<(&str, &str)> = HOOKS
         .iter()
         .flat_map(|group| group.names.iter().map(|name| (group.group, *name)))
-        .filter(|(_, name)| !is_uncalled(name))
+        .filter(|(group, name)| {
+            !is_uncalled(name) && (cawl_kit::emulated().is_none() || can_be_emulated(group, name))
+        })
         .collect();
     for left in UNCALLED {
         assert!(!left.why.is_empty());
@@ -125,7 +141,7 @@ fn every_hook_is_called_and_recorded() {
     }
     let names: Vec<&str> = called.iter().map(|(_, name)| *name).collect();
     let program = app_with("every", &["-O0"]);
-    let bare = run(Command::new(&program), &names);
+    let bare = run(cawl_kit::program(&program), &names);
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Welcome);
     let command = daemon.command(&program);
@@ -170,7 +186,7 @@ fn every_hook_is_called_and_recorded() {
 #[test]
 fn an_unknown_name_fails() {
     let place = dir();
-    let out = Command::new(app_with("every", &["-O0"]))
+    let out = cawl_kit::program(app_with("every", &["-O0"]))
         .arg("getpid")
         .current_dir(place.path())
         .output()

@@ -36,7 +36,7 @@ fn hostile_arguments_are_the_kernels_or_the_c_librarys_to_judge() {
         let place = dir();
         lines(&command.args(&names).env("LC_ALL", "C").current_dir(place.path()).output().expect("run"))
     };
-    let bare = run(Command::new(&program));
+    let bare = run(cawl_kit::program(&program));
     println!("{} calls", bare.len());
     let tries = "buffer=65536,pace=4096,dontneed,fsync=none,preallocate";
     for variables in [
@@ -81,7 +81,7 @@ fn with_pointers() -> BTreeSet<String> {
 /// where the declaration says so, too.
 #[test]
 fn what_has_no_hostile_call_has_no_pointers() {
-    let out = Command::new(hostile()).arg("--plain").output().expect("run");
+    let out = cawl_kit::program(hostile()).arg("--plain").output().expect("run");
     let plain = lines(&out).join(" ");
     let with_pointers = with_pointers();
     assert!(with_pointers.len() > 150, "{}", with_pointers.len());
@@ -92,6 +92,6 @@ fn what_has_no_hostile_call_has_no_pointers() {
         assert!(HOOKS.iter().any(|group| group.names.contains(&name.as_str())), "{name} is not in the table");
     }
     let place = dir();
-    let out = Command::new(hostile()).arg("getpid").current_dir(place.path()).output().expect("run");
+    let out = cawl_kit::program(hostile()).arg("getpid").current_dir(place.path()).output().expect("run");
     assert_eq!(out.status.code(), Some(99), "an unknown name fails");
 }

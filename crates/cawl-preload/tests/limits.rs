@@ -4,7 +4,7 @@
 use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_wire::{Ended, Op};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn traced(way: &str, count: impl ToString, answer: Answer) -> (Output, Vec<Session>) {
     let place = dir();
@@ -17,7 +17,7 @@ fn traced(way: &str, count: impl ToString, answer: Answer) -> (Output, Vec<Sessi
 /// What the program says, traced with a daemon that reads nothing; checked against what it says untraced.
 fn as_untraced(way: &str, count: impl ToString) -> Vec<Session> {
     let count = count.to_string();
-    let plain = Command::new(app("limits")).args([way, &count]).output().expect("run");
+    let plain = cawl_kit::program(app("limits")).args([way, &count]).output().expect("run");
     if plain.status.code() == Some(77) {
         println!("SKIPPED: {way}: not possible here");
         return Vec::new();
@@ -51,7 +51,7 @@ fn memory_that_is_locked_later_suffices() {
 
 #[test]
 fn memory_is_locked_where_only_the_program_s_own_fits() {
-    let sizes = Command::new(app("limits")).args(["sizes", "1"]).output().expect("run");
+    let sizes = cawl_kit::program(app("limits")).args(["sizes", "1"]).output().expect("run");
     let text = String::from_utf8(sizes.stdout).expect("text");
     let size: u64 = text.split(' ').next().and_then(|size| size.parse().ok()).expect("VmSize in KiB");
     // By socket some of the tracer's memory is like the program's.
@@ -113,7 +113,7 @@ fn what_a_quiet_program_has_more() {
         let runs = (0..5).map(|_| figures(&run()));
         runs.min_by_key(|run| run[1]).expect("a run")
     };
-    let plain = least(&|| Command::new(app("limits")).args(["sizes", "100"]).output().expect("run"));
+    let plain = least(&|| cawl_kit::program(app("limits")).args(["sizes", "100"]).output().expect("run"));
     for (count, addresses) in [("100", 6 << 10), ("1000000", 64 << 10)] {
         let traced = least(&|| traced("sizes", count, Answer::Welcome).0);
         println!("{count} calls, KiB of addresses, resident, locked: {plain:?}, traced {traced:?}");

@@ -17,6 +17,11 @@ const BYTES: u64 = 1000;
 const OTHER_FILE: [&str; 7] = ["close", "close_range", "dup", "F_DUPFD", "rights", "pidfd", "clone"];
 const MOVED: [(&str, u64); 2] = [("lseek", 1 << 20), ("write", 500)];
 
+/// An emulator makes no process that shares descriptors without memory.
+fn other_file() -> impl Iterator<Item = &'static str> {
+    OTHER_FILE.into_iter().filter(|way| *way != "clone" || cawl_kit::emulated().is_none())
+}
+
 fn told(way: &str, before: u64, after: u64) -> Told {
     let arguments = [way, &before.to_string(), &after.to_string()];
     let [session]: [Session; 1] = compare(&app("past_hooks"), &arguments, |_| {}).try_into().expect("one");
@@ -38,7 +43,7 @@ impl Told {
 
 #[test]
 fn another_file_is_found_at_the_next_call_while_the_descriptor_is_new() {
-    for way in OTHER_FILE {
+    for way in other_file() {
         let told = told(way, 1, 20);
         assert_eq!(told.written, [BYTES, 20 * BYTES], "{way}");
         assert_eq!(told.doubts(uncertain::OTHER_FILE), (1, BYTES), "{way}");
@@ -50,7 +55,7 @@ fn another_file_is_found_at_the_next_call_while_the_descriptor_is_new() {
 
 #[test]
 fn what_was_told_of_the_wrong_file_is_counted() {
-    for way in OTHER_FILE {
+    for way in other_file() {
         for (before, after) in [(5, 3), (100, 500), (1000, 3)] {
             let told = told(way, before, after);
             let [a, b] = told.written;

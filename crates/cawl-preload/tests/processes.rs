@@ -5,7 +5,6 @@ use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir};
 use cawl_wire::Op;
 use std::collections::BTreeMap;
-use std::process::Command;
 
 #[test]
 fn every_way_of_starting_a_program_is_followed() {
@@ -226,7 +225,7 @@ fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
 fn a_daemon_that_refuses_dies_or_is_absent_or_silent_does_no_harm() {
     let app = app("stdio");
     let bare = dir();
-    let plain = Command::new(&app).current_dir(bare.path()).output().expect("run");
+    let plain = cawl_kit::program(&app).current_dir(bare.path()).output().expect("run");
     for answer in [Answer::HangUp, Answer::Nothing, Answer::Refuse(99)] {
         let (place, at) = (dir(), dir());
         let daemon = Daemon::start(place.path(), answer);
@@ -240,12 +239,9 @@ fn a_daemon_that_refuses_dies_or_is_absent_or_silent_does_no_harm() {
     }
     let at = dir();
     for socket in ["/nonexistent/socket", "/dev/null", ""] {
-        let out = Command::new(&app)
-            .env("LD_PRELOAD", cawl_kit::library())
-            .env("CAWL_SOCKET", socket)
-            .current_dir(at.path())
-            .output()
-            .expect("run");
+        let mut command = cawl_kit::program(&app);
+        cawl_kit::preload(&mut command, &cawl_kit::library());
+        let out = command.env("CAWL_SOCKET", socket).current_dir(at.path()).output().expect("run");
         assert_eq!((&out.stdout, &out.stderr, out.status), (&plain.stdout, &plain.stderr, plain.status));
         assert_eq!(cawl_kit::witness::tree(at.path()), cawl_kit::witness::tree(bare.path()));
     }

@@ -4,7 +4,6 @@ use cawl_kit::witness::{Answer, Daemon, Session, bytes, compare, dir};
 use cawl_kit::{app, app_with, library};
 use cawl_wire::Op;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// How the functions of a library make their calls.
 const BY_SYSCALL: &str = "-DBY_SYSCALL";
@@ -26,7 +25,7 @@ fn linked(how: &str) -> PathBuf {
 fn preloaded(way: &str, order: &[&Path], daemon: Option<&Daemon>) -> String {
     let place = dir();
     let program = app("raw_calls");
-    let mut command = daemon.map_or_else(|| Command::new(&program), |daemon| daemon.command(&program));
+    let mut command = daemon.map_or_else(|| cawl_kit::program(&program), |daemon| daemon.command(&program));
     let order =
         order.iter().map(|path| path.to_str().expect("a readable path")).collect::<Vec<_>>().join(":");
     let out = command.arg(way).current_dir(place.path()).env("LD_PRELOAD", order).output().expect("run");

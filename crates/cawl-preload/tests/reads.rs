@@ -4,7 +4,6 @@ use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_kit::{app, find, python, skipped};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use std::path::Path;
-use std::process::Command;
 
 fn is_read(event: &Event) -> bool {
     matches!(event.op, Op::Read | Op::Pread | Op::StreamRead)
@@ -226,7 +225,7 @@ fn counted(command: &[&str]) -> u64 {
         if filled {
             numbers(place.path());
         }
-        let mut program = Command::new(app("reader"));
+        let mut program = cawl_kit::program(app("reader"));
         let out = program.arg("run").args(command).current_dir(place.path()).output().expect("run");
         assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8_lossy(&out.stdout).trim().parse::<u64>().expect("a number")

@@ -49,7 +49,7 @@ fn every_hook_is_content_with_one_kibibyte_more() {
     let program = app_with("every", &["-O0", "-Wl,-z,now"]);
     let place = dir();
     let bare = place.path().join("bare");
-    let native = sizes(Command::new(&program), "warm", None, &names);
+    let native = sizes(cawl_kit::program(&program), "warm", None, &names);
     let lines: String = native.iter().map(|(name, size)| format!("{name} {size}\n")).collect();
     std::fs::write(&bare, lines).expect("write");
     let mut wrong = Vec::new();

@@ -85,7 +85,7 @@ fn programs_that_file_actions_lead_to_start() {
 fn what_landlock_hides_is_not_preloaded() {
     let sh = cawl_kit::find("sh").expect("sh");
     let sh = sh.to_str().expect("text");
-    let probe = |way| Command::new(app("landlock")).args([way, sh]).current_dir(dir().path()).status();
+    let probe = |way| cawl_kit::program(app("landlock")).args([way, sh]).current_dir(dir().path()).status();
     if !probe("probe").expect("run").success() {
         return cawl_kit::skipped("no Landlock here");
     }

@@ -302,6 +302,16 @@ fn calls(steps: &[Step], stream: bool, unknown: bool) -> Vec<Event> {
     all
 }
 
+/// Chunks are mapped and emptied one by one, so they lie at whole pages, also of 64 KiB.
+#[test]
+fn chunks_lie_at_whole_pages() {
+    for slots in [1, 7, 256, cawl_wire::ring::MAX_SLOTS] {
+        let header = RingHeader { slots, chunks: 3 };
+        assert!((0..3).all(|chunk| header.chunk(chunk).is_multiple_of(64 << 10)));
+        assert!(header.chunk(0) >= header.order(slots, 0));
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_written_is_read(

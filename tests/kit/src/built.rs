@@ -70,6 +70,30 @@ pub fn python() -> Option<PathBuf> {
     )
 }
 
+/// A processor that programs are traced on in emulation: CAWL_TEST_ARCH names it, such as `aarch64`. The tests
+/// themselves, and the daemons in them, are of this machine; see bench/aarch64.
+pub fn emulated() -> Option<&'static str> {
+    static ARCH: OnceLock<Option<String>> = OnceLock::new();
+    ARCH.get_or_init(|| std::env::var("CAWL_TEST_ARCH").ok()).as_deref()
+}
+
+/// A command that starts a program, in emulation if one is asked for.
+pub fn program(path: impl AsRef<OsStr>) -> Command {
+    let Some(arch) = emulated() else { return Command::new(path) };
+    let mut command = Command::new(format!("qemu-{arch}"));
+    command.arg(path).env("QEMU_LD_PREFIX", format!("/usr/{arch}-linux-gnu"));
+    command
+}
+
+/// Has a library preloaded into a program of [`program`].
+pub fn preload(command: &mut Command, library: &Path) {
+    match emulated() {
+        None => command.env("LD_PRELOAD", library),
+        // The emulator's own linker would complain.
+        Some(_) => command.env("QEMU_SET_ENV", format!("LD_PRELOAD={}", library.display())),
+    };
+}
+
 /// The tracer, as it is shipped; or the library that CAWL_TEST_LIBRARY names.
 pub fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -78,14 +102,20 @@ pub fn library() -> PathBuf {
             if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
                 return path.into();
             }
-            let target = profile_folder().parent().expect("it lies in the target directory").to_owned();
-            let done = Command::new(env!("CARGO"))
+            let mut target = profile_folder().parent().expect("it lies in the target directory").to_owned();
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo
                 .args(["build", "--quiet", "--package", "cawl-preload", "--profile", "tracer"])
                 .arg("--target-dir")
                 .arg(&target)
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .expect("cargo can be run");
+                .current_dir(env!("CARGO_MANIFEST_DIR"));
+            if let Some(arch) = emulated() {
+                let triple = format!("{arch}-unknown-linux-gnu");
+                let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+                cargo.args(["--target", &triple]).env(linker, format!("{arch}-linux-gnu-gcc"));
+                target.push(triple);
+            }
+            let done = cargo.status().expect("cargo can be run");
             assert!(done.success(), "the library does not build");
             target.join("tracer/libcawl_preload.so")
         })
@@ -118,7 +148,7 @@ pub fn compiled(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
         _ => ("c++", apps.join(format!("{name}.cpp"))),
     };
     let mut hasher = DefaultHasher::new();
-    (fs::read(&source).expect("a source"), flags).hash(&mut hasher);
+    (fs::read(&source).expect("a source"), flags, emulated()).hash(&mut hasher);
     let folder = profile_folder().join(format!("apps/{:016x}", hasher.finish()));
     let program = folder.join(name);
     if program.is_file() {
@@ -127,7 +157,11 @@ pub fn compiled(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     fs::create_dir_all(&folder).expect("a new folder");
     // Another test may compile the same: each puts a whole program there.
     let new = tempfile::tempdir_in(&folder).expect("a new folder");
-    let mut compile = Command::new(compiler);
+    let mut compile = match (emulated(), compiler) {
+        (None, own) => Command::new(own),
+        (Some(arch), "cc") => Command::new(format!("{arch}-linux-gnu-gcc")),
+        (Some(arch), _) => Command::new(format!("{arch}-linux-gnu-g++")),
+    };
     compile.args(["-g", "-Wall", "-D_GNU_SOURCE", "-pthread"]).args(flags).arg(&source);
     let done = compile.arg("-o").arg(new.path().join(name)).output().expect("a C compiler");
     if !done.status.success() {

@@ -7,6 +7,7 @@
 //! - [`Report`], [`calls`]: what `cawl-cli` tells of a run
 //! - [`same`] and its variants: a program does under the tracer what it does without
 //! - [`built`], [`library`], [`app`]: the programs of this workspace, and those of tests/apps, compiled once
+//! - [`program`], [`emulated`]: programs of another processor, in emulation
 //! - [`SmallDisk`], [`MuteServer`]: filesystems with a property
 //!
 //! A test that needs something this machine lacks calls [`skipped`] and returns.
@@ -24,7 +25,7 @@ pub mod served;
 mod small;
 pub mod witness;
 
-pub use built::{app, app_with, built, compiled, find, library, python};
+pub use built::{app, app_with, built, compiled, emulated, find, library, preload, program, python};
 pub use daemon::Daemon;
 pub use dir::Dir;
 pub use fake::{Answer, FakeDaemon};

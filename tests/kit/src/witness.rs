@@ -222,9 +222,9 @@ impl Daemon {
 
     /// A command that will be traced.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
-        command.env("LD_PRELOAD", library()).env("CAWL_SOCKET", &self.socket).env("CAWL_RUN", "7");
-        command.env("LC_ALL", "C.UTF-8");
+        let mut command = crate::program(program);
+        crate::preload(&mut command, &library());
+        command.env("CAWL_SOCKET", &self.socket).env("CAWL_RUN", "7").env("LC_ALL", "C.UTF-8");
         command
     }
 
@@ -502,7 +502,7 @@ pub fn compare(program: &Path, arguments: &[&str], prepare: impl Fn(&Path)) -> V
     let run = |mut command: Command, at: &Path| -> Output {
         command.args(arguments).current_dir(at).output().expect("run")
     };
-    let mut plain = Command::new(program);
+    let mut plain = crate::program(program);
     plain.env("LC_ALL", "C.UTF-8");
     let expected = run(plain, bare.path());
     let daemon = Daemon::start(place.path(), Answer::Welcome);

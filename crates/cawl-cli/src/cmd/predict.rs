@@ -76,7 +76,7 @@ fn without_daemon(args: &PredictArgs, plan: &Plan, place: Option<&Place>) -> any
     }
     if let Some(ram) = args.ram {
         let ratios = args.ratios.unwrap_or(DirtyLimits::DEFAULT_RATIOS);
-        profile.kernel.limits = DirtyLimits::of(ratios, dirtyable(Bytes(ram)));
+        profile.kernel.limits = DirtyLimits::of(ratios, dirtyable(Bytes(ram), profile.kernel.page));
         profile.check().with_context(|| format!("{} of memory are no machine", Bytes(ram)))?;
     }
     // The dirty level of this machine does not belong to another machine.

@@ -105,7 +105,8 @@ impl Scenario {
                     "--limits says what --dirty-ratio and --ram would compute; give the one or the other";
                 return Err(NoScenario::Wrong(why.to_owned()));
             }
-            let memory = ram.map(dirtyable).or_else(|| host.map(|host| host.memory));
+            let page = machine.profile.kernel.page;
+            let memory = ram.map(|ram| dirtyable(ram, page)).or_else(|| host.map(|host| host.memory));
             let memory = memory.ok_or(NoScenario::NoMemory)?;
             machine.limits = Some(DirtyLimits::of(parts, memory));
         }

@@ -193,7 +193,7 @@ fn as_large(mut memory: MemoryFacts, other: &MemoryFacts) -> MemoryFacts {
 
 /// So much memory that nobody uses yet, as far as a page cache may have it.
 fn empty(memory: Bytes, page: Bytes) -> MemoryFacts {
-    let pages = dirtyable(memory).0 / page.0.max(1);
+    let pages = dirtyable(memory, page).0 / page.0.max(1);
     let zone = ZoneFacts { free: vec![pages], ..ZoneFacts::default() };
     let files = Some(ListFacts { inactive: 0, active: 0 });
     MemoryFacts { zones: vec![zone], files, order: MemoryFacts::NOT_TAKEN_BACK, ..MemoryFacts::default() }
@@ -237,7 +237,8 @@ mod tests {
         let larger = with("ram=1G");
         let zone = &larger.zones[0];
         // As much as the page cache of such a machine has, a half of it free, of which three quarters are cold.
-        let cached = dirtyable(Bytes::mib(1024)).0 / cluster.hosts[0].profile.kernel.page.0;
+        let page = cluster.hosts[0].profile.kernel.page;
+        let cached = dirtyable(Bytes::mib(1024), page).0 / page.0;
         let (free, cold) = (zone.free[1], zone.cold.as_ref().unwrap()[1]);
         assert!((free * 4).abs_diff(cached) < 16 && cold == free * 3 / 4, "{free} and {cold} of {cached}");
         assert_eq!((larger.order, with("warm").order), (1, MemoryFacts::NOT_TAKEN_BACK));

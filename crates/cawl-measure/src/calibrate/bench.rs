@@ -175,7 +175,7 @@ impl Bench {
             // A brief calibration does not wait, since the data of other programs may take any time; it is not
             // throttled either below the middle of the limits.
             let most = if self.brief { (sample.background + sample.hard) / 2 } else { sample.background };
-            if dirty(&sample) + room < most * PAGE {
+            if dirty(&sample) + room < most * cawl_host::page().0 {
                 return Ok(());
             }
             anyhow::ensure!(!self.brief, OutOfTime);
@@ -193,11 +193,9 @@ impl Bench {
     }
 }
 
-const PAGE: u64 = 4096;
-
 /// Dirty and under writeback, in bytes.
 pub fn dirty(sample: &Sample) -> u64 {
-    (sample.dirty + sample.writeback) * PAGE
+    (sample.dirty + sample.writeback) * cawl_host::page().0
 }
 
 /// The error message of a failed write.
@@ -233,10 +231,10 @@ pub fn after(span: Nanos) -> Time {
 
 /// The background limit in bytes.
 pub fn background() -> Bytes {
-    cawl_host::sample().map_or(Bytes::mib(256), |sample| Bytes(sample.background * PAGE))
+    cawl_host::sample().map_or(Bytes::mib(256), |sample| sample.limits(cawl_host::page()).background)
 }
 
 /// The hard limit in bytes.
 pub fn hard() -> Bytes {
-    cawl_host::sample().map_or(Bytes::mib(512), |sample| Bytes(sample.hard * PAGE))
+    cawl_host::sample().map_or(Bytes::mib(512), |sample| sample.limits(cawl_host::page()).hard)
 }

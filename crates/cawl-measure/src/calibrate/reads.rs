@@ -6,7 +6,7 @@
 //! device are read past the page cache, each of them once more at once: what the device has in a cache of
 //! its own by then takes less.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -95,7 +95,8 @@ pub struct Reads {
 
 /// Measures the page cache.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
-    let most = last_level().map_or(FAR, |cache| (cache * BEYOND).min(LARGEST_FAR));
+    let last = cawl_host::caches().last;
+    let most = last.map_or(FAR, |cache| cache.0.saturating_mul(BEYOND).min(LARGEST_FAR));
     let most = if bench.brief { BRIEF_FAR } else { most };
     // Nothing of it is to be written back meanwhile.
     let length = (background().0 / 4).min(bench.space / 4).min(most) as usize / (2 * LARGEST) * (2 * LARGEST);
@@ -122,9 +123,9 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
         if length > 0 {
             let far_times = run_of_sizes(bench, &far, length, FAR_SIZES, buffer)?;
             far_call = Some(far_times[0]);
-            round.copy.push(per_byte(FAR_SIZES, far_times, call));
-            let copy = round.copy.last().map_or(0.0, |byte| byte * PAGE as f64);
-            round.apart.push(apart(bench, &far, length, buffer)? - call - copy);
+            let copy = per_byte(FAR_SIZES, far_times, call);
+            round.copy.push(copy);
+            round.apart.push(apart(bench, &far, length, buffer)? - call - copy * PAGE as f64);
         }
         if pages_length > 0 {
             let pages = run(bench, &far_pages, pages_length, FOLIOS, buffer)?;
@@ -169,17 +170,6 @@ impl Reads {
         ];
         to.into_iter().for_each(|(all, samples)| all.extend(samples));
     }
-}
-
-/// Bytes of the last level of the processor's cache; None where the kernel does not tell.
-fn last_level() -> Option<u64> {
-    let size = |level: usize| {
-        let file = format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size");
-        let text = fs::read_to_string(file).ok()?;
-        text.trim().strip_suffix('K')?.parse::<u64>().ok().map(|kib| kib << 10)
-    };
-    // Of all levels and kinds.
-    (0..8).filter_map(size).max()
 }
 
 /// A new file in the page cache, in folios of the size of the calls that wrote it where the filesystem has

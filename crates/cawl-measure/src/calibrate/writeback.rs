@@ -17,7 +17,6 @@ use super::bench::{Bench, LARGEST, background, hard, since};
 use super::memory::Memory;
 use crate::slow_limit::{LEARNED, base_rates};
 
-const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
 
 /// A tick of a kernel's clock, in ns: devices count their busy time in them.
@@ -57,10 +56,10 @@ fn count(bench: &Bench) -> Option<Count> {
     let device = bench.place.device_counters();
     Some(Count {
         time: sample.time,
-        pages: sample.written * PAGE,
+        pages: sample.written * cawl_host::page().0,
         device: device.as_ref().map(|device| device.bytes.0),
         busy: device.map_or(0.0, |device| device.busy.get()),
-        under_way: sample.writeback * PAGE,
+        under_way: sample.writeback * cawl_host::page().0,
     })
 }
 
@@ -279,8 +278,9 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
             bench.write_run(&file, chunk * CHUNK as u64, CHUNK, CHUNK)?;
         }
         let wrote = since(began);
-        let dirtied =
-            before.zip(cawl_host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
+        let dirtied = before
+            .zip(cawl_host::sample())
+            .map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * cawl_host::page().0);
         let start = count(bench);
         let mut counts = Vec::new();
         let took = while_flushing(&file, || {
@@ -495,7 +495,13 @@ mod tests {
             let mut figures = line.split(' ').map(|figure| figure.parse::<u64>().unwrap());
             let mut next = || figures.next().unwrap();
             let time = Time(next() * 1_000_000);
-            Count { time, pages: next() * PAGE, device: Some(next() * PAGE), busy: 0.0, under_way: 0 }
+            Count {
+                time,
+                pages: next() * cawl_host::page().0,
+                device: Some(next() * cawl_host::page().0),
+                busy: 0.0,
+                under_way: 0,
+            }
         });
         let counts: Vec<Count> = counts.collect();
         // Largest deviation of 2.5 s from the 10 s around them, in which steps hardly show.

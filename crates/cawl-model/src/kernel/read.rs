@@ -121,7 +121,7 @@ impl Kernel {
         inode.size = inode.size.max(last);
         let far = near < 0.5;
         let size = inode.size;
-        let near = self.processor_cache.nearness(near, size);
+        let near = call.constants.nearness(near, size);
         let byte = near * call.constants.read_hot_byte + (1.0 - near) * call.constants.read_byte;
         if strange {
             self.machine.cache.read(call.file, known_end.max(first), end, Source::Cache);

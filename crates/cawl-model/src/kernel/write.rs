@@ -58,7 +58,7 @@ impl Kernel {
         self.spend_first(call);
         let latest = mem::replace(&mut self.machine.cache.file_mut(call.file).latest, (first, end));
         let near = self.processor_cache.touch(call.file, first, end);
-        let near = self.processor_cache.nearness(near, self.machine.cache.size(call.file));
+        let near = call.constants.nearness(near, self.machine.cache.size(call.file));
         let passed = self.blocks_passed(call, first, end, latest.0);
         let apart = first != latest.1 && end != latest.0;
         // What has blocks takes no place among the delayed extents (`ext4_da_map_blocks`).

@@ -15,8 +15,8 @@ use libc::iovec;
 const PAGE: usize = 4096;
 /// Bytes of a signal mask.
 const MASK: usize = 8;
-/// A longer string in an environment is refused by exec (MAX_ARG_STRLEN).
-const LONGEST: usize = 32 * PAGE;
+/// Pages of the longest string in an environment; exec refuses longer ones (MAX_ARG_STRLEN).
+const LONGEST: usize = 32;
 
 /// Copies what lies at `places` into one place after the other; the number of bytes, or a negative error.
 ///
@@ -133,7 +133,7 @@ pub fn is_text(text: *const c_char) -> bool {
 }
 
 fn is_string(text: *const c_char, pages: &mut Pages) -> bool {
-    for length in 0..LONGEST {
+    for length in 0..LONGEST * sys::page() {
         let at = text.wrapping_add(length);
         if !pages.readable(1, at as usize) {
             return false;

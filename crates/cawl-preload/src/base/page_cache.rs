@@ -9,8 +9,6 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Length of a page, in bytes.
-pub const PAGE: u64 = 4096;
 const CACHESTAT: libc::c_long = 451;
 /// Pages of one mincore.
 const WINDOW: usize = 256;
@@ -19,7 +17,7 @@ static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 /// Dirty bytes of a range of a file, those under writeback included; None if the kernel does not tell.
 pub fn dirty(fd: c_int, offset: u64, length: u64) -> Option<u64> {
     // nr_cache, nr_dirty, nr_writeback, …
-    cachestat(fd, offset, length).ok().map(|found| (found[1] + found[2]) * PAGE)
+    cachestat(fd, offset, length).ok().map(|found| (found[1] + found[2]) * sys::page() as u64)
 }
 
 /// Pages of a range of a file that are cached; None if the kernel does not tell. The range is not empty.
@@ -79,8 +77,8 @@ fn mincore(fd: c_int, offset: u64, length: u64) -> Option<u64> {
         return None;
     }
     let at = at as usize;
-    let windows = (0..length).step_by(WINDOW * PAGE as usize);
-    let found = windows.map(|from| window(at + from, (length - from).min(WINDOW * PAGE as usize))).sum();
+    let most = WINDOW * sys::page();
+    let found = (0..length).step_by(most).map(|from| window(at + from, (length - from).min(most))).sum();
     // SAFETY: the mapping made above, which nothing refers to.
     unsafe { sys::call(libc::SYS_munmap, [at, length]) };
     found
@@ -98,6 +96,8 @@ fn window(at: usize, length: usize) -> Option<u64> {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+
+    const PAGE: u64 = 4096;
 
     /// Both ways of asking find what a file's owner knows to be cached.
     #[test]

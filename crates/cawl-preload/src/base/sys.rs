@@ -287,13 +287,23 @@ pub fn limited(resource: libc::__rlimit_resource_t) -> bool {
     limit(resource) != libc::RLIM_INFINITY
 }
 
+/// Length of a page of this kernel, in bytes: 4 KiB; of AArch64 also 16 or 64.
+pub fn page() -> usize {
+    // SAFETY: it reads what the kernel gave the process at its start.
+    (unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize).max(4096)
+}
+
+/// The whole pages in a range of addresses, from the first up to the end of the last.
+fn whole_pages(at: usize, length: usize, page: usize) -> (usize, usize) {
+    (at.next_multiple_of(page), (at + length) & !(page - 1))
+}
+
 /// Lets the kernel take back whole pages of a mapping; what was there reads as zero.
 ///
 /// # Safety
 /// The range must lie in a mapping from [`map`], and nothing in it may be needed any more.
 pub unsafe fn give_back(at: *mut c_void, length: usize) {
-    let first = (at as usize).next_multiple_of(4096);
-    let end = (at as usize + length) & !4095;
+    let (first, end) = whole_pages(at as usize, length, page());
     if first < end {
         // SAFETY: the caller's promise; only whole pages inside the range are touched.
         unsafe { call(libc::SYS_madvise, [first, end - first, libc::MADV_DONTNEED as usize]) };
@@ -428,6 +438,17 @@ mod tests {
         assert_eq!(decimal(b""), None);
         assert_eq!(decimal(b"12x"), None);
         assert_eq!(decimal(b"18446744073709551616"), None);
+    }
+
+    /// What lies beside the range stays, also on pages of 16 and 64 KiB: the kernel rounds a length up.
+    #[test]
+    fn whole_pages_are_given_back() {
+        let of = |at, length, page| whole_pages(at, length, page);
+        assert_eq!(of(0x1001, 0x3000, 4096), (0x2000, 0x4000));
+        assert_eq!(of(0x8000, 0x9000, 0x4000), (0x8000, 0x10000));
+        let (first, end) = of(0x1000, 0x10000, 0x10000);
+        assert!(first >= end, "less than a page");
+        assert!(page().is_power_of_two() && page() >= 4096);
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! the same place. When a look finds nothing, the next ones are left out, one, two, four and so on, up to
 //! [`MOST_LEFT_OUT`], of short and long reads apart.
 
-use crate::base::page_cache::PAGE;
 use crate::base::sys;
 use crate::base::thread::thread;
 use core::ffi::c_void;
@@ -21,7 +20,9 @@ const LONG: usize = 128 << 10;
 const MOST_LEFT_OUT: [u32; 2] = [64, 8];
 /// Pages of a look; the rest of a longer read is taken to be as these are.
 const LOOK: usize = 64;
-/// Regions of 64 pages that are remembered. One that lies at the place of another is looked at again.
+/// Memory is remembered by so many bytes, which are a page, or a part of one where pages are larger.
+const UNIT: usize = 4096;
+/// Regions of 64 units that are remembered. One that lies at the place of another is looked at again.
 const REGIONS: usize = 1 << 12;
 
 /// Number of the region at each place, plus one; and which of its pages were looked at.
@@ -33,7 +34,7 @@ static LOOKED_AT: [AtomicU64; REGIONS] = [const { AtomicU64::new(0) }; REGIONS];
 #[inline(always)]
 pub fn untouched(data: *const c_void, length: usize) -> u32 {
     let (start, last) = (data as usize, (data as usize).saturating_add(length.saturating_sub(1)));
-    let (first, last) = (start / PAGE as usize, last / PAGE as usize);
+    let (first, last) = (start / UNIT, last / UNIT);
     if length == 0 || length < LONG && was_looked_at(first) && was_looked_at(last) {
         return 0;
     }
@@ -41,19 +42,19 @@ pub fn untouched(data: *const c_void, length: usize) -> u32 {
 }
 
 #[inline(always)]
-fn place(page: usize) -> (usize, u32, u64) {
-    let region = page / 64;
-    (region % REGIONS, (region as u32).wrapping_add(1), 1 << (page % 64))
+fn place(unit: usize) -> (usize, u32, u64) {
+    let region = unit / 64;
+    (region % REGIONS, (region as u32).wrapping_add(1), 1 << (unit % 64))
 }
 
 #[inline(always)]
-fn was_looked_at(page: usize) -> bool {
-    let (at, region, bit) = place(page);
+fn was_looked_at(unit: usize) -> bool {
+    let (at, region, bit) = place(unit);
     REGION[at].load(Relaxed) == region && LOOKED_AT[at].load(Relaxed) & bit != 0
 }
 
-fn note(page: usize) {
-    let (at, region, bit) = place(page);
+fn note(unit: usize) {
+    let (at, region, bit) = place(unit);
     // Two threads at once may lose a bit, or keep one too many.
     if REGION[at].swap(region, Relaxed) != region {
         LOOKED_AT[at].store(0, Relaxed);
@@ -64,11 +65,11 @@ fn note(page: usize) {
 #[cold]
 #[inline(never)]
 fn look(first: usize, last: usize) -> u32 {
-    let pages = last - first + 1;
-    if pages <= LONG / PAGE as usize + 1 {
+    let units = last - first + 1;
+    if units <= LONG / UNIT + 1 {
         (first..=last).for_each(note);
     }
-    let long = usize::from(pages >= LONG / PAGE as usize);
+    let long = usize::from(units >= LONG / UNIT);
     // Half of the word for each kind: in its upper byte how many are left out, in its lower one so far.
     let (looks, half) = (&thread().looks, 16 * long as u32);
     let word = looks.load(Relaxed);
@@ -80,19 +81,20 @@ fn look(first: usize, last: usize) -> u32 {
         put(left_out, so_far + 1);
         return 0;
     }
+    let (page, per_page) = (sys::page(), sys::page() / UNIT);
+    let (first, pages) = (first / per_page, last / per_page - first / per_page + 1);
     let looked_at = pages.min(LOOK);
-    let there = present(first * PAGE as usize, looked_at).unwrap_or(looked_at);
+    let there = present(first * page, looked_at * page).unwrap_or(looked_at);
     put(if there < looked_at { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT[long]) }, 0);
     u32::try_from((looked_at - there) * pages / looked_at).unwrap_or(u32::MAX)
 }
 
-/// Pages from this address on that are there; None if not all of it is mapped.
-fn present(at: usize, pages: usize) -> Option<usize> {
+/// Pages of this range, of at most [`LOOK`], that are there; None if not all of it is mapped.
+fn present(at: usize, length: usize) -> Option<usize> {
     let mut found = [0u8; LOOK];
-    let length = pages * PAGE as usize;
     // SAFETY: a place for a byte for each page; the kernel checks the address.
     let done = unsafe { sys::call(libc::SYS_mincore, [at, length, found.as_mut_ptr() as usize]) };
-    (done == 0).then(|| found[..pages].iter().filter(|page| *page & 1 != 0).count())
+    (done == 0).then(|| found.iter().filter(|page| *page & 1 != 0).count())
 }
 
 #[cfg(test)]
@@ -104,7 +106,7 @@ mod tests {
 
     impl New {
         fn pages(pages: usize, kind: i32) -> New {
-            let length = pages * PAGE as usize;
+            let length = pages * UNIT;
             let access = libc::PROT_READ | libc::PROT_WRITE;
             // SAFETY: a new mapping at a place of the kernel's choice.
             let at = unsafe {
@@ -115,7 +117,7 @@ mod tests {
         }
 
         fn at(&self, page: usize) -> *const c_void {
-            self.0.wrapping_byte_add(page * PAGE as usize)
+            self.0.wrapping_byte_add(page * UNIT)
         }
 
         fn touch(&self, page: usize) {

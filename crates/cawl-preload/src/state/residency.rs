@@ -3,7 +3,8 @@
 //! The law of this module: a question takes some 50 µs at most. A file that is too long for that is looked at
 //! in samples, and the answer is an estimate.
 
-use crate::base::page_cache::{PAGE, cached};
+use crate::base::page_cache::cached;
+use crate::base::sys;
 use crate::state::birth::neighbours;
 use cawl_wire::FileId;
 use core::ffi::c_int;
@@ -48,12 +49,13 @@ pub fn ask(fd: c_int, length: u64) -> Option<Resident> {
     if length == 0 {
         return None;
     }
-    let pages = length.div_ceil(PAGE);
-    let range = pages.div_ceil(RANGES) * PAGE;
+    let page = sys::page() as u64;
+    let pages = length.div_ceil(page);
+    let range = pages.div_ceil(RANGES) * page;
     if length > WHOLE {
         return by_ranges(fd, length, range, SAMPLE);
     }
-    let all = cached(fd, 0, pages * PAGE)?;
+    let all = cached(fd, 0, pages * page)?;
     if all == 0 || all == pages {
         let (ranges, bytes) = if all == 0 { (0, 0) } else { (u64::MAX, length) };
         return Some(Resident { ranges, range, bytes, sampled: false });
@@ -63,12 +65,13 @@ pub fn ask(fd: c_int, length: u64) -> Option<Resident> {
 
 /// Asks the kernel range by range, at most `most` bytes of each, whole pages.
 fn by_ranges(fd: c_int, length: u64, range: u64, most: u64) -> Option<Resident> {
+    let page = sys::page() as u64;
     let mut answer = Resident { ranges: 0, range, bytes: 0, sampled: most < range };
     for (index, begin) in (0..RANGES).map(|index| (index, index * range)).take_while(|one| one.1 < length) {
         let own = range.min(length - begin);
-        let looked = own.next_multiple_of(PAGE).min(most);
-        let from = begin + (own.next_multiple_of(PAGE) - looked) / 2 / PAGE * PAGE;
-        let found = (cached(fd, from, looked)? * PAGE).min(looked);
+        let looked = own.next_multiple_of(page).min(most);
+        let from = begin + (own.next_multiple_of(page) - looked) / 2 / page * page;
+        let found = (cached(fd, from, looked)? * page).min(looked);
         if found * 2 > looked {
             answer.ranges |= 1 << index;
         }
@@ -82,6 +85,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
+
+    const PAGE: u64 = 4096;
 
     /// A file of holes, of which that is cached that was written.
     fn written(length: u64, parts: &[(u64, u64)]) -> std::fs::File {

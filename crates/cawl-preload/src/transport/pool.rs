@@ -24,7 +24,6 @@ const SHARE: u64 = 128;
 const AT_ONCE: u32 = 8;
 /// MADV_POPULATE_WRITE
 const POPULATE: usize = 23;
-const PAGE: usize = 4096;
 
 /// A bit for each chunk that nobody has.
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
@@ -144,13 +143,14 @@ fn map(group: u32) -> Option<*mut u8> {
     if first == 0 || sys::limit(libc::RLIMIT_AS) / SHARE < u64::from(group + 1) * length as u64 {
         return None;
     }
+    let page = sys::page();
     // The last page of the first group, and what lies between it and this one in the file.
-    let (last, between) = (first + length - PAGE, PAGE + (group as usize - 1) * length);
+    let (last, between) = (first + length - page, page + (group as usize - 1) * length);
     // SAFETY: a page that stays mapped; a new mapping at an address of the kernel's choice, of which the
     // front is not needed.
     unsafe {
         // What the program has locked (mlockall), its copies would be, too.
-        sys::call(libc::SYS_munlock, [last, PAGE]);
+        sys::call(libc::SYS_munlock, [last, page]);
         let flags = libc::MREMAP_MAYMOVE as usize;
         let at = sys::call(libc::SYS_mremap, [last, 0, between + length, flags]);
         if (-4095..0).contains(&at) {

@@ -41,11 +41,12 @@ fn header() -> RingHeader {
 /// left of its limits.
 pub fn has_addresses() -> bool {
     const SPARE: u64 = 64 << 20;
+    let page = sys::page() as u64;
     // Which words of /proc/self/statm have a limit: all pages, and those of data and stacks.
     [(libc::RLIMIT_AS, 0), (libc::RLIMIT_DATA, 5)].into_iter().all(|(resource, word)| {
         let limit = sys::limit(resource);
         limit == libc::RLIM_INFINITY
-            || pages_of(word).is_some_and(|pages| pages.saturating_mul(4096).saturating_add(SPARE) <= limit)
+            || pages_of(word).is_some_and(|pages| pages.saturating_mul(page).saturating_add(SPARE) <= limit)
     })
 }
 

@@ -167,9 +167,10 @@ impl RingHeader {
         self.control(self.slots) + place * INDEX_LEN
     }
 
-    /// Where the chunk with this index is.
+    /// Where the chunk with this index is: at whole pages, also of 64 KiB.
     pub const fn chunk(self, index: u32) -> u64 {
-        self.order(self.slots, 0).next_multiple_of(4096) + index as u64 * CHUNK_LEN as u64
+        let chunk = CHUNK_LEN as u64;
+        self.order(self.slots, 0).next_multiple_of(chunk) + index as u64 * chunk
     }
 
     /// Length of the whole memory, in bytes.

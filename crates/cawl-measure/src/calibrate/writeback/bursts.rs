@@ -4,7 +4,7 @@ use cawl_core::{Estimate, median};
 
 use super::super::bench::{Bench, background, since};
 use super::super::unless_over;
-use super::{CHUNK, PAGE, UNSEEN, is_ours};
+use super::{CHUNK, UNSEEN, is_ours};
 
 /// Short and long bursts, in turn: `true` is a long one. The short one that comes first tells how long the others
 /// may be.
@@ -63,7 +63,7 @@ fn rates(found: &[(f64, f64)], fixed: f64) -> Option<Estimate> {
 fn burst(bench: &mut Bench, length: u64) -> anyhow::Result<Option<f64>> {
     bench.settle(length)?;
     let file = bench.scratch.file("flushed")?;
-    let dirtied = || cawl_host::sample().map(|sample| sample.dirtied * PAGE);
+    let dirtied = || cawl_host::sample().map(|sample| sample.dirtied * cawl_host::page().0);
     let before = dirtied();
     let began = cawl_host::now();
     for chunk in 0..length / CHUNK as u64 {
