@@ -145,14 +145,14 @@ fn what_is_lost_counts_with_its_process() {
     // A dup2 over a descriptor is one call, and two events.
     let (lost, told) = (calls(&some), calls(&all));
     assert!(lost <= told + 50 && told <= lost + 500, "{lost}, {told}");
-    // Each byte is a call.
+    // Each byte is a call; what dd says at its end has 96.
     let writers: Vec<u64> = some
         .sessions()
         .iter()
         .filter(|one| one["program"].as_str().is_some_and(|program| program.ends_with("/dd")))
         .map(|one| count(one, "seen_bytes") + count(one, "dropped"))
         .collect();
-    assert!(writers.len() == 2 && writers.iter().all(|sum| (60_000..60_020).contains(sum)), "{writers:?}");
+    assert!(writers.len() == 2 && writers.iter().all(|sum| (60_000..60_200).contains(sum)), "{writers:?}");
 }
 
 /// The end of a process and the next one of its number may be read at once.
