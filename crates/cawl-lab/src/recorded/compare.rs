@@ -27,7 +27,7 @@ pub struct ComparedRun {
     pub predicted_s: f64,
     /// |predicted − observed| / observed.
     pub total_error: Option<f64>,
-    /// The total error over that of a second recording in the model's place, or over [`LEAST_FLOOR`] if that is
+    /// The total error over that of a second recording in the model's place, or over 3 % if that is
     /// less; None without a second recording.
     pub over_floor: Option<f64>,
     /// |predicted − observed| / observed, mean over windows of equal observed time.
