@@ -52,6 +52,8 @@ pub struct Eye<'a> {
     lost: u64,
     /// Those of them that are known whose they were.
     assigned: u64,
+    /// Those of processes whose begin was not read yet.
+    dropped: BTreeMap<u32, u64>,
     /// Lost calls that count with no session yet.
     unassigned: u64,
     /// More was in the ring than was read.
@@ -88,6 +90,7 @@ impl<'a> Eye<'a> {
             latest_part: 0,
             lost: 0,
             assigned: 0,
+            dropped: BTreeMap::new(),
             unassigned: 0,
             is_behind: false,
             stopped: None,
@@ -366,18 +369,20 @@ impl<'a> Eye<'a> {
 
     /// What was lost counts with the process whose calls it were.
     fn count_losses(&mut self) {
-        let lost = self.probe.lost().calls();
-        if self.stopped.is_some() || lost == self.lost {
+        if self.stopped.is_some() {
             return;
         }
-        self.lost = lost;
-        for (pid, calls) in self.probe.take_dropped() {
-            self.assigned += calls;
-            match self.processes.get_mut(&pid) {
-                Some(process) => process.dropped += calls,
-                None => self.unassigned += calls,
+        let lost = self.probe.lost().calls();
+        if lost != std::mem::replace(&mut self.lost, lost) {
+            for (pid, calls) in self.probe.take_dropped() {
+                self.assigned += calls;
+                *self.dropped.entry(pid).or_default() += calls;
             }
         }
+        self.dropped.retain(|pid, calls| {
+            let process = self.processes.get_mut(pid);
+            process.map(|process| process.dropped += *calls).is_none()
+        });
     }
 
     /// Looks at groups, at mappings, and whether processes are still there.
@@ -450,7 +455,7 @@ impl<'a> Eye<'a> {
     /// Detaches, reads the rest and ends the sessions that are left.
     async fn finish(mut self) -> anyhow::Result<Vec<String>> {
         self.count_losses();
-        self.unassigned += self.lost.saturating_sub(self.assigned);
+        self.unassigned += self.lost.saturating_sub(self.assigned) + self.dropped.values().sum::<u64>();
         self.stopped = Some(cawl_host::now());
         // What was written is counted up to here: to detach takes longer than many calls.
         for (pid, process) in &mut self.processes {
