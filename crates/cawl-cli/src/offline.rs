@@ -115,8 +115,8 @@ mod tests {
         assert!(costs.is_sorted(), "{costs:?}");
     }
 
-    /// `--ram 1G` and `--ram 1T`, on pages of 4 and of 64 KiB: 8 GiB are more than the one can have dirty, and less
-    /// than the other.
+    /// `--ram 1G` and `--ram 1T`, on pages of 4 and of 64 KiB: 8 GiB are more than the one can have dirty, and
+    /// less than the other.
     #[test]
     fn memory_decides_what_is_throttled() {
         for page in [4096, 64 << 10] {

@@ -86,9 +86,9 @@ pub fn zoneinfo(text: &str) -> Vec<ZoneText<'_>> {
     zones
 }
 
-/// Pages that can be made dirty, as /proc/zoneinfo has them: free ones and those of files, less what the kernel
-/// keeps free (`global_dirtyable_memory`, mm/page-writeback.c; `calculate_totalreserve_pages`, mm/page_alloc.c;
-/// 6.18).
+/// Pages that can be made dirty, as /proc/zoneinfo has them: free ones and those of files, less what the
+/// kernel keeps free (`global_dirtyable_memory`, mm/page-writeback.c; `calculate_totalreserve_pages`,
+/// mm/page_alloc.c; 6.18).
 pub fn dirtyable(zoneinfo_text: &str) -> u64 {
     let zones = zoneinfo(zoneinfo_text);
     let sum = |of: fn(&ZoneText) -> u64| zones.iter().map(of).sum::<u64>();
