@@ -110,7 +110,9 @@ named_codes! {
     /// Asynchronous writes, counted when handed over. `aux`: 1 if threads of the C library make them (POSIX
     /// aio), 2 if the kernel does (libaio).
     AioWrite = 17, "aio_write";
-    /// Stores through a shared mapping, estimated from the kernel's counters.
+    /// Stores through a shared mapping, estimated from the kernel's counters. `returned`: bytes that became dirty;
+    /// `aux`: in how many pieces these lie in the range of `requested` bytes from `offset` on, where not in one
+    /// at its begin (0).
     MmapWrite = 18, "mmap_write";
     /// truncate and ftruncate. `offset`: the new length of the file, in bytes.
     Truncate = 20, "truncate";

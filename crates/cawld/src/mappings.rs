@@ -256,9 +256,12 @@ impl MappedFile {
                 let again = returned.min(*told);
                 *told -= again;
                 call.returned -= again as i64;
-                call.requested = call.returned.max(0) as u64;
-                self.dirty += call.requested;
-                return call.requested > 0;
+                let left = call.returned.max(0) as u64;
+                if call.aux == 0 {
+                    call.requested = left;
+                }
+                self.dirty += left;
+                return left > 0;
             }
             Write | Pwrite | Writev | Pwritev | CopyRange | Sendfile | Splice | AioWrite => {
                 self.written += returned;

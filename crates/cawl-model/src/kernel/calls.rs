@@ -236,10 +236,12 @@ impl Kernel {
         let mut call = self.begin(event);
         if bytes > 0 {
             let offset = self.offset(event, call.file);
-            let found = self.dirty_quietly(call.file, offset, bytes);
-            call.spent[Cause::Call] =
-                found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
-            call.spent[Cause::NewPages] = found.fresh as f64 * self.constants.fresh_page;
+            for (at, length) in pieces(event, offset, bytes, self.constants.page) {
+                let found = self.dirty_quietly(call.file, at, length);
+                call.spent[Cause::Call] +=
+                    found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
+                call.spent[Cause::NewPages] += found.fresh as f64 * self.constants.fresh_page;
+            }
         }
         Some(self.predict(&call, CallState::Free))
     }
@@ -286,5 +288,44 @@ impl Kernel {
         self.run(&mut call, event, f64::INFINITY);
         self.writers.over(&call, call.at);
         self.prediction_of(&call, event)
+    }
+}
+
+/// Most pieces that stores are taken in.
+const MOST_PIECES: u64 = 1 << 16;
+
+/// Where stores went, as offset and length in bytes. Of several pieces only their number is told: each lies in
+/// its own part of the range, at a place that differs from event to event.
+fn pieces(event: &Event, offset: u64, bytes: u64, page: u64) -> impl Iterator<Item = (u64, u64)> {
+    let pages = bytes.div_ceil(page);
+    let count = u64::from(event.aux).clamp(1, MOST_PIECES).min(pages.max(1));
+    let part = (event.requested / page / count).max(pages.div_ceil(count));
+    let shift = |piece: u64, room: u64| {
+        let mixed = (event.start ^ piece).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        if room > 0 { mixed % room } else { 0 }
+    };
+    (0..count).map(move |piece| {
+        let own = pages * (piece + 1) / count - pages * piece / count;
+        let at = if count > 1 { piece * part + shift(piece, part - own) } else { 0 };
+        (offset.saturating_add(at.saturating_mul(page)), if count > 1 { own * page } else { bytes })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_in_pieces_lie_apart_within_their_range() {
+        let event = |aux, requested| Event { aux, requested, start: 77, ..Event::new(Op::MmapWrite) };
+        let all = |event: &Event, bytes| pieces(event, 8192, bytes, 4096).collect::<Vec<_>>();
+        assert_eq!(all(&event(0, 5000), 5000), [(8192, 5000)]);
+        let found = all(&event(3, 100 * 4096), 10 * 4096);
+        assert_eq!(found.iter().map(|piece| piece.1 / 4096).collect::<Vec<_>>(), [3, 3, 4]);
+        assert!(found.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "{found:?}");
+        assert!(found[2].0 + found[2].1 <= 8192 + 100 * 4096);
+        // More pieces than pages, and a range without an end, as a damaged trace has them.
+        assert_eq!(all(&event(u32::MAX, 4096), 4096), [(8192, 4096)]);
+        assert_eq!(all(&event(u32::MAX, u64::MAX), 1 << 40).len(), 1 << 16);
     }
 }

@@ -12,12 +12,49 @@ use core::sync::atomic::Ordering::Relaxed;
 const CACHESTAT: libc::c_long = 451;
 /// Pages of one mincore.
 const WINDOW: usize = 256;
+/// Pages of which [`pieces`] counts the pieces, and questions that it asks for that.
+const COUNTED: u64 = 256;
+const LOOKS: usize = 128;
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
 /// Dirty bytes of a range of a file, those under writeback included; None if the kernel does not tell.
 pub fn dirty(fd: c_int, offset: u64, length: u64) -> Option<u64> {
     // nr_cache, nr_dirty, nr_writeback, …
     cachestat(fd, offset, length).ok().map(|found| (found[1] + found[2]) * sys::page() as u64)
+}
+
+/// In how many pieces `dirty` bytes of a range of a file lie: counted in one part of it, and as many more for the
+/// rest. 0 if the kernel does not tell.
+#[cold]
+pub fn pieces(fd: c_int, offset: u64, length: u64, dirty: u64) -> u32 {
+    let page = sys::page() as u64;
+    let (mut from, mut pages, mut found) = (offset / page, length.div_ceil(page), dirty / page);
+    let dirty_of = |from: u64, pages: u64| self::dirty(fd, from * page, pages * page).map(|bytes| bytes / page);
+    // The half with more of them, down to a part that can be counted: costs as much as one look at all.
+    while pages > COUNTED && found < pages {
+        let half = pages / 2;
+        let Some(first) = dirty_of(from, half) else { return 0 };
+        if 2 * first >= found {
+            (pages, found) = (half, first);
+        } else {
+            (from, pages, found) = (from + half, pages - half, found.saturating_sub(first));
+        }
+    }
+    let (mut at, mut step, end, mut before) = (from, 1, from + pages, false);
+    let (mut pieces, mut seen) = (0, 0);
+    for _ in 0..LOOKS {
+        let size = step.min(end - at);
+        let Some(count) = dirty_of(at, size).filter(|_| size > 0) else { break };
+        if count > 0 && count < size {
+            step = size / 2;
+            continue;
+        }
+        pieces += u64::from(count > 0 && !before);
+        (before, seen) = (count > 0, seen + count);
+        (at, step) = (at + size, 2 * size);
+    }
+    let all = (dirty / page * pieces).checked_div(seen).unwrap_or(0);
+    u32::try_from(all).unwrap_or(u32::MAX)
 }
 
 /// Pages of a range of a file that are cached; None if the kernel does not tell. The range is not empty.
@@ -121,5 +158,32 @@ mod tests {
             assert_eq!(by_cachestat, by_mincore, "{pages} pages from {offset}");
         }
         assert_eq!(cached(-1, 0, 4096), None);
+    }
+
+    /// Stores in one piece are one; each of those 16 pages apart is one, and so are half of those on every second.
+    #[test]
+    fn pieces_are_counted() {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.set_len(1 << 24).unwrap();
+        let fd = file.as_raw_fd();
+        let dirtied = |pages: &mut dyn Iterator<Item = u64>| {
+            // What is dirty may be written back meanwhile, by other programs' syncs.
+            for page in pages {
+                std::os::unix::fs::FileExt::write_all_at(&file, &[1; 64], page * PAGE).unwrap();
+            }
+            dirty(fd, 0, 1 << 24).map(|dirty| (dirty / PAGE, pieces(fd, 0, 1 << 24, dirty)))
+        };
+        let Some((in_a_row, one)) = dirtied(&mut (100..400)) else {
+            return eprintln!("SKIPPED: this kernel has no cachestat");
+        };
+        if in_a_row == 0 {
+            return eprintln!("SKIPPED: nothing is dirty on this filesystem");
+        }
+        assert!((1..8).contains(&one), "{one} pieces of {in_a_row} pages in a row");
+        file.set_len(0).unwrap();
+        file.set_len(1 << 24).unwrap();
+        let (apart, many) = dirtied(&mut (0..256).map(|at| at * 16)).unwrap();
+        assert!(u64::from(many) * 10 > apart * 9, "{many} pieces of {apart} pages apart");
+        assert_eq!(pieces(-1, 0, 1 << 24, PAGE << 10), 0);
     }
 }

@@ -39,6 +39,22 @@ pub struct Mapping {
     writable: AtomicBool,
 }
 
+/// Stores found by a look.
+pub struct News {
+    /// Bytes that became dirty.
+    pub bytes: u64,
+    /// Length of the range that has them, in bytes.
+    pub within: u64,
+    /// In how many pieces; 0: in one at its begin, as far as is known.
+    pub pieces: u32,
+}
+
+impl News {
+    const fn at_begin(bytes: u64) -> News {
+        News { bytes, within: bytes, pieces: 0 }
+    }
+}
+
 static TABLE: [Mapping; SIZE] = [const {
     Mapping {
         start: AtomicUsize::new(0),
@@ -126,31 +142,43 @@ impl Mapping {
         USED.fetch_sub(1, Relaxed);
     }
 
-    /// Dirty bytes of the file's range, if there is a descriptor to ask about.
-    fn look(&self) -> Option<u64> {
+    /// A descriptor to ask about, and the file's range.
+    fn asked(&self) -> Option<(c_int, u64, u64)> {
         let (_, length) = self.range()?;
         let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
         let fd = descriptors::descriptor_of(self.fd.load(Relaxed), dev, ino)?;
-        page_cache::dirty(fd, self.offset.load(Relaxed), length as u64)
+        Some((fd, self.offset.load(Relaxed), length as u64))
     }
 
-    /// Bytes that became dirty since the latest look.
-    fn news(&self) -> Option<u64> {
-        if let Some(dirty) = self.look() {
-            return Some(dirty.saturating_sub(self.dirty.swap(dirty, Relaxed)));
+    /// Dirty bytes of the file's range, if there is a descriptor to ask about.
+    fn look(&self) -> Option<u64> {
+        let (fd, offset, length) = self.asked()?;
+        page_cache::dirty(fd, offset, length)
+    }
+
+    /// What became dirty since the latest look.
+    fn news(&self) -> Option<News> {
+        if let Some((fd, offset, length)) = self.asked()
+            && let Some(dirty) = page_cache::dirty(fd, offset, length)
+        {
+            let bytes = dirty.saturating_sub(self.dirty.swap(dirty, Relaxed));
+            let pieces = if bytes > 0 { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
+            // Where what was dirty before lies is in one piece with the rest.
+            let pieces = (u64::from(pieces) * bytes / dirty.max(1)) as u32;
+            return Some(if pieces > 1 { News { bytes, within: length, pieces } } else { News::at_begin(bytes) });
         }
         let (start, length) = self.range()?;
         let dirty = sys::dirty_by_smaps(start, length)?;
-        Some(dirty.saturating_sub(self.told.load(Relaxed)))
+        Some(News::at_begin(dirty.saturating_sub(self.told.load(Relaxed))))
     }
 
-    /// Bytes that became dirty since the latest look, to be told now; None if there are none.
-    pub fn take_news(&self) -> Option<u64> {
+    /// What became dirty since the latest look, to be told now; None if there is nothing.
+    pub fn take_news(&self) -> Option<News> {
         if !self.writable.load(Relaxed) {
             return None;
         }
-        let news = self.news().filter(|news| *news > 0)?;
-        self.told.fetch_add(news, Relaxed);
+        let news = self.news().filter(|news| news.bytes > 0)?;
+        self.told.fetch_add(news.bytes, Relaxed);
         Some(news)
     }
 

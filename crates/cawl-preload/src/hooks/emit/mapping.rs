@@ -10,9 +10,9 @@ fn sample_each(inside: &Inside, mappings: impl Iterator<Item = &'static Mapping>
     let now = clock::now();
     for mapping in mappings {
         if let Some(news) = mapping.take_news() {
-            record(inside, Op::MmapWrite, (now, now), None, news as i64, |event| {
+            record(inside, Op::MmapWrite, (now, now), None, news.bytes as i64, |event| {
                 mapping.describe(event);
-                event.requested = news;
+                (event.requested, event.aux) = (news.within, news.pieces);
             });
         }
     }
