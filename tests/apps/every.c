@@ -220,6 +220,27 @@ static int descriptors(void *function) {
 #else
         check(F(int, int, int, struct stat *)(0, fd = file(), &status) == 0 && close(fd) == 0);
 #endif
+    } else if (is("stat stat64 lstat lstat64")) {
+        check(F(int, const char *, struct stat *)("source", &status) == 0 && S_ISREG(status.st_mode));
+    } else if (is("fstatat fstatat64")) {
+        check(F(int, int, const char *, struct stat *, int)(AT_FDCWD, "source", &status, 0) == 0);
+    } else if (is("statx")) {
+        check(F(int, int, const char *, int, unsigned, void *)(AT_FDCWD, "source", 0, 1, text) == 0);
+    } else if (is("__xstat __xstat64 __lxstat __lxstat64")) {
+#if defined __x86_64__
+        check(F(int, int, const char *, struct stat *)(1, "source", &status) == 0);
+#else
+        check(F(int, int, const char *, struct stat *)(0, "source", &status) == 0);
+#endif
+    } else if (is("__fxstatat __fxstatat64")) {
+#if defined __x86_64__
+        check(F(int, int, int, const char *, struct stat *, int)(1, AT_FDCWD, "source", &status, 0) == 0);
+#else
+        check(F(int, int, int, const char *, struct stat *, int)(0, AT_FDCWD, "source", &status, 0) == 0);
+#endif
+    } else if (is("readdir readdir64")) {
+        DIR *folder = opendir(".");
+        check(folder != NULL && F(void *, DIR *)(folder) != NULL && closedir(folder) == 0);
     } else if (is("lseek lseek64 __lseek llseek")) {
         check(F(off_t, int, off_t, int)(fd = file(), 7, SEEK_SET) == 7 && close(fd) == 0);
     } else if (is("write __write")) {

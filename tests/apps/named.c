@@ -1,5 +1,6 @@
 /* Gives names and takes them away: what each call is about is checked by names_tell_what_they_are_about. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,16 @@ int main(void) {
     FILE *again = fopen("old", "w");
     check(again != NULL && fputs("text", again) >= 0 && fclose(again) == 0);
     check((again = fopen("old", "w")) != NULL && fclose(again) == 0);
+    struct stat found;
+    check(stat("old", &found) == 0 && lstat("link", &found) == 0 && stat("none", &found) == -1);
+    check(fstatat(AT_FDCWD, "..", &found, 0) == 0 && fstatat(0, "", &found, AT_EMPTY_PATH) == 0);
+    /* Each part that the kernel gives is one, and its end. */
+    for (int pass = 0; pass < 2; pass++) {
+        DIR *entries = opendir(".");
+        int count = 0;
+        while (readdir(entries)) count++;
+        check(count == 4 && closedir(entries) == 0);
+    }
     check(unlink("old") == 0 && unlink("link") == 0);
     check(chdir("..") == 0 && rename("folder", "other") == 0 && remove("other") == 0);
 }

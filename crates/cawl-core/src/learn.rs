@@ -109,7 +109,7 @@ pub struct Learner {
     reading: Bank<6>,
     fetching: Bank<3>,
     opening: Bank<4>,
-    naming: Bank<1>,
+    naming: Bank<2>,
     waiting: Bank<11>,
     writeback: Bank<1>,
     /// Banks of the profile's `others` (waiting, writeback, fetching), and which device was written to last.
@@ -258,12 +258,12 @@ impl Learner {
     fn read(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let (read, cost) = (&work.read, prediction.cost.as_seconds());
-        if read.opens + read.closes + read.names > 0.0 {
+        if read.opens + read.closes + read.names + read.stats > 0.0 {
             if parts.device() > Nanos::ZERO {
                 return false;
             }
             // Names that are not cached and names of new directories make an open dearer than any.
-            if read.names > 0.0 {
+            if read.names + read.stats > 0.0 {
                 return read.opens == 0.0 && self.named(observed, prediction);
             }
             let h = [read.opens, read.creates, read.closes, 0.0];
@@ -335,7 +335,8 @@ impl Learner {
     fn named(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let observed = cut(observed, prediction.cost.as_seconds(), &COPYING);
         let rest = observed - prediction.parts[Cause::FreedPages].as_seconds();
-        self.naming.observe(&[prediction.work.read.names], rest, observed)
+        let read = &prediction.work.read;
+        self.naming.observe(&[read.names, read.stats], rest, observed)
             && self.naming.adopt(&constants::NAMING, &mut self.profile)
     }
 

@@ -557,6 +557,7 @@ fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::De
     put(&mut calls.open, time(of(&reads.open)).map(Some));
     put(&mut calls.create, time(of(&reads.create)).map(Some));
     put(&mut calls.name, time(of(&reads.name)).map(Some));
+    put(&mut calls.stat, time(of(&reads.stat)).map(Some));
     put(&mut calls.close, time(of(&reads.close)).map(Some));
     put(&mut constants.read_latency, time(device.latency).map(Some));
     constants.completes_together = device.together.then_some(true);

@@ -76,7 +76,7 @@ fn classify_other(event: &Event) -> Class {
         Read | Pread | StreamRead | Open | StreamOpen | Close if has_cost(event) => Class::Cost,
         Advise | Lock | Open | Close | Dup | Seek | Truncate | Allocate | StreamOpen | Read | Pread
         | StreamRead | Resident | Uncertain | Fork | Spawn | Exec => Class::Effect,
-        Unlink | Rename | Link | Symlink | Mkdir | Rmdir => Class::Effect,
+        Unlink | Rename | Link | Symlink | Mkdir | Rmdir | Stat | List => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,
         StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,
@@ -94,13 +94,13 @@ fn has_cost(event: &Event) -> bool {
     event.kind == FileKind::Regular && event.errno == 0
 }
 
-/// It changes the length of a file, or a name, and did what it should. Older traces do not tell what a rename
-/// that replaces nothing is about.
-pub fn changes_name_or_length(event: &Event) -> bool {
+/// It is about a name, or changes the length of a file, and did what it should. Older traces do not tell what a
+/// rename that replaces nothing is about.
+pub fn is_of_name_or_length(event: &Event) -> bool {
     use Op::*;
     match event.op {
         Truncate => has_cost(event),
-        Unlink | Rename | Link | Symlink | Mkdir | Rmdir => {
+        Unlink | Rename | Link | Symlink | Mkdir | Rmdir | Stat | List => {
             event.errno == 0 && event.kind != FileKind::Unknown
         }
         _ => false,

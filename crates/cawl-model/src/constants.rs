@@ -73,6 +73,7 @@ pub struct Constants {
     pub open: f64,
     pub create: f64,
     pub name: f64,
+    pub stat: f64,
     pub close: f64,
     /// Of a folio of a page that leaves the cache.
     pub free: f64,
@@ -124,6 +125,7 @@ impl Constants {
             open: calls.open.unwrap_or(calls.write).value.as_seconds(),
             create: known(&calls.create),
             name: calls.name().value.as_seconds(),
+            stat: calls.stat().value.as_seconds(),
             close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
             free: calls.free.value.as_seconds(),
             page,

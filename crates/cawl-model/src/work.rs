@@ -111,6 +111,8 @@ pub struct ReadWork {
     pub closes: f64,
     /// Names that go, or as much as what it does to names.
     pub names: f64,
+    /// Names looked at, or as much as what it lists.
+    pub stats: f64,
     /// Seconds of what is not learned: deleted files that one who makes a file passes over.
     pub passed: f64,
 }

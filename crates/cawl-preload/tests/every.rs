@@ -34,6 +34,8 @@ fn recorded(group: &str, name: &str) -> Option<(Op, usize)> {
         ("durability", "msync") => Op::Msync,
         ("advice", _) => Op::Advise,
         ("locks", _) => Op::Lock,
+        ("looks at names", "readdir" | "readdir64") => Op::List,
+        ("looks at names", _) => Op::Stat,
         ("names", _) if name.starts_with("rename") => Op::Rename,
         ("names", "rmdir") => Op::Rmdir,
         ("names", _) if name.starts_with("mkdir") => Op::Mkdir,

@@ -72,6 +72,15 @@ pub const HOOKS: &[Group] = &[
         "processes::the_tracers_descriptor_is_not_found",
     ),
     hooks(
+        "looks at names",
+        &[
+            "stat", "stat64", "lstat", "lstat64", "fstatat", "fstatat64", "statx", "__xstat", "__xstat64",
+            "__lxstat", "__lxstat64", "__fxstatat", "__fxstatat64", "readdir", "readdir64",
+        ],
+        "none: predicted and compared",
+        "every::every_hook_is_called_and_recorded",
+    ),
+    hooks(
         "position",
         &["lseek", "lseek64", "__lseek", "llseek"],
         "the next write's place",

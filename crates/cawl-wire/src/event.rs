@@ -133,6 +133,11 @@ named_codes! {
     Mkdir = 26, "mkdir";
     /// rmdir, and remove of a directory.
     Rmdir = 27, "rmdir";
+    /// stat, lstat, fstatat and statx of a name that is there. Of what it found only the kind and the device are
+    /// told, as of the next.
+    Stat = 28, "stat";
+    /// readdir, where it asks the kernel for entries (getdents). `returned`: their bytes, 0 where it is not known.
+    List = 29, "getdents";
     /// fsync.
     Fsync = 30, "fsync";
     /// fdatasync.

@@ -10,7 +10,7 @@ use crate::{Anchor, EVENT_LEN, FileId};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 13;
+pub const VERSION: u16 = 14;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;

@@ -265,9 +265,11 @@ pub(super) const OPENING: [Coefficient; 4] = [
     coefficient!(calls.free, CALLS, |of, _| of_short_time(&of.calls.free)),
 ];
 
-/// Taking a name away, and what is derived from that.
-pub(super) const NAMING: [Coefficient; 1] =
-    [coefficient!(calls.name, CALLS, |of, _| of_short_time(&of.calls.name()))];
+/// Taking a name away, looking at one, and what is derived from these.
+pub(super) const NAMING: [Coefficient; 2] = [
+    coefficient!(calls.name, CALLS, |of, _| of_short_time(&of.calls.name())),
+    coefficient!(calls.stat, CALLS, |of, _| of_short_time(&of.calls.stat())),
+];
 
 /// The names of all constants that are learned.
 #[cfg(test)]

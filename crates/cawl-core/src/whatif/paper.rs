@@ -8,7 +8,7 @@ use super::Machine;
 use super::parts::times;
 use super::threads::{Base, Step, Thread};
 use crate::accuracy::{Histogram, Quantiles};
-use crate::call::{Class, changes_name_or_length, classify, kernel_bytes};
+use crate::call::{Class, classify, is_of_name_or_length, kernel_bytes};
 use crate::cause::CostParts;
 use crate::descriptors::Descriptors;
 use crate::limits::DirtyLimits;
@@ -285,7 +285,7 @@ fn moved(at: Time, by: f64) -> Time {
 /// What the calls that have a cost took in the trace, in ns, and what those before took.
 pub fn observed_ns<'a>(before: u64, records: impl IntoIterator<Item = &'a Record>) -> u64 {
     records.into_iter().fold(before, |sum, record| match record {
-        Record::Event(event) if classify(event) == Class::Cost || changes_name_or_length(event) => {
+        Record::Event(event) if classify(event) == Class::Cost || is_of_name_or_length(event) => {
             sum.saturating_add(event.duration)
         }
         _ => sum,

@@ -91,6 +91,8 @@ pub struct Reads {
     pub create: Vec<f64>,
     pub close: Vec<f64>,
     pub name: Vec<f64>,
+    /// Of looking at a name.
+    pub stat: Vec<f64>,
 }
 
 /// Measures the page cache.
@@ -152,7 +154,7 @@ impl Reads {
     /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
         let Reads { copy, hot, fresh, call, empty, mode_switch, folio_far, .. } = round;
-        let Reads { apart, fault, away, open, create, close, .. } = round;
+        let Reads { apart, fault, away, open, create, close, stat, .. } = round;
         let to = [
             (&mut self.copy, copy),
             (&mut self.hot, hot),
@@ -167,6 +169,7 @@ impl Reads {
             (&mut self.open, open),
             (&mut self.create, create),
             (&mut self.close, close),
+            (&mut self.stat, stat),
         ];
         to.into_iter().for_each(|(all, samples)| all.extend(samples));
     }
@@ -304,7 +307,8 @@ fn opening(bench: &Bench, index: usize, round: &mut Reads) -> anyhow::Result<()>
         files.push(file);
     }
     drop(files);
-    let [mut open, mut close] = [(); 2].map(|()| Vec::with_capacity(REREADS));
+    let [mut open, mut close, mut stat] = [(); 3].map(|()| Vec::with_capacity(REREADS));
+    let paths: Vec<PathBuf> = (0..CREATED).map(|at| bench.scratch.path(&created(index, at))).collect();
     let path = bench.scratch.path(&created(index, 0));
     for _ in 0..REREADS {
         let watch = Stopwatch::start();
@@ -313,8 +317,15 @@ fn opening(bench: &Bench, index: usize, round: &mut Reads) -> anyhow::Result<()>
         let watch = Stopwatch::start();
         drop(files);
         close.push(watch.elapsed() / OPENED as f64);
+        let watch = Stopwatch::start();
+        for path in &paths {
+            std::fs::symlink_metadata(path)?;
+        }
+        stat.push(watch.elapsed() / CREATED as f64);
     }
-    let [create, open, close] = [times, open, close].map(|times| super::memory::usual_mean(&times));
+    let [create, open, close, stat] =
+        [times, open, close, stat].map(|times| super::memory::usual_mean(&times));
+    round.stat.push(stat);
     round.open.push(open);
     round.close.push(close);
     round.create.push((create - open).max(0.0));

@@ -10,7 +10,7 @@ use super::intervals::one_pause;
 use super::sync::waits;
 use super::{CallState, Kernel, Prediction};
 use crate::call::{
-    Class, changes_name_or_length, classify, cuts_off, is_copied_up, is_synchronous, kernel_bytes,
+    Class, classify, cuts_off, is_copied_up, is_of_name_or_length, is_synchronous, kernel_bytes,
 };
 use crate::cause::{ByCause, Cause};
 use crate::constants::Remote;
@@ -146,7 +146,7 @@ impl Kernel {
             Op::Read | Op::Pread | Op::StreamRead => self.read_call(call, event),
             Op::Open | Op::StreamOpen | Op::Close => self.open_or_close(call, event),
             Op::Truncate => self.change_length(call, event),
-            _ if changes_name_or_length(event) => self.change_name(call, event),
+            _ if is_of_name_or_length(event) => self.change_name(call, event),
             _ => {}
         }
     }
@@ -157,7 +157,8 @@ impl Kernel {
             Op::Fsync | Op::Fdatasync | Op::Msync => self.remote_sync(call, remote),
             Op::Open | Op::StreamOpen => self.remote_open(call, event, remote),
             Op::Truncate => self.remote_truncate(call, event, remote),
-            _ if changes_name_or_length(event) => self.remote_name(call, event, remote),
+            Op::Stat | Op::List => self.change_name(call, event),
+            _ if is_of_name_or_length(event) => self.remote_name(call, event, remote),
             Op::Close => {
                 call.spend(Cause::Call, call.constants.close);
                 self.remote_close(call, remote);
@@ -276,7 +277,7 @@ impl Kernel {
     /// Predicts a call and lives through it as predicted.
     pub(super) fn step_call(&mut self, event: &Event) -> Option<Prediction> {
         self.machine.reclaim();
-        match classify(event).told(|| changes_name_or_length(event)) {
+        match classify(event).told(|| is_of_name_or_length(event)) {
             Class::Cost => {}
             Class::Untimed => return self.stores(event),
             _ => {

@@ -24,7 +24,7 @@ use super::pending_reads::LatestWait;
 use super::sync::waits;
 use super::write::EXCEEDED_CHECK;
 use super::{Call, Kernel};
-use crate::call::{Class, changes_name_or_length, classify, cuts_off, is_file_read, kernel_bytes};
+use crate::call::{Class, classify, cuts_off, is_file_read, is_of_name_or_length, kernel_bytes};
 use crate::cause::Cause;
 use crate::units::{Nanos, Time};
 
@@ -36,13 +36,13 @@ const TICKS: f64 = 50.0;
 
 /// It moves data; others, which open, close or change a file, are never made to pause.
 fn is_moving(event: &Event) -> bool {
-    !matches!(event.op, Op::Open | Op::StreamOpen | Op::Close) && !changes_name_or_length(event)
+    !matches!(event.op, Op::Open | Op::StreamOpen | Op::Close) && !is_of_name_or_length(event)
 }
 
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
     pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
-        if classify(event).told(|| changes_name_or_length(event)) != Class::Cost {
+        if classify(event).told(|| is_of_name_or_length(event)) != Class::Cost {
             return self.step_call(event);
         }
         self.machine.reclaim();
@@ -191,7 +191,7 @@ impl Kernel {
             return false;
         }
         let buffered = match event.op {
-            _ if changes_name_or_length(event) && self.may_wait_to_free(event) => return true,
+            _ if is_of_name_or_length(event) && self.may_wait_to_free(event) => return true,
             Op::Open | Op::StreamOpen if cuts_off(event) && self.may_wait_to_free(event) => return true,
             Op::Close | Op::StreamClose if self.closes_a_change(event) => return true,
             Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {

@@ -50,6 +50,10 @@ const HANDED: f64 = 1.75;
 /// `sb_find_get_block`): 0.107 µs on ext4 of 6.18, where an open took 1.8.
 const PASSED: f64 = 0.06;
 
+/// Part of what a stat takes that a byte of a folder's entries does (`ext4_readdir`): on 6.18, with 5000 entries of
+/// 32 bytes, 0.006 on ext4, 0.002 on xfs, 0.004 on btrfs and tmpfs.
+const LISTED: f64 = 0.005;
+
 impl Kernel {
     /// truncate and ftruncate.
     pub(super) fn change_length(&mut self, call: &mut Call, event: &Event) {
@@ -57,7 +61,7 @@ impl Kernel {
         self.cut(call, UNKNOWN_OFFSET, event.offset);
     }
 
-    /// A name goes, or is new. A symbolic link and a folder are made as a file is.
+    /// A name goes, is new, or is looked at. A symbolic link and a folder are made as a file is.
     pub(super) fn change_name(&mut self, call: &mut Call, event: &Event) {
         let has_blocks = self.machine.devices[call.device].traits.folders_have_blocks;
         let work = &mut call.work.read;
@@ -66,11 +70,19 @@ impl Kernel {
             Op::Rename => (0.0, REPLACED),
             Op::Symlink => (1.0, 0.0),
             Op::Mkdir => (1.0, f64::from(u8::from(has_blocks))),
+            Op::Stat | Op::List => (0.0, 0.0),
             _ => (0.0, 1.0),
         };
         work.creates = work.opens;
+        work.stats = match event.op {
+            Op::Stat => 1.0,
+            Op::List => 1.0 + LISTED * event.returned.max(0) as f64,
+            _ => 0.0,
+        };
         let constants = &call.constants;
-        let cost = work.opens * (constants.open + constants.create) + work.names * constants.name;
+        let cost = work.opens * (constants.open + constants.create)
+            + work.names * constants.name
+            + work.stats * constants.stat;
         call.spend(Cause::Call, cost);
         match event.op {
             Op::Rename => self.begin_renamed(call, event),
@@ -81,6 +93,7 @@ impl Kernel {
                 self.deleted(call, event);
             }
             Op::Symlink | Op::Mkdir => self.pass_over_deleted(call, event),
+            Op::Stat | Op::List => return,
             _ => {}
         }
         if event.takes_last_link() {

@@ -25,11 +25,12 @@ pub fn dirty(fd: c_int, offset: u64, length: u64) -> Option<u64> {
 
 /// In how many pieces `dirty` bytes of a range of a file lie: counted in one part of it, and as many more for the
 /// rest. 0 if the kernel does not tell.
-#[cold]
+#[inline(never)]
 pub fn pieces(fd: c_int, offset: u64, length: u64, dirty: u64) -> u32 {
     let page = sys::page() as u64;
     let (mut from, mut pages, mut found) = (offset / page, length.div_ceil(page), dirty / page);
-    let dirty_of = |from: u64, pages: u64| self::dirty(fd, from * page, pages * page).map(|bytes| bytes / page);
+    let dirty_of =
+        |from: u64, pages: u64| self::dirty(fd, from * page, pages * page).map(|bytes| bytes / page);
     // The half with more of them, down to a part that can be counted: costs as much as one look at all.
     while pages > COUNTED && found < pages {
         let half = pages / 2;

@@ -233,6 +233,20 @@ reals! {
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int = -1;
     fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int = -1;
     fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int = -1;
+    fn stat(path: *const c_char, found: *mut c_void) -> c_int = -1;
+    fn stat64(path: *const c_char, found: *mut c_void) -> c_int = -1;
+    fn lstat(path: *const c_char, found: *mut c_void) -> c_int = -1;
+    fn lstat64(path: *const c_char, found: *mut c_void) -> c_int = -1;
+    fn fstatat, fstatat64(directory: c_int, path: *const c_char, found: *mut c_void, flags: c_int) -> c_int = -1;
+    fn statx(
+        directory: c_int, path: *const c_char, flags: c_int, wanted: c_uint, found: *mut c_void,
+    ) -> c_int = -1;
+    fn __xstat, __xstat64(version: c_int, path: *const c_char, found: *mut c_void) -> c_int = -1;
+    fn __lxstat, __lxstat64(version: c_int, path: *const c_char, found: *mut c_void) -> c_int = -1;
+    fn __fxstatat, __fxstatat64(
+        version: c_int, directory: c_int, path: *const c_char, found: *mut c_void, flags: c_int,
+    ) -> c_int = -1;
+    fn readdir, readdir64(folder: *mut c_void) -> *mut c_void = core::ptr::null_mut();
     fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int = -1;
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = -1;
     fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = -1;

@@ -230,6 +230,7 @@ mod raw;
 mod read;
 mod scanf;
 mod spawn;
+mod stat;
 mod stdio;
 mod stream;
 mod sync;

@@ -143,6 +143,7 @@ impl Mapping {
     }
 
     /// A descriptor to ask about, and the file's range.
+    #[inline(never)]
     fn asked(&self) -> Option<(c_int, u64, u64)> {
         let (_, length) = self.range()?;
         let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
@@ -156,20 +157,22 @@ impl Mapping {
         page_cache::dirty(fd, offset, length)
     }
 
-    /// What became dirty since the latest look.
-    fn news(&self) -> Option<News> {
-        if let Some((fd, offset, length)) = self.asked()
-            && let Some(dirty) = page_cache::dirty(fd, offset, length)
-        {
-            let bytes = dirty.saturating_sub(self.dirty.swap(dirty, Relaxed));
-            let pieces = if bytes > 0 { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
-            // Where what was dirty before lies is in one piece with the rest.
-            let pieces = (u64::from(pieces) * bytes / dirty.max(1)) as u32;
-            return Some(if pieces > 1 { News { bytes, within: length, pieces } } else { News::at_begin(bytes) });
-        }
+    /// What became dirty of the file's range since the latest look.
+    #[inline(never)]
+    fn news_of_file(&self, (fd, offset, length): (c_int, u64, u64)) -> Option<News> {
+        let dirty = page_cache::dirty(fd, offset, length)?;
+        let bytes = dirty.saturating_sub(self.dirty.swap(dirty, Relaxed));
+        let pieces = if bytes > 0 { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
+        // What was dirty before lies among the rest.
+        let pieces = (u64::from(pieces) * bytes / dirty.max(1)) as u32;
+        Some(if pieces > 1 { News { bytes, within: length, pieces } } else { News::at_begin(bytes) })
+    }
+
+    /// Bytes that became dirty since those told, by the mapping.
+    fn news_of_mapping(&self) -> Option<u64> {
         let (start, length) = self.range()?;
         let dirty = sys::dirty_by_smaps(start, length)?;
-        Some(News::at_begin(dirty.saturating_sub(self.told.load(Relaxed))))
+        Some(dirty.saturating_sub(self.told.load(Relaxed)))
     }
 
     /// What became dirty since the latest look, to be told now; None if there is nothing.
@@ -177,7 +180,9 @@ impl Mapping {
         if !self.writable.load(Relaxed) {
             return None;
         }
-        let news = self.news().filter(|news| news.bytes > 0)?;
+        let news = self.asked().and_then(|asked| self.news_of_file(asked));
+        let news = news.or_else(|| self.news_of_mapping().map(News::at_begin));
+        let news = news.filter(|news| news.bytes > 0)?;
         self.told.fetch_add(news.bytes, Relaxed);
         Some(news)
     }
