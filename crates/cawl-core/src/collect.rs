@@ -390,8 +390,8 @@ impl Collector {
             Some(name) if !name.path().is_empty() => {
                 (name.path().to_owned(), name.first_path().map(str::to_owned))
             }
-            // Of a folder or a symbolic link that is made or goes, no more is told.
-            _ if file.ino == 0 => ("-".to_owned(), None),
+            // Of folders and symbolic links, and of what is only looked at, no more is told.
+            _ if file.ino == 0 => ("(names)".to_owned(), None),
             _ => (format!("dev {} inode {}", file.dev, file.ino), None),
         }
     }

@@ -17,7 +17,7 @@ pub use writer::{TraceFile, WhenFull};
 pub const TRACE_MAGIC: [u8; 8] = *b"CAWLTRC\n";
 
 /// Version of the trace format this code writes, and the latest it reads.
-pub const TRACE_VERSION: u16 = 10;
+pub const TRACE_VERSION: u16 = 11;
 
 /// Length of the file header: magic, version u16, six zero bytes.
 const FILE_HEADER_LEN: usize = 16;
