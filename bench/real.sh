@@ -3,9 +3,10 @@
 # (nothing is saved).
 # Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all installed programs.
 # tar-small and sqlite-small run only if they are named: small ones, to keep their traces.
-# WHAT=writers|readers|names: programs that write; programs that read, each warm (its files are in the page cache)
+# WHAT=writers|readers|names|others: programs that write; programs that read, each warm (its files are in the page cache)
 # and cold (they are dropped from it; names and inodes stay); programs that make, rename, cut off and remove files
-# or store through mappings (bench/names.py; bench/names.sh runs them on two filesystems).
+# or store through mappings (bench/names.py); others: benchmarks, stores and archivers on which no law grew.
+# bench/names.sh runs the last two on two filesystems.
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under
 # /var/tmp).
 # PROFILE=quick|first: made by `calibrate --quick`, or by the first meeting of a `run`. KEEP=DIR: keep traces,
@@ -34,6 +35,9 @@ declare -A needs=(
     [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
     [cat]=cat [cp-r]=cp [tar-c]=tar [sqlite-index]=sqlite3 [sqlite-scan]=sqlite3 [pgbench-S]="$pg/pgbench"
     [rm]=rm [checkout]=git [clean]=cargo [tar-over]=tar
+    [sysbench-seq]=sysbench [sysbench-random]=sysbench [sysbench-mixed]=sysbench [bonnie]=bonnie++ [dbench]=dbench
+    [postmark]=postmark [fs-mark]=fs_mark [tokyo]=tcbtest [kyoto]=kctreetest [rocksdb]=db_bench
+    [rocksdb-sync]=db_bench [stress]=stress-ng [7z]=7z [squashfs]=mksquashfs [borg]=borg [mdb-load]=mdb_load
     [tar-small]=tar [sqlite-small]=sqlite3 [git-log]=git [git-status]=git [fio-seq]=fio [fio-random]=fio [fio-over]=fio
 )
 readers=(cat cp-r tar-c sqlite-index sqlite-scan pgbench-S git-log git-status)
@@ -42,6 +46,8 @@ case ${WHAT:-writers} in
         fio-seq fio-random fio-over) ;;
     readers) all=("${readers[@]/%/-cold}" "${readers[@]/%/-warm}") ;;
     names) all=(rm checkout clean maildir tar-over churn again move lmdb mapped cp) ;;
+    others) all=(sysbench-seq sysbench-random sysbench-mixed bonnie dbench postmark fs-mark tokyo kyoto rocksdb
+        rocksdb-sync stress 7z squashfs borg mdb-load) ;;
 esac
 [ $# = 0 ] || all+=(tar-small sqlite-small)
 programs=()
@@ -57,7 +63,7 @@ as() { if [ "$(id -u)" = 0 ]; then echo "setpriv --reuid $1 --regid $1 --clear-g
 # The files that a program needs; made once, before the measurement.
 prepare() {
     case $1 in
-        tar | rsync | git | cp-r-* | tar-c-*)
+        tar | rsync | git | cp-r-* | tar-c-* | 7z | squashfs | borg)
             [ -d ready/tree ] || {
                 mkdir -p ready/tree
                 # Ten thousand small files of known sizes.
@@ -73,6 +79,10 @@ prepare() {
                 cp -r ready/tree ready/git/
                 git -C ready/git add . && git -C ready/git -c user.name=n -c user.email=e commit -qm files
             } ;;
+        mdb-load)
+            { printf 'VERSION=3\nformat=print\ntype=btree\nmapsize=1073741824\nHEADER=END\n'
+              for i in $(seq 100000 149999); do printf ' key%s\n %0200d\n' $i $i; done
+              echo DATA=END; } >ready/dump ;;
         rm | tar-over)
             [ -d ready/files ] || {
                 mkdir ready/files && python3 "$names" tree ready/files 200 100 && tar cf ready/files.tar -C ready files
@@ -129,8 +139,9 @@ listen_addresses = ''" >>ready/pg/postgresql.conf
     esac
 }
 
-# The program's command, in `command`, and a clean folder for it.
+# The program's command, in `command`, where it runs, in `here`, and a clean folder for it.
 clean() {
+    here=.
     # What was made of many files stays until the end: an ext4 without a journal passes over each inode that was
     # deleted within the last minutes when it looks for a free one.
     [ ! -d out ] || [ "$(find out -type f | wc -l)" -lt 100 ] || mv out "$(mktemp -u kept-XXXXXX)"
@@ -185,6 +196,30 @@ clean() {
         clean) cp -r ready/target out/target && command=(cargo clean -q --manifest-path "$sources/Cargo.toml" --target-dir out/target) ;;
         tar-over) tar xf ready/files.tar -C out && command=(tar xf ready/files.tar -C out) ;;
         maildir | churn | again | move | lmdb | mapped) command=(python3 "$names" "$1" out) ;;
+        sysbench-seq) command=(sysbench fileio --file-num=4 --file-total-size=512M prepare) here=out ;;
+        sysbench-random | sysbench-mixed)
+            local mode=(--file-test-mode=rndwr --events=8000)
+            [ "$1" = sysbench-random ] || mode=(--file-test-mode=rndrw --threads=2 --file-fsync-all=on --events=4000)
+            (cd out && sysbench fileio --file-num=16 --file-total-size=256M prepare >/dev/null)
+            command=(sysbench fileio --file-num=16 --file-total-size=256M "${mode[@]}" --time=0 --rand-seed=1 run) here=out ;;
+        bonnie) command=(bonnie++ -d out -s 256 -r 128 -n 1 -f -q -u root) ;;
+        dbench) command=(dbench -D out -t 3 1) ;;
+        postmark)
+            printf 'set location out\nset number 500\nset transactions 2000\nset size 500 20000\nset seed 7\nrun\nquit\n' >ready/postmark
+            command=(bash -c 'postmark <ready/postmark') ;;
+        fs-mark) command=(fs_mark -d out -n 300 -s 16384 -S 1 -t 1 -l out/log) ;;
+        tokyo) command=(tcbtest write out/casket 300000) ;;
+        kyoto) command=(kctreetest order -rnd out/casket.kct 200000) ;;
+        rocksdb) command=(db_bench --db=out --benchmarks=fillrandom,compact --num=200000 --seed=1) ;;
+        rocksdb-sync) command=(db_bench --db=out --benchmarks=fillsync --num=1500 --seed=1) ;;
+        stress) command=(stress-ng --hdd 1 --hdd-ops 8000 --hdd-bytes 256M --temp-path out) ;;
+        7z) command=(7z a -mx0 out/tree.7z ready/tree) ;;
+        squashfs) command=(mksquashfs ready/tree out/image -noD -noF -noI -quiet -no-progress) ;;
+        borg)
+            export BORG_BASE_DIR=$work/ready/borg BORG_RELOCATED_REPO_ACCESS_IS_OK=yes BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes
+            rm -rf ready/borg && borg init -e none out/archive 2>/dev/null
+            command=(borg create --compression none out/archive::1 ready/tree) ;;
+        mdb-load) command=(mdb_load -f ready/dump -n out/db) ;;
         cargo) command=(cargo build -q --offline --manifest-path "$sources/Cargo.toml" -p cawl-wire --target-dir out/target) ;;
     esac
     sync -f .
@@ -222,7 +257,7 @@ for round in $(seq "$rounds"); do
         trace=()
         [ -z "${KEEP:-}" ] || trace=(--trace "$keep/$name-$round.cawl")
         [ ! -e "$keep/$name-$round.cawl" ] || rm "$keep/$name-$round.cawl"
-        "$cawl" run --via "${VIA:-auto}" --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >/dev/null 2>>"$keep/log" ||
+        (cd "$here" && "$cawl" run --via "${VIA:-auto}" --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >/dev/null 2>>"$keep/log") ||
             echo "failed: $name, round $round"
     done
 done
@@ -231,6 +266,6 @@ echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p
 case ${WHAT:-writers} in
     writers) goals=(5 10 15 12 30) ;;
     readers) goals=(8 10 20 8 20) ;;
-    names) goals=(8 10 20 8 20) ;;
+    names | others) goals=(8 10 20 8 20) ;;
 esac
 python3 "$table" "$keep" "${goals[@]}" "${programs[@]}"

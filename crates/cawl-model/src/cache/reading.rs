@@ -148,11 +148,11 @@ impl Cache {
         self.files.at(at as usize).size
     }
 
-    /// Cached pages of a file from `first` on, and the folios that they lie in.
-    pub fn folios_from(&mut self, at: u32, first: u64) -> (u64, u64) {
+    /// Cached pages of a file from `first` up to `end`, and the folios that they lie in.
+    pub fn folios_between(&mut self, at: u32, first: u64, end: u64) -> (u64, u64) {
         let file = self.file(at);
         let runs =
-            [&file.clean, &file.dirty].into_iter().flat_map(|pages| pages.runs_between(first, u64::MAX));
+            [&file.clean, &file.dirty].into_iter().flat_map(|pages| pages.runs_between(first, end));
         runs.fold((0, 0), |(pages, folios), (start, end)| {
             (pages + end - start, folios + file.folios.of_run(start, end))
         })

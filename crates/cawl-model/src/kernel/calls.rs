@@ -140,7 +140,7 @@ impl Kernel {
             }
             Op::Fsync | Op::Fdatasync | Op::Msync => self.machine.fsync(call, event),
             Op::SyncRange => self.machine.sync_range(call, event),
-            Op::Advise => self.machine.drop_behind(call, event),
+            Op::Advise => self.drop_behind(call, event),
             Op::Sync => self.machine.sync_all(call, None),
             Op::Syncfs => self.machine.sync_all(call, Some(call.device)),
             Op::Read | Op::Pread | Op::StreamRead => self.read_call(call, event),

@@ -4,9 +4,10 @@
 //! The law (6.18): cutting a file off waits for its pages under writeback, cancels the dirty ones and frees
 //! all, folio by folio (`truncate_inode_pages_range`, mm/truncate.c). Where blocks have descriptions (`struct
 //! buffer_head`), each further page of a folio takes [`FURTHER`] of what the first one does, since its own is
-//! freed, too. A file without links is cut off to nothing when its last descriptor is closed
-//! (`ext4_evict_inode`, fs/ext4/inode.c). Where the call has the device discard the freed blocks
-//! (`ext4_issue_discard`, fs/ext4/mballoc.c), it waits for that, behind what the device was given before.
+//! freed, too. Advice that drops pages (POSIX_FADV_DONTNEED) frees them in the same way. A file without links
+//! is cut off to nothing when its last descriptor is closed (`ext4_evict_inode`, fs/ext4/inode.c). Where the
+//! call has the device discard the freed blocks (`ext4_issue_discard`, fs/ext4/mballoc.c), it waits for that,
+//! behind what the device was given before.
 //!
 //! A file that was cut off to nothing is handed to the device when it is closed (`ext4_release_file`,
 //! fs/ext4/file.c), one that replaces another when it is renamed (`ext4_rename`, fs/ext4/namei.c), if it has
@@ -227,23 +228,41 @@ impl Kernel {
         if self.machine.cache.file(call.file).clean.count(first, u64::MAX) > 0 {
             self.machine.wait_for_file(call, 0);
         }
-        let (mut pages, mut folios) = self.machine.cache.folios_from(call.file, first);
+        let (mut pages, mut folios) = self.machine.cache.folios_between(call.file, first, u64::MAX);
         if unknown {
             // As of a file that is read.
             let others = end.saturating_sub(first + pages);
             (pages, folios) = (pages + others, folios + others.div_ceil(FOLIO));
         }
-        if pages > 0 {
-            let freed = folios as f64 + self.further(call, pages, folios);
-            call.spend(Cause::FreedPages, freed * call.constants.free);
-            call.work.freed += freed;
-        }
+        self.free_pages(call, pages, folios);
         let file = self.machine.cache.file(call.file);
         let unwritten = if file.growing { file.dirty.count(first, end) } else { 0 };
         self.free_blocks(call, end.saturating_sub(first.saturating_add(unwritten)));
         self.truncate(call.file, size);
         self.machine.cache.file_mut(call.file).cut |= size == 0;
         self.writers.pass_to(&mut self.machine, call.at);
+    }
+
+    /// So many pages leave the cache, in so many folios.
+    fn free_pages(&mut self, call: &mut Call, pages: u64, folios: u64) {
+        if pages > 0 {
+            let freed = folios as f64 + self.further(call, pages, folios);
+            call.spend(Cause::FreedPages, freed * call.constants.free);
+            call.work.freed += freed;
+        }
+    }
+
+    /// posix_fadvise(POSIX_FADV_DONTNEED) frees what it drops (`mapping_try_invalidate`, mm/truncate.c).
+    pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
+        let (file, first) = (call.file, event.offset / call.constants.page);
+        let last = if event.requested == 0 { u64::MAX } else { event.offset.saturating_add(event.requested) };
+        let end = last.div_ceil(call.constants.page);
+        let before = self.machine.cache.folios_between(file, first, end);
+        self.machine.drop_behind(call, event);
+        let after = self.machine.cache.folios_between(file, first, end);
+        let [pages, folios] = [before.0 - after.0.min(before.0), before.1 - after.1.min(before.1)];
+        self.free_pages(call, pages, folios);
+        self.memory.give(pages, self.machine.now);
     }
 
     /// So many blocks of the device become free. It discards them, where calls wait for that.

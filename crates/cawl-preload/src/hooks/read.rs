@@ -30,7 +30,7 @@ pub fn reading(
     let untouched = untouched(data, length);
     let start = interrupted::begin(fd);
     let returned = call();
-    read_into(op, start, fd, Place::Own, requested(returned), returned as i64, untouched);
+    read_into(op, start, fd, Place::Own, requested(returned), returned as i64, untouched.within(returned));
     returned
 }
 
@@ -50,7 +50,7 @@ pub fn reading_at(
     let start = clock::now();
     let returned = call();
     let place = Place::At(offset as u64);
-    read_into(Op::Pread, start, fd, place, requested(returned), returned as i64, untouched);
+    read_into(Op::Pread, start, fd, place, requested(returned), returned as i64, untouched.within(returned));
     returned
 }
 

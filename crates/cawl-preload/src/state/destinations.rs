@@ -18,7 +18,7 @@ const LONG: usize = 128 << 10;
 /// Most looks that are left out in a row: of short reads, and of long ones, which take twenty times as long as a
 /// look.
 const MOST_LEFT_OUT: [u32; 2] = [64, 8];
-/// Pages of a look; the rest of a longer read is taken to be as these are.
+/// Pages of a look, which are the bits of a word; the rest of a longer read is taken to be as these are.
 const LOOK: usize = 64;
 /// Memory is remembered by so many bytes, which are a page, or a part of one where pages are larger.
 const UNIT: usize = 4096;
@@ -29,16 +29,41 @@ const REGIONS: usize = 1 << 12;
 static REGION: [AtomicU32; REGIONS] = [const { AtomicU32::new(0) }; REGIONS];
 static LOOKED_AT: [AtomicU64; REGIONS] = [const { AtomicU64::new(0) }; REGIONS];
 
-/// How many pages of this memory were not touched so far, as far as looked at. Nothing is read or written
-/// there, so it may be anything that a program passes.
+/// Which pages of a read's memory were not touched before it, as far as looked at.
+#[derive(Clone, Copy, Default)]
+pub struct Untouched {
+    /// A bit for each of the first [`LOOK`] pages.
+    pages: u64,
+    /// Where in its first page the memory begins.
+    begin: usize,
+}
+
+impl Untouched {
+    /// How many of them the first so many bytes lie in: a program may have asked for more than there was.
+    #[inline(always)]
+    pub fn within(self, bytes: isize) -> u32 {
+        if self.pages == 0 || bytes <= 0 { 0 } else { self.count(bytes as usize) }
+    }
+
+    #[cold]
+    fn count(self, bytes: usize) -> u32 {
+        let pages = self.begin.saturating_add(bytes).div_ceil(sys::page());
+        let looked_at = pages.min(LOOK);
+        let new = (self.pages << (LOOK - looked_at)).count_ones() as usize;
+        u32::try_from(new * pages / looked_at).unwrap_or(u32::MAX)
+    }
+}
+
+/// Which pages of this memory were not touched so far. Nothing is read or written there, so it may be anything
+/// that a program passes.
 #[inline(always)]
-pub fn untouched(data: *const c_void, length: usize) -> u32 {
+pub fn untouched(data: *const c_void, length: usize) -> Untouched {
     let (start, last) = (data as usize, (data as usize).saturating_add(length.saturating_sub(1)));
     let (first, last) = (start / UNIT, last / UNIT);
     if length == 0 || length < LONG && was_looked_at(first) && was_looked_at(last) {
-        return 0;
+        return Untouched::default();
     }
-    look(first, last)
+    Untouched { pages: look(first, last), begin: start % sys::page() }
 }
 
 #[inline(always)]
@@ -62,9 +87,10 @@ fn note(unit: usize) {
     LOOKED_AT[at].fetch_or(bit, Relaxed);
 }
 
+/// A bit for each of the first [`LOOK`] pages that nobody has touched.
 #[cold]
 #[inline(never)]
-fn look(first: usize, last: usize) -> u32 {
+fn look(first: usize, last: usize) -> u64 {
     let units = last - first + 1;
     if units <= LONG / UNIT + 1 {
         (first..=last).for_each(note);
@@ -84,17 +110,18 @@ fn look(first: usize, last: usize) -> u32 {
     let (page, per_page) = (sys::page(), sys::page() / UNIT);
     let (first, pages) = (first / per_page, last / per_page - first / per_page + 1);
     let looked_at = pages.min(LOOK);
-    let there = present(first * page, looked_at * page).unwrap_or(looked_at);
-    put(if there < looked_at { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT[long]) }, 0);
-    u32::try_from((looked_at - there) * pages / looked_at).unwrap_or(u32::MAX)
+    let absent = absent(first * page, looked_at * page);
+    put(if absent != 0 { 0 } else { (2 * left_out).clamp(1, MOST_LEFT_OUT[long]) }, 0);
+    absent
 }
 
-/// Pages of this range, of at most [`LOOK`], that are there; None if not all of it is mapped.
-fn present(at: usize, length: usize) -> Option<usize> {
-    let mut found = [0u8; LOOK];
+/// A bit for each page of this range, of at most [`LOOK`], that is not there; none if not all of it is mapped.
+fn absent(at: usize, length: usize) -> u64 {
+    let mut found = [1u8; LOOK];
     // SAFETY: a place for a byte for each page; the kernel checks the address.
     let done = unsafe { sys::call(libc::SYS_mincore, [at, length, found.as_mut_ptr() as usize]) };
-    (done == 0).then(|| found.iter().filter(|page| *page & 1 != 0).count())
+    let is_absent = |(at, page): (usize, &u8)| u64::from(page & 1 == 0) << at;
+    if done == 0 { found.iter().enumerate().map(is_absent).sum() } else { 0 }
 }
 
 #[cfg(test)]
@@ -128,34 +155,53 @@ mod tests {
 
     const KIB: usize = 1 << 10;
 
+    /// Pages of all of it.
+    fn all_of(data: *const c_void, length: usize) -> u32 {
+        untouched(data, length).within(length.cast_signed())
+    }
+
+    #[test]
+    fn what_a_read_did_not_fill_stays_untouched() {
+        let new = New::pages(300, libc::MAP_PRIVATE);
+        new.touch(0);
+        // As the C library gives memory out: behind its own 16 bytes.
+        let found = untouched(new.at(0).wrapping_byte_add(16), 256 * KIB);
+        assert_eq!(found.within(0), 0);
+        assert_eq!(found.within(-1), 0);
+        assert_eq!(found.within(4080), 0, "its first page was touched");
+        assert_eq!(found.within(4081), 1);
+        assert_eq!(found.within(20_000), 4);
+        assert_eq!(found.within(isize::MAX) as u64, isize::MAX as u64 / 4096 / 64 * 63);
+    }
+
     #[test]
     fn what_was_not_touched_is_found_once() {
         // Both at once, at places of their own.
         for new in [libc::MAP_PRIVATE, libc::MAP_SHARED].map(|kind| New::pages(100, kind)) {
             new.touch(1);
-            assert_eq!(untouched(new.at(0), 8 * KIB), 1, "one of two was touched");
-            assert_eq!(untouched(new.at(0), 8 * KIB), 0, "looked at already");
-            assert_eq!(untouched(new.at(10), 4 * KIB), 1);
-            assert_eq!(untouched(new.at(20).wrapping_byte_add(4000), 200), 2, "over the end of a page");
-            assert_eq!(untouched(new.at(30), 0), 0);
+            assert_eq!(all_of(new.at(0), 8 * KIB), 1, "one of two was touched");
+            assert_eq!(all_of(new.at(0), 8 * KIB), 0, "looked at already");
+            assert_eq!(all_of(new.at(10), 4 * KIB), 1);
+            assert_eq!(all_of(new.at(20).wrapping_byte_add(4000), 200), 2, "over the end of a page");
+            assert_eq!(all_of(new.at(30), 0), 0);
         }
     }
 
     #[test]
     fn a_long_read_is_looked_at_each_time() {
         let new = New::pages(400, libc::MAP_PRIVATE);
-        assert_eq!(untouched(new.at(0), 1600 * KIB), 400);
-        assert_eq!(untouched(new.at(0), 1600 * KIB), 400, "nobody has touched it yet");
+        assert_eq!(all_of(new.at(0), 1600 * KIB), 400);
+        assert_eq!(all_of(new.at(0), 1600 * KIB), 400, "nobody has touched it yet");
         (0..64).for_each(|page| new.touch(page));
-        assert_eq!(untouched(new.at(0), 1600 * KIB), 0, "taken to be as what was looked at");
+        assert_eq!(all_of(new.at(0), 1600 * KIB), 0, "taken to be as what was looked at");
     }
 
     #[test]
     fn looks_that_find_nothing_become_rare() {
         let (old, new) = (New::pages(2000, libc::MAP_PRIVATE), New::pages(2000, libc::MAP_PRIVATE));
         (0..2000).for_each(|page| old.touch(page));
-        assert!((0..2000).all(|page| untouched(old.at(page), 4 * KIB) == 0));
-        let found: Vec<u32> = (0..2000).map(|page| untouched(new.at(page), 4 * KIB)).collect();
+        assert!((0..2000).all(|page| all_of(old.at(page), 4 * KIB) == 0));
+        let found: Vec<u32> = (0..2000).map(|page| all_of(new.at(page), 4 * KIB)).collect();
         let first = found.iter().position(|pages| *pages > 0).expect("looked at");
         assert!(first <= MOST_LEFT_OUT[0] as usize);
         assert!(found[first..].iter().all(|pages| *pages == 1), "from then on each is found");
@@ -165,18 +211,18 @@ mod tests {
     fn short_reads_make_looks_at_long_ones_no_rarer() {
         let (old, new) = (New::pages(2000, libc::MAP_PRIVATE), New::pages(4000, libc::MAP_PRIVATE));
         (0..2000).for_each(|page| old.touch(page));
-        assert!((0..2000).all(|page| untouched(old.at(page), 4 * KIB) == 0));
-        assert_eq!(untouched(new.at(0), 256 * KIB), 64);
-        assert!((0..1000).all(|page| untouched(old.at(page), 256 * KIB) == 0));
-        let found = (0..10).position(|read| untouched(new.at(read * 300), 256 * KIB) == 64);
+        assert!((0..2000).all(|page| all_of(old.at(page), 4 * KIB) == 0));
+        assert_eq!(all_of(new.at(0), 256 * KIB), 64);
+        assert!((0..1000).all(|page| all_of(old.at(page), 256 * KIB) == 0));
+        let found = (0..10).position(|read| all_of(new.at(read * 300), 256 * KIB) == 64);
         assert!(found.is_some_and(|read| read <= MOST_LEFT_OUT[1] as usize), "{found:?}");
     }
 
     #[test]
     fn what_is_no_memory_is_none() {
         for at in [0usize, 8, usize::MAX - 8191, usize::MAX] {
-            assert_eq!(untouched(at as *const c_void, 8 * KIB), 0, "{at:x}");
-            assert_eq!(untouched(at as *const c_void, usize::MAX), 0, "{at:x}");
+            assert_eq!(all_of(at as *const c_void, 8 * KIB), 0, "{at:x}");
+            assert_eq!(all_of(at as *const c_void, usize::MAX), 0, "{at:x}");
         }
     }
 }
