@@ -151,8 +151,7 @@ impl Cache {
     /// Cached pages of a file from `first` up to `end`, and the folios that they lie in.
     pub fn folios_between(&mut self, at: u32, first: u64, end: u64) -> (u64, u64) {
         let file = self.file(at);
-        let runs =
-            [&file.clean, &file.dirty].into_iter().flat_map(|pages| pages.runs_between(first, end));
+        let runs = [&file.clean, &file.dirty].into_iter().flat_map(|pages| pages.runs_between(first, end));
         runs.fold((0, 0), |(pages, folios), (start, end)| {
             (pages + end - start, folios + file.folios.of_run(start, end))
         })

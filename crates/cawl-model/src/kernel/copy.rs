@@ -28,9 +28,9 @@ use crate::constants::Timing;
 
 /// Pages that a copy moves at a time (`PIPE_DEF_BUFFERS`).
 const PIECE: u64 = 16;
-/// What filling the pipe with a piece and taking it out costs beyond a write, in calls of write. On 6.18 a piece
-/// took 0.8 µs longer than a write of 64 KiB from memory over the same pages (p10 of 128 calls of 2 MiB), where
-/// such a call takes 0.77 beyond its bytes; filling alone, by sendfile to /dev/null, 1.0.
+/// What filling the pipe with a piece and taking it out costs beyond a write, in calls of write. On 6.18 a
+/// piece took 0.8 µs longer than a write of 64 KiB from memory over the same pages (p10 of 128 calls of
+/// 2 MiB), where a call takes 0.77 beyond its bytes; filling alone, by sendfile to /dev/null, took 1.0.
 const FILL: f64 = 1.0;
 /// Pieces of a synchronous copy that are waited for one by one, at most: no trace may take for ever.
 const MAX_WAITS: u64 = 1024;

@@ -54,8 +54,8 @@ impl Untouched {
     }
 }
 
-/// Which pages of this memory were not touched so far. Nothing is read or written there, so it may be anything
-/// that a program passes.
+/// Which pages of this memory were not touched so far. Nothing is read or written there, so it may be
+/// anything that a program passes.
 #[inline(always)]
 pub fn untouched(data: *const c_void, length: usize) -> Untouched {
     let (start, last) = (data as usize, (data as usize).saturating_add(length.saturating_sub(1)));
@@ -115,7 +115,8 @@ fn look(first: usize, last: usize) -> u64 {
     absent
 }
 
-/// A bit for each page of this range, of at most [`LOOK`], that is not there; none if not all of it is mapped.
+/// A bit for each page of this range, of at most [`LOOK`], that is not there; none if not all of it is
+/// mapped.
 fn absent(at: usize, length: usize) -> u64 {
     let mut found = [1u8; LOOK];
     // SAFETY: a place for a byte for each page; the kernel checks the address.
