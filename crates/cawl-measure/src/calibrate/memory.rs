@@ -172,8 +172,8 @@ struct Round {
     free: Option<f64>,
 }
 
-/// Looks at new pages without those that took less than half of what a copy over a cached page does: beside
-/// programs of a real-time class, more is told as a wait for a processor than was one (`Stopwatch`). Such
+/// Looks at new pages without those that took less than half of what a copy over a cached page does: on a
+/// busy machine more may be told as a wait for a processor than was one (`Stopwatch`). Such
 /// looks would be a mode of their own, and all others would count as cold.
 fn possible(mut pages: Vec<f64>, copy: Option<f64>) -> Vec<f64> {
     let least = copy.unwrap_or(0.0) / 2.0;
