@@ -148,11 +148,20 @@ pub(crate) struct Traits {
     pub(crate) clones: bool,
     /// All folios are single pages.
     pub(crate) has_single_pages: bool,
+    /// A writer is checked before it copies, not after ([`Laws`](crate::release::Laws)).
+    pub(crate) checks_first: bool,
     /// fsync makes its own file durable and no other one's changes: there is a log of files that were synced.
     pub(crate) logs_files: bool,
     /// What is dirty is written page by page where the cache is dropped, and what was written past it has a new
     /// time for the server.
     pub(crate) launders_pages: bool,
+}
+
+impl Traits {
+    /// While a log is written no page comes to count as written.
+    pub(crate) fn withholds_completions(self) -> bool {
+        self.completes_extents || !self.waits_for_log
+    }
 }
 
 /// Changes of an inode in the running transaction.

@@ -108,6 +108,7 @@ impl Kernel {
             kernel.expire.as_seconds(),
             f64::from(kernel.hz.max(1)),
         );
+        machine.laws = kernel.laws();
         if let Some(group) = &kernel.group {
             let pages = |bytes: Bytes| bytes.0 / page;
             machine.cache.bound(group.room.map(pages), [pages(group.inactive), pages(group.active)]);

@@ -89,14 +89,14 @@ impl Readahead {
         self.open()
     }
 
-    /// A read that goes on for `wanted` pages from there meets the marked page `index` (`page_cache_async_ra`);
-    /// `behind` tells the first page that is not cached behind it, of so many at most, if there is one. None:
-    /// no window is opened.
+    /// A read that goes on for `wanted` pages from there meets the marked page `index`
+    /// (`page_cache_async_ra`); `behind` tells the first page that is not cached behind it, of so many at
+    /// most, if there is one; `cuts`: windows are cut (since 6.17). None: no window is opened.
     pub fn meets(
         &mut self,
         index: u64,
         wanted: u64,
-        most: u64,
+        (most, cuts): (u64, bool),
         behind: impl FnOnce(u64) -> Option<u64>,
     ) -> Option<Window> {
         if most == 0 || self.advice == Advice::Random {
@@ -115,7 +115,7 @@ impl Readahead {
         // (`round_down(end, 1 << min(ra->order, ffs(max_pages) - 1))`).
         let order = self.order.min(most.trailing_zeros());
         let end = (self.start + self.size) >> order << order;
-        if end > self.start {
+        if cuts && end > self.start {
             self.size = end - self.start;
         }
         self.ahead = self.size;
@@ -191,7 +191,7 @@ mod tests {
                 opened.push(have);
             }
             if let Some(met) = mark.take_if(|mark| (at..at + step).contains(mark))
-                && let Some(window) = reader.meets(met, at + step - met, most, |_| Some(have))
+                && let Some(window) = reader.meets(met, at + step - met, (most, true), |_| Some(have))
             {
                 assert_eq!(window.first, have);
                 (have, mark) = (window.end, window.mark);
@@ -226,13 +226,13 @@ mod tests {
         let mut reader = Readahead::default();
         reader.miss(1000, 2, MOST, |_| (0, false));
         // 20 pages are cached from the mark on: four times that and what is asked for, in larger folios.
-        let window = reader.meets(500, 2, 2048, |_| Some(520)).expect("more is read");
+        let window = reader.meets(500, 2, (2048, true), |_| Some(520)).expect("more is read");
         assert_eq!((window.first, window.end, window.folio), (520, 608, 4));
         // From there on it is a stream of this reader.
         let mark = window.mark.expect("marked");
-        let next = reader.meets(mark, 2, 2048, |_| unreachable!("its own window")).expect("the next");
+        let next = reader.meets(mark, 2, (2048, true), |_| unreachable!("its own window")).expect("the next");
         assert_eq!(next.first, 608);
-        assert_eq!(reader.meets(5000, 2, 2048, |_| None), None, "all is cached, as far as looked");
+        assert_eq!(reader.meets(5000, 2, (2048, true), |_| None), None, "all is cached, as far as looked");
     }
 
     #[test]
@@ -246,12 +246,23 @@ mod tests {
         assert_eq!((next.first, next.end), (1004, 1012));
         assert_eq!(next.mark, Some(1008), "behind what was asked for");
         let none = |_| unreachable!("its own window");
-        assert_eq!(reader.meets(1008, 1, MOST.0, none).map(|window| window.first), Some(1012));
+        assert_eq!(reader.meets(1008, 1, (MOST.0, true), none).map(|window| window.first), Some(1012));
         // A stream that another descriptor has left is known by the pages that it left cached.
         let mut other = Readahead::default();
         assert_eq!(other.miss(500, 2, MOST, |_| (20, false)).end, 522);
         let mut random = Readahead { advice: Advice::Random, ..Readahead::default() };
         assert_eq!(random.miss(0, 4, MOST, |_| (0, true)).end, 4);
         assert_eq!(Readahead::default().miss(7, 4, (0, 320), |_| (0, false)).end, 8);
+    }
+
+    /// The window after one of 64 pages has four times as many: from page 129 on it ends at 385, and since 6.17 at
+    /// 384, where a folio of 16 pages may (`page_cache_async_ra`).
+    #[test]
+    fn windows_are_cut_since_6_17() {
+        for (cuts, end) in [(true, 384), (false, 385)] {
+            let mut reader = Readahead { start: 65, size: 64, ahead: 64, order: 2, ..Readahead::default() };
+            let window = reader.meets(65, 1, (2048, cuts), |_| unreachable!("its own window"));
+            assert_eq!(window.map(|window| (window.first, window.end)), Some((129, end)));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What of the kernel's laws differs by its release.
 //!
-//! The law: **a release is data.** A law that another release lacks is a row of [`LAWS`]; all others are the same
-//! from 6.1 to 6.18, by comparison of mm/page-writeback.c, fs/fs-writeback.c and mm/filemap.c.
+//! The law: **a release is data.** A law that another release lacks is a row of [`LAWS`];
+//! docs/science/MODEL.md, "Releases", has what else differs from 4.18 on, and what does not.
 
 use std::fmt;
 use std::str::FromStr;
@@ -80,14 +80,36 @@ pub struct Law {
 }
 
 /// All of them; docs/science/MODEL.md, "Releases", has the same table.
-pub const LAWS: [Law; 4] = [
+pub const LAWS: [Law; 11] = [
     Law {
         name: "ticks at multiples of their length",
         function: "tick_init_jiffy_update",
-        // A fix that stable releases got, too: 6.1.192 has it, older ones of 6.1 may not.
-        since: Release(6, 1),
+        // A fix of 6.4 that long-term releases got down to 5.4. Those that had ended by then (5.19) lack it.
+        since: Release(5, 4),
         before: "ticks begin at boot",
         at: |laws| &mut laws.aligned_ticks,
+    },
+    Law {
+        name: "written extents are converted",
+        function: "ext4_end_io_rsv_work",
+        // dioread_nolock by default: extents are allocated as unwritten.
+        since: Release(5, 6),
+        before: "pages count as written one by one, whatever the log",
+        at: |laws| &mut laws.converts_extents,
+    },
+    Law {
+        name: "estimates begin with writeback",
+        function: "wb_bandwidth_estimate_start, do_writepages",
+        since: Release(5, 15),
+        before: "the first estimate after a second without one is skipped",
+        at: |laws| &mut laws.idle_estimates,
+    },
+    Law {
+        name: "check before the copy, xfs",
+        function: "iomap_write_iter",
+        since: Release(6, 0),
+        before: "after it",
+        at: |laws| &mut laws.xfs_checks_first,
     },
     Law {
         name: "large folios of xfs",
@@ -97,11 +119,32 @@ pub const LAWS: [Law; 4] = [
         at: |laws| &mut laws.xfs_folios,
     },
     Law {
+        name: "young inodes are left",
+        function: "requeue_inode",
+        since: Release(6, 10),
+        before: "the periodic flusher goes on with an inode that has used up its chunk",
+        at: |laws| &mut laws.leaves_young,
+    },
+    Law {
+        name: "check before the copy",
+        function: "generic_perform_write",
+        since: Release(6, 11),
+        before: "after it",
+        at: |laws| &mut laws.checks_first,
+    },
+    Law {
         name: "fine time stamps",
         function: "inode_set_ctime_current",
         since: Release(6, 13),
         before: "a stamp changes with the tick",
         at: |laws| &mut laws.fine_stamps,
+    },
+    Law {
+        name: "idle devices are granted room",
+        function: "__wb_calc_thresh",
+        since: Release(6, 14),
+        before: "only the position ratio has it",
+        at: |laws| &mut laws.grants_room,
     },
     Law {
         name: "large folios of ext4",
@@ -110,27 +153,74 @@ pub const LAWS: [Law; 4] = [
         before: "single pages",
         at: |laws| &mut laws.ext4_folios,
     },
+    Law {
+        name: "windows end where a folio may",
+        function: "page_cache_async_ra",
+        since: Release(6, 17),
+        before: "windows are not cut",
+        at: |laws| &mut laws.cuts_windows,
+    },
 ];
 
 /// Which laws hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Laws {
-    /// ext4 has large folios.
-    pub ext4_folios: bool,
-    /// Writes to xfs allocate large folios.
-    pub xfs_folios: bool,
-    /// Time stamps that a program has read change with the next write.
-    pub fine_stamps: bool,
     /// Ticks, at which pauses end, lie at multiples of their length on CLOCK_MONOTONIC.
     pub aligned_ticks: bool,
+    /// ext4 converts an extent when all of it is written and the log lets it; its pages count as written
+    /// then.
+    pub converts_extents: bool,
+    /// The estimate of a device's bandwidth begins anew when the flusher begins after a rest, and is brought
+    /// up to date after each turn of an inode. Before, it was after each pass of the flusher, and the first
+    /// one was lost.
+    pub idle_estimates: bool,
+    /// A writer to xfs is checked before it copies.
+    pub xfs_checks_first: bool,
+    /// Writes to xfs allocate large folios.
+    pub xfs_folios: bool,
+    /// The flusher leaves an inode that is younger than it cares for, though the inode has used up its chunk.
+    pub leaves_young: bool,
+    /// A writer to other filesystems is checked before it copies.
+    pub checks_first: bool,
+    /// Time stamps that a program has read change with the next write.
+    pub fine_stamps: bool,
+    /// A device without completions has a part of the room below the limits for its threshold.
+    pub grants_room: bool,
+    /// ext4 has large folios.
+    pub ext4_folios: bool,
+    /// A window that is read ahead ends where a folio of its size may begin.
+    pub cuts_windows: bool,
     /// There are large folios at all.
     pub large_folios: bool,
 }
 
+impl Default for Laws {
+    /// Those of the latest release.
+    fn default() -> Laws {
+        Laws::of(Release::LATEST, true)
+    }
+}
+
 impl Laws {
+    /// Those of before all rows of [`LAWS`].
+    const FIRST: Laws = Laws {
+        aligned_ticks: false,
+        converts_extents: false,
+        idle_estimates: false,
+        xfs_checks_first: false,
+        xfs_folios: false,
+        leaves_young: false,
+        checks_first: false,
+        fine_stamps: false,
+        grants_room: false,
+        ext4_folios: false,
+        cuts_windows: false,
+        large_folios: false,
+    };
+
     /// Those of a release; `large_folios`: it has them at all (CONFIG_TRANSPARENT_HUGEPAGE).
     pub fn of(release: Release, large_folios: bool) -> Laws {
-        let mut laws = Laws::default();
+        let mut laws = Laws::FIRST;
         for law in LAWS {
             *(law.at)(&mut laws) = release >= law.since;
         }
@@ -138,6 +228,16 @@ impl Laws {
         laws.ext4_folios &= large_folios;
         laws.xfs_folios &= large_folios;
         laws
+    }
+
+    /// A writer to this filesystem is checked before it copies (btrfs: after each piece, in all releases,
+    /// which is taken for the same).
+    pub fn checks_first(self, kind: FilesystemKind) -> bool {
+        match kind {
+            FilesystemKind::Xfs => self.xfs_checks_first,
+            FilesystemKind::Btrfs => true,
+            _ => self.checks_first,
+        }
     }
 
     /// All folios of this filesystem's files are single pages.
@@ -165,8 +265,14 @@ mod tests {
     #[test]
     fn laws_come_with_their_release() {
         let [old, middle, latest] = [(6, 1), (6, 12), (6, 18)].map(|(a, b)| Laws::of(Release(a, b), true));
-        assert_eq!(old, Laws { large_folios: true, aligned_ticks: true, ..Laws::default() });
-        assert!(middle.xfs_folios && !middle.ext4_folios && !middle.fine_stamps);
+        assert!(old.xfs_checks_first && !old.checks_first && !old.leaves_young && !old.xfs_folios);
+        assert!(middle.xfs_folios && middle.checks_first && !middle.ext4_folios && !middle.fine_stamps);
+        let paper = [(4, 18), (5, 10)].map(|(a, b)| Laws::of(Release(a, b), true));
+        assert_eq!(paper[0], Laws { large_folios: true, ..Laws::FIRST });
+        assert_eq!(paper[1], Laws { aligned_ticks: true, converts_extents: true, ..paper[0] });
+        assert!(
+            LAWS.is_sorted_by_key(|law| law.since) && LAWS.iter().all(|law| law.since <= Release::LATEST)
+        );
         assert!(latest.xfs_folios && latest.ext4_folios && latest.fine_stamps);
         let single = Laws::of(Release::LATEST, false);
         assert!(

@@ -97,6 +97,18 @@ pub fn position_ratio(domain: &Domain, line: &Line) -> f64 {
     ratio
 }
 
+/// `wb_position_ratio` before 6.14, where a device's threshold is its share alone: an idle device is granted
+/// an eighth of the room below the limit here, and a strict one goes up to twice as fast with its first
+/// pages.
+pub fn ungranted_position_ratio(domain: &Domain, line: &Line) -> f64 {
+    if line.strict {
+        let first = line.dirty < 8.0;
+        return if first { (2.0 * domain.pos_ratio()).min(2.0) } else { position_ratio(domain, line) };
+    }
+    let granted = (domain.limit - domain.dirty).max(0.0) / 8.0;
+    position_ratio(domain, &Line { thresh: line.thresh.max(granted), ..*line })
+}
+
 /// `dirty_poll_interval`: pages until the next check in free run, 2^(⌊log2(thresh − dirty)⌋ / 2).
 pub fn poll_interval(dirty: f64, thresh: f64) -> u64 {
     let room = (thresh - dirty) as u64;
@@ -256,6 +268,21 @@ mod tests {
         assert_eq!(position_ratio(&domain, &line), 1.0);
         line.dirty = 1000.0;
         assert_eq!(position_ratio(&domain, &line), 0.0);
+    }
+
+    /// Before 6.14. The domain is at its setpoint, so that its ratio is 1: a strict device's first pages go
+    /// at twice that, further ones not at all where its share is nothing. Another device is granted an eighth
+    /// of the 32 768 pages below the limit.
+    #[test]
+    fn the_first_pages_of_an_idle_device_before_6_14() {
+        let domain = domain(229_376.0);
+        let mut line = Line { dirty: 7.0, thresh: 0.0, background: 0.0, bandwidth: 1e4, strict: true };
+        assert_eq!((ungranted_position_ratio(&domain, &line), position_ratio(&domain, &line)), (2.0, 0.0));
+        line.dirty = 8.0;
+        assert_eq!(ungranted_position_ratio(&domain, &line), 0.0);
+        line.strict = false;
+        let granted = Line { thresh: 4096.0, ..line };
+        assert_eq!(ungranted_position_ratio(&domain, &line), position_ratio(&domain, &granted));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! (think-time compensation), too little to bother is carried over, and one sleep is `max_pause` at most.
 //! At the limit it sleeps until there is room. Sleeps are in jiffies and end on a tick.
 
-use super::super::throttle::{Domain, Line, position_ratio};
+use super::super::throttle::{Domain, Line, position_ratio, ungranted_position_ratio};
 use super::super::writeback::Machine;
 use super::Call;
 use super::writers::Writers;
@@ -130,7 +130,8 @@ pub(super) fn tightest(
 ) -> (Domain, Line, f64) {
     let judged = |domain: &Domain| {
         let line = machine.line(device, domain, device_level);
-        (*domain, line, position_ratio(domain, &line))
+        let law = if machine.laws.grants_room { position_ratio } else { ungranted_position_ratio };
+        (*domain, line, law(domain, &line))
     };
     let global = judged(&domains[0].unwrap_or(Machine::domain(&machine.global, device_level)));
     match domains[1].as_ref().map(judged) {

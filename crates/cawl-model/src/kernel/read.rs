@@ -168,7 +168,8 @@ impl Kernel {
                     let last = mark + 1 + most;
                     Some(cache.cached_until(call.file, mark + 1, last)).filter(|page| *page < last)
                 };
-                if let Some(window) = reader.window.meets(mark, end - mark, most, behind) {
+                let cuts = self.machine.laws.cuts_windows;
+                if let Some(window) = reader.window.meets(mark, end - mark, (most, cuts), behind) {
                     self.open_window(call, window, false);
                 }
             }

@@ -2,9 +2,9 @@
 //!
 //! The law: a write goes folio by folio. Each byte is copied, each page that was not cached is allocated,
 //! both more slowly while data are written back; before each folio it is checked whether the task has used up
-//! its quota (`balance_dirty_pages_ratelimited`, which in 6.18 comes before the copy: what a call dirties
-//! last is owed by the next). A page written in part that exists on the device but not in the cache is read
-//! first.
+//! its quota (`balance_dirty_pages_ratelimited`, which since 6.11 comes before the copy: what a call dirties
+//! last is owed by the next; before, the call that exceeds its quota pays). A page written in part that
+//! exists on the device but not in the cache is read first.
 
 use std::mem;
 
@@ -83,19 +83,13 @@ impl Kernel {
         let largest =
             call.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let in_memory = self.in_memory(call);
+        let checks_first = self.machine.devices[call.device].traits.checks_first;
         let least = ((end - first) / MAX_PIECES).max(1);
         let mut at = first;
         let mut fresh_pages = 0;
         while at < end {
-            let often = self.writers.check_interval;
-            let task = &mut self.writers.tasks.current;
-            if in_memory {
-                // Nothing is throttled (`noop_backing_dev_info`).
-            } else if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
-                || task.unchecked >= often
-            {
-                task.unchecked = 0;
-                self.writers.balance(&mut self.machine, call);
+            if checks_first && !in_memory {
+                self.check(call);
             }
             if grows {
                 self.wait_for_log(call);
@@ -104,6 +98,7 @@ impl Kernel {
                 end - at
             } else {
                 let task = &self.writers.tasks.current;
+                let often = self.writers.check_interval;
                 let quota = quota(task, self.machine.devices[call.device].exceeded);
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
                 (left.max(least).div_ceil(largest) * largest).min(end - at)
@@ -126,6 +121,9 @@ impl Kernel {
             let task = &mut self.writers.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
+            if !checks_first && !in_memory {
+                self.check(call);
+            }
         }
         if fresh_pages == 0 && passed > 0.0 {
             call.spend(Cause::LargeFolio, passed);
@@ -133,6 +131,18 @@ impl Kernel {
             self.writers.pass_to(&mut self.machine, call.at);
         }
         call.unlock();
+    }
+
+    /// The task may have used up its quota (`balance_dirty_pages_ratelimited`). Nothing is throttled in
+    /// memory alone (`noop_backing_dev_info`).
+    fn check(&mut self, call: &mut Call) {
+        let task = &mut self.writers.tasks.current;
+        if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
+            || task.unchecked >= self.writers.check_interval
+        {
+            task.unchecked = 0;
+            self.writers.balance(&mut self.machine, call);
+        }
     }
 
     /// What a write of the pages from `first` up to `end` takes for the other blocks of the folios that it
@@ -409,5 +419,47 @@ impl Kernel {
             inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;
         }
         self.machine.change(file, self.machine.now, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cawl_wire::{Event, FileKind, Op};
+
+    use crate::filesystem::FilesystemKind::{self, Ext4, Xfs};
+    use crate::limits::DirtyLimits;
+    use crate::release::Release;
+    use crate::{Bytes, HostProfile, Nanos, OpenLoop, Rate};
+
+    /// Another task has dirtied 4000 pages of limits of 2048 and 4096. A new task is checked after 32 pages
+    /// (`init_task`) and then sleeps a tick at least. Where the check comes before the copy, its second call of 32
+    /// pages does, else its first one.
+    #[test]
+    fn the_call_that_uses_up_the_quota_pays_before_6_11_and_on_xfs_before_6_0() {
+        let sleeps = |release: Release, kind: FilesystemKind| {
+            let mut profile = HostProfile::uncalibrated();
+            profile.kernel.limits = DirtyLimits { background: Bytes(2048 << 12), hard: Bytes(4096 << 12) };
+            (profile.kernel.cpus, profile.kernel.release) = (1, Some(release));
+            (profile.device.filesystem, profile.device.commit) = (Some(kind), Nanos::ZERO);
+            profile.device.writeback.value = Rate::per_second(1e6);
+            let mut open_loop = OpenLoop::new("kernel", &profile).unwrap();
+            let mut call = Event::new(Op::Write);
+            (call.dev, call.ino, call.kind) = (1, 1, FileKind::Regular);
+            let mut write = |tid, pages: u64, offset| {
+                let (bytes, returned) = (pages << 12, (pages << 12) as i64);
+                open_loop.cost(Event { tid, ino: u64::from(tid), offset, requested: bytes, returned, ..call })
+            };
+            let other = write(2, 4000, 0);
+            open_loop.wait(1, other);
+            let mut write = |offset| {
+                let (requested, returned) = (32 << 12, 32 << 12);
+                open_loop.cost(Event { tid: 1, offset, requested, returned, ..call }) > Nanos::millis(1.0)
+            };
+            [write(0), write(32 << 12)]
+        };
+        assert_eq!(sleeps(Release(6, 11), Ext4), [false, true]);
+        assert!(sleeps(Release(6, 10), Ext4)[0]);
+        assert_eq!(sleeps(Release(6, 1), Xfs), [false, true]);
+        assert!(sleeps(Release(5, 19), Xfs)[0]);
     }
 }

@@ -120,6 +120,8 @@ pub struct Device {
     pub(super) more: Queue,
     pub(super) work: Option<Work>,
     pub(super) pass_began: f64,
+    /// When the flusher began its work.
+    pub(super) work_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
     /// The law of its filesystem, and what of that each call asks for.
@@ -195,6 +197,8 @@ impl Device {
     pub fn mount(&mut self, kind: FilesystemKind, commit: f64, laws: Laws) {
         (self.filesystem, self.traits) = (kind.law(), kind.law().traits());
         self.traits.has_single_pages = laws.has_single_pages(kind);
+        self.traits.completes_extents &= laws.converts_extents;
+        self.traits.checks_first = laws.checks_first(kind);
         // A server keeps the journal to itself.
         if self.remote.is_none() && self.traits.waits_for_log {
             self.commit = commit;
@@ -412,7 +416,8 @@ impl Device {
     /// A log is being written, or may be before `by` (seconds).
     #[inline]
     pub fn may_log(&self, by: f64) -> bool {
-        self.held_until.is_some() || self.overdue || self.commit_at.is_some_and(|at| at <= by)
+        let logs = self.held_until.is_some() || self.logged.is_some() && !self.traits.completes_extents;
+        logs || self.overdue || self.commit_at.is_some_and(|at| at <= by)
     }
 
     /// Completions are withheld at this moment.
@@ -421,20 +426,27 @@ impl Device {
     }
 
     /// Bandwidth without the base rate (`wb_update_bandwidth`), if it is time.
-    pub(super) fn estimate(&mut self, now: f64, hz: f64) {
+    pub(super) fn estimate(&mut self, now: f64, hz: f64, laws: Laws) {
         if now - self.stamp >= INTERVAL {
-            self.bandwidth.update((self.written - self.written_stamp) as f64, now - self.stamp, hz);
+            if !self.skips_estimate(now, self.work_began, laws) {
+                self.bandwidth.update((self.written - self.written_stamp) as f64, now - self.stamp, hz);
+            }
             self.restamp(now);
         }
+    }
+
+    /// Before 5.15: the device had rested before who estimates began (`__wb_update_bandwidth`, `snapshot`).
+    pub(super) fn skips_estimate(&self, now: f64, began: f64, laws: Laws) -> bool {
+        !laws.idle_estimates && now - self.stamp > IDLE && self.stamp < began
     }
 
     pub(super) fn restamp(&mut self, now: f64) {
         (self.dirtied_stamp, self.written_stamp, self.stamp) = (self.dirtied, self.written, now);
     }
 
-    /// `wb_bandwidth_estimate_start`.
-    pub(super) fn begin_estimate(&mut self, now: f64) {
-        if self.in_flight == 0 && now - self.stamp > IDLE {
+    /// `wb_bandwidth_estimate_start`, since 5.15.
+    pub(super) fn begin_estimate(&mut self, now: f64, laws: Laws) {
+        if laws.idle_estimates && self.in_flight == 0 && now - self.stamp > IDLE {
             self.restamp(now);
         }
     }

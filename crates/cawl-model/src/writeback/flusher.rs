@@ -23,8 +23,8 @@ impl Machine {
                 device.work.unwrap_or(Work { why: Why::Reclaim, file: None, chunk: 0, dirtied_before: now });
             device.work = Some(Work { why: Why::Reclaim, dirtied_before: now, ..work });
             device.wakeup_at = None;
-            device.pass_began = now;
-            self.devices[at].begin_estimate(now);
+            (device.pass_began, device.work_began) = (now, now);
+            self.devices[at].begin_estimate(now, self.laws);
             self.flush(at);
             self.schedule();
         }
@@ -35,9 +35,9 @@ impl Machine {
         self.drain(at);
         let (now, wakeup, expire) = (self.now, self.wakeup, self.expire);
         let device = &mut self.devices[at];
-        device.begin_estimate(now);
+        device.begin_estimate(now, self.laws);
         device.wakeup_at = None;
-        device.pass_began = now;
+        (device.pass_began, device.work_began) = (now, now);
         let periodic = wakeup > 0.0 && now - device.last_periodic >= wakeup;
         let (why, dirtied_before) = match periodic {
             true => (Why::Periodic, now - expire),
@@ -81,11 +81,15 @@ impl Machine {
     }
 
     /// `requeue_inode`: what is still dirty after a full chunk goes on in the next turn, unless it is
-    /// younger than this work cares for.
-    fn requeue(&mut self, at: usize, file: u32, used_up: bool, dirtied_before: f64) {
+    /// younger than this work cares for (since 6.10).
+    pub(super) fn requeue(&mut self, at: usize, file: u32, used_up: bool, dirtied_before: f64) {
         let (now, hz) = (self.now, self.hz);
+        let laws = self.laws;
         let device = &mut self.devices[at];
-        device.estimate(now, hz);
+        if laws.idle_estimates {
+            // `do_writepages`.
+            device.estimate(now, hz, laws);
+        }
         if let Some(work) = &mut device.work {
             work.file = None;
         }
@@ -93,7 +97,7 @@ impl Machine {
             return self.cache.leave_lists(file);
         }
         let inode = self.cache.file_mut(file);
-        if used_up && inode.dirtied_when <= dirtied_before {
+        if used_up && (inode.dirtied_when <= dirtied_before || !laws.leaves_young) {
             device.more.push_back((file, inode.generation));
         } else {
             let newest = device.dirty_list.back().map(|entry| entry.0);
@@ -109,6 +113,10 @@ impl Machine {
     /// Picks the next inode (`queue_io`), or ends the work.
     fn next_inode(&mut self, at: usize, work: Work) {
         let pass_over = self.devices[at].io.is_empty() || self.now - self.devices[at].pass_began >= 0.1;
+        if pass_over && !self.laws.idle_estimates && self.now > self.devices[at].work_began {
+            // `wb_writeback`, before 5.15.
+            self.devices[at].estimate(self.now, self.hz, self.laws);
+        }
         if pass_over && work.why == Why::Background && !self.over_background(at, 1) {
             return self.end_work(at, work.why);
         }
@@ -152,7 +160,7 @@ impl Machine {
         let goes_on = why == Why::Periodic && self.over_background(at, 1);
         let device = &mut self.devices[at];
         if goes_on {
-            device.pass_began = self.now;
+            (device.pass_began, device.work_began) = (self.now, self.now);
             device.work = Some(Work { why: Why::Background, file: None, chunk: 0, dirtied_before: self.now });
             return;
         }
