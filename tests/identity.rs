@@ -37,6 +37,7 @@ fn files(report: &Report) -> Vec<(String, Option<String>, u64)> {
     };
     let files = report["files"].as_array().expect("the report lists files").iter();
     let mut files: Vec<_> = files
+        .filter(|file| file["path"] != "(names)")
         .map(|file| (name(&file["path"]).expect("a path"), name(&file["first_path"]), writes(file)))
         .collect();
     files.sort();

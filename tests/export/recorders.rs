@@ -245,7 +245,7 @@ fn dftracer_s_lines_come_back_as_the_same_calls() {
     let (after, said) = back(&dir, &trace, "dftracer", "dftracer");
     // Those of no file, such as pipes, are files to the importer; others are counted.
     let files: BTreeSet<&str> = on_files(&before).filter_map(|row| row["path"].as_str()).collect();
-    let uncounted = ["copy_file_range", "dup", "posix_fadvise", "rename", "spawn", "exec", "fopen"];
+    let uncounted = ["copy_file_range", "dup", "posix_fadvise", "rename", "spawn", "exec", "fopen", "stat"];
     let before: Vec<&Value> =
         on_files(&before).filter(|row| !uncounted.contains(&row["op"].as_str().expect("a name"))).collect();
     let after: Vec<&Value> =

@@ -23,7 +23,7 @@ pub fn unmakeable(event: &Event) -> Option<Why> {
     let is_file = matches!(event.kind, FileKind::Regular | FileKind::Directory) && event.fd >= 0;
     match event.op {
         _ if event.returned < 0 || event.errno != 0 => Some(Why::Failed),
-        Read | Pread | StreamRead | Resident => Some(Why::OnlyReads),
+        Read | Pread | StreamRead | Stat | List | Resident => Some(Why::OnlyReads),
         Open | StreamOpen | Close | StreamClose | Dup if !event.has(flag::WRITABLE | flag::TRUNC) => {
             Some(Why::OnlyReads)
         }

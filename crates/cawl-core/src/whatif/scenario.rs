@@ -92,7 +92,11 @@ impl Scenario {
                 Effect::Ratios(of) => ratios = Some(*of),
                 Effect::Ram(bytes) => ram = Some(*bytes),
                 Effect::Cgroup(bytes) => cgroup = Some(*bytes),
-                Effect::Release(release) => machine.profile.kernel.release = Some(*release),
+                Effect::Release(release) => {
+                    let kernel = &mut machine.profile.kernel;
+                    kernel.release = Some(*release);
+                    kernel.fine_stamps = kernel.laws().fine_stamps;
+                }
                 Effect::Scale(part, factor) => scales.push((*part, *factor)),
                 Effect::Warm => machine.warm = true,
                 Effect::On(_) => {}
@@ -134,4 +138,23 @@ fn ratios_of(host: &HostFacts) -> [f64; 2] {
     };
     let [background, hard] = DirtyLimits::DEFAULT_RATIOS;
     [of("dirty_background_ratio").unwrap_or(background), of("dirty_ratio").unwrap_or(hard)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::Release;
+
+    #[test]
+    fn the_law_of_time_stamps_is_that_of_the_release_asked_for() {
+        let profile = HostProfile::uncalibrated();
+        let base = Scenario { machine: Machine::new(profile.clone(), false), changes: Vec::new() };
+        let fine = |release| {
+            let text = String::new();
+            let asked = Request { arguments: text.clone(), text, effect: Effect::Release(release) };
+            let of = base.with(&[asked], &profile, None, |_| Ok(profile.clone())).expect("a scenario");
+            of.machine.profile.kernel.fine_stamps
+        };
+        assert_eq!((fine(Release(6, 12)), fine(Release::LATEST)), (false, true));
+    }
 }

@@ -45,6 +45,19 @@ pub fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
         findings.push(Finding::new(item, theirs, "", predicted, one.farthest < 0.01));
     }
     findings.extend(patterns(&all)?);
+    let laws = iomodel::weighed(&all)?;
+    let change = |law: &iomodel::Weighed| {
+        let of = |host: Option<(f64, f64)>| host.map_or(0.0, |(with, without)| (without - with).abs());
+        of(law.hosts[0]).max(of(law.hosts[1]))
+    };
+    let most = laws.iter().max_by(|a, b| change(a).total_cmp(&change(b))).context("there are no laws")?;
+    findings.push(Finding::new(
+        "000: hosts of 4.18 and 5.10",
+        "no release is spoken of",
+        "",
+        format!("the law that matters most: {} (since {}), {}", most.law, most.since, share(change(most))),
+        Verdict::Differs,
+    ));
     let random = of("random_test_nv1")?;
     let [naive, authors, kernel] = [random.naive, random.authors, random.kernel].map(share);
     findings.push(Finding::new(
@@ -80,9 +93,20 @@ pub fn paper(bench: &mut Bench) -> anyhow::Result<Section> {
             "Error per call",
             ["run", "calls", "authors", "cawl", "kernel", "naive", "cawl off authors"],
             judged.iter().map(row),
+        ), Table::new(
+            "The kernel's error by release: laws of later releases, left out one after another",
+            ["law", "since", "host 1 with", "without", "host 2 with", "without"],
+            laws.iter().map(|law| {
+                let of = |host: Option<(f64, f64)>| match host {
+                    Some((with, without)) => [with, without].map(|part| format!("{:.2} %", part * 100.0)),
+                    None => ["–", "–"].map(str::to_owned),
+                };
+                let head = [law.law.to_owned(), law.since.to_string()];
+                head.into_iter().chain(of(law.hosts[0])).chain(of(law.hosts[1])).collect()
+            }),
         )],
         findings,
-        data: serde_json::to_value(&judged)?,
+        data: json!({ "runs": judged, "laws": laws }),
         ..Section::default()
     })
 }
