@@ -1,9 +1,10 @@
 //! Releases of Linux: a command under another one, in user-mode-linux on this machine's root, with a disk,
 //! memory and a control group of choice. Nothing but the built kernel, in a cache folder, is left of it.
 //!
-//! The law: **the machine is measured, not its host**. Its memory is touched before the command, its disk is the
-//! emulated one, served past this machine's page cache. What stays the laboratory's own: one processor before 6.19, system
-//! calls of several µs, HZ of 100, a disk driver with one request at a time, no large folios.
+//! The law: **the machine is measured, not its host**. Its memory is touched before the command, its disk is
+//! the emulated one, served past this machine's page cache. What stays the laboratory's own: one processor
+//! before 6.19, system calls of several µs, HZ of 100, a disk driver with one request at a time, no large
+//! folios.
 
 mod build;
 
