@@ -1,9 +1,10 @@
 //! Releases of Linux: a command under another one, in user-mode-linux on this machine's root, with a disk,
 //! memory and a control group of choice. Nothing but the built kernel, in a cache folder, is left of it.
 //!
-//! The law: **the machine is measured, not its host**. Its memory is touched before the command, its disk is the
-//! emulated one, served past this machine's page cache. What stays the laboratory's own: one processor, system
-//! calls of several µs, HZ of 100, a disk driver with one request at a time, no large folios.
+//! The law: **the machine is measured, not its host**. Its memory is touched before the command, its disk is
+//! the emulated one, served past this machine's page cache. What stays the laboratory's own: one processor
+//! before 6.19, system calls of several µs, HZ of 100, a disk driver with one request at a time, no large
+//! folios.
 
 mod build;
 
@@ -24,8 +25,12 @@ use crate::uml::{Machine, command_line, quoted};
 #[derive(Debug, clap::Args)]
 pub struct KernelArgs {
     /// A release, as 6.12, which is built from Debian's linux-source if it is neither packaged nor in the
-    /// cache; or the path of a `linux` built with ARCH=um
+    /// cache; or a path: of sources, a folder or `linux-source-7.2.tar.xz`, which are built once and kept as
+    /// 7.2, or of a `linux` built with ARCH=um
     pub release: PathBuf,
+    /// Processors, from 6.19 on; earlier ones have one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub processors: u32,
     /// Memory
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size_above_zero)]
     pub memory: u64,
@@ -67,6 +72,7 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<u8> {
     let machine = Machine {
         kernel,
         disk: Some(&image_of(&disk.ready.device)?),
+        processors: args.processors,
         memory: args.memory,
         memory_in: if memory_in.is_dir() { memory_in } else { out },
         ..Machine::new(out, &script, Duration::from_secs(args.patience))

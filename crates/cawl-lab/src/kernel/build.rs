@@ -1,4 +1,4 @@
-//! A kernel by its release: packaged, in the cache, or built from Debian's sources.
+//! A kernel by its release: packaged, in the cache, or built from sources: Debian's, or those a user names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,54 @@ use crate::uml::PACKAGED;
 /// What the defconfig of ARCH=um lacks of what a server has, and what cawl looks at.
 const OPTIONS: &str = "CGROUPS MEMCG MEMCG_V1 BLK_CGROUP BLK_DEV_THROTTLING CGROUP_WRITEBACK CGROUP_PIDS EXT4_FS \
                        XFS_FS BTRFS_FS FUSE_FS OVERLAY_FS TMPFS DEVTMPFS DEVTMPFS_MOUNT BLK_DEV_LOOP \
-                       BLK_DEV_UBD HOSTFS FTRACE ENABLE_DEFAULT_TRACERS SCHED_INFO TASKSTATS TASK_DELAY_ACCT \
+                       BLK_DEV_UBD HOSTFS SMP FTRACE ENABLE_DEFAULT_TRACERS SCHED_INFO TASKSTATS TASK_DELAY_ACCT \
                        TASK_XACCT TASK_IO_ACCOUNTING PSI LRU_GEN BLK_WBT BLK_WBT_MQ DEBUG_INFO_NONE";
 /// What the defconfig has and the laboratory does not need.
-const NOT: &str = "MODULES SOUND WERROR DEBUG_INFO";
+const NOT: &str =
+    "MODULES SOUND WERROR DEBUG_INFO REISERFS_FS AUTOFS_FS ISO9660_FS WIRELESS INPUT HID_SUPPORT";
 
-/// The program of a release, or of a path.
+/// The program of a release, or of a path: the program itself, an archive of sources, or their folder. What is
+/// built from `linux-source-7.2.tar.xz` or `linux-7.2/` is 7.2 from then on.
 pub(super) fn kernel(release: &Path) -> anyhow::Result<PathBuf> {
-    if release.components().count() > 1 {
+    let is_path = release.components().count() > 1;
+    let is_source = release.is_dir() || release.extension().is_some_and(|end| end == "xz");
+    if is_path && !is_source {
         return Ok(release.to_owned());
     }
-    let release = release.to_str().context("a release is text, as 6.12")?;
+    let name = name_of(release)?;
     let cache = cache()?;
-    let built = cache.join(format!("linux-{release}"));
+    let built = cache.join(format!("linux-{name}"));
     if built.exists() {
+        return Ok(built);
+    }
+    if is_path {
+        build(release, name, &cache)?;
         return Ok(built);
     }
     let packaged = Command::new(PACKAGED).arg("--version").output();
     let packaged = packaged.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    if packaged.is_ok_and(|version| is_of(version.trim(), release)) {
+    if packaged.is_ok_and(|version| is_of(version.trim(), name)) {
         return Ok(PACKAGED.into());
     }
-    build(release, &cache)?;
+    let package = format!("linux-source-{name}");
+    let archive = PathBuf::from(format!("/usr/src/{package}.tar.xz"));
+    if !archive.exists() {
+        let at = built.display();
+        let lacks = format!(
+            "there is no kernel of {name}; apt-get install {package}, give a path, or put the linux.uml of \
+             another Debian's user-mode-linux at {at}"
+        );
+        return Err(Lacking(lacks).into());
+    }
+    build(&archive, name, &cache)?;
     Ok(built)
+}
+
+/// 7.2 of `7.2`, `linux-7.2/` and `linux-source-7.2.tar.xz`.
+fn name_of(release: &Path) -> anyhow::Result<&str> {
+    let name = release.file_name().and_then(|name| name.to_str()).context("a release is text, as 6.12")?;
+    let name = name.strip_suffix(".tar.xz").unwrap_or(name);
+    Ok(["linux-source-", "linux-"].iter().find_map(|begin| name.strip_prefix(begin)).unwrap_or(name))
 }
 
 /// Whether a version is of a release: 6.1.176 is of 6.1, 6.12.1 is not.
@@ -48,28 +73,31 @@ fn cache() -> anyhow::Result<PathBuf> {
     Ok(cache.context("there is no folder for kernels: set HOME")?.join("cawl-lab/kernels"))
 }
 
-/// Builds a release, some fifteen minutes on one processor, and leaves the program and its configuration.
-fn build(release: &str, cache: &Path) -> anyhow::Result<()> {
-    let package = format!("linux-source-{release}");
-    let archive = PathBuf::from(format!("/usr/src/{package}.tar.xz"));
-    if !archive.exists() {
-        let lacks = format!("there is no kernel of {release}; apt-get install {package}, or give a path");
-        return Err(Lacking(lacks).into());
-    }
+/// Builds a release from an archive or a folder of sources, which stays as it is: some fifteen minutes on one
+/// processor. Leaves the program and its configuration.
+fn build(sources: &Path, name: &str, cache: &Path) -> anyhow::Result<()> {
     let tools = ["make", "gcc", "flex", "bison", "bc"];
     command::need(&tools.map(|tool| (tool, tool)))?;
     fs::create_dir_all(cache)?;
     let folder = tempfile::tempdir_in(cache)?;
-    eprintln!("building {package}; some fifteen minutes");
-    command::run(Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(folder.path()))?;
-    let tree = folder.path().join(&package);
-    make(&tree, "defconfig")?;
-    let config = tree.join(".config");
+    eprintln!("building {}; some fifteen minutes", sources.display());
+    let tree = if sources.is_dir() {
+        sources.canonicalize()?
+    } else {
+        let unpacked = folder.path().join("sources");
+        fs::create_dir(&unpacked)?;
+        command::run(Command::new("tar").arg("-xJf").arg(sources).arg("-C").arg(&unpacked))?;
+        fs::read_dir(&unpacked)?.next().context("the archive is empty")??.path()
+    };
+    let out = folder.path().join("built");
+    fs::create_dir(&out)?;
+    make(&tree, &out, "defconfig")?;
+    let config = out.join(".config");
     fs::write(&config, fs::read_to_string(&config)? + &configuration())?;
-    make(&tree, "olddefconfig")?;
-    make(&tree, "linux")?;
-    fs::copy(&config, cache.join(format!("config-{release}")))?;
-    Ok(fs::rename(tree.join("linux"), cache.join(format!("linux-{release}")))?)
+    make(&tree, &out, "olddefconfig")?;
+    make(&tree, &out, "linux")?;
+    fs::copy(&config, cache.join(format!("config-{name}")))?;
+    Ok(fs::rename(out.join("linux"), cache.join(format!("linux-{name}")))?)
 }
 
 /// Lines of .config; the last one of an option counts.
@@ -78,12 +106,19 @@ fn configuration() -> String {
     yes.chain(NOT.split(' ').map(|option| format!("# CONFIG_{option} is not set\n"))).collect()
 }
 
-fn make(tree: &Path, goal: &str) -> anyhow::Result<()> {
+fn make(tree: &Path, out: &Path, goal: &str) -> anyhow::Result<()> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = Command::new("nice");
-    make.args(["-n", "10", "make", "ARCH=um", &format!("-j{jobs}"), goal]).current_dir(tree);
-    let status = make.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
-    ensure!(status.success(), "make {goal} failed");
+    make.args(["-n", "10", "make", "ARCH=um", &format!("-j{jobs}"), &format!("O={}", out.display()), goal]);
+    // Warnings that options come twice, and notes on sources: thousands of lines, kept for an error.
+    let output = make.current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().take(20).collect::<Vec<_>>();
+    ensure!(
+        output.status.success(),
+        "make {goal} failed:\n{}",
+        last.into_iter().rev().collect::<Vec<_>>().join("\n")
+    );
     Ok(())
 }
 
@@ -102,5 +137,13 @@ mod tests {
         assert_eq!(kernel(Path::new("./linux")).unwrap(), Path::new("./linux"));
         let error = kernel(Path::new("1.2")).unwrap_err();
         assert!(error.to_string().contains("apt-get install linux-source-1.2"), "{error}");
+    }
+
+    #[test]
+    fn sources_name_their_release() {
+        for path in ["7.2", "/usr/src/linux-source-7.2.tar.xz", "trees/linux-7.2/", "./7.2"] {
+            assert_eq!(name_of(Path::new(path)).unwrap(), "7.2", "{path}");
+        }
+        assert_eq!(name_of(Path::new("/usr/src/linux-next")).unwrap(), "next");
     }
 }

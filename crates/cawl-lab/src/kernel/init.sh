@@ -22,6 +22,8 @@ mkdir /run/disk /run/data /run/cache /run/touched
 mount -t tmpfs -o size=95% none /run/touched
 head -c "$(awk '/^MemFree/ {printf "%d", $2 * 1024 * 0.95}' /proc/meminfo)" /dev/zero >/run/touched/all
 umount /run/touched
+# Open from here on: its driver says that it does not turn whenever it is opened first.
+exec 9</dev/ubda
 echo "$rotational" >/sys/block/ubda/queue/rotational
 if [ -n "$filesystem" ]; then
     # shellcheck disable=SC2086 -- several options

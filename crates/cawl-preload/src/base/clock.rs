@@ -177,18 +177,31 @@ fn kernel_keeps_time_by_it() -> bool {
     text.get(..length).is_some_and(|text| text.starts_with(b"tsc\n"))
 }
 
-/// The process has not been forbidden to read it.
+/// The process has not been forbidden to read it. A kernel that does not know the question (user-mode-linux, and
+/// those of other processors) cannot forbid it.
 fn allowed() -> bool {
     let mut setting: libc::c_int = 0;
     // SAFETY: a valid place for the answer.
     let asked = unsafe { sys::call(libc::SYS_prctl, [libc::PR_GET_TSC as usize, &raw mut setting as usize]) };
-    // Only x86 knows the question.
-    asked == 0 && setting == libc::PR_TSC_ENABLE || cfg!(not(target_arch = "x86_64"))
+    is_allowed(asked, setting)
+}
+
+/// The same, of what the kernel answered.
+fn is_allowed(asked: isize, setting: libc::c_int) -> bool {
+    asked == 0 && setting == libc::PR_TSC_ENABLE || asked == -(libc::EINVAL as isize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A kernel that knows the question may have forbidden it; one that does not (user-mode-linux) cannot have.
+    #[test]
+    fn the_counter_is_forbidden_only_by_a_kernel_that_can() {
+        let unknown = -(libc::EINVAL as isize);
+        assert!(is_allowed(0, libc::PR_TSC_ENABLE) && is_allowed(unknown, 0));
+        assert!(!is_allowed(0, libc::PR_TSC_SIGSEGV) && !is_allowed(-(libc::EPERM as isize), 0));
+    }
 
     /// The counters of all processors are one: a thread that moves between them sees time go forward.
     #[test]
