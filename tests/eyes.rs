@@ -174,7 +174,8 @@ fn told(report: &Report, folder: &Path) -> BTreeMap<(String, String), (u64, u64)
         let path = file["path"].as_str().expect("a path");
         // Of those without a name the number is another each time.
         let path = if path.contains(" (deleted)") { "deleted" } else { path };
-        let is_one = ["(names)", "deleted", "/dev/null"].contains(&path) || Path::new(path).starts_with(folder);
+        let is_one =
+            ["(names)", "deleted", "/dev/null"].contains(&path) || Path::new(path).starts_with(folder);
         for op in file["ops"].as_array().into_iter().flatten().filter(|_| is_one) {
             let calls = (op["calls"].as_u64().expect("a count"), op["bytes"].as_u64().expect("a count"));
             told.insert((path.to_owned(), op["op"].as_str().expect("a name").to_owned()), calls);
@@ -209,7 +210,11 @@ fn both_reports_have_the_same_rows() {
     assert_eq!(closed, Some((1, 0)), "by the kernel: {:#?}", both[1]);
     assert_eq!(both[0], both[1], "by the library and by the kernel");
     let has = |path: &str, op: &str| both[1].0.contains_key(&(path.to_owned(), op.to_owned()));
-    assert!(has("/dev/null", "write") && has("(names)", "symlink") && has("(names)", "rename"), "{:#?}", both[1]);
+    assert!(
+        has("/dev/null", "write") && has("(names)", "symlink") && has("(names)", "rename"),
+        "{:#?}",
+        both[1]
+    );
 }
 
 /// What both eyes tell of a call: all but its times.

@@ -255,15 +255,6 @@ mod tests {
         assert_eq!(Readahead::default().miss(7, 4, (0, 320), |_| (0, false)).end, 8);
     }
 
-<<<<<<< HEAD
-    /// Before 6.17 (`page_cache_async_ra`): 128 pages from page 129 on end at 257. Since then a window whose
-    /// folios are of 16 pages ends at 256.
-    #[test]
-    fn windows_are_cut_since_6_17() {
-        let begun = Readahead { start: 65, size: 64, ahead: 64, order: 2, ..Readahead::default() };
-        for (cuts, end) in [(true, 256), (false, 257)] {
-            let window = { begun }.meets(65, 1, (2048, cuts), |_| unreachable!("its own window"));
-=======
     /// The window after one of 64 pages has four times as many: from page 129 on it ends at 385, and since 6.17 at
     /// 384, where a folio of 16 pages may (`page_cache_async_ra`).
     #[test]
@@ -271,7 +262,6 @@ mod tests {
         for (cuts, end) in [(true, 384), (false, 385)] {
             let mut reader = Readahead { start: 65, size: 64, ahead: 64, order: 2, ..Readahead::default() };
             let window = reader.meets(65, 1, (2048, cuts), |_| unreachable!("its own window"));
->>>>>>> laws45
             assert_eq!(window.map(|window| (window.first, window.end)), Some((129, end)));
         }
     }

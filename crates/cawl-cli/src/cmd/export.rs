@@ -153,7 +153,7 @@ impl Names {
 
     fn call<'a>(&'a mut self, event: &'a Event, shown: Shown<'a>) -> Call<'a> {
         let file = event.file();
-        let path = (file != FileId::default()).then(|| {
+        let path = (file.ino != 0).then(|| {
             let path = self.paths.entry(file).or_default();
             if path.is_empty() {
                 *path = unnamed(file.dev, file.ino);

@@ -426,36 +426,6 @@ impl Kernel {
 mod tests {
     use cawl_wire::{Event, FileKind, Op};
 
-<<<<<<< HEAD
-    use crate::filesystem::FilesystemKind;
-    use crate::limits::DirtyLimits;
-    use crate::release::Release;
-    use crate::{Bytes, Cause, HostProfile, OpenLoop};
-
-    /// A new task is checked after 32 pages (`init_task`). Limits are 8 and 16 pages, so that then it sleeps.
-    /// Where the check comes before the copy the second call of 32 pages does, else the first one, too.
-    #[test]
-    fn the_call_that_uses_up_the_quota_pays_before_6_11_and_on_xfs_before_6_0() {
-        let first_sleeps = |release: Release, kind| {
-            let mut profile = HostProfile::uncalibrated();
-            profile.kernel.limits = DirtyLimits { background: Bytes(8 << 12), hard: Bytes(16 << 12) };
-            profile.kernel.release = Some(release);
-            profile.device.filesystem = Some(kind);
-            let mut open_loop = OpenLoop::new("kernel", &profile).unwrap();
-            let mut call = Event::new(Op::Write);
-            (call.dev, call.ino, call.kind) = (1, 1, FileKind::Regular);
-            (call.requested, call.returned) = (32 << 12, 32 << 12);
-            [0, 32 << 12].map(|offset| {
-                let prediction = open_loop.step(Event { offset, ..call }).unwrap();
-                prediction.parts[Cause::Throttle].get() > 0.0
-            })
-        };
-        use FilesystemKind::{Ext4, Xfs};
-        assert_eq!(first_sleeps(Release(6, 11), Ext4), [false, true]);
-        assert_eq!(first_sleeps(Release(6, 10), Ext4), [true, true]);
-        assert_eq!(first_sleeps(Release(6, 1), Xfs), [false, true]);
-        assert_eq!(first_sleeps(Release(5, 19), Xfs), [true, true]);
-=======
     use crate::filesystem::FilesystemKind::{self, Ext4, Xfs};
     use crate::limits::DirtyLimits;
     use crate::release::Release;
@@ -491,6 +461,5 @@ mod tests {
         assert!(sleeps(Release(6, 10), Ext4)[0]);
         assert_eq!(sleeps(Release(6, 1), Xfs), [false, true]);
         assert!(sleeps(Release(5, 19), Xfs)[0]);
->>>>>>> laws45
     }
 }
