@@ -393,3 +393,24 @@ fn pauses_while_a_commit_withholds_completions_are_waiting_for_the_device() {
     assert!(!waits.is_empty() && waits.iter().all(|when| (0.9..1.2).contains(when)), "{waits:?}");
     assert!(pauses > 10, "only the commit's pauses are the device's");
 }
+
+/// An fsync beyond the background limit waits for all that is dirty, whatever the flusher has begun.
+#[test]
+fn an_fsync_beyond_the_background_limit_waits_for_all() {
+    let mut profile = profile();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(188), hard: Bytes::mib(377) };
+    profile.device.writeback = Measured::assumed(Rate::mb_per_second(73.0));
+    profile.device.write = Measured::assumed(Rate::mb_per_second(70.0));
+    profile.kernel.folio = Bytes(4096);
+    profile.device.queue = Bytes::mib(1);
+    for count in [180, 300, 400] {
+        let mut program = Program::on(&profile);
+        for at in 0..count {
+            program.call(write(0, at << 20, 1 << 20));
+        }
+        let dirty = program.dirty() as f64 * 4096.0;
+        let waited = program.waits_at(Op::Fsync) / 1e3;
+        let least = dirty / 75e6;
+        assert!(waited > least, "{waited} of {least} s");
+    }
+}
