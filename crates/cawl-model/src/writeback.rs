@@ -108,6 +108,8 @@ impl Machine {
         }
         let due = device.carry + span * device.speed();
         let done = device.counted(due);
+        let beyond = (due - device.in_flight as f64).max(0.0);
+        device.wrote_until = self.now - beyond / device.speed();
         device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
         self.complete_pages(at, done);
     }

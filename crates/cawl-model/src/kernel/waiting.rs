@@ -60,9 +60,12 @@ impl Machine {
     }
 
     /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of
-    /// the call: of one that takes long is told only when it is over, and time goes on until then.
+    /// the call: of one that takes long is told only when it is over, and time goes on until then. What the
+    /// device wrote meanwhile, it wrote for the call, or before.
     pub(super) fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
-        let free = if behind_others { self.now } else { self.devices[device].occupied };
+        let device = &self.devices[device];
+        let free =
+            if behind_others { self.now } else { device.occupied.max(device.wrote_until.min(self.now)) };
         free.max(call.at)
     }
 

@@ -155,6 +155,8 @@ pub struct Device {
     pub occupied: f64,
     /// Until when a call last waited for it.
     pub idle_since: f64,
+    /// Until when it last had pages in flight.
+    pub wrote_until: f64,
     /// How much less its writers slept than was predicted.
     pub unslept: f64,
     /// When a writer to it was last paused, in seconds.
@@ -187,6 +189,7 @@ impl Device {
             foreign_turn: true,
             rests_until: f64::NEG_INFINITY,
             idle_since: f64::NEG_INFINITY,
+            wrote_until: f64::NEG_INFINITY,
             paused: f64::NEG_INFINITY,
             head: (u32::MAX, 0),
             ..Device::default()
