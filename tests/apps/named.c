@@ -38,6 +38,12 @@ int main(void) {
         while (readdir(entries)) count++;
         check(count == 4 && closedir(entries) == 0);
     }
+    /* Also where two are read in turn. */
+    DIR *all[17];
+    for (int i = 0; i < 17; i++) check((all[i] = opendir(".")) != NULL);
+    while (readdir(all[0])) readdir(all[16]);
+    check(readdir(all[16]) == NULL);
+    for (int i = 0; i < 17; i++) check(closedir(all[i]) == 0);
     check(unlink("old") == 0 && unlink("link") == 0);
     check(chdir("..") == 0 && rename("folder", "other") == 0 && remove("other") == 0);
 }

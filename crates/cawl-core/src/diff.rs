@@ -294,6 +294,7 @@ impl Reason<'_> {
         let number = |calls: u64| match calls {
             0 => format!("no {op}"),
             1 => format!("1 {op}"),
+            _ if op.ends_with('s') => format!("{calls} {op}"),
             _ => format!("{calls} {op}s"),
         };
         let mut text = format!("{cause}, {}", number(is));

@@ -43,7 +43,7 @@ words! {
     Passing:
         dup dup2 __dup2 dup3 creat creat64 remove rename renameat renameat2 unlink unlinkat truncate truncate64
         stat stat64 lstat lstat64 fstatat fstatat64 statx __xstat __xstat64 __lxstat __lxstat64
-        __fxstatat __fxstatat64 readdir readdir64
+        __fxstatat __fxstatat64 readdir readdir64 closedir
         rmdir mkdir mkdirat link linkat symlink symlinkat
         popen _IO_popen pclose sendfile sendfile64 copy_file_range chdir fchdir getline getdelim __getdelim;
 }

@@ -305,7 +305,7 @@ hooks! {
         real::closefrom(own + 1)
     }
 
-    fn closedir(directory: *mut c_void) -> c_int {
+    word fn closedir(directory: *mut c_void) -> c_int {
         if session::active() && !directory.is_null() {
             descriptors::forget(real::dirfd(directory));
         }

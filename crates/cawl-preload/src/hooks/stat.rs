@@ -4,20 +4,15 @@
 use crate::base::settings::reads;
 use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::{around, record};
-use crate::session;
 use cawl_wire::{FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::Relaxed;
 
 #[inline(never)]
 fn told(op: Op, times: (u64, u64), returned: i64, (dev, mode): (u64, u32)) {
     let Some(inside) = guard::enter_or_count() else { return };
-    if session::is_ours() {
-        record(&inside, op, times, None, returned, |event| {
-            (event.dev, event.kind) = (dev, FileKind::from_mode(mode));
-        });
-    }
+    record(&inside, op, times, None, returned, |event| {
+        (event.dev, event.kind) = (dev, FileKind::from_mode(mode));
+    });
 }
 
 /// Makes a call that looks at a name and says what it found in `found`, and records it.
@@ -51,22 +46,18 @@ fn is_fstat(flags: c_int) -> bool {
     flags & libc::AT_EMPTY_PATH != 0
 }
 
-/// The latest entry of each folder that is read, by the folder's address. The C library hands out entries of what
-/// it got from the kernel one behind the other: one that is not behind the latest is of the next part.
-static LATEST: [(AtomicUsize, AtomicUsize); 64] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 64];
+/// Where the C library (glibc, dirent/dirstream.h) keeps what the kernel gave of a folder. The first entry of each
+/// part lies there, all others behind it.
+const DATA: usize = 48;
 
-/// Bytes that the kernel has given of a folder, where this is the first entry of them; 0: not known. The C library
-/// keeps (glibc, dirent/dirstream.h) their number, and the place behind this entry, in the words 2 and 3 of the
-/// folder, and the bytes behind word 6; where that is not so, nothing fits.
+/// Bytes that the kernel has given of a folder, of which this is the first entry; 0: not known. The C library keeps
+/// their number, and the place behind this entry, in the words 2 and 3 of the folder; where that is not so, nothing
+/// fits.
 unsafe fn part(folder: *const c_void, entry: *const libc::dirent) -> i64 {
-    const DATA: usize = 48;
     let word = |at: usize| {
         // SAFETY: the C library has read it, as far as its data at least, which is where the entry is.
         unsafe { folder.cast::<usize>().add(at).read() }
     };
-    if entry as usize != folder as usize + DATA {
-        return 0;
-    }
     let (allocated, bytes, place) = (word(1), word(2), word(3));
     // SAFETY: an entry that the C library has just returned.
     let own = usize::from(unsafe { (*entry).d_reclen });
@@ -77,19 +68,15 @@ unsafe fn part(folder: *const c_void, entry: *const libc::dirent) -> i64 {
     }
 }
 
-/// Makes a call that takes the next entry of a folder, and records it if the kernel was asked for more.
+/// Makes a call that takes the next entry of a folder, and records it if the kernel was asked for more: the entry is
+/// the first of a part, or there is none.
 #[inline(always)]
 unsafe fn listing(folder: *mut c_void, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
     if !reads() {
         return call();
     }
     around(call, |start, entry| {
-        let (known, latest) = &LATEST[folder as usize >> 4 & 63];
-        let before = latest.load(Relaxed);
-        let goes_on = known.load(Relaxed) == folder as usize && before != 0 && entry as usize > before;
-        known.store(folder as usize, Relaxed);
-        latest.store(entry as usize, Relaxed);
-        if !goes_on && !folder.is_null() {
+        if (entry.is_null() || entry as usize == folder as usize + DATA) && !folder.is_null() {
             let end = clock::now();
             // SAFETY: the call has returned an entry of this folder, or none.
             unsafe { listed(folder, entry.cast(), (start, end)) };

@@ -16,6 +16,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 
 /// Mappings that can be followed; further ones are counted as unseen.
 const SIZE: usize = 512;
+/// Bytes of which it is asked in how many pieces they lie: of fewer it makes no difference.
+const SCATTERED: u64 = 64 << 10;
 /// Being filled in.
 const TAKEN: usize = 1;
 
@@ -162,7 +164,7 @@ impl Mapping {
     fn news_of_file(&self, (fd, offset, length): (c_int, u64, u64)) -> Option<News> {
         let dirty = page_cache::dirty(fd, offset, length)?;
         let bytes = dirty.saturating_sub(self.dirty.swap(dirty, Relaxed));
-        let pieces = if bytes > 0 { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
+        let pieces = if bytes >= SCATTERED { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
         // What was dirty before lies among the rest.
         let pieces = (u64::from(pieces) * bytes / dirty.max(1)) as u32;
         Some(if pieces > 1 { News { bytes, within: length, pieces } } else { News::at_begin(bytes) })
