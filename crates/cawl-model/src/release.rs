@@ -23,12 +23,14 @@ impl Release {
     /// Those whose laws were measured (docs/science/ACCURACY.md, "Releases").
     pub const MEASURED: [Release; 3] = [Release(6, 1), Release(6, 12), Release::LATEST];
 
-    /// That its laws were not measured, for a report: they are those of the latest release before it that was, or
-    /// of the first one.
+    /// The first one whose sources were compared.
+    const COMPARED: Release = Release(4, 18);
+
+    /// That its laws were not measured, for a report: they are those of its own sources, or of the nearest release
+    /// whose sources were compared.
     pub fn remark(self) -> Option<String> {
-        let before = Self::MEASURED.iter().rev().find(|measured| **measured <= self);
-        let measured = *before.unwrap_or(&Self::MEASURED[0]);
-        (measured != self).then(|| format!("laws of {measured}, not verified on {self}"))
+        let compared = self.clamp(Self::COMPARED, Self::LATEST);
+        (!Self::MEASURED.contains(&self)).then(|| format!("laws of {compared}, not verified on {self}"))
     }
 }
 
@@ -297,8 +299,8 @@ mod tests {
     fn what_nobody_measured_is_said() {
         let remark = |a, b| Release(a, b).remark();
         assert_eq!([remark(6, 1), remark(6, 12), remark(6, 18)], [None, None, None]);
-        assert_eq!(remark(6, 9).as_deref(), Some("laws of 6.1, not verified on 6.9"));
-        assert_eq!(remark(5, 10).as_deref(), Some("laws of 6.1, not verified on 5.10"));
+        assert_eq!(remark(6, 9).as_deref(), Some("laws of 6.9, not verified on 6.9"));
+        assert_eq!(remark(2, 6).as_deref(), Some("laws of 4.18, not verified on 2.6"));
         assert_eq!(remark(7, 2).as_deref(), Some("laws of 6.18, not verified on 7.2"));
     }
 }

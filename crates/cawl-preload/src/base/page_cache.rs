@@ -184,6 +184,9 @@ mod tests {
         file.set_len(0).unwrap();
         file.set_len(1 << 24).unwrap();
         let (apart, many) = dirtied(&mut (0..256).map(|at| at * 16)).unwrap();
+        if apart == 0 {
+            return eprintln!("SKIPPED: all was written back meanwhile");
+        }
         assert!(u64::from(many) * 10 > apart * 9, "{many} pieces of {apart} pages apart");
         assert_eq!(pieces(-1, 0, 1 << 24, PAGE << 10), 0);
     }
