@@ -120,7 +120,7 @@ fn another_release_has_its_laws_and_one_that_nobody_measured_is_said() {
     // Its stamps are those of the tick, and ext4 writes single pages.
     assert_ne!(total("6.1"), total("6.18"));
     assert_eq!(whatif(&dir, &["--kernel", "6.12"]).success().stderr, "");
-    whatif(&dir, &["--kernel", "5.15"]).success().says("laws of 5.15, not verified on 5.15");
+    whatif(&dir, &["--kernel", "5.15"]).success().says("laws by the sources of 5.15, not verified on 5.15");
     whatif(&dir, &["--kernel", "new"]).code(2).says("give one as 6.12");
 }
 

@@ -94,8 +94,8 @@ fn has_cost(event: &Event) -> bool {
     event.kind == FileKind::Regular && event.errno == 0
 }
 
-/// It is about a name, or changes the length of a file, and did what it should. Older traces do not tell what a
-/// rename that replaces nothing is about.
+/// It is about a name, or changes the length of a file, and did what it should. Older traces do not tell what
+/// a rename that replaces nothing is about.
 pub fn is_of_name_or_length(event: &Event) -> bool {
     use Op::*;
     match event.op {

@@ -30,7 +30,8 @@ impl Release {
     /// whose sources were compared.
     pub fn remark(self) -> Option<String> {
         let compared = self.clamp(Self::COMPARED, Self::LATEST);
-        (!Self::MEASURED.contains(&self)).then(|| format!("laws of {compared}, not verified on {self}"))
+        (!Self::MEASURED.contains(&self))
+            .then(|| format!("laws by the sources of {compared}, not verified on {self}"))
     }
 }
 
@@ -299,8 +300,8 @@ mod tests {
     fn what_nobody_measured_is_said() {
         let remark = |a, b| Release(a, b).remark();
         assert_eq!([remark(6, 1), remark(6, 12), remark(6, 18)], [None, None, None]);
-        assert_eq!(remark(6, 9).as_deref(), Some("laws of 6.9, not verified on 6.9"));
-        assert_eq!(remark(2, 6).as_deref(), Some("laws of 4.18, not verified on 2.6"));
-        assert_eq!(remark(7, 2).as_deref(), Some("laws of 6.18, not verified on 7.2"));
+        assert_eq!(remark(6, 9).as_deref(), Some("laws by the sources of 6.9, not verified on 6.9"));
+        assert_eq!(remark(2, 6).as_deref(), Some("laws by the sources of 4.18, not verified on 2.6"));
+        assert_eq!(remark(7, 2).as_deref(), Some("laws by the sources of 6.18, not verified on 7.2"));
     }
 }

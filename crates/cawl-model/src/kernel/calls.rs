@@ -295,8 +295,8 @@ impl Kernel {
 /// Most pieces that stores are taken in.
 const MOST_PIECES: u64 = 1 << 16;
 
-/// Where stores went, as offset and length in bytes. Of several pieces only their number is told: each lies in
-/// its own part of the range, at a place that differs from event to event.
+/// Where stores went, as offset and length in bytes. Of several pieces only their number is told: each lies
+/// in its own part of the range, at a place that differs from event to event.
 fn pieces(event: &Event, offset: u64, bytes: u64, page: u64) -> impl Iterator<Item = (u64, u64)> {
     let pages = bytes.div_ceil(page);
     let count = u64::from(event.aux).clamp(1, MOST_PIECES).min(pages.max(1));
