@@ -272,7 +272,7 @@ impl Patterns {
         // What appends makes no hole: another process made the file longer.
         if offset > known.size && !event.has(flag::APPEND) {
             pattern.holes.0 += 1;
-            pattern.holes.1 += offset - known.size;
+            pattern.holes.1 = pattern.holes.1.saturating_add(offset - known.size);
         }
         known.size = known.size.max(end);
         pattern.span =
@@ -282,8 +282,9 @@ impl Patterns {
         let known = (met != Met::default()).then_some(u64::from(met.cached + met.dirty));
         let again = pattern.written.add(offset, end, known, room);
         self.blocks = (self.blocks + pattern.written.blocks()).saturating_sub(before);
-        of.rewritten += again;
-        of.rewritten_dirty += again.min(u64::from(met.dirty) * PAGE);
+        of.rewritten = of.rewritten.saturating_add(again);
+        let dirty = again.min(u64::from(met.dirty) * PAGE);
+        of.rewritten_dirty = of.rewritten_dirty.saturating_add(dirty);
     }
 }
 

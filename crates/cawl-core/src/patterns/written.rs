@@ -55,7 +55,7 @@ impl Written {
             }
         };
         self.end = end;
-        self.distinct += end - start - again;
+        self.distinct = self.distinct.saturating_add(end - start - again);
         again
     }
 
