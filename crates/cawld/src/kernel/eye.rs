@@ -369,10 +369,7 @@ impl<'a> Eye<'a> {
 
     /// What was lost counts with the process whose calls it were.
     fn count_losses(&mut self) {
-        if self.stopped.is_some() {
-            return;
-        }
-        let lost = self.probe.lost().calls();
+        let lost = if self.stopped.is_some() { self.lost } else { self.probe.lost().calls() };
         if lost != std::mem::replace(&mut self.lost, lost) {
             for (pid, calls) in self.probe.take_dropped() {
                 self.assigned += calls;
@@ -455,7 +452,6 @@ impl<'a> Eye<'a> {
     /// Detaches, reads the rest and ends the sessions that are left.
     async fn finish(mut self) -> anyhow::Result<Vec<String>> {
         self.count_losses();
-        self.unassigned += self.lost.saturating_sub(self.assigned) + self.dropped.values().sum::<u64>();
         self.stopped = Some(cawl_host::now());
         // What was written is counted up to here: to detach takes longer than many calls.
         for (pid, process) in &mut self.processes {
@@ -463,6 +459,8 @@ impl<'a> Eye<'a> {
         }
         self.probe.detach();
         while self.take(ROUND).await? > 0 {}
+        // Of a process whose begin was among the rest, what was lost is known by now.
+        self.unassigned += self.lost.saturating_sub(self.assigned) + self.dropped.values().sum::<u64>();
         let processes = &mut self.processes;
         self.translator.finish(None, |told| {
             if let Told::Event(event) = told
