@@ -208,3 +208,27 @@ fn stores_have_a_row_and_a_cost_that_nobody_saw() {
     // Calls, bytes with their unit, then no time, but a prediction and no error.
     assert!(figures.len() >= 8 && figures[4] == "-" && figures[5] != "-" && figures[7] == "-", "{row}");
 }
+
+#[test]
+fn stores_are_told_before_what_makes_them_durable_and_with_their_place() {
+    let dir = Dir::new();
+    let program = dir.app("synced");
+    dir.run(&[], &[&program]).0.success();
+    let calls = cawl_kit::calls(&dir, &dir.trace());
+    let about = |op: &str| ["mmap_write", "msync", "fsync"].contains(&op);
+    let calls: Vec<&Value> = calls.iter().filter(|call| about(call["op"].as_str().unwrap())).collect();
+    let ops: Vec<&str> = calls.iter().map(|call| call["op"].as_str().unwrap()).collect();
+    let stored = "mmap_write";
+    assert_eq!(
+        ops,
+        [stored, "msync", stored, "msync", "msync", stored, "fsync", "fsync", stored],
+        "{calls:#?}"
+    );
+    // The latest two looks were at all of the mapping.
+    for (at, (pages, offset)) in [(0, (10, 8 * MIB)), (2, (10, 8 * MIB)), (5, (5, 0)), (8, (3, 0))] {
+        assert_eq!(calls[at]["offset"], offset, "{:#}", calls[at]);
+        // A folio is dirty as a whole.
+        let bytes = calls[at]["size"].as_u64().unwrap();
+        assert!((pages * 4096..=(MIB as u64)).contains(&bytes), "{:#}", calls[at]);
+    }
+}

@@ -48,7 +48,7 @@ fn closing(fd: c_int) -> Option<Event> {
     }
     tries::closing(fd);
     if mappings::any() {
-        mapping::closing(&inside, event.dev, event.ino);
+        mapping::sample_file(&inside, event.dev, event.ino, false);
     }
     let told = is_told(file);
     descriptors::forget(fd);

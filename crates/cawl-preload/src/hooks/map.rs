@@ -23,11 +23,11 @@ fn done(returned: isize) -> c_int {
 }
 
 /// A look at the mappings of a range, before the call that ends or syncs them.
-fn look(at: *mut c_void, length: size_t) {
+fn look(at: *mut c_void, length: size_t, is_one_of_many: bool) {
     if let Some(inside) = guard::enter()
         && session::is_ours()
     {
-        mapping::sample(&inside, at as usize, length);
+        mapping::sample(&inside, (at as usize, length), is_one_of_many);
     }
 }
 
@@ -77,7 +77,7 @@ hooks! {
         if !mappings::any() {
             return real::munmap(at, length);
         }
-        look(at, length);
+        look(at, length, false);
         let returned = real::munmap(at, length);
         if returned == 0 && session::is_ours() {
             mappings::gone(at as usize, length);
@@ -95,7 +95,7 @@ hooks! {
         if !mappings::any() {
             return real::mremap(at, length, wanted, flags, place);
         }
-        look(at, length);
+        look(at, length, false);
         let mapped = real::mremap(at, length, wanted, flags, place);
         if mapped != libc::MAP_FAILED && session::is_ours() {
             mappings::moved(at as usize, mapped as usize, wanted);
@@ -141,8 +141,10 @@ hooks! {
         if !session::active() {
             return real::msync(at, length, flags);
         }
-        if mappings::any() {
-            look(at, length);
+        // MS_ASYNC writes nothing out: what it is about is told before it is.
+        let is_sync = flags & libc::MS_SYNC != 0;
+        if is_sync && mappings::any() {
+            look(at, length, true);
         }
         let start = clock::now();
         let returned = real::msync(at, length, flags);
@@ -150,7 +152,7 @@ hooks! {
             event.requested = length as u64;
             event.aux = flags as u32;
             if mappings::any() {
-                mappings::synced(at as usize, length, event);
+                mappings::synced(at as usize, length, is_sync && returned == 0, event);
             }
         });
         returned

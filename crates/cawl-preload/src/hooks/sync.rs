@@ -1,7 +1,9 @@
 //! The calls that make data durable, and the advice to drop them from the cache.
 
-use crate::base::real;
-use crate::hooks::emit::{around, did, happened};
+use crate::base::{guard, real};
+use crate::hooks::emit::{around, did, happened, mapping};
+use crate::session;
+use crate::state::mappings;
 use crate::tries;
 use cawl_wire::Op;
 use core::ffi::{c_int, c_uint};
@@ -15,23 +17,34 @@ pub fn advised_to_read(start: u64, fd: c_int, offset: off_t, count: usize, retur
     });
 }
 
-hooks! {
-    fn fsync(fd: c_int) -> c_int {
-        if tries::leaves_out_sync(fd) {
-            return 0;
-        }
-        around(|| real::fsync(fd), |start, returned| did(Op::Fsync, start, fd, i64::from(returned), |_| {}))
-    }
+/// A look at the mappings of a file before it is synced; its device and inode.
+#[cold]
+fn stores_before(fd: c_int) -> Option<(u64, u64)> {
+    let inside = guard::enter().filter(|_| session::active() && session::is_ours())?;
+    let file = session::learn(fd)?.identity();
+    mapping::sample_file(&inside, file.dev, file.ino, true);
+    Some((file.dev, file.ino))
+}
 
-    fn fdatasync(fd: c_int) -> c_int {
-        if tries::leaves_out_sync(fd) {
-            return 0;
-        }
-        around(
-            || real::fdatasync(fd),
-            |start, returned| did(Op::Fdatasync, start, fd, i64::from(returned), |_| {}),
-        )
+/// An fsync or fdatasync: also what was stored through mappings of the file is durable then.
+#[inline(always)]
+fn of_file(op: Op, fd: c_int, sync: impl FnOnce() -> c_int) -> c_int {
+    if tries::leaves_out_sync(fd) {
+        return 0;
     }
+    let mapped = if mappings::any() { stores_before(fd) } else { None };
+    around(sync, |start, returned| {
+        did(op, start, fd, i64::from(returned), |_| {});
+        if let Some((dev, ino)) = mapped.filter(|_| returned == 0) {
+            mappings::file_synced(dev, ino);
+        }
+    })
+}
+
+hooks! {
+    fn fsync(fd: c_int) -> c_int = of_file(Op::Fsync, fd, || real::fsync(fd));
+
+    fn fdatasync(fd: c_int) -> c_int = of_file(Op::Fdatasync, fd, || real::fdatasync(fd));
 
     word fn sync() -> () = around(|| real::sync(), |start, ()| happened(Op::Sync, start, 0, |_| {}));
 

@@ -7,7 +7,7 @@
 //! is an estimate, and says so.
 
 use crate::base::guard::count_unseen;
-use crate::base::{page_cache, sys};
+use crate::base::{clock, page_cache, sys};
 use crate::state::descriptors::{self, Descriptor};
 use cawl_wire::{Event, FileId, FileKind, flag};
 use core::ffi::c_int;
@@ -18,6 +18,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 const SIZE: usize = 512;
 /// Bytes of which it is asked in how many pieces they lie: of fewer it makes no difference.
 const SCATTERED: u64 = 64 << 10;
+/// A look costs some 27 ns for each folio: of more than this many bytes, those before a sync take one part of so
+/// many of the time.
+const SMALL: u64 = 4 << 20;
+const TIME: u64 = 8;
 /// Being filled in.
 const TAKEN: usize = 1;
 
@@ -33,8 +37,12 @@ pub struct Mapping {
     birth: AtomicU32,
     /// The descriptor it was made from.
     fd: AtomicI32,
-    /// Dirty bytes of the file's range at the latest look.
+    /// Dirty bytes of the file's range, as far as was looked at it.
     dirty: AtomicU64,
+    /// Those of the part that the latest look was about.
+    latest: AtomicU64,
+    /// A large look before a sync may begin at this time again.
+    due: AtomicU64,
     /// Bytes told about since the mapping was made, or synced.
     told: AtomicU64,
     /// Stores were ever possible. Until then, what becomes dirty in the file is the doing of write().
@@ -45,6 +53,8 @@ pub struct Mapping {
 pub struct News {
     /// Bytes that became dirty.
     pub bytes: u64,
+    /// Place in the file of the range that has them.
+    pub offset: u64,
     /// Length of the range that has them, in bytes.
     pub within: u64,
     /// In how many pieces; 0: in one at its begin, as far as is known.
@@ -52,8 +62,8 @@ pub struct News {
 }
 
 impl News {
-    const fn at_begin(bytes: u64) -> News {
-        News { bytes, within: bytes, pieces: 0 }
+    const fn at_begin(offset: u64, bytes: u64) -> News {
+        News { bytes, offset, within: bytes, pieces: 0 }
     }
 }
 
@@ -67,6 +77,8 @@ static TABLE: [Mapping; SIZE] = [const {
         birth: AtomicU32::new(0),
         fd: AtomicI32::new(0),
         dirty: AtomicU64::new(0),
+        latest: AtomicU64::new(0),
+        due: AtomicU64::new(0),
         told: AtomicU64::new(0),
         writable: AtomicBool::new(false),
     }
@@ -112,6 +124,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     mapping.fd.store(fd, Relaxed);
     mapping.dirty.store(page_cache::dirty(fd, offset, length as u64).unwrap_or(0), Relaxed);
     mapping.told.store(0, Relaxed);
+    mapping.due.store(0, Relaxed);
     mapping.writable.store(writable, Relaxed);
     mapping.start.store(start, Release);
 }
@@ -122,7 +135,7 @@ pub fn writable(start: usize, length: usize) {
     for mapping in within(start, length) {
         if !mapping.writable.load(Relaxed) {
             // What is dirty so far came by write().
-            mapping.dirty.store(mapping.look().unwrap_or(0), Relaxed);
+            mapping.forget_news();
             mapping.writable.store(true, Relaxed);
         }
     }
@@ -144,30 +157,48 @@ impl Mapping {
         USED.fetch_sub(1, Relaxed);
     }
 
-    /// A descriptor to ask about, and the file's range.
-    #[inline(never)]
-    fn asked(&self) -> Option<(c_int, u64, u64)> {
-        let (_, length) = self.range()?;
-        let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
-        let fd = descriptors::descriptor_of(self.fd.load(Relaxed), dev, ino)?;
-        Some((fd, self.offset.load(Relaxed), length as u64))
+    /// The part of it that lies in a range of addresses: how far from its begin, and length.
+    fn part(&self, start: usize, length: usize) -> Option<(u64, u64)> {
+        let (own, size) = self.range()?;
+        let from = start.max(own);
+        let to = start.saturating_add(length).min(own + size);
+        (from < to).then(|| ((from - own) as u64, (to - from) as u64))
     }
 
-    /// Dirty bytes of the file's range, if there is a descriptor to ask about.
-    fn look(&self) -> Option<u64> {
-        let (fd, offset, length) = self.asked()?;
-        page_cache::dirty(fd, offset, length)
+    /// A descriptor of the file to ask about, if the program has one.
+    #[inline(never)]
+    fn asked(&self) -> Option<c_int> {
+        descriptors::descriptor_of(self.fd.load(Relaxed), self.dev.load(Relaxed), self.ino.load(Relaxed))
     }
 
-    /// What became dirty of the file's range since the latest look.
+    /// Dirty bytes of a part of the file's range, as a descriptor of it tells.
+    fn look(&self, fd: c_int, (from, length): (u64, u64)) -> Option<u64> {
+        page_cache::dirty(fd, self.offset.load(Relaxed) + from, length)
+    }
+
+    /// What is dirty of all of it by now is not news.
+    fn forget_news(&self) {
+        let all = (0, self.length.load(Relaxed) as u64);
+        let dirty = self.asked().and_then(|fd| self.look(fd, all));
+        self.dirty.store(dirty.unwrap_or(0), Relaxed);
+    }
+
+    /// What became dirty of a part of the file's range since the latest look.
     #[inline(never)]
-    fn news_of_file(&self, (fd, offset, length): (c_int, u64, u64)) -> Option<News> {
-        let dirty = page_cache::dirty(fd, offset, length)?;
-        let bytes = dirty.saturating_sub(self.dirty.swap(dirty, Relaxed));
+    fn news_of_file(&self, fd: c_int, part: (u64, u64)) -> Option<News> {
+        let dirty = self.look(fd, part)?;
+        let (known, length) = (self.dirty.load(Relaxed), part.1);
+        // What was dirty before lies in the rest, as far as it has place there.
+        let rest = (self.length.load(Relaxed) as u64).saturating_sub(length);
+        let before = known.saturating_sub(rest).min(dirty);
+        self.dirty.store((known - before).min(rest) + dirty, Relaxed);
+        self.latest.store(dirty, Relaxed);
+        let (bytes, offset) = (dirty - before, self.offset.load(Relaxed) + part.0);
         let pieces = if bytes >= SCATTERED { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
         // What was dirty before lies among the rest.
         let pieces = (u64::from(pieces) * bytes / dirty.max(1)) as u32;
-        Some(if pieces > 1 { News { bytes, within: length, pieces } } else { News::at_begin(bytes) })
+        let spread = News { bytes, offset, within: length, pieces };
+        Some(if pieces > 1 { spread } else { News::at_begin(offset, bytes) })
     }
 
     /// Bytes that became dirty since those told, by the mapping.
@@ -177,16 +208,42 @@ impl Mapping {
         Some(dirty.saturating_sub(self.told.load(Relaxed)))
     }
 
-    /// What became dirty since the latest look, to be told now; None if there is nothing.
-    pub fn take_news(&self) -> Option<News> {
+    /// What became dirty of the part in a range of addresses since the latest look, to be told now; None if
+    /// there is nothing.
+    pub fn take_news(&self, start: usize, length: usize) -> Option<News> {
         if !self.writable.load(Relaxed) {
             return None;
         }
-        let news = self.asked().and_then(|asked| self.news_of_file(asked));
-        let news = news.or_else(|| self.news_of_mapping().map(News::at_begin));
-        let news = news.filter(|news| news.bytes > 0)?;
+        let part = self.part(start, length)?;
+        let asked = self.asked();
+        let news = match asked.and_then(|fd| self.news_of_file(fd, part)) {
+            Some(news) => news,
+            None => News::at_begin(self.offset.load(Relaxed) + part.0, self.news_of_mapping()?),
+        };
         self.told.fetch_add(news.bytes, Relaxed);
-        Some(news)
+        (news.bytes > 0).then_some(news)
+    }
+
+    /// True if there may be a look at a range of addresses before it is synced: large ones are left out while those
+    /// before took much of the time. What is synced then is not told.
+    pub fn may_look(&self, length: usize) -> bool {
+        length.min(self.length.load(Relaxed)) as u64 <= SMALL || clock::now() >= self.due.load(Relaxed)
+    }
+
+    /// There was such a look, which began at this time.
+    pub fn looked(&self, length: usize, began: u64) {
+        if length.min(self.length.load(Relaxed)) as u64 > SMALL {
+            let now = clock::now();
+            self.due.store(now + (TIME - 1) * now.saturating_sub(began), Relaxed);
+        }
+    }
+
+    /// A part of it was synced, after a look at this part.
+    fn synced(&self, length: u64) {
+        let clean = self.latest.swap(0, Relaxed);
+        self.dirty.store(self.dirty.load(Relaxed).saturating_sub(clean), Relaxed);
+        let (told, all) = (self.told.load(Relaxed), self.length.load(Relaxed) as u64);
+        self.told.store(told - told.saturating_mul(length.min(all)) / all.max(1), Relaxed);
     }
 
     /// Says in an event which file and place it is about.
@@ -217,20 +274,24 @@ pub fn all() -> impl Iterator<Item = &'static Mapping> {
     within(TAKEN, usize::MAX)
 }
 
-/// After msync: what was dirty is not, and the event is about this file.
+/// After an msync, or one that only asks for that; the event is about this file.
 #[cold]
-pub fn synced(start: usize, length: usize, event: &mut Event) {
+pub fn synced(start: usize, length: usize, is_clean: bool, event: &mut Event) {
     for mapping in within(start, length) {
-        if let Some(dirty) = mapping.look() {
-            mapping.dirty.store(dirty, Relaxed);
+        let Some((from, length)) = mapping.part(start, length) else { continue };
+        if is_clean {
+            mapping.synced(length);
         }
-        mapping.told.store(0, Relaxed);
         mapping.describe(event);
         event.flags &= !flag::ESTIMATED;
-        if let Some((own, _)) = mapping.range() {
-            event.offset += start.saturating_sub(own) as u64;
-        }
+        event.offset += from;
     }
+}
+
+/// After an fsync of a file, before which it was looked at.
+#[cold]
+pub fn file_synced(dev: u64, ino: u64) {
+    of_file(dev, ino).for_each(|mapping| mapping.synced(u64::MAX));
 }
 
 /// A range of addresses is no longer mapped.
@@ -271,9 +332,5 @@ pub fn moved(from: usize, to: usize, length: usize) {
 /// In a fork child: what is dirty now is the parent's doing.
 #[cold]
 pub fn begin_session() {
-    for mapping in entries() {
-        if let Some(dirty) = mapping.look() {
-            mapping.dirty.store(dirty, Relaxed);
-        }
-    }
+    entries().filter(|mapping| mapping.range().is_some()).for_each(Mapping::forget_news);
 }

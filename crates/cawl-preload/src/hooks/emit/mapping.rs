@@ -3,37 +3,58 @@
 use super::record;
 use crate::base::clock;
 use crate::base::guard::Inside;
-use crate::state::mappings::{self, Mapping};
+use crate::state::mappings::{self, Mapping, News};
 use cawl_wire::Op;
 
-fn sample_each(inside: &Inside, mappings: impl Iterator<Item = &'static Mapping>) {
+/// A range of addresses: its begin and length.
+type Range = (usize, usize);
+
+const ALL: Range = (0, usize::MAX);
+
+fn sample_each(
+    inside: &Inside,
+    of: impl Iterator<Item = &'static Mapping>,
+    range: Range,
+    is_one_of_many: bool,
+) {
     let now = clock::now();
-    for mapping in mappings {
-        if let Some(news) = mapping.take_news() {
-            record(inside, Op::MmapWrite, (now, now), None, news.bytes as i64, |event| {
-                mapping.describe(event);
-                (event.requested, event.aux) = (news.within, news.pieces);
-            });
+    for mapping in of.filter(|mapping| !is_one_of_many || mapping.may_look(range.1)) {
+        let news = mapping.take_news(range.0, range.1);
+        if is_one_of_many {
+            mapping.looked(range.1, now);
+        }
+        if let Some(news) = news {
+            tell(inside, now, mapping, &news);
         }
     }
 }
 
-/// Looks at every mapping of a range of addresses.
+#[inline(never)]
+fn tell(inside: &Inside, now: u64, mapping: &Mapping, news: &News) {
+    record(inside, Op::MmapWrite, (now, now), None, news.bytes as i64, |event| {
+        mapping.describe(event);
+        (event.offset, event.requested, event.aux) = (news.offset, news.within, news.pieces);
+    });
+}
+
+/// Looks at what every mapping of a range of addresses has there, before it is unmapped, or one of many times
+/// before it is synced.
 #[cold]
-pub fn sample(inside: &Inside, start: usize, length: usize) {
-    sample_each(inside, mappings::within(start, length));
+pub fn sample(inside: &Inside, range: Range, is_one_of_many: bool) {
+    sample_each(inside, mappings::within(range.0, range.1), range, is_one_of_many);
 }
 
 /// Looks at every mapping there is.
 #[cold]
 pub fn sample_all(inside: &Inside) {
     if mappings::any() {
-        sample_each(inside, mappings::all());
+        sample_each(inside, mappings::all(), ALL, false);
     }
 }
 
-/// Looks at the mappings of a file whose descriptor is about to be closed.
+/// Looks at the mappings of a file whose descriptor is about to be closed, or one of many times before it is
+/// synced.
 #[cold]
-pub fn closing(inside: &Inside, dev: u64, ino: u64) {
-    sample_each(inside, mappings::of_file(dev, ino));
+pub fn sample_file(inside: &Inside, dev: u64, ino: u64, is_one_of_many: bool) {
+    sample_each(inside, mappings::of_file(dev, ino), ALL, is_one_of_many);
 }
