@@ -18,9 +18,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsiz
 const SIZE: usize = 512;
 /// Bytes of which it is asked in how many pieces they lie: of fewer it makes no difference.
 const SCATTERED: u64 = 64 << 10;
-/// A look costs some 27 ns for each folio: of more than this many bytes, those before a sync take one part of so
-/// many of the time.
+/// Bytes of a look that is never left out. A look costs some 27 ns for each folio.
 const SMALL: u64 = 4 << 20;
+/// Of the time, larger looks before syncs take one part of so many.
 const TIME: u64 = 8;
 /// Being filled in.
 const TAKEN: usize = 1;
@@ -224,8 +224,8 @@ impl Mapping {
         (news.bytes > 0).then_some(news)
     }
 
-    /// True if there may be a look at a range of addresses before it is synced: large ones are left out while those
-    /// before took much of the time. What is synced then is not told.
+    /// True if there may be a look at a range of addresses before it is synced: large ones are left out while
+    /// those before took much of the time. What is synced then is not told.
     pub fn may_look(&self, length: usize) -> bool {
         length.min(self.length.load(Relaxed)) as u64 <= SMALL || clock::now() >= self.due.load(Relaxed)
     }
