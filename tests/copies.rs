@@ -232,3 +232,23 @@ fn stores_are_told_before_what_makes_them_durable_and_with_their_place() {
         assert!((pages * 4096..=(MIB as u64)).contains(&bytes), "{:#}", calls[at]);
     }
 }
+
+/// Looks at a mapping before each msync would take too much of the time.
+#[test]
+fn stores_before_each_of_many_syncs_are_told_also_without_a_look() {
+    let dir = Dir::new();
+    let program = dir.app("often");
+    dir.run(&[], &[&program]).0.success();
+    let calls = cawl_kit::calls(&dir, &dir.trace());
+    let of = |op: &str| calls.iter().filter(|call| call["op"] == op).collect::<Vec<&Value>>();
+    let (stores, syncs) = (of("mmap_write"), of("msync"));
+    assert_eq!(syncs.len(), 201);
+    // The first look tells all pages; those after it the stores of 200 times.
+    let told: u64 = stores[1..].iter().map(|call| call["size"].as_u64().unwrap()).sum();
+    let stored = 200 * 16 * 4096;
+    assert!(
+        stores.len() > 180 && (stored / 2..stored * 2).contains(&told),
+        "{} stores, {told} B",
+        stores.len()
+    );
+}

@@ -267,8 +267,8 @@ impl Learner {
                 return read.opens == 0.0 && self.named(observed, prediction);
             }
             let h = [read.opens, read.creates, read.closes, 0.0];
-            let observed = cut(observed, self.opening.expect(&h) + read.passed, &COPYING);
-            return self.opening.observe(&h, observed - read.passed, observed)
+            let observed = cut(observed, self.opening.expect(&h) + read.believed, &COPYING);
+            return self.opening.observe(&h, observed - read.believed, observed)
                 && self.opening.adopt(&constants::OPENING, &mut self.profile);
         }
         let waited = parts[Cause::Read].as_seconds();
@@ -334,8 +334,8 @@ impl Learner {
     /// A call on names alone: what it frees beside is believed.
     fn named(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let observed = cut(observed, prediction.cost.as_seconds(), &COPYING);
-        let rest = observed - prediction.parts[Cause::FreedPages].as_seconds();
         let read = &prediction.work.read;
+        let rest = observed - prediction.parts[Cause::FreedPages].as_seconds() - read.believed;
         self.naming.observe(&[read.names, read.stats], rest, observed)
             && self.naming.adopt(&constants::NAMING, &mut self.profile)
     }

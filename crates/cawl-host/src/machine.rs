@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cawl_core::{Filesystem, HostFacts, Nanos, Sample, Time, Usage, Wchar, host_text};
+use cawl_core::{Filesystem, FilesystemKind, HostFacts, Nanos, Sample, Time, Usage, Wchar, host_text};
 use nix::fcntl::OFlag;
 use nix::time::ClockId;
 
@@ -197,10 +197,11 @@ pub(crate) fn number(path: &str) -> Option<u64> {
     read(path).trim().parse().ok()
 }
 
-/// Mounted filesystems with a device, and the device's data from sysfs.
+/// Mounted filesystems with a device, with the device's data from sysfs, and those that wait for none.
 fn filesystems() -> Vec<Filesystem> {
     let mut mounts = host_text::mountinfo(&read("/proc/self/mountinfo"));
-    mounts.retain(|mount| !mount.device.is_empty() || mount.kind == "tmpfs" || mount.kind == "overlay");
+    let in_memory = |mount: &Filesystem| FilesystemKind::of(&mount.kind).is_in_memory();
+    mounts.retain(|mount| !mount.device.is_empty() || mount.kind == "overlay" || in_memory(mount));
     mounts.sort_by_key(|mount| (mount.dev, mount.mount.len()));
     mounts.dedup_by_key(|mount| mount.dev);
     for mount in &mut mounts {

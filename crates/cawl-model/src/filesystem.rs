@@ -29,7 +29,7 @@ pub enum FilesystemKind {
     Xfs,
     /// btrfs.
     Btrfs,
-    /// tmpfs, ramfs and what the kernel mounts of these: files in memory alone.
+    /// tmpfs, ramfs and what the kernel mounts of these, proc, sysfs and their kind: files in memory alone.
     Tmpfs,
     /// overlayfs. What lies below has its own laws; where that is not known, those of ext4 are assumed.
     Overlay,
@@ -52,6 +52,9 @@ impl FilesystemKind {
             "xfs" => FilesystemKind::Xfs,
             "btrfs" => FilesystemKind::Btrfs,
             "tmpfs" | "ramfs" | "devtmpfs" | "rootfs" => FilesystemKind::Tmpfs,
+            // What they have the kernel makes.
+            "proc" | "sysfs" | "cgroup" | "cgroup2" | "debugfs" | "tracefs" | "securityfs" | "configfs"
+            | "devpts" | "bpf" | "mqueue" => FilesystemKind::Tmpfs,
             "overlay" => FilesystemKind::Overlay,
             "fuse" | "fuseblk" => FilesystemKind::Fuse,
             "nfs" | "nfs4" => FilesystemKind::Nfs,

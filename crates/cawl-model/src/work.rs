@@ -113,8 +113,9 @@ pub struct ReadWork {
     pub names: f64,
     /// Names looked at, or as much as what it lists.
     pub stats: f64,
-    /// Seconds of what is not learned: deleted files that one who makes a file passes over.
-    pub passed: f64,
+    /// Seconds of what is not learned, of names, opens and closes: deleted files that one who makes a file
+    /// passes over, and what other work before has cost.
+    pub believed: f64,
 }
 
 impl Work {

@@ -10,6 +10,8 @@ use super::{Program, roomy, with, write};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
+/// What it takes longer if the inode is not in the processor's cache, in µs.
+const FAR: f64 = 1.36;
 
 /// Pages that leave the cache take 1 µs, names that go 8, that replace others 14, and lengths 4.
 fn disk() -> HostProfile {
@@ -60,8 +62,8 @@ fn pages_leave_the_cache_one_after_the_other() {
                 Op::Close => 1.0,
                 Op::Truncate => 4.0,
                 Op::Open => 6.0,
-                Op::Rename => 14.0,
-                _ => 8.0,
+                Op::Rename => 14.0 + FAR,
+                _ => 8.0 + FAR,
             };
             assert_eq!(micros(told, Cause::Call), entry);
             assert_eq!((told.parts.device(), program.dirty()), (Nanos::ZERO, 0), "nothing is written");
@@ -134,7 +136,7 @@ fn names_cost_by_what_becomes_of_them() {
             micros(told, Cause::Call)
         })
     };
-    assert_eq!(costs(FilesystemKind::Ext4), [20.0, 12.0, 12.0, 8.0, 11.2, 14.0]);
+    assert_eq!(costs(FilesystemKind::Ext4), [20.0, 12.0, 12.0, 8.0, 11.2, 14.0 + FAR]);
     assert_eq!(costs(FilesystemKind::Xfs)[..2], [12.0, 8.0], "a folder has no block");
     // A folder's block is discarded, too.
     profile.device.discard = Some(Measured::assumed(Rate::mb_per_second(1000.0)));
@@ -157,8 +159,8 @@ fn blocks_of_the_device_become_free() {
         }
         micros(program.call(Event { op: Op::Unlink, ..write(0, 0, 0) }).expect("a cost"), Cause::Call)
     };
-    assert_eq!([false, true].map(|synced| unlinked(FilesystemKind::Ext4, synced)), [8.0, 12.0]);
-    assert_eq!(unlinked(FilesystemKind::Tmpfs, true), 8.0);
+    assert_eq!([false, true].map(|synced| unlinked(FilesystemKind::Ext4, synced)), [8.0 + FAR, 12.0 + FAR]);
+    assert_eq!(unlinked(FilesystemKind::Tmpfs, true), 8.0 + FAR);
 }
 
 #[test]
@@ -273,7 +275,7 @@ fn a_run_learns_what_pages_take() {
         call(is(Op::Unlink), 5000);
         told.push(call(is(Op::Close), 513_000).expect("a cost").cost.get());
     }
-    assert_eq!(told[0], 257_000.0);
+    assert_eq!(told[0].round(), 257_000.0);
     assert!((told[39] / 513e3 - 1.0).abs() < 0.1, "{told:?}");
     let report = analysis.report();
     assert!(report.models[0].by_op["close"].predicted_s > 0.25 * 40e-3);

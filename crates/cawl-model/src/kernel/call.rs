@@ -95,6 +95,13 @@ impl Call {
         self.spent[cause] += seconds;
     }
 
+    /// It takes longer after other work before, by `paths` times what a write does. Not learned.
+    pub(super) fn come_back(&mut self, paths: f64) {
+        let time = std::mem::take(&mut self.surcharge.away) * paths * self.constants.away;
+        self.spend(Cause::Call, time);
+        self.work.read.believed += time;
+    }
+
     /// Time passes for a call of the kernel, which is an example of what others cost.
     pub(super) fn spend_call(&mut self, seconds: f64) {
         self.spend(Cause::Call, seconds);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::call::{Call, Spread, Surcharge};
-use super::freeing::LENGTH;
+use super::freeing::{AWAY_CLOSE, AWAY_CREATE, AWAY_OPEN, LENGTH};
 use super::intervals::one_pause;
 use super::sync::waits;
 use super::{CallState, Kernel, Prediction};
@@ -187,6 +187,11 @@ impl Kernel {
             _ => opens * call.constants.open,
         };
         call.spend(Cause::Call, cost);
+        call.come_back(match event.op {
+            Op::Close => AWAY_CLOSE,
+            _ if created => AWAY_OPEN + AWAY_CREATE,
+            _ => AWAY_OPEN,
+        });
         let work = &mut call.work.read;
         if event.op == Op::Close {
             work.closes += 1.0;

@@ -332,9 +332,12 @@ impl Kernel {
     /// What was cached of a file before it was first read.
     pub(super) fn resident(&mut self, file: u32, event: &Event) {
         let pages = self.constants.page_of(event.offset).min(MAX_RESIDENT / RANGES);
+        // Of a file that was opened before it is not known how long it is.
+        let known = self.constants.pages_up_to(self.machine.cache.size(file));
+        let all = if known > 0 { known } else { u64::MAX };
         for range in 0..RANGES {
-            if event.requested >> range & 1 == 1 {
-                let (first, end) = (range * pages, (range + 1) * pages);
+            let (first, end) = (range * pages, ((range + 1) * pages).min(all));
+            if event.requested >> range & 1 == 1 && first < end {
                 self.machine.cache.read_ahead(file, first, end, FOLIO, Source::Cache);
             }
         }

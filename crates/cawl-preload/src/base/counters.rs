@@ -91,6 +91,11 @@ fn counted(whose: c_int) -> Counted {
     }
 }
 
+/// Minor page faults of the process so far.
+pub fn minor_faults() -> u64 {
+    counted(libc::RUSAGE_SELF).faults
+}
+
 /// `wchar` of an io file of /proc, in bytes, if that can be read.
 #[inline(never)]
 fn wchar_of(path: &CStr) -> Option<u64> {

@@ -23,11 +23,11 @@ fn done(returned: isize) -> c_int {
 }
 
 /// A look at the mappings of a range, before the call that ends or syncs them.
-fn look(at: *mut c_void, length: size_t, is_one_of_many: bool) {
+fn look(at: *mut c_void, length: size_t, is_rationed: bool) {
     if let Some(inside) = guard::enter()
         && session::is_ours()
     {
-        mapping::sample(&inside, (at as usize, length), is_one_of_many);
+        mapping::sample(&inside, (at as usize, length), is_rationed);
     }
 }
 

@@ -7,7 +7,7 @@
 //! is an estimate, and says so.
 
 use crate::base::guard::count_unseen;
-use crate::base::{clock, page_cache, sys};
+use crate::base::{clock, counters, page_cache, sys};
 use crate::state::descriptors::{self, Descriptor};
 use cawl_wire::{Event, FileId, FileKind, flag};
 use core::ffi::c_int;
@@ -43,6 +43,12 @@ pub struct Mapping {
     latest: AtomicU64,
     /// A large look before a sync may begin at this time again.
     due: AtomicU64,
+    /// Minor faults of the process at the latest look before a sync, or sync without one.
+    faults: AtomicU64,
+    /// What the latest look before a sync found: bytes for each fault since the one before, and bytes of each
+    /// piece (0: in one at the begin).
+    per_fault: AtomicU64,
+    per_piece: AtomicU64,
     /// Bytes told about since the mapping was made, or synced.
     told: AtomicU64,
     /// Stores were ever possible. Until then, what becomes dirty in the file is the doing of write().
@@ -65,6 +71,10 @@ impl News {
     const fn at_begin(offset: u64, bytes: u64) -> News {
         News { bytes, offset, within: bytes, pieces: 0 }
     }
+
+    const fn spread(offset: u64, within: u64, bytes: u64, pieces: u32) -> News {
+        if pieces > 1 { News { bytes, offset, within, pieces } } else { News::at_begin(offset, bytes) }
+    }
 }
 
 static TABLE: [Mapping; SIZE] = [const {
@@ -79,6 +89,9 @@ static TABLE: [Mapping; SIZE] = [const {
         dirty: AtomicU64::new(0),
         latest: AtomicU64::new(0),
         due: AtomicU64::new(0),
+        faults: AtomicU64::new(0),
+        per_fault: AtomicU64::new(0),
+        per_piece: AtomicU64::new(0),
         told: AtomicU64::new(0),
         writable: AtomicBool::new(false),
     }
@@ -125,6 +138,8 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     mapping.dirty.store(page_cache::dirty(fd, offset, length as u64).unwrap_or(0), Relaxed);
     mapping.told.store(0, Relaxed);
     mapping.due.store(0, Relaxed);
+    mapping.faults.store(counters::minor_faults(), Relaxed);
+    mapping.per_fault.store(0, Relaxed);
     mapping.writable.store(writable, Relaxed);
     mapping.start.store(start, Release);
 }
@@ -197,8 +212,7 @@ impl Mapping {
         let pieces = if bytes >= SCATTERED { page_cache::pieces(fd, offset, length, dirty) } else { 0 };
         // What was dirty before lies among the rest.
         let pieces = (u64::from(pieces) * bytes / dirty.max(1)) as u32;
-        let spread = News { bytes, offset, within: length, pieces };
-        Some(if pieces > 1 { spread } else { News::at_begin(offset, bytes) })
+        Some(News::spread(offset, length, bytes, pieces))
     }
 
     /// Bytes that became dirty since those told, by the mapping.
@@ -225,17 +239,43 @@ impl Mapping {
     }
 
     /// True if there may be a look at a range of addresses before it is synced: large ones are left out while
-    /// those before took much of the time. What is synced then is not told.
+    /// those before took much of the time.
     pub fn may_look(&self, length: usize) -> bool {
-        length.min(self.length.load(Relaxed)) as u64 <= SMALL || clock::now() >= self.due.load(Relaxed)
+        !self.is_large(length) || clock::now() >= self.due.load(Relaxed)
     }
 
-    /// There was such a look, which began at this time.
-    pub fn looked(&self, length: usize, began: u64) {
-        if length.min(self.length.load(Relaxed)) as u64 > SMALL {
+    fn is_large(&self, length: usize) -> bool {
+        length.min(self.length.load(Relaxed)) as u64 > SMALL
+    }
+
+    /// There was such a look, which began at this time and found this.
+    pub fn looked(&self, length: usize, began: u64, news: Option<&News>) {
+        if self.is_large(length) {
+            let faults = self.take_faults();
+            if let Some(news) = news {
+                self.per_fault.store(news.bytes / faults.max(1), Relaxed);
+                self.per_piece.store(news.bytes.checked_div(news.pieces.into()).unwrap_or(0), Relaxed);
+            }
             let now = clock::now();
             self.due.store(now + (TIME - 1) * now.saturating_sub(began), Relaxed);
         }
+    }
+
+    /// Minor faults of the process since the latest such question: each first store to a clean page is one.
+    fn take_faults(&self) -> u64 {
+        let faults = counters::minor_faults();
+        faults.saturating_sub(self.faults.swap(faults, Relaxed))
+    }
+
+    /// What a look at a range of addresses that was left out would have found, by the process's faults and what
+    /// each brought at the latest look.
+    pub fn expected_news(&self, start: usize, length: usize) -> Option<News> {
+        let (from, length) = self.part(start, length)?;
+        let bytes = self.take_faults().saturating_mul(self.per_fault.load(Relaxed)).min(length);
+        let offset = self.offset.load(Relaxed) + from;
+        let pieces = bytes.checked_div(self.per_piece.load(Relaxed)).unwrap_or(0) as u32;
+        self.told.fetch_add(bytes, Relaxed);
+        (bytes > 0).then(|| News::spread(offset, length, bytes, pieces))
     }
 
     /// A part of it was synced, after a look at this part.

@@ -11,18 +11,18 @@ type Range = (usize, usize);
 
 const ALL: Range = (0, usize::MAX);
 
-fn sample_each(
-    inside: &Inside,
-    of: impl Iterator<Item = &'static Mapping>,
-    range: Range,
-    is_one_of_many: bool,
-) {
+fn sample_each(inside: &Inside, of: impl Iterator<Item = &'static Mapping>, range: Range, is_rationed: bool) {
     let now = clock::now();
-    for mapping in of.filter(|mapping| !is_one_of_many || mapping.may_look(range.1)) {
-        let news = mapping.take_news(range.0, range.1);
-        if is_one_of_many {
-            mapping.looked(range.1, now);
-        }
+    for mapping in of {
+        let news = if !is_rationed {
+            mapping.take_news(range.0, range.1)
+        } else if mapping.may_look(range.1) {
+            let news = mapping.take_news(range.0, range.1);
+            mapping.looked(range.1, now, news.as_ref());
+            news
+        } else {
+            mapping.expected_news(range.0, range.1)
+        };
         if let Some(news) = news {
             tell(inside, now, mapping, &news);
         }
@@ -37,11 +37,11 @@ fn tell(inside: &Inside, now: u64, mapping: &Mapping, news: &News) {
     });
 }
 
-/// Looks at what every mapping of a range of addresses has there, before it is unmapped, or one of many times
-/// before it is synced.
+/// Looks at what every mapping of a range of addresses has there, before it is unmapped, or before it is
+/// synced: then large looks are rationed.
 #[cold]
-pub fn sample(inside: &Inside, range: Range, is_one_of_many: bool) {
-    sample_each(inside, mappings::within(range.0, range.1), range, is_one_of_many);
+pub fn sample(inside: &Inside, range: Range, is_rationed: bool) {
+    sample_each(inside, mappings::within(range.0, range.1), range, is_rationed);
 }
 
 /// Looks at every mapping there is.
@@ -52,9 +52,9 @@ pub fn sample_all(inside: &Inside) {
     }
 }
 
-/// Looks at the mappings of a file whose descriptor is about to be closed, or one of many times before it is
-/// synced.
+/// Looks at the mappings of a file whose descriptor is about to be closed, or before it is synced: then large
+/// looks are rationed.
 #[cold]
-pub fn sample_file(inside: &Inside, dev: u64, ino: u64, is_one_of_many: bool) {
-    sample_each(inside, mappings::of_file(dev, ino), ALL, is_one_of_many);
+pub fn sample_file(inside: &Inside, dev: u64, ino: u64, is_rationed: bool) {
+    sample_each(inside, mappings::of_file(dev, ino), ALL, is_rationed);
 }
