@@ -39,7 +39,41 @@ fn closed(ino: u64, flags: u32) -> Event {
 }
 
 fn micros(told: Prediction, cause: Cause) -> f64 {
-    told.parts[cause].get() / 1e3
+    (told.parts[cause].get() * 1e3).round() / 1e6
+}
+
+/// After a millisecond of other work, which makes a path of a write 3 µs dearer.
+#[test]
+fn opens_and_names_take_longer_after_other_work() {
+    let mut profile = disk();
+    profile.calls.away = Some(Measured::assumed(Nanos::new(3e3)));
+    let mut program = Program::on(&profile);
+    written(&mut program, 1, 1, PAGE);
+    for (call, cost) in [
+        (opened(0), 2.0 + 3.0),
+        (opened(flag::CREATED), 2.0 + 9.0),
+        (closed(1, 0), 1.0 + 1.5),
+        (Event { op: Op::Link, aux: 2, ..write(0, 0, 0) }, 8.0 + 9.0),
+    ] {
+        program.now += 1_000_000;
+        let told = program.call(call).expect("a cost");
+        let more = micros(told, Cause::Call);
+        assert!((more - cost).abs() < 0.01, "{more} µs instead of {cost}: {:?}", call.op);
+        assert!(told.work.read.believed > 1e-6, "not learned: {:?}", call.op);
+    }
+}
+
+/// A file that was opened lately is in the processor's cache, one of many others is not.
+#[test]
+fn an_inode_far_away_takes_longer_to_unlink() {
+    let mut program = Program::on(&disk());
+    let mut unlinked = |ino, is_open| {
+        if is_open {
+            program.call(Event { ino, ..opened(0) });
+        }
+        micros(program.call(Event { op: Op::Unlink, ino, ..write(0, 0, 0) }).expect("a cost"), Cause::Call)
+    };
+    assert_eq!([unlinked(1, true), unlinked(2, false)], [8.0, 8.0 + FAR]);
 }
 
 #[test]

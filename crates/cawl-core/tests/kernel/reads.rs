@@ -382,6 +382,18 @@ fn reads_at_the_end_of_all_files_are_read() {
     program.call(resident(u64::MAX, 64));
 }
 
+/// The last of the ranges of which it is told ends with the file.
+#[test]
+fn a_small_file_is_cached_to_its_end() {
+    let mut profile = disk();
+    profile.calls.free = Measured::assumed(Nanos::new(1e3));
+    let mut program = Program::on(&profile);
+    program.call(opened(5000));
+    program.call(resident(4 * KIB, 64));
+    let told = program.call(range(Op::Advise, 0, 0, 4)).unwrap();
+    assert_eq!(micros(told, Cause::FreedPages), 2.0);
+}
+
 /// What a program reads beyond the end that is known, as of files of /proc, teaches nothing.
 #[test]
 fn files_of_no_length_are_cached() {

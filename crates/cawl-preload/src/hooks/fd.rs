@@ -48,7 +48,7 @@ fn closing(fd: c_int) -> Option<Event> {
     }
     tries::closing(fd);
     if mappings::any() {
-        mapping::sample_file(&inside, event.dev, event.ino, false);
+        mapping::sample_file(&inside, event.dev, event.ino);
     }
     let told = is_told(file);
     descriptors::forget(fd);

@@ -23,11 +23,12 @@ fn done(returned: isize) -> c_int {
 }
 
 /// A look at the mappings of a range, before the call that ends or syncs them.
-fn look(at: *mut c_void, length: size_t, is_rationed: bool) {
+fn look(at: *mut c_void, length: size_t, is_synced: bool) {
     if let Some(inside) = guard::enter()
         && session::is_ours()
     {
-        mapping::sample(&inside, (at as usize, length), is_rationed);
+        let sample = if is_synced { mapping::sample_synced } else { mapping::sample };
+        sample(&inside, (at as usize, length));
     }
 }
 

@@ -22,7 +22,7 @@ pub fn advised_to_read(start: u64, fd: c_int, offset: off_t, count: usize, retur
 fn stores_before(fd: c_int) -> Option<(u64, u64)> {
     let inside = guard::enter().filter(|_| session::active() && session::is_ours())?;
     let file = session::learn(fd)?.identity();
-    mapping::sample_file(&inside, file.dev, file.ino, true);
+    mapping::sample_synced_file(&inside, file.dev, file.ino);
     Some((file.dev, file.ino))
 }
 

@@ -41,7 +41,7 @@ pub struct Mapping {
     dirty: AtomicU64,
     /// Those of the part that the latest look was about.
     latest: AtomicU64,
-    /// A large look before a sync may begin at this time again.
+    /// A large look before a sync may begin at this time again; while one is made, when it began.
     due: AtomicU64,
     /// Minor faults of the process at the latest look before a sync, or sync without one.
     faults: AtomicU64,
@@ -224,6 +224,7 @@ impl Mapping {
 
     /// What became dirty of the part in a range of addresses since the latest look, to be told now; None if
     /// there is nothing.
+    #[inline(never)]
     pub fn take_news(&self, start: usize, length: usize) -> Option<News> {
         if !self.writable.load(Relaxed) {
             return None;
@@ -238,25 +239,34 @@ impl Mapping {
         (news.bytes > 0).then_some(news)
     }
 
-    /// True if there may be a look at a range of addresses before it is synced: large ones are left out while
-    /// those before took much of the time.
+    /// True if there may be a look at a range of addresses before it is synced, which begins now then: large ones
+    /// are left out while those before took much of the time.
     pub fn may_look(&self, length: usize) -> bool {
-        !self.is_large(length) || clock::now() >= self.due.load(Relaxed)
+        if !self.is_large(length) {
+            return true;
+        }
+        let now = clock::now();
+        let may = now >= self.due.load(Relaxed);
+        if may {
+            self.due.store(now, Relaxed);
+        }
+        may
     }
 
     fn is_large(&self, length: usize) -> bool {
         length.min(self.length.load(Relaxed)) as u64 > SMALL
     }
 
-    /// There was such a look, which began at this time and found this.
-    pub fn looked(&self, length: usize, began: u64, news: Option<&News>) {
+    /// There was such a look, which found this.
+    #[inline(never)]
+    pub fn looked(&self, length: usize, news: Option<&News>) {
         if self.is_large(length) {
             let faults = self.take_faults();
             if let Some(news) = news {
                 self.per_fault.store(news.bytes / faults.max(1), Relaxed);
                 self.per_piece.store(news.bytes.checked_div(news.pieces.into()).unwrap_or(0), Relaxed);
             }
-            let now = clock::now();
+            let (began, now) = (self.due.load(Relaxed), clock::now());
             self.due.store(now + (TIME - 1) * now.saturating_sub(began), Relaxed);
         }
     }
@@ -269,6 +279,7 @@ impl Mapping {
 
     /// What a look at a range of addresses that was left out would have found, by the process's faults and what
     /// each brought at the latest look.
+    #[inline(never)]
     pub fn expected_news(&self, start: usize, length: usize) -> Option<News> {
         let (from, length) = self.part(start, length)?;
         let bytes = self.take_faults().saturating_mul(self.per_fault.load(Relaxed)).min(length);

@@ -11,50 +11,68 @@ type Range = (usize, usize);
 
 const ALL: Range = (0, usize::MAX);
 
-fn sample_each(inside: &Inside, of: impl Iterator<Item = &'static Mapping>, range: Range, is_rationed: bool) {
-    let now = clock::now();
+fn sample_each(inside: &Inside, of: impl Iterator<Item = &'static Mapping>, range: Range) {
     for mapping in of {
-        let news = if !is_rationed {
-            mapping.take_news(range.0, range.1)
-        } else if mapping.may_look(range.1) {
-            let news = mapping.take_news(range.0, range.1);
-            mapping.looked(range.1, now, news.as_ref());
-            news
-        } else {
-            mapping.expected_news(range.0, range.1)
+        if let Some(news) = mapping.take_news(range.0, range.1) {
+            tell(inside, mapping, &news);
+        }
+    }
+}
+
+/// Large looks are rationed.
+fn sample_before_sync(inside: &Inside, of: impl Iterator<Item = &'static Mapping>, range: Range) {
+    for mapping in of {
+        let looks = mapping.may_look(range.1);
+        let news = match looks {
+            true => mapping.take_news(range.0, range.1),
+            false => mapping.expected_news(range.0, range.1),
         };
+        if looks {
+            mapping.looked(range.1, news.as_ref());
+        }
         if let Some(news) = news {
-            tell(inside, now, mapping, &news);
+            tell(inside, mapping, &news);
         }
     }
 }
 
 #[inline(never)]
-fn tell(inside: &Inside, now: u64, mapping: &Mapping, news: &News) {
+fn tell(inside: &Inside, mapping: &Mapping, news: &News) {
+    let now = clock::now();
     record(inside, Op::MmapWrite, (now, now), None, news.bytes as i64, |event| {
         mapping.describe(event);
         (event.offset, event.requested, event.aux) = (news.offset, news.within, news.pieces);
     });
 }
 
-/// Looks at what every mapping of a range of addresses has there, before it is unmapped, or before it is
-/// synced: then large looks are rationed.
+/// Looks at what every mapping of a range of addresses has there, before it is unmapped.
 #[cold]
-pub fn sample(inside: &Inside, range: Range, is_rationed: bool) {
-    sample_each(inside, mappings::within(range.0, range.1), range, is_rationed);
+pub fn sample(inside: &Inside, range: Range) {
+    sample_each(inside, mappings::within(range.0, range.1), range);
+}
+
+/// Looks at what every mapping of a range of addresses has there, before it is synced.
+#[cold]
+pub fn sample_synced(inside: &Inside, range: Range) {
+    sample_before_sync(inside, mappings::within(range.0, range.1), range);
 }
 
 /// Looks at every mapping there is.
 #[cold]
 pub fn sample_all(inside: &Inside) {
     if mappings::any() {
-        sample_each(inside, mappings::all(), ALL, false);
+        sample_each(inside, mappings::all(), ALL);
     }
 }
 
-/// Looks at the mappings of a file whose descriptor is about to be closed, or before it is synced: then large
-/// looks are rationed.
+/// Looks at the mappings of a file whose descriptor is about to be closed.
 #[cold]
-pub fn sample_file(inside: &Inside, dev: u64, ino: u64, is_rationed: bool) {
-    sample_each(inside, mappings::of_file(dev, ino), ALL, is_rationed);
+pub fn sample_file(inside: &Inside, dev: u64, ino: u64) {
+    sample_each(inside, mappings::of_file(dev, ino), ALL);
+}
+
+/// Looks at the mappings of a file that is about to be synced.
+#[cold]
+pub fn sample_synced_file(inside: &Inside, dev: u64, ino: u64) {
+    sample_before_sync(inside, mappings::of_file(dev, ino), ALL);
 }
