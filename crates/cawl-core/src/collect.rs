@@ -28,7 +28,7 @@ use crate::profile::HostProfile;
 use crate::record::{HostFacts, LOST_REQUESTS, Outcome, Record, USES_IO_URING};
 use crate::release::Release;
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
-use crate::selection::Selection;
+use crate::selection::{NAMES, Selection};
 use crate::stacks::StackSums;
 use crate::tally::CallSums;
 use crate::timeline::Timeline;
@@ -391,7 +391,7 @@ impl Collector {
                 (name.path().to_owned(), name.first_path().map(str::to_owned))
             }
             // Of folders and symbolic links, and of what is only looked at, no more is told.
-            _ if file.ino == 0 => ("(names)".to_owned(), None),
+            _ if file.ino == 0 => (NAMES.to_owned(), None),
             _ => (format!("dev {} inode {}", file.dev, file.ino), None),
         }
     }

@@ -169,6 +169,9 @@ impl ProcessName {
     }
 }
 
+/// What stands for the path in calls on names of which no file is told: folders, symbolic links, looks.
+pub(crate) const NAMES: &str = "(names)";
+
 /// True if the whole path fits, or its last part.
 fn fits(glob: &Glob, path: &str) -> bool {
     glob.fits(path) || path.rsplit('/').next().is_some_and(|name| glob.fits(name))
@@ -215,13 +218,20 @@ impl Selector {
         causes.is_empty() || main.is_some_and(|main| causes.contains(&main))
     }
 
+    fn is_of_file(&self, event: &Event) -> bool {
+        match event.ino {
+            0 => self.wanted.files.iter().any(|glob| glob.fits(NAMES)),
+            _ => self.files.get(&event.file()).copied().unwrap_or_default(),
+        }
+    }
+
     fn is_wanted(&mut self, event: &Event) -> bool {
         let since = event.start.saturating_sub(*self.first.get_or_insert(event.start)) as f64;
         let Selection { files, processes, ops, from, to, .. } = &self.wanted;
         from.is_none_or(|from| since >= from.get())
             && to.is_none_or(|to| since < to.get())
             && (ops.is_empty() || ops.iter().any(|op| op.0.name() == event.op.name()))
-            && (files.is_empty() || self.files.get(&event.file()).copied().unwrap_or_default())
+            && (files.is_empty() || self.is_of_file(event))
             // A trace that was imported tells no programs.
             && (processes.is_empty()
                 || self.processes.at(event.pid, Time(event.start)).copied().unwrap_or_else(|| {
@@ -255,19 +265,21 @@ mod tests {
         ] {
             assert!(selector.take(&record));
         }
-        let calls = [call(1, 7, 1_000), call(1, 8, 2_000), call(2, 8, 3_000), call(3, 9, 4_000)];
+        let calls =
+            [call(1, 7, 1_000), call(1, 8, 2_000), call(2, 8, 3_000), call(3, 9, 4_000), call(3, 0, 5_000)];
         (0..calls.len()).filter(|at| selector.take(&calls[*at])).collect()
     }
 
     #[test]
     fn calls_are_selected_by_file_process_and_time() {
-        assert_eq!(selected(Selection::default()), [0, 1, 2, 3]);
+        assert_eq!(selected(Selection::default()), [0, 1, 2, 3, 4]);
         let files = |globs: &[&str]| Selection {
             files: globs.iter().map(|it| Glob::from(*it)).collect(),
             ..Selection::default()
         };
         assert_eq!(selected(files(&["*.wal"])), [0]);
-        assert_eq!(selected(files(&["*"])), [0, 1, 2]);
+        assert_eq!(selected(files(&["*"])), [0, 1, 2, 4]);
+        assert_eq!(selected(files(&["(names)"])), [4]);
         // The last part of a path is enough, if it is all of it.
         assert_eq!(selected(files(&["b.db"])), [1, 2]);
         assert_eq!(selected(files(&["a.w?l", "/data/b*"])), [0, 1, 2]);
@@ -279,7 +291,7 @@ mod tests {
         assert_eq!(selected(process("dd")), [0, 1]);
         assert_eq!(selected(process("/bin/dd")), [0, 1]);
         assert_eq!(selected(process("2")), [2]);
-        assert_eq!(selected(process("3")), [3]);
+        assert_eq!(selected(process("3")), [3, 4]);
         let span = |from: f64, to: f64| Selection {
             from: Some(Nanos::new(from)),
             to: Some(Nanos::new(to)),
@@ -289,7 +301,7 @@ mod tests {
         assert_eq!(selected(span(0.0, 0.0)), [0; 0]);
         let op =
             |name: &str| Selection { ops: vec![name.parse().expect("an operation")], ..Selection::default() };
-        assert_eq!((selected(op("write")), selected(op("fsync"))), (vec![0, 1, 2, 3], vec![]));
+        assert_eq!((selected(op("write")), selected(op("fsync"))), (vec![0, 1, 2, 3, 4], vec![]));
         let why = "writ".parse::<OpName>().expect_err("no operation").to_string();
         assert!(why.contains("no operation `writ`") && why.contains("fdatasync"), "{why}");
     }
