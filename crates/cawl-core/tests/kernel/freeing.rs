@@ -197,6 +197,24 @@ fn blocks_of_the_device_become_free() {
     assert_eq!(unlinked(FilesystemKind::Tmpfs, true), 8.0 + FAR);
 }
 
+/// A device discards what was written, not what a sparse file lacks.
+#[test]
+fn holes_are_on_no_device() {
+    const LONG: u64 = 20 << 30;
+    let mut profile = disk();
+    profile.device.discard = Some(Measured::assumed(Rate::mb_per_second(1000.0)));
+    let unlink = |bytes| Event { op: Op::Unlink, requested: bytes, ..write(0, 0, 0) };
+    let mut program = Program::on(&profile);
+    program.call(opened(flag::CREATED));
+    program.call(Event { op: Op::Truncate, offset: LONG, ..write(0, 0, 0) });
+    assert_eq!(program.waits(unlink(LONG)), 0.0);
+    // One that was there before, of which the tracer tells what is allocated.
+    let mut program = Program::on(&profile);
+    program.call(Event { requested: LONG, ..opened(0) });
+    let waits = program.waits(unlink(MIB));
+    assert!((1.0..10.0).contains(&waits), "{waits} ms");
+}
+
 #[test]
 fn pages_under_writeback_are_waited_for() {
     let mut program = Program::on(&disk());

@@ -56,6 +56,12 @@ impl Holes {
         start < end && before.is_some_and(|(_, to)| *to > start)
     }
 
+    /// How many of the pages from `start` up to `end` are such pages.
+    pub(super) fn count(&self, start: u64, end: u64) -> u64 {
+        let runs = self.0.iter().flat_map(|runs| runs.range(..end));
+        runs.map(|(from, to)| (*to).min(end).saturating_sub((*from).max(start))).sum()
+    }
+
     fn forget(&mut self) {
         self.0.take_if(|runs| runs.is_empty() || runs.len() > RUNS);
     }
@@ -83,7 +89,11 @@ mod tests {
                         prop_assert_eq!(holes.fill(start, start + length), any);
                         plain[range].fill(false);
                     }
-                    _ => prop_assert_eq!(holes.overlap(start, start + length), any),
+                    _ => {
+                        let count = plain[range].iter().filter(|hole| **hole).count() as u64;
+                        prop_assert_eq!(holes.overlap(start, start + length), any);
+                        prop_assert_eq!(holes.count(start, start + length), count);
+                    }
                 }
                 let runs = holes.0.iter().flat_map(|runs| runs.iter()).collect::<Vec<_>>();
                 prop_assert!(runs.windows(2).all(|pair| pair[0].1 < pair[1].0), "{runs:?}");

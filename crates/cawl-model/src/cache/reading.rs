@@ -70,6 +70,11 @@ impl Cache {
         self.file(at).holes.overlap(start, end)
     }
 
+    /// How many pages from `start` up to `end` are such.
+    pub fn holes_between(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        self.file(at).holes.count(start, end)
+    }
+
     /// Remembers that these pages are cached, in folios of `folio` pages at most: they were read. None of them is
     /// marked.
     pub fn read_ahead(&mut self, at: u32, start: u64, end: u64, folio: u64, source: Source) {

@@ -129,6 +129,8 @@ pub struct Stat {
     pub st_ino: libc::ino_t,
     /// Length, in bytes.
     pub st_size: libc::off_t,
+    /// Allocated, in units of 512 bytes.
+    pub st_blocks: u64,
     /// Preferred size of a write, in bytes.
     pub st_blksize: u32,
     /// Names.
@@ -139,6 +141,13 @@ pub struct Stat {
     pub mount: u32,
     /// Time of birth, in s and ns; zeros where the filesystem has none.
     pub born: (i64, u32),
+}
+
+impl Stat {
+    /// Bytes of its length that are allocated: holes are not. 0 only of an empty file.
+    pub fn allocated(&self) -> u64 {
+        (self.st_size as u64).min(self.st_blocks.saturating_mul(512).max(1))
+    }
 }
 
 /// fstat
@@ -186,6 +195,7 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
         | libc::STATX_NLINK
         | libc::STATX_INO
         | libc::STATX_SIZE
+        | libc::STATX_BLOCKS
         | libc::STATX_BTIME
         | libc::STATX_MNT_ID;
     let mut found = MaybeUninit::<libc::statx>::uninit();
@@ -204,6 +214,7 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
         st_dev: libc::makedev(found.stx_dev_major, found.stx_dev_minor),
         st_ino: found.stx_ino,
         st_size: found.stx_size as libc::off_t,
+        st_blocks: found.stx_blocks,
         st_blksize: found.stx_blksize,
         st_nlink: found.stx_nlink,
         st_mode: found.stx_mode.into(),
@@ -219,6 +230,7 @@ fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
         st_dev: found.st_dev,
         st_ino: found.st_ino,
         st_size: found.st_size,
+        st_blocks: found.st_blocks as u64,
         st_blksize: found.st_blksize as u32,
         st_nlink: found.st_nlink as u32,
         st_mode: found.st_mode,
@@ -337,26 +349,29 @@ pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
     usize::try_from(read).unwrap_or(0)
 }
 
-/// Calls `take` with each line of a file, as far as it fits; None if it cannot be read.
+/// Calls `take` with each line of a file, as far as it fits, until it gives none; None then, and if the file
+/// cannot be read.
 #[cold]
-pub fn each_line(path: &CStr, mut take: impl FnMut(&[u8])) -> Option<()> {
+pub fn each_line(path: &CStr, mut take: impl FnMut(&[u8]) -> Option<()>) -> Option<()> {
     // Short, because it lies on the stack of the program; the kernel keeps what a read leaves over.
     let mut text = [0u8; 256];
     let fd = open_to_read(libc::AT_FDCWD, path.as_ptr())?;
-    let (mut kept, mut beheaded) = (0, false);
-    while let more @ 1.. = read(fd, &mut text[kept..]) {
+    let (mut kept, mut beheaded, mut goes_on) = (0, false, Some(()));
+    while let Some(()) = goes_on
+        && let more @ 1.. = read(fd, &mut text[kept..])
+    {
         let end = kept + more;
         let mut from = 0;
         while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
-            if !core::mem::take(&mut beheaded) {
-                take(&text[from..from + line]);
+            if !core::mem::take(&mut beheaded) && goes_on.is_some() {
+                goes_on = take(&text[from..from + line]);
             }
             from += line + 1;
         }
         if from == 0 && end == text.len() {
             // A long name: all that matters of its line is at the front.
-            if !core::mem::replace(&mut beheaded, true) {
-                take(&text);
+            if !core::mem::replace(&mut beheaded, true) && goes_on.is_some() {
+                goes_on = take(&text);
             }
             from = end;
         }
@@ -364,30 +379,28 @@ pub fn each_line(path: &CStr, mut take: impl FnMut(&[u8])) -> Option<()> {
         text.copy_within(from..end, 0);
     }
     close(fd);
-    Some(())
+    goes_on
 }
 
-/// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
-pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
-    let range = start..start.saturating_add(length);
-    let (mut inside, mut sum) = (false, 0);
-    each_line(c"/proc/self/smaps", |line| smaps_line(line, &range, &mut inside, &mut sum))?;
-    Some(sum)
+/// Calls `take` with the first address of each mapping of this process and no bytes, then with that and its dirty
+/// bytes of two kinds, until it gives none; None then, and if /proc/self/smaps cannot be read.
+pub fn each_dirty(mut take: impl FnMut(usize, u64) -> Option<()>) -> Option<()> {
+    let mut start = 0;
+    each_line(c"/proc/self/smaps", |line| match smaps_line(line, &mut start) {
+        Some(bytes) => take(start, bytes),
+        None => Some(()),
+    })
 }
 
-fn smaps_line(line: &[u8], range: &core::ops::Range<usize>, inside: &mut bool, sum: &mut u64) {
-    if let Some(rest) =
-        [&b"Shared_Dirty:"[..], b"Private_Dirty:"].iter().find_map(|name| line.strip_prefix(*name))
-    {
-        if *inside {
-            let figure = rest.trim_ascii().strip_suffix(b" kB").and_then(decimal);
-            *sum += figure.unwrap_or(0) * 1024;
-        }
-    } else if let Some(dash) = line.iter().position(|byte| *byte == b'-')
-        && let Some(address) = hexadecimal(&line[..dash])
-    {
-        *inside = range.contains(&address);
+/// Dirty bytes that a line of smaps tells of the mapping at `start`; none if another one begins.
+fn smaps_line(line: &[u8], start: &mut usize) -> Option<u64> {
+    let dirty = [&b"Shared_Dirty:"[..], b"Private_Dirty:"].iter().find_map(|name| line.strip_prefix(*name));
+    if let Some(rest) = dirty {
+        return rest.trim_ascii().strip_suffix(b" kB").and_then(decimal).map(|figure| figure * 1024);
     }
+    let dash = line.iter().position(|byte| *byte == b'-')?;
+    *start = hexadecimal(&line[..dash])?;
+    Some(0)
 }
 
 /// A hexadecimal number, and nothing else.
@@ -453,7 +466,7 @@ mod tests {
 
     #[test]
     fn smaps_is_understood() {
-        let (mut inside, mut sum) = (false, 0);
+        let (mut start, mut sum) = (0, 0);
         for line in [
             &b"00001000-00003000 rw-s 00000000 fe:00 1 /f"[..],
             b"Shared_Dirty:          8 kB",
@@ -461,10 +474,28 @@ mod tests {
             b"00003000-00004000 rw-s 00000000 fe:00 1 /f",
             b"Private_Dirty:       100 kB",
         ] {
-            smaps_line(line, &(0x1000..0x3000), &mut inside, &mut sum);
+            let bytes = smaps_line(line, &mut start);
+            sum += if start == 0x1000 { bytes.unwrap_or(0) } else { 0 };
         }
         assert_eq!(sum, 12 << 10);
-        assert!(dirty_by_smaps(0, usize::MAX).is_some_and(|dirty| dirty > 0));
+        assert!(dirty_at(0..usize::MAX) > 0);
+        // It ends when it is told to.
+        let mut told = 0;
+        let take = |_, _| {
+            told += 1;
+            (told < 3).then_some(())
+        };
+        assert_eq!((each_dirty(take), told), (None, 3));
+    }
+
+    /// Dirty bytes of the mappings that begin there.
+    fn dirty_at(range: core::ops::Range<usize>) -> u64 {
+        let mut sum = 0;
+        each_dirty(|start, bytes| {
+            sum += if range.contains(&start) { bytes } else { 0 };
+            Some(())
+        });
+        sum
     }
 
     /// The line that tells a mapping's addresses may be longer than what is read at a time.
@@ -485,7 +516,7 @@ mod tests {
             assert_ne!(at, libc::MAP_FAILED);
             at.cast::<u8>().write(1);
             at.cast::<u8>().add(8192).write(1);
-            assert_eq!(dirty_by_smaps(at as usize, 16384), Some(8192));
+            assert_eq!(dirty_at(at as usize..at as usize + 16384), 8192);
             libc::munmap(at, 16384);
         }
     }

@@ -45,11 +45,12 @@ fn each_of_program(mut take: impl FnMut(usize, usize)) -> Option<()> {
             place.copy_from_slice(mapping.file);
             length = mapping.file.len();
         }
+        Some(())
     })?;
     let own = own.get(..length).filter(|own| !own.is_empty())?;
     let mut behind = 0;
     sys::each_line(c"/proc/self/maps", |line| {
-        let Some(mapping) = Mapping::of(line) else { return };
+        let Some(mapping) = Mapping::of(line) else { return Some(()) };
         if mapping.file == own {
             behind = mapping.end;
         } else if mapping.start != behind || !mapping.file.ends_with(b" 0") {
@@ -58,6 +59,7 @@ fn each_of_program(mut take: impl FnMut(usize, usize)) -> Option<()> {
                 take(mapping.start, mapping.end);
             }
         }
+        Some(())
     })
 }
 

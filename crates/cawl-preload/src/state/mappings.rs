@@ -12,16 +12,22 @@ use crate::state::descriptors::{self, Descriptor};
 use cawl_wire::{Event, FileId, FileKind, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Mappings that can be followed; further ones are counted as unseen.
 const SIZE: usize = 512;
 /// Bytes of which it is asked in how many pieces they lie: of fewer it makes no difference.
 const SCATTERED: u64 = 64 << 10;
-/// Bytes of a look that is never left out. A look costs some 27 ns for each folio.
+/// Bytes of a look that is never left out. A look costs some 27 to 70 ns for each folio.
 const SMALL: u64 = 4 << 20;
-/// Of the time, larger looks before syncs take one part of so many.
+/// Larger looks of a process that are never left out, so that what a short program does is told.
+const FREE: u32 = 16;
+/// Of the time, further ones take one part of so many, but for those before the end; and so do passes over all
+/// mappings of the process that take longer than [`CHEAP`], in ns.
 const TIME: u64 = 8;
+const CHEAP: u64 = 250_000;
+/// Of a mapping of which that was left out, for [`Mapping::dirty`] and [`Mapping::told`].
+const UNKNOWN: u64 = u64::MAX;
 /// Being filled in.
 const TAKEN: usize = 1;
 
@@ -41,8 +47,8 @@ pub struct Mapping {
     dirty: AtomicU64,
     /// Those of the part that the latest look was about.
     latest: AtomicU64,
-    /// A large look before a sync may begin at this time again; while one is made, when it began.
-    due: AtomicU64,
+    /// Dirty bytes of the mapping, as the latest pass over all of the process found.
+    found: AtomicU64,
     /// Minor faults of the process at the latest look before a sync, or sync without one.
     faults: AtomicU64,
     /// What the latest look before a sync found: bytes for each fault since the one before, and bytes of each
@@ -88,7 +94,7 @@ static TABLE: [Mapping; SIZE] = [const {
         fd: AtomicI32::new(0),
         dirty: AtomicU64::new(0),
         latest: AtomicU64::new(0),
-        due: AtomicU64::new(0),
+        found: AtomicU64::new(0),
         faults: AtomicU64::new(0),
         per_fault: AtomicU64::new(0),
         per_piece: AtomicU64::new(0),
@@ -107,8 +113,77 @@ pub fn any() -> bool {
     USED.load(Relaxed) != 0
 }
 
+/// When the next large look may begin, for all mappings.
+static DUE: AtomicU64 = AtomicU64::new(0);
+/// Large looks so far.
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+/// When the latest pass over /proc/self/smaps, which is for all mappings, was over, and how long it took, in ns.
+static PASSED: AtomicU64 = AtomicU64::new(0);
+static TOOK: AtomicU64 = AtomicU64::new(0);
+/// What a line that counts took of the latest pass, in ns: three for each mapping, of some 4 µs.
+static LINE: AtomicU64 = AtomicU64::new(1500);
+const LEAST: u64 = 100;
+/// Whether there was one since [`begin_look`].
+static PASS: AtomicU8 = AtomicU8::new(NONE);
+const NONE: u8 = 0;
+const DONE: u8 = 1;
+const LEFT_OUT: u8 = 2;
+
+/// A look at one mapping or several begins.
+pub fn begin_look() {
+    PASS.store(NONE, Relaxed);
+}
+
+fn may_look(length: u64) -> bool {
+    length <= SMALL || LOOKS.load(Relaxed) < FREE || clock::now() >= DUE.load(Relaxed)
+}
+
+/// Finds what is dirty of all mappings, unless that takes too much of the time; None then.
+#[inline(never)]
+fn pass() -> Option<()> {
+    let (began, took) = (clock::now(), TOOK.load(Relaxed));
+    let room = began.saturating_sub(PASSED.load(Relaxed)) / TIME;
+    let may = took <= CHEAP || room >= took;
+    let lines = (room.max(CHEAP) / LINE.load(Relaxed)).max(1);
+    let (passed, left) = if may { found_within(lines) } else { (None, 0) };
+    if may {
+        let now = clock::now();
+        let took = now.saturating_sub(began);
+        PASSED.store(now, Relaxed);
+        LINE.store((took / (lines - left).max(1)).max(LEAST), Relaxed);
+        // One that was cut off would have taken longer.
+        TOOK.store(if passed.is_some() { took } else { 2 * took }, Relaxed);
+    }
+    PASS.store(if passed.is_some() { DONE } else { LEFT_OUT }, Relaxed);
+    passed
+}
+
+/// Finds what is dirty of all mappings; None if that takes more than so many lines, and how many are left.
+fn found_within(mut lines: u64) -> (Option<()>, u64) {
+    entries().for_each(|mapping| mapping.found.store(0, Relaxed));
+    let passed = sys::each_dirty(|start, bytes| {
+        if bytes > 0
+            && let Some(mapping) = within(start, 1).next()
+        {
+            mapping.found.fetch_add(bytes, Relaxed);
+        }
+        lines = lines.checked_sub(1)?;
+        Some(())
+    });
+    (passed, lines)
+}
+
 fn entries() -> impl Iterator<Item = &'static Mapping> {
     TABLE.iter().take(REACHED.load(Acquire))
+}
+
+/// An entry of the table that is to be filled in.
+fn free_entry() -> Option<&'static Mapping> {
+    let free = |mapping: &Mapping| mapping.start.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok();
+    let index = TABLE.iter().position(free)?;
+    REACHED.fetch_max(index + 1, AcqRel);
+    USED.fetch_add(1, Relaxed);
+    Some(&TABLE[index])
 }
 
 /// A shared mapping of a descriptor was made; `writable`, or read-only for the time being.
@@ -118,16 +193,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     if file.kind() != FileKind::Regular || !file.is_writable() {
         return;
     }
-    let free = TABLE
-        .iter()
-        .enumerate()
-        .find(|(_, mapping)| mapping.start.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok());
-    let Some((index, mapping)) = free else {
-        count_unseen();
-        return;
-    };
-    REACHED.fetch_max(index + 1, AcqRel);
-    USED.fetch_add(1, Relaxed);
+    let Some(mapping) = free_entry() else { return count_unseen() };
     mapping.length.store(length, Relaxed);
     mapping.offset.store(offset, Relaxed);
     let identity = file.identity();
@@ -135,9 +201,10 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     mapping.ino.store(identity.ino, Relaxed);
     mapping.birth.store(identity.birth, Relaxed);
     mapping.fd.store(fd, Relaxed);
-    mapping.dirty.store(page_cache::dirty(fd, offset, length as u64).unwrap_or(0), Relaxed);
+    let whole = (0, length as u64);
+    let dirty = if may_look(whole.1) { mapping.look(fd, whole).unwrap_or(0) } else { UNKNOWN };
+    mapping.dirty.store(dirty, Relaxed);
     mapping.told.store(0, Relaxed);
-    mapping.due.store(0, Relaxed);
     mapping.faults.store(counters::minor_faults(), Relaxed);
     mapping.per_fault.store(0, Relaxed);
     mapping.writable.store(writable, Relaxed);
@@ -188,14 +255,28 @@ impl Mapping {
 
     /// Dirty bytes of a part of the file's range, as a descriptor of it tells.
     fn look(&self, fd: c_int, (from, length): (u64, u64)) -> Option<u64> {
-        page_cache::dirty(fd, self.offset.load(Relaxed) + from, length)
+        let began = if length > SMALL { clock::now() } else { 0 };
+        let dirty = page_cache::dirty(fd, self.offset.load(Relaxed) + from, length);
+        if began > 0 {
+            let now = clock::now();
+            DUE.store(now + (TIME - 1) * now.saturating_sub(began), Relaxed);
+            LOOKS.fetch_add(1, Relaxed);
+        }
+        dirty
     }
 
     /// What is dirty of all of it by now is not news.
     fn forget_news(&self) {
         let all = (0, self.length.load(Relaxed) as u64);
-        let dirty = self.asked().and_then(|fd| self.look(fd, all));
-        self.dirty.store(dirty.unwrap_or(0), Relaxed);
+        let asked = self.asked();
+        let dirty = match asked {
+            Some(fd) if may_look(all.1) => self.look(fd, all).unwrap_or(0),
+            Some(_) => UNKNOWN,
+            None => 0,
+        };
+        self.dirty.store(dirty, Relaxed);
+        let told = if asked.is_some() { 0 } else { self.of_mapping().unwrap_or(UNKNOWN) };
+        self.told.store(told, Relaxed);
     }
 
     /// What became dirty of a part of the file's range since the latest look.
@@ -203,6 +284,10 @@ impl Mapping {
     fn news_of_file(&self, fd: c_int, part: (u64, u64)) -> Option<News> {
         let dirty = self.look(fd, part)?;
         let (known, length) = (self.dirty.load(Relaxed), part.1);
+        if known == UNKNOWN {
+            self.dirty.store(dirty, Relaxed);
+            return Some(News::at_begin(0, 0));
+        }
         // What was dirty before lies in the rest, as far as it has place there.
         let rest = (self.length.load(Relaxed) as u64).saturating_sub(length);
         let before = known.saturating_sub(rest).min(dirty);
@@ -215,10 +300,22 @@ impl Mapping {
         Some(News::spread(offset, length, bytes, pieces))
     }
 
+    /// Dirty bytes by the mapping; None if that is left out.
+    fn of_mapping(&self) -> Option<u64> {
+        match PASS.load(Relaxed) {
+            DONE => {}
+            NONE => pass()?,
+            _ => return None,
+        }
+        Some(self.found.load(Relaxed))
+    }
+
     /// Bytes that became dirty since those told, by the mapping.
     fn news_of_mapping(&self) -> Option<u64> {
-        let (start, length) = self.range()?;
-        let dirty = sys::dirty_by_smaps(start, length)?;
+        let dirty = self.of_mapping()?;
+        if self.told.load(Relaxed) == UNKNOWN {
+            self.told.store(dirty, Relaxed);
+        }
         Some(dirty.saturating_sub(self.told.load(Relaxed)))
     }
 
@@ -235,39 +332,31 @@ impl Mapping {
             Some(news) => news,
             None => News::at_begin(self.offset.load(Relaxed) + part.0, self.news_of_mapping()?),
         };
-        self.told.fetch_add(news.bytes, Relaxed);
+        self.count_told(news.bytes);
         (news.bytes > 0).then_some(news)
     }
 
-    /// True if there may be a look at a range of addresses before it is synced, which begins now then: large ones
-    /// are left out while those before took much of the time.
+    fn count_told(&self, bytes: u64) {
+        if self.told.load(Relaxed) != UNKNOWN {
+            self.told.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// True if there may be a look at a range of addresses now: large ones are left out while those before took
+    /// much of the time.
     pub fn may_look(&self, length: usize) -> bool {
-        if !self.is_large(length) {
-            return true;
-        }
-        let now = clock::now();
-        let may = now >= self.due.load(Relaxed);
-        if may {
-            self.due.store(now, Relaxed);
-        }
-        may
+        may_look(length.min(self.length.load(Relaxed)) as u64)
     }
 
-    fn is_large(&self, length: usize) -> bool {
-        length.min(self.length.load(Relaxed)) as u64 > SMALL
-    }
-
-    /// There was such a look, which found this.
+    /// There was such a look before a sync, which found this.
     #[inline(never)]
     pub fn looked(&self, length: usize, news: Option<&News>) {
-        if self.is_large(length) {
+        if length.min(self.length.load(Relaxed)) as u64 > SMALL {
             let faults = self.take_faults();
             if let Some(news) = news {
                 self.per_fault.store(news.bytes / faults.max(1), Relaxed);
                 self.per_piece.store(news.bytes.checked_div(news.pieces.into()).unwrap_or(0), Relaxed);
             }
-            let (began, now) = (self.due.load(Relaxed), clock::now());
-            self.due.store(now + (TIME - 1) * now.saturating_sub(began), Relaxed);
         }
     }
 
@@ -285,16 +374,45 @@ impl Mapping {
         let bytes = self.take_faults().saturating_mul(self.per_fault.load(Relaxed)).min(length);
         let offset = self.offset.load(Relaxed) + from;
         let pieces = bytes.checked_div(self.per_piece.load(Relaxed)).unwrap_or(0) as u32;
-        self.told.fetch_add(bytes, Relaxed);
+        self.count_told(bytes);
         (bytes > 0).then(|| News::spread(offset, length, bytes, pieces))
+    }
+
+    /// The part that the latest look was about is clean by now, or gone.
+    fn leave_out(&self) {
+        let (known, gone) = (self.dirty.load(Relaxed), self.latest.swap(0, Relaxed));
+        if known != UNKNOWN {
+            self.dirty.store(known.saturating_sub(gone), Relaxed);
+        }
     }
 
     /// A part of it was synced, after a look at this part.
     fn synced(&self, length: u64) {
-        let clean = self.latest.swap(0, Relaxed);
-        self.dirty.store(self.dirty.load(Relaxed).saturating_sub(clean), Relaxed);
+        self.leave_out();
         let (told, all) = (self.told.load(Relaxed), self.length.load(Relaxed) as u64);
-        self.told.store(told - told.saturating_mul(length.min(all)) / all.max(1), Relaxed);
+        if told != UNKNOWN {
+            self.told.store(told - told.saturating_mul(length.min(all)) / all.max(1), Relaxed);
+        }
+    }
+
+    /// What remains of it behind a hole: a mapping of its own, of which so many bytes of both were known to be dirty.
+    #[cold]
+    fn made_of_rest(&self, start: usize, length: usize, from: u64, known: u64) {
+        let Some(rest) = free_entry() else { return count_unseen() };
+        rest.length.store(length, Relaxed);
+        rest.offset.store(self.offset.load(Relaxed) + from, Relaxed);
+        let front = self.length.load(Relaxed) as u64;
+        let behind = if known == UNKNOWN { UNKNOWN } else { known.saturating_sub(front) };
+        self.dirty.store(known - if known == UNKNOWN { 0 } else { behind }, Relaxed);
+        rest.dirty.store(behind, Relaxed);
+        for (to, of) in [(&rest.dev, &self.dev), (&rest.ino, &self.ino), (&rest.told, &self.told)] {
+            to.store(of.load(Relaxed), Relaxed);
+        }
+        rest.birth.store(self.birth.load(Relaxed), Relaxed);
+        rest.fd.store(self.fd.load(Relaxed), Relaxed);
+        rest.per_fault.store(0, Relaxed);
+        rest.writable.store(self.writable.load(Relaxed), Relaxed);
+        rest.start.store(start, Release);
     }
 
     /// Says in an event which file and place it is about.
@@ -356,9 +474,15 @@ pub fn gone(start: usize, length: usize) {
         }
         if start <= own && own + size <= end {
             mapping.release();
-        } else if start > own {
-            // The front remains; what may remain behind a hole is left out.
+            continue;
+        }
+        mapping.leave_out();
+        if start > own {
+            let known = mapping.dirty.load(Relaxed);
             mapping.length.store(start - own, Relaxed);
+            if end < own + size {
+                mapping.made_of_rest(end, own + size - end, (end - own) as u64, known);
+            }
         } else {
             let cut = end - own;
             mapping.offset.fetch_add(cut as u64, Relaxed);
@@ -380,8 +504,19 @@ pub fn moved(from: usize, to: usize, length: usize) {
     }
 }
 
+/// True in a child of a fork until it executes a program.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// True if a look before the end may take any time.
+pub fn is_last_look_free() -> bool {
+    !IS_CHILD.load(Relaxed)
+}
+
 /// In a fork child: what is dirty now is the parent's doing.
 #[cold]
 pub fn begin_session() {
+    IS_CHILD.store(true, Relaxed);
+    PASSED.store(clock::now(), Relaxed);
+    begin_look();
     entries().filter(|mapping| mapping.range().is_some()).for_each(Mapping::forget_news);
 }
