@@ -20,12 +20,14 @@ const SIZE: usize = 512;
 const SCATTERED: u64 = 64 << 10;
 /// Bytes of a look that is never left out. A look costs some 27 to 70 ns for each folio.
 const SMALL: u64 = 4 << 20;
-/// Larger looks of a process that are never left out, so that what a short program does is told.
+/// Larger looks, and passes over all mappings of the process, that are never left out, so that what a short program
+/// does is told. None in a fork child.
 const FREE: u32 = 16;
-/// Of the time, further ones take one part of so many, but for those before the end; and so do passes over all
-/// mappings of the process that take longer than [`CHEAP`], in ns.
+/// Of the time, further ones take one part of so many, but for large looks before the end.
 const TIME: u64 = 8;
+/// What a pass may take in any case, in ns, and one of the first.
 const CHEAP: u64 = 250_000;
+const FIRST: u64 = 2_000_000;
 /// Of a mapping of which that was left out, for [`Mapping::dirty`] and [`Mapping::told`].
 const UNKNOWN: u64 = u64::MAX;
 /// Being filled in.
@@ -115,11 +117,14 @@ pub fn any() -> bool {
 
 /// When the next large look may begin, for all mappings.
 static DUE: AtomicU64 = AtomicU64::new(0);
-/// Large looks so far.
+/// Large looks and passes so far.
 static LOOKS: AtomicU32 = AtomicU32::new(0);
+static PASSES: AtomicU32 = AtomicU32::new(0);
 /// When the latest pass over /proc/self/smaps, which is for all mappings, was over, and how long it took, in ns.
 static PASSED: AtomicU64 = AtomicU64::new(0);
 static TOOK: AtomicU64 = AtomicU64::new(0);
+/// When the first mapping was followed.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// What a line that counts took of the latest pass, in ns: three for each mapping, of some 4 µs.
 static LINE: AtomicU64 = AtomicU64::new(1500);
 const LEAST: u64 = 100;
@@ -142,9 +147,11 @@ fn may_look(length: u64) -> bool {
 #[inline(never)]
 fn pass() -> Option<()> {
     let (began, took) = (clock::now(), TOOK.load(Relaxed));
-    let room = began.saturating_sub(PASSED.load(Relaxed)) / TIME;
-    let may = took <= CHEAP || room >= took;
-    let lines = (room.max(CHEAP) / LINE.load(Relaxed)).max(1);
+    let since = began.saturating_sub(PASSED.load(Relaxed).max(BEGAN.load(Relaxed)));
+    let least = if PASSES.fetch_add(1, Relaxed) < FREE { FIRST } else { CHEAP };
+    let room = since / TIME;
+    let may = took <= least || room >= took;
+    let lines = (room.max(least) / LINE.load(Relaxed)).max(1);
     let (passed, left) = if may { found_within(lines) } else { (None, 0) };
     if may {
         let now = clock::now();
@@ -183,6 +190,7 @@ fn free_entry() -> Option<&'static Mapping> {
     let index = TABLE.iter().position(free)?;
     REACHED.fetch_max(index + 1, AcqRel);
     USED.fetch_add(1, Relaxed);
+    _ = BEGAN.compare_exchange(0, clock::now(), Relaxed, Relaxed);
     Some(&TABLE[index])
 }
 
@@ -517,6 +525,8 @@ pub fn is_last_look_free() -> bool {
 pub fn begin_session() {
     IS_CHILD.store(true, Relaxed);
     PASSED.store(clock::now(), Relaxed);
+    LOOKS.store(FREE, Relaxed);
+    PASSES.store(FREE, Relaxed);
     begin_look();
     entries().filter(|mapping| mapping.range().is_some()).for_each(Mapping::forget_news);
 }
