@@ -247,7 +247,7 @@ impl Kernel {
     }
 
     /// The call's file is `size` bytes long now: what it has beyond leaves the cache and the device. `told`:
-    /// what of it was on the device, in bytes, as far as the call tells.
+    /// how long it was, as far as the call tells.
     pub(super) fn cut(&mut self, call: &mut Call, told: u64, size: u64) {
         let first = call.constants.pages_up_to(size);
         let inode = self.machine.cache.file_mut(call.file);
@@ -272,9 +272,7 @@ impl Kernel {
         // What was set aside is on the device, other holes are not.
         let aside = call.constants.pages_up_to(file.reserved).max(first);
         let holes = self.machine.cache.holes_between(call.file, aside, end);
-        let is_told = told != UNKNOWN_OFFSET && told > 0;
-        let all = if is_told { call.constants.pages_up_to(told) } else { u64::MAX };
-        let blocks = end.saturating_sub(first).saturating_sub(unwritten).saturating_sub(holes).min(all);
+        let blocks = end.saturating_sub(first).saturating_sub(unwritten).saturating_sub(holes);
         self.free_blocks(call, blocks);
         self.truncate(call.file, size);
         self.machine.cache.file_mut(call.file).cut |= size == 0;

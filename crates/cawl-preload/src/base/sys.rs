@@ -129,8 +129,6 @@ pub struct Stat {
     pub st_ino: libc::ino_t,
     /// Length, in bytes.
     pub st_size: libc::off_t,
-    /// Allocated, in units of 512 bytes.
-    pub st_blocks: u64,
     /// Preferred size of a write, in bytes.
     pub st_blksize: u32,
     /// Names.
@@ -141,13 +139,6 @@ pub struct Stat {
     pub mount: u32,
     /// Time of birth, in s and ns; zeros where the filesystem has none.
     pub born: (i64, u32),
-}
-
-impl Stat {
-    /// Bytes of its length that are allocated: holes are not. 0 only of an empty file.
-    pub fn allocated(&self) -> u64 {
-        (self.st_size as u64).min(self.st_blocks.saturating_mul(512).max(1))
-    }
 }
 
 /// fstat
@@ -195,7 +186,6 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
         | libc::STATX_NLINK
         | libc::STATX_INO
         | libc::STATX_SIZE
-        | libc::STATX_BLOCKS
         | libc::STATX_BTIME
         | libc::STATX_MNT_ID;
     let mut found = MaybeUninit::<libc::statx>::uninit();
@@ -214,7 +204,6 @@ fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, is
         st_dev: libc::makedev(found.stx_dev_major, found.stx_dev_minor),
         st_ino: found.stx_ino,
         st_size: found.stx_size as libc::off_t,
-        st_blocks: found.stx_blocks,
         st_blksize: found.stx_blksize,
         st_nlink: found.stx_nlink,
         st_mode: found.stx_mode.into(),
@@ -230,7 +219,6 @@ fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
         st_dev: found.st_dev,
         st_ino: found.st_ino,
         st_size: found.st_size,
-        st_blocks: found.st_blocks as u64,
         st_blksize: found.st_blksize as u32,
         st_nlink: found.st_nlink as u32,
         st_mode: found.st_mode,

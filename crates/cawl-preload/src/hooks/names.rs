@@ -45,7 +45,7 @@ fn look(directory: c_int, path: *const c_char, follow: bool, before: Option<File
         file: FileId::new(stat.st_dev, 0),
         mode: stat.st_mode,
         links: stat.st_nlink,
-        length: stat.allocated(),
+        length: stat.st_size as u64,
     };
     if !found.is_file() {
         return Some(found);

@@ -13,13 +13,13 @@ use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
 
-/// What the file of this name has that a call is about to cut off, in bytes; or that there is none.
+/// Length of the file of this name, which a call is about to cut off, in bytes; or that there is none.
 #[cold]
 #[inline(never)]
 pub fn length_before(directory: c_int, name: *const c_char) -> u64 {
     let looked = guard::enter().and_then(|_inside| sys::stat_path(directory, name, true));
     let is_file = |stat: &sys::Stat| FileKind::from_mode(stat.st_mode) == FileKind::Regular;
-    looked.filter(is_file).map_or(UNKNOWN_OFFSET, |stat| stat.allocated())
+    looked.filter(is_file).map_or(UNKNOWN_OFFSET, |stat| stat.st_size as u64)
 }
 
 /// Makes a call that opens a descriptor with these flags, by this name if it is not null, and records it if it
