@@ -34,14 +34,14 @@ impl ProcessorCache {
     pub(super) fn touch(&mut self, file: u32, first: u64, end: u64) -> f64 {
         let sets = Arc::make_mut(&mut self.sets);
         let (pages, count) = (end - first, sets.len() as u32);
-        let room = (sets.len() * WAYS) as u64;
+        let (room, begin) = ((sets.len() * WAYS) as u64, mix(u64::from(file)));
         let mut found = 0;
         // Of more than there is room for, the last ones remain; sets get more or fewer of them.
         for page in end - pages.min(2 * room)..end {
-            let place = mix(u64::from(file)).wrapping_add(page);
             // Pages in a row are spread evenly (Knuth's multiplicative hashing).
-            let set = &mut sets[((place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % count) as usize];
-            let tag = mix(place) as u32 | 1;
+            let place = begin.wrapping_add(page).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let set = &mut sets[((place >> 40) as u32 % count) as usize];
+            let tag = place as u32 | 1;
             if set[0] == tag {
                 found += 1;
                 continue;
