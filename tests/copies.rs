@@ -252,3 +252,19 @@ fn stores_before_each_of_many_syncs_are_told_also_without_a_look() {
         stores.len()
     );
 }
+
+/// What munmap leaves before and behind a hole is told at the sync.
+#[test]
+fn stores_around_a_hole_of_a_mapping_are_told() {
+    let dir = Dir::new();
+    let program = dir.app("hole");
+    dir.run(&[], &[&program]).0.success();
+    let calls = cawl_kit::calls(&dir, &dir.trace());
+    let stores = calls.iter().filter(|call| call["op"] == "mmap_write");
+    let told: Vec<(u64, u64)> = stores.map(|call| (at(call, "offset"), at(call, "size"))).collect();
+    assert_eq!(told, [(4, 4), (0, 4), (8, 8)].map(|(from, long)| (from * MIB as u64, long * MIB as u64)));
+}
+
+fn at(call: &Value, key: &str) -> u64 {
+    call[key].as_u64().unwrap()
+}
