@@ -20,14 +20,14 @@ const SIZE: usize = 512;
 const SCATTERED: u64 = 64 << 10;
 /// Bytes of a look that is never left out. A look costs some 27 to 70 ns for each folio.
 const SMALL: u64 = 4 << 20;
-/// Larger looks, and passes over all mappings of the process, that are never left out, so that what a short program
-/// does is told. None in a fork child.
+/// Larger looks that are never left out, and time for passes over all mappings of the process, in ns, so that what
+/// a short program does is told. None in a fork child that has mappings of its parent.
 const FREE: u32 = 16;
+const FREE_TIME: u64 = 64_000_000;
 /// Of the time, further ones take one part of so many, but for large looks before the end.
 const TIME: u64 = 8;
-/// What a pass may take in any case, in ns, and one of the first.
+/// What a pass may take in any case, in ns.
 const CHEAP: u64 = 250_000;
-const FIRST: u64 = 2_000_000;
 /// Of a mapping of which that was left out, for [`Mapping::dirty`] and [`Mapping::told`].
 const UNKNOWN: u64 = u64::MAX;
 /// Being filled in.
@@ -117,9 +117,9 @@ pub fn any() -> bool {
 
 /// When the next large look may begin, for all mappings.
 static DUE: AtomicU64 = AtomicU64::new(0);
-/// Large looks and passes so far.
+/// Large looks so far, and what is left of [`FREE_TIME`].
 static LOOKS: AtomicU32 = AtomicU32::new(0);
-static PASSES: AtomicU32 = AtomicU32::new(0);
+static FREE_LEFT: AtomicU64 = AtomicU64::new(FREE_TIME);
 /// When the latest pass over /proc/self/smaps, which is for all mappings, was over, and how long it took, in ns.
 static PASSED: AtomicU64 = AtomicU64::new(0);
 static TOOK: AtomicU64 = AtomicU64::new(0);
@@ -148,7 +148,7 @@ fn may_look(length: u64) -> bool {
 fn pass() -> Option<()> {
     let (began, took) = (clock::now(), TOOK.load(Relaxed));
     let since = began.saturating_sub(PASSED.load(Relaxed).max(BEGAN.load(Relaxed)));
-    let least = if PASSES.fetch_add(1, Relaxed) < FREE { FIRST } else { CHEAP };
+    let least = FREE_LEFT.load(Relaxed).max(CHEAP);
     let room = since / TIME;
     let may = took <= least || room >= took;
     let lines = (room.max(least) / LINE.load(Relaxed)).max(1);
@@ -157,6 +157,7 @@ fn pass() -> Option<()> {
         let now = clock::now();
         let took = now.saturating_sub(began);
         PASSED.store(now, Relaxed);
+        FREE_LEFT.store(FREE_LEFT.load(Relaxed).saturating_sub(took), Relaxed);
         LINE.store((took / (lines - left).max(1)).max(LEAST), Relaxed);
         // One that was cut off would have taken longer.
         TOOK.store(if passed.is_some() { took } else { 2 * took }, Relaxed);
@@ -191,7 +192,12 @@ fn free_entry() -> Option<&'static Mapping> {
     REACHED.fetch_max(index + 1, AcqRel);
     USED.fetch_add(1, Relaxed);
     _ = BEGAN.compare_exchange(0, clock::now(), Relaxed, Relaxed);
-    Some(&TABLE[index])
+    let entry = &TABLE[index];
+    // Of the one before.
+    for figure in [&entry.latest, &entry.found, &entry.per_fault, &entry.per_piece, &entry.told] {
+        figure.store(0, Relaxed);
+    }
+    Some(entry)
 }
 
 /// A shared mapping of a descriptor was made; `writable`, or read-only for the time being.
@@ -212,9 +218,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     let whole = (0, length as u64);
     let dirty = if may_look(whole.1) { mapping.look(fd, whole).unwrap_or(0) } else { UNKNOWN };
     mapping.dirty.store(dirty, Relaxed);
-    mapping.told.store(0, Relaxed);
     mapping.faults.store(counters::minor_faults(), Relaxed);
-    mapping.per_fault.store(0, Relaxed);
     mapping.writable.store(writable, Relaxed);
     mapping.start.store(start, Release);
 }
@@ -222,6 +226,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
 /// A range of addresses became writable.
 #[cold]
 pub fn writable(start: usize, length: usize) {
+    begin_look();
     for mapping in within(start, length) {
         if !mapping.writable.load(Relaxed) {
             // What is dirty so far came by write().
@@ -294,6 +299,7 @@ impl Mapping {
         let (known, length) = (self.dirty.load(Relaxed), part.1);
         if known == UNKNOWN {
             self.dirty.store(dirty, Relaxed);
+            self.latest.store(dirty, Relaxed);
             return Some(News::at_begin(0, 0));
         }
         // What was dirty before lies in the rest, as far as it has place there.
@@ -413,12 +419,17 @@ impl Mapping {
         let behind = if known == UNKNOWN { UNKNOWN } else { known.saturating_sub(front) };
         self.dirty.store(known - if known == UNKNOWN { 0 } else { behind }, Relaxed);
         rest.dirty.store(behind, Relaxed);
-        for (to, of) in [(&rest.dev, &self.dev), (&rest.ino, &self.ino), (&rest.told, &self.told)] {
+        let same = [
+            (&rest.dev, &self.dev),
+            (&rest.ino, &self.ino),
+            (&rest.told, &self.told),
+            (&rest.faults, &self.faults),
+        ];
+        for (to, of) in same {
             to.store(of.load(Relaxed), Relaxed);
         }
         rest.birth.store(self.birth.load(Relaxed), Relaxed);
         rest.fd.store(self.fd.load(Relaxed), Relaxed);
-        rest.per_fault.store(0, Relaxed);
         rest.writable.store(self.writable.load(Relaxed), Relaxed);
         rest.start.store(start, Release);
     }
@@ -525,8 +536,10 @@ pub fn is_last_look_free() -> bool {
 pub fn begin_session() {
     IS_CHILD.store(true, Relaxed);
     PASSED.store(clock::now(), Relaxed);
-    LOOKS.store(FREE, Relaxed);
-    PASSES.store(FREE, Relaxed);
+    if any() {
+        LOOKS.store(FREE, Relaxed);
+        FREE_LEFT.store(0, Relaxed);
+    }
     begin_look();
     entries().filter(|mapping| mapping.range().is_some()).for_each(Mapping::forget_news);
 }
