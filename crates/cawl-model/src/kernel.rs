@@ -111,7 +111,9 @@ impl Kernel {
         machine.laws = kernel.laws();
         if let Some(group) = &kernel.group {
             let pages = |bytes: Bytes| bytes.0 / page;
-            machine.cache.bound(group.room.map(pages), [pages(group.inactive), pages(group.active)]);
+            let lists = [group.inactive, group.active].map(pages);
+            machine.cache.bound(group.room.map(pages), lists);
+            machine.room = group.room.map(|room| pages(room) + lists[0] + lists[1]);
         }
         let constants = Constants::of(profile);
         Kernel {

@@ -83,7 +83,7 @@ pub struct Law {
 }
 
 /// All of them; docs/science/MODEL.md, "Releases", has the same table.
-pub const LAWS: [Law; 11] = [
+pub const LAWS: [Law; 12] = [
     Law {
         name: "ticks at multiples of their length",
         function: "tick_init_jiffy_update",
@@ -120,6 +120,13 @@ pub const LAWS: [Law; 11] = [
         since: Release(6, 6),
         before: "single pages are written",
         at: |laws| &mut laws.xfs_folios,
+    },
+    Law {
+        name: "counts of a group are late",
+        function: "mem_cgroup_wb_stats",
+        since: Release(6, 9),
+        before: "they are exact",
+        at: |laws| &mut laws.late_counts,
     },
     Law {
         name: "young inodes are left",
@@ -181,6 +188,9 @@ pub struct Laws {
     pub xfs_checks_first: bool,
     /// Writes to xfs allocate large folios.
     pub xfs_folios: bool,
+    /// The dirty pages of a control group that writers go by are those of the latest time at which all processors'
+    /// counts were added up, which the kernel does every two seconds.
+    pub late_counts: bool,
     /// The flusher leaves an inode that is younger than it cares for, though the inode has used up its chunk.
     pub leaves_young: bool,
     /// A writer to other filesystems is checked before it copies.
@@ -212,6 +222,7 @@ impl Laws {
         idle_estimates: false,
         xfs_checks_first: false,
         xfs_folios: false,
+        late_counts: false,
         leaves_young: false,
         checks_first: false,
         fine_stamps: false,

@@ -29,6 +29,9 @@ use super::release::Laws;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
 
+/// Seconds after which a control group's counts are added up (`FLUSH_TIME`, mm/memcontrol.c).
+const COUNTED: f64 = 2.0;
+
 /// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
 pub const INTERVAL: f64 = 0.2;
 
@@ -42,6 +45,11 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
+    /// Dirty pages up to which nobody is held back (`dirty_freerun_ceiling`).
+    pub fn freerun(&self) -> f64 {
+        (self.background + self.hard) / 2.0
+    }
+
     /// `update_dirty_limit`: up at once, down by 1/32 of the gap, never below what is dirty.
     pub fn follow(&mut self, dirty: f64) {
         let target = self.hard.max(dirty);
@@ -62,6 +70,10 @@ pub struct Machine {
     pub global: Thresholds,
     /// Those of the traced programs' cgroup, if it has any.
     pub group: Option<Thresholds>,
+    /// When that group's dirty pages were counted, in seconds, and how many there were.
+    counted: Option<(f64, f64)>,
+    /// Pages of files that the group can hold; None: it has no limit.
+    pub room: Option<u64>,
     /// The time, in seconds.
     pub now: f64,
     /// `dirty_writeback_interval`, in seconds; 0 for never.
@@ -444,25 +456,60 @@ impl Machine {
         }
     }
 
+    /// There is a group whose dirty pages are counted from time to time only.
+    pub fn counts_late(&self) -> bool {
+        self.laws.late_counts && self.group.is_some()
+    }
+
+    /// The group's dirty pages as the kernel counts them at `now`, of which there are `level`.
+    pub fn count_group(&mut self, now: f64, level: f64) -> f64 {
+        if !self.counts_late() {
+            return level;
+        }
+        // When the kernel counts is not told: in the mean half an interval after the first question.
+        let (then, counted) = self.counted.get_or_insert((now - COUNTED / 2.0, level));
+        if now >= *then + COUNTED {
+            *then = now - (now - *then) % COUNTED;
+            *counted = level;
+        }
+        *counted
+    }
+
+    /// A writer went on at `now`, so that the group was counted before, and its limits let it.
+    pub fn let_on(&mut self, now: f64) {
+        if let (true, Some(group)) = (self.laws.late_counts, &self.group) {
+            self.counted = Some((now, group.freerun() - 1.0));
+        }
+    }
+
     /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages in
     /// addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
     pub fn over_background(&self, at: usize, metadata: u64) -> bool {
-        let own: u64 = self.devices.iter().map(|d| d.dirty).sum();
+        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
+        // Of the group's device the kernel knows what is dirty now (`wb_bg_dirty_limits`).
+        let in_group = self.counted.map_or(own, |counted| counted.1.max(own));
+        self.machine_over_background(at, metadata)
+            || self.group.as_ref().is_some_and(|group| self.over(at, group, in_group, metadata))
+    }
+
+    /// The same of the machine alone, by which a writer starts the flusher.
+    pub fn machine_over_background(&self, at: usize, metadata: u64) -> bool {
+        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
+        self.over(at, &self.global, (own + self.foreign_at(self.now)).max(0.0), metadata)
+    }
+
+    fn over(&self, at: usize, thresholds: &Thresholds, dirty: f64, metadata: u64) -> bool {
         let device = &self.devices[at];
-        let over = |thresholds: &Thresholds, dirty: f64| {
-            if own > 0 && dirty + metadata as f64 > thresholds.background {
-                return true;
-            }
-            if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
-                return false;
-            }
-            let reserved = self.written_to().map(|d| d.bounds.min).sum();
-            let level = if self.laws.grants_room { dirty } else { thresholds.background };
-            let share = threshold(thresholds.background, level, self.fraction(at), device.bounds, reserved);
-            device.dirty as f64 > share
-        };
-        let all = (own as f64 + self.foreign_at(self.now)).max(0.0);
-        over(&self.global, all) || self.group.as_ref().is_some_and(|group| over(group, own as f64))
+        if self.devices.iter().any(|d| d.dirty > 0) && dirty + metadata as f64 > thresholds.background {
+            return true;
+        }
+        if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
+            return false;
+        }
+        let reserved = self.written_to().map(|d| d.bounds.min).sum();
+        let level = if self.laws.grants_room { dirty } else { thresholds.background };
+        let share = threshold(thresholds.background, level, self.fraction(at), device.bounds, reserved);
+        device.dirty as f64 > share
     }
 
     /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`

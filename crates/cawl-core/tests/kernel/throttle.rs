@@ -1,8 +1,8 @@
 //! Pauses: who is held back, when a task is checked, and what lockstep makes of pauses that do not come.
 
 use cawl_core::{
-    Analysis, Bytes, Cause, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Mode, Nanos, OtherDevice,
-    Rate, Record, Time,
+    Analysis, Bytes, Cause, CostModel, DirtyLimits, GroupCache, HostProfile, Kernel, Measured, Mode, Nanos,
+    OtherDevice, Rate, Record, Release, Time,
 };
 use cawl_wire::{Event, Op};
 
@@ -98,11 +98,40 @@ fn a_cgroup_with_lower_limits_is_what_counts() {
     tight.kernel.limits = DirtyLimits { background: Bytes::mib(400), hard: Bytes::mib(800) };
     let mut free = Kernel::new(&tight);
     tight.kernel.cgroup = Some(DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(32) });
+    tight.kernel.release = Some(Release(6, 1));
     let mut held = Kernel::new(&tight);
     let (mut a, mut b) = (0, 0);
     let (free_s, held_s) = (stream(&mut free, &mut a, 1, 1, 300), stream(&mut held, &mut b, 1, 1, 300));
     assert!(held_s > 5.0 * free_s, "{held_s} s in the group, {free_s} s outside");
     assert!(held.state().dirty <= Bytes::mib(34));
+}
+
+/// Since 6.9 the kernel counts a group's dirty pages every two seconds. Until then a writer fills the group, and
+/// waits for what is written where it is full; once it is counted it sleeps until it is counted again, with little
+/// left.
+#[test]
+fn a_cgroup_is_counted_every_two_seconds() {
+    let mut profile = profile();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(400), hard: Bytes::mib(800) };
+    profile.kernel.cgroup = Some(DirtyLimits { background: Bytes::mib(25), hard: Bytes::mib(50) });
+    let room = Some(Bytes::mib(240));
+    profile.kernel.group = Some(GroupCache { room, ..GroupCache::default() });
+    let mut model = Kernel::new(&profile);
+    let mut at = 0;
+    let burst = stream(&mut model, &mut at, 1, 1, 230);
+    assert!(burst < 0.5, "{burst} s");
+    let mut calls = Vec::new();
+    for mib in 230..480u64 {
+        let told = model.step(&write(at, mib << 20, 1 << 20)).expect("a cost");
+        at = (Time(at) + told.cost).0;
+        calls.push(told.cost.as_seconds());
+    }
+    // 120 MB/s where the group is full, after half a second of writing to all of it.
+    let full: f64 = calls[15..65].iter().sum();
+    assert!((0.3..0.6).contains(&full), "{full} s: {calls:?}");
+    let counted = calls.iter().filter(|took| **took > 1.5).count();
+    let most = calls.iter().copied().fold(0.0, f64::max);
+    assert!(counted == 1 && (1.5..4.3).contains(&most), "{calls:?}");
 }
 
 #[test]

@@ -22,11 +22,12 @@ impl Writers {
             let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(machine, call);
             let foreign = machine.foreign_at(call.at);
-            let domains = domains(machine, level, foreign);
+            let in_group = machine.count_group(call.at, level);
+            let domains = domains(machine, level, foreign, in_group);
             let device_level =
                 if machine.is_busiest(call.device) { device_level + foreign } else { device_level };
             let device_level = device_level.max(0.0);
-            if machine.over_background(call.device, 0) {
+            if machine.machine_over_background(call.device, 0) {
                 machine.start_background(call.device);
             }
             let strict = machine.devices[call.device].bounds.strict;
@@ -52,8 +53,38 @@ impl Writers {
                 line.dirty > line.thresh && (domain.dirty > domain.thresh || strict);
             machine.update_rates(call.device, &domain, &line, ratio, call.at);
             if self.pause(machine, call, &line, ratio, jiffy) {
+                let is_groups = machine.counts_late() && domain.limit < machine.global.limit;
+                if is_groups && ratio <= 0.0 && call.at >= call.until {
+                    machine.let_on(call.at);
+                }
                 return;
             }
+            call.patience -= 1;
+        }
+    }
+
+    /// The group has no place for `pages` more that are dirty: who allocates them waits in reclaim for what is
+    /// being written (`shrink_folio_list`, `reclaim_throttle`).
+    pub(super) fn wait_for_room(&mut self, machine: &mut Machine, call: &mut Call, pages: u64) {
+        let Some(room) = machine.room else { return };
+        while call.patience > 0 {
+            let over = (machine.level() + pages).saturating_sub(room.max(pages));
+            if over == 0 {
+                return;
+            }
+            if call.at >= call.until {
+                // It went on, so that there was room.
+                let left = machine.devices[call.device].level().saturating_sub(over);
+                return machine.relieve(call.device, left);
+            }
+            if !machine.devices[call.device].busy() {
+                machine.start_background(call.device);
+            }
+            let wait = (over as f64 / machine.devices[call.device].speed()).max(1.0 / machine.hz);
+            call.spent[Cause::Throttle] += wait;
+            call.spread.pause = call.spread.pause.max(wait);
+            call.pass(wait);
+            self.pass_to(machine, call.at);
             call.patience -= 1;
         }
     }
@@ -113,10 +144,10 @@ fn disturbed(machine: &Machine, level: f64, foreign: f64) -> Domain {
     domain
 }
 
-fn domains(machine: &Machine, level: f64, foreign: f64) -> [Option<Domain>; 2] {
+fn domains(machine: &Machine, level: f64, foreign: f64, in_group: f64) -> [Option<Domain>; 2] {
     [
         Some(disturbed(machine, level, foreign)),
-        machine.group.as_ref().map(|group| Machine::domain(group, level)),
+        machine.group.as_ref().map(|group| Machine::domain(group, in_group)),
     ]
 }
 

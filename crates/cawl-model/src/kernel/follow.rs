@@ -100,14 +100,21 @@ impl Kernel {
                 return Some(*prediction);
             }
             let waits = waits(event) || !is_moving(event) || prediction.parts[Cause::Network] > Nanos::ZERO;
-            if !waits && !self.machine.foreign.told {
-                self.machine.stand_still(call.device, until - start - cost);
-                if prediction.parts[Cause::Throttle] == Nanos::ZERO {
-                    self.judge_sleep(call.device, until, until - start - cost);
+            let late = until - start - cost;
+            let has_paused = prediction.parts[Cause::Throttle] > Nanos::ZERO;
+            if !waits && self.machine.counts_late() {
+                // When the group was counted is not known, so that a pause says nothing of the level.
+                if late.abs() > LONGEST_PAUSE.as_seconds() {
+                    self.machine.let_on(until);
+                }
+            } else if !waits && !self.machine.foreign.told {
+                self.machine.stand_still(call.device, late);
+                if !has_paused {
+                    self.judge_sleep(call.device, until, late);
                 }
             }
-            if prediction.parts[Cause::Throttle].get() > 0.0 {
-                self.judge_pauses(&call, cost - (until - start));
+            if has_paused && !self.is_groups(&call) {
+                self.judge_pauses(&call, -late);
             }
         }
         prediction
@@ -165,6 +172,12 @@ impl Kernel {
             task.paused_when = Some((until * hz).floor());
             device.unslept = (device.unslept - late).max(0.0);
         }
+    }
+
+    /// The machine would let the call go on, and only the count of its group does not, which may be old.
+    fn is_groups(&mut self, call: &Call) -> bool {
+        let level = self.machine.level() as f64 + self.machine.foreign_at(call.at);
+        self.machine.counts_late() && level < self.machine.global.freerun()
     }
 
     /// Writers to the call's device went on `early` seconds before they should have.

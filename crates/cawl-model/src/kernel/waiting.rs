@@ -49,8 +49,7 @@ impl Machine {
 
     /// The least freerun of all domains, in pages.
     pub(super) fn freerun(&self) -> f64 {
-        let of = |thresholds: &Thresholds| (thresholds.background + thresholds.hard) / 2.0;
-        self.group.as_ref().map_or(f64::INFINITY, of).min(of(&self.global))
+        self.group.as_ref().map_or(f64::INFINITY, Thresholds::freerun).min(self.global.freerun())
     }
 
     /// The call waits for the device until then, in seconds.

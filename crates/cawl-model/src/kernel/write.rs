@@ -103,6 +103,9 @@ impl Kernel {
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
                 (left.max(least).div_ceil(largest) * largest).min(end - at)
             };
+            if !in_memory {
+                self.writers.wait_for_room(&mut self.machine, call, until);
+            }
             let found = self.machine.write(call.file, at, at + until, largest, call.at);
             let folios = if found.fresh > 0 {
                 // What is cached of it lies before what is not, as where a file grows.
