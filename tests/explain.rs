@@ -330,6 +330,12 @@ fn a_damaged_trace_says_so_in_every_form() {
     let damage = told["damage"].to_string();
     assert!(damage.contains("its end is lost") || damage.contains("not closed"), "{damage}");
     assert!(explain(&dir, &[]).code(1).stdout.contains("note "));
+    for command in [&["advise"][..], &["whatif", "--fsync", "none"], &["whatif", "--sensitivity"]] {
+        let mut asked = dir.cawl(command);
+        asked.arg(dir.trace());
+        let told = Running::start(asked).finish().code(1);
+        assert!(damage.contains(told.stderr.trim()) && !told.stdout.is_empty(), "{told:#?}");
+    }
     let call = explain(&dir, &["--call", "9999"]).code(1);
     assert!(call.stderr.contains("its end is lost") || call.stderr.contains("not closed"), "{call:#?}");
 }

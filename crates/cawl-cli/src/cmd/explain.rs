@@ -70,7 +70,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         damage.iter().for_each(render::tell);
         let printed =
             render::answer(args.json, stacks, |terminal| Ok(render::stacks::by_stack(explain, terminal)))?;
-        return Ok(if damage.is_none() { printed } else { exit::of_whole(false) });
+        return Ok(exit::printed(printed, damage.is_none()));
     }
     let Report { selection, advice, .. } = &report;
     let (selection, advice, damage_told) = (selection.as_ref(), advice.as_ref(), damage.as_deref());
@@ -78,7 +78,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let printed = render::answer(args.json, &answer, |terminal| {
         Ok(render::explain::explained(&report, args.long, terminal))
     })?;
-    Ok(if damage.is_none() { printed } else { exit::of_whole(false) })
+    Ok(exit::printed(printed, damage.is_none()))
 }
 
 /// What `--json` prints.

@@ -71,5 +71,5 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         }
     });
     let printed = render::printed(result.and_then(|()| out.flush()))?;
-    Ok(if is_whole { printed } else { exit::of_whole(false) })
+    Ok(exit::printed(printed, is_whole))
 }
