@@ -36,7 +36,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     options.timeline = args.json || args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let mut known = Known::default();
+    let mut known = Known::of(options.selection.as_ref());
     let mut wanted = args.call.map(|number| Wanted { number, ..Wanted::default() });
     take_all(
         &mut analysis,
