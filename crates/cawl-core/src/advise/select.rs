@@ -86,7 +86,7 @@ impl Used<'_> {
     fn small_buffers(&self, size: u64) -> f64 {
         let of = STREAM.iter().filter_map(|op| self.pattern(op));
         let (calls, bytes) = of.fold((0, 0), |sum, op| (sum.0 + op.calls, sum.1 + op.bytes));
-        if calls > 1 && bytes < calls * (size / 2) { self.in_ops(&STREAM) } else { 0.0 }
+        if calls > 1 && bytes > 0 && bytes < calls * (size / 2) { self.in_ops(&STREAM) } else { 0.0 }
     }
 
     /// Seconds of writes that are durable when they return.
@@ -142,12 +142,17 @@ impl<'a> Case<'a> {
         let images = self.report.sessions.iter().filter(|session| Some(session.pid) == pid);
         let program = images.max_by_key(|session| session.seen_bytes);
         let bytes = first.patterns.ops.iter().map(|op| op.bytes).sum();
+        let is_journal = |path: &str| path.ends_with("-journal") || path.ends_with("-wal");
+        let journal_of = |path: &str| {
+            self.files.iter().any(|used| used.file.path.strip_prefix(path).is_some_and(is_journal))
+        };
         let named: Vec<String> = named.filter(|path| !path.is_empty()).cloned().collect();
         Some(Scope {
             on: is_one.then(|| path.clone()),
             more: if is_one { 0 } else { files.len().saturating_sub(named.len()) as u64 },
             files: named,
             program: program.map(|session| file_name(&session.program).to_owned()),
+            journaled: is_journal(path) || !path.is_empty() && journal_of(path),
             buffered: first.patterns.buffer.as_ref().map(|buffer| buffer.language),
             bytes,
             seconds: all,
@@ -263,7 +268,7 @@ impl<'a> Case<'a> {
             && let Some(scope) = self.scope(|used| used.small_writes(SIZES[0].0))
         {
             let merged = candidate(Kind::Merge, &scope, &[("merge", SIZES[0].1)]);
-            all.push(together(&[(top, &tried[top].candidate)], merged.as_ref()));
+            all.extend(merged.map(|merged| together(&[(top, &tried[top].candidate)], Some(&merged))));
         }
         let of = |places: &[usize]| -> Vec<(usize, &Candidate)> {
             places.iter().map(|at| (*at, &tried[*at].candidate)).collect()
@@ -295,6 +300,9 @@ fn excludes(one: &Candidate, other: &Candidate) -> bool {
 
 /// A change of the files of a scope: one or several, each with its name and value.
 fn candidate(kind: Kind, scope: &Scope, changes: &[(&str, &str)]) -> Option<Candidate> {
+    if !words::fits(kind, scope) {
+        return None;
+    }
     let on = scope.on.as_deref().map(|path| ("on", path));
     let words = changes.iter().flat_map(|change| std::iter::once(*change).chain(on));
     let requests = words.map(|(name, value)| Request::of(name, value)).collect::<Result<Vec<_>, _>>();
