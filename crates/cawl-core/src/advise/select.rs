@@ -46,6 +46,11 @@ impl Used<'_> {
         of.map(|op| op.observed_s).sum()
     }
 
+    /// Observed seconds of these syncs; none if all failed: no change of their number makes them safe.
+    fn in_syncs(&self, ops: &[&str]) -> f64 {
+        if self.patterns.syncs.is_some() { self.in_ops(ops) } else { 0.0 }
+    }
+
     /// Observed seconds for these causes.
     fn by(&self, causes: &[Cause]) -> f64 {
         let of = self.file.ops.iter().flat_map(|op| op.causes.iter());
@@ -151,7 +156,9 @@ impl<'a> Case<'a> {
             on: is_one.then(|| path.clone()),
             more: if is_one { 0 } else { files.len().saturating_sub(named.len()) as u64 },
             files: named,
-            program: program.map(|session| file_name(&session.program).to_owned()),
+            program: program
+                .map(|session| file_name(&session.program).to_owned())
+                .filter(|name| !name.is_empty()),
             journaled: is_journal(path) || !path.is_empty() && journal_of(path),
             buffered: first.patterns.buffer.as_ref().map(|buffer| buffer.language),
             bytes,
@@ -172,10 +179,10 @@ impl<'a> Case<'a> {
             };
             add(self.scope(small), Kind::Merge, &[("merge", name)]);
         }
-        let synced = self.scope(|used| used.in_ops(&SYNCS));
+        let synced = self.scope(|used| used.in_syncs(&SYNCS));
         add(synced.clone(), Kind::SyncEvery, &[("fsync", "every=16")]);
         add(synced, Kind::SyncEnd, &[("fsync", "end")]);
-        add(self.scope(|used| used.in_ops(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
+        add(self.scope(|used| used.in_syncs(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
         let paired = |used: &Used<'_>| if used.writes_a_sync() <= 2.0 { used.in_ops(&SYNCS) } else { 0.0 };
         add(self.scope(paired), Kind::Dsync, &[("dsync", "on"), ("fsync", "none")]);
         let off = [("sync", "off"), ("dsync", "off"), ("fsync", "close")];

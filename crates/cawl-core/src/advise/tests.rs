@@ -206,6 +206,25 @@ fn what_is_advised_is_a_way_that_the_program_has() {
 }
 
 #[test]
+fn syncs_that_fail_get_no_advice() {
+    let mut program = Program::new(measured(), "/var/log/app.log");
+    let unnamed = Session { id: 2, pid: 7, started: Time(program.now), ..Session::default() };
+    program.records = vec![program.records[1].clone(), Record::Session(unnamed)];
+    let mut sync = |errno: u16| {
+        for at in 0..300 {
+            program.write(at * 4096, 4096, 0);
+            program.call(Op::Fsync, |event| event.errno = errno);
+        }
+        program.advised()
+    };
+    let (advice, tried) = sync(5);
+    assert!(advice.iter().all(|one| !one.change.contains("sync")), "{advice:#?}");
+    assert!(tried.iter().all(|one| !one.candidate.what.contains("sync")));
+    let (advice, _) = sync(0);
+    assert_eq!((advice[0].kind, &advice[0].program), (Kind::SyncEvery, &None), "{advice:#?}");
+}
+
+#[test]
 fn a_stream_that_writes_nothing_gets_no_buffer() {
     let mut program = Program::new(measured(), "/data/in");
     (0..500).for_each(|_| program.call(Op::StreamClose, |event| event.flags = flag::STREAM_KNOWN));
