@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use cawl_kit::{Daemon, Dir, Report, Running, SmallDisk, calls, size};
+use cawl_kit::{Daemon, Dir, Report, Running, SmallDisk, built, calls, size};
 
 /// The pid in the line "half PID" of paced_writer.
 fn half(running: &mut Running) -> Pid {
@@ -200,6 +200,22 @@ fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
         assert_eq!(names, ["out.html"], "{command}");
         assert_eq!(fs::read_to_string(dir.work().join("out.html")).unwrap(), before, "{command}");
     }
+}
+
+/// The limit is told in a short line, and no folder is left where the tracer could not be written.
+#[test]
+fn too_few_descriptors_are_told() {
+    let dir = Dir::new();
+    let mut shell = dir.command("sh");
+    let cawl = built("cawl-cli");
+    shell.args(["-c", &format!("ulimit -n 12; exec {} run --no-calibrate -- true", cawl.display())]);
+    let told = Running::start(shell).finish().code(1).stderr;
+    assert!(told.contains("too many open files; allow more (ulimit -n)") && told.len() < 100, "{told}");
+    let made = |folder: &Path| {
+        fs::read_dir(folder)
+            .is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| one.file_name() == "cawl")))
+    };
+    assert!(!["cache", "run", "tmp"].iter().any(|name| made(&dir.path().join(name))), "a folder was left");
 }
 
 #[test]

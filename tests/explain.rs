@@ -322,7 +322,7 @@ fn the_long_form_has_every_operation() {
 #[test]
 fn a_damaged_trace_says_so_in_every_form() {
     let dir = Dir::new();
-    dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=50", "status=none"]).0.success();
+    dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=512", "count=20000", "status=none"]).0.success();
     assert!(explained(&dir, &[]).get("damage").is_none());
     let whole = fs::read(dir.trace()).expect("a trace");
     fs::write(dir.trace(), &whole[..whole.len() - 20]).expect("a damaged trace");
@@ -330,7 +330,13 @@ fn a_damaged_trace_says_so_in_every_form() {
     let damage = told["damage"].to_string();
     assert!(damage.contains("its end is lost") || damage.contains("not closed"), "{damage}");
     assert!(explain(&dir, &[]).code(1).stdout.contains("note "));
-    let call = explain(&dir, &["--call", "9999"]).code(1);
+    for command in [&["advise"][..], &["whatif", "--fsync", "none"], &["whatif", "--sensitivity"]] {
+        let mut asked = dir.cawl(command);
+        asked.arg(dir.trace());
+        let told = Running::start(asked).finish().code(1);
+        assert!(damage.contains(told.stderr.trim()) && !told.stdout.is_empty(), "{told:#?}");
+    }
+    let call = explain(&dir, &["--call", "99999"]).code(1);
     assert!(call.stderr.contains("its end is lost") || call.stderr.contains("not closed"), "{call:#?}");
 }
 

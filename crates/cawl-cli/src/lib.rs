@@ -63,7 +63,14 @@ pub fn main() -> ExitCode {
 /// Exit codes of `cawl-cli` beside those of every command; `run` otherwise passes on that of the program.
 /// docs/reference/CLI.md lists them.
 mod exit {
+    use std::process::ExitCode;
+
     pub use cawl_console::exit::*;
+
+    /// The code of what was printed, of all of a trace or of what could be read of a damaged one.
+    pub fn printed(code: ExitCode, is_whole: bool) -> ExitCode {
+        if is_whole { code } else { FAILED.into() }
+    }
 
     /// The program exists but cannot be executed, as in a shell.
     pub const CANNOT_EXECUTE: u8 = 126;

@@ -1,5 +1,6 @@
 //! The tracer is embedded in this binary and written to disk when first needed.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, DirEntry, File, FileTimes};
 use std::hash::Hasher;
 use std::io::Write;
@@ -9,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use cawl_client::address;
+use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 use rustc_hash::FxHasher;
@@ -30,20 +32,36 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// without space, colon and dollar sign, as LD_PRELOAD needs it. Root's folder is readable by all users,
 /// since a program may change its user; another user's is in that user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
-    let mut failures = Vec::new();
+    let mut failures: Vec<(PathBuf, String)> = Vec::new();
     let shared = SHARED.iter().filter(|_| address::is_root()).map(|path| (PathBuf::from(path), true));
     let private = directories().map(|directory| (directory, false));
     for (directory, for_all) in shared.chain(private) {
+        if failures.iter().any(|(tried, _)| *tried == directory) {
+            continue;
+        }
         match install_in(&directory, &name(), for_all) {
             Ok(path) => return Ok(path),
-            Err(error) => failures.push(format!("{}: {error:#}", directory.display())),
+            Err(error) => {
+                ensure!(!is_out_of_files(), "{OUT_OF_FILES}");
+                // The file's name has the folder again.
+                let why = error.root_cause().to_string();
+                failures.push((directory, why.split(" at path ").next().unwrap_or_default().to_owned()));
+            }
         }
     }
+    let tried: String = failures.iter().map(|(path, why)| format!("\n  {}: {why}", path.display())).collect();
     bail!(
-        "no folder for the tracer; set XDG_CACHE_HOME to a private one that can be written and is not mounted \
-         noexec. Tried {}",
-        failures.join("; ")
+        "no folder for the tracer; set XDG_CACHE_HOME to a private one that can be\nwritten and is not mounted \
+         noexec. Tried{tried}"
     )
+}
+
+const OUT_OF_FILES: &str = "the tracer cannot be written: too many open files; allow more (ulimit -n)";
+
+/// No folder would do: this process, or the machine, may have no further file open.
+fn is_out_of_files() -> bool {
+    let code = File::open("/dev/null").err().and_then(|error| error.raw_os_error());
+    code.is_some_and(|code| matches!(Errno::from_raw(code), Errno::EMFILE | Errno::ENFILE))
 }
 
 /// Path of the library for services on the system below `root`, as seen from that system.
@@ -83,7 +101,24 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     cache.or(home).into_iter().chain(private.flatten()).map(|directory| directory.join("cawl"))
 }
 
+/// Folders that were made for it are removed where it fails, as far as nothing is in them.
 fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<PathBuf> {
+    let missing: Vec<&Path> = directory.ancestors().take_while(|path| !path.exists()).collect();
+    let installed = put_in(directory, name, for_all);
+    if installed.is_err() {
+        // An own directory (`address::own_directories`) was made when its path was asked for.
+        let own = directory.parent().filter(|parent| parent.file_name().is_some_and(is_own));
+        missing.into_iter().chain(own).for_each(|path| drop(fs::remove_dir(path)));
+    }
+    installed
+}
+
+/// The name of a directory that only this program makes.
+fn is_own(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with("cawl-"))
+}
+
+fn put_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<PathBuf> {
     let path = directory.join(name);
     let text = path.to_str().context("the path is not UTF-8")?;
     if text.contains([' ', ':', '$']) {
@@ -165,6 +200,18 @@ mod tests {
         fs::write(&path, "damaged").unwrap();
         assert_eq!(fs::read(install_in(&cache, "lib.so", false).unwrap()).unwrap(), LIBRARY);
         assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_failure_leaves_no_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, kept) = (dir.path().join("cawl-7"), dir.path().join("kept"));
+        [&own, &kept].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
+        // No file has a slash in its name.
+        for folder in [own.join("cawl"), kept.join("cache/cawl")] {
+            assert!(install_in(&folder, "none/lib.so", false).is_err());
+        }
+        assert!(!own.exists() && fs::read_dir(&kept).unwrap().next().is_none(), "what was there remains");
     }
 
     #[test]

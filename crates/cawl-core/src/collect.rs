@@ -512,15 +512,22 @@ impl Collector {
         }
     }
 
-    /// What the files' bytes could cost.
+    /// What the files' bytes could cost, with the calls on names as they are: no larger call replaces these.
     fn best(&self) -> Nanos {
+        use cawl_wire::Op::{self, *};
+        let of_names = |op: Op| {
+            let is_of_entry = matches!(op, Unlink | Rename | Link | Symlink | Mkdir | Rmdir | Stat | List);
+            is_of_entry || matches!(op, Open | StreamOpen | Close)
+        };
         let of_file = |totals: &FileTotals| {
+            let names = totals.counts.iter().filter(|op| of_names(op.op));
+            let names: f64 = names.map(|op| op.sums.time.undisturbed()).sum();
             let sums = totals.counts.iter().map(|op| &op.sums);
             let sums = sums.filter(|sums| sums.time.observed()[Cause::Discard] == 0);
             let bytes = sums.clone().map(|sums| sums.count.bytes).fold(0, u64::saturating_add);
             let waits = |(cause, ns): (Cause, u64)| cause.is_device() && cause != Cause::Read && ns > 0;
             let waited = |sums: &CallSums| sums.time.observed().iter().any(waits);
-            self.ideal.cost(Bytes(bytes), sums.clone().any(waited))
+            self.ideal.cost(Bytes(bytes), sums.clone().any(waited)) + Nanos::new(names)
         };
         self.files.rows.iter().map(of_file).sum()
     }

@@ -277,9 +277,10 @@ fn said(total_s: Pair<f64>, reasons: &[Reason<'_>]) -> String {
     let whole = total_s[1] - total_s[0];
     let way = if whole > 0.0 { "more" } else { "less" };
     let [part, all] = [first.difference_s, whole].map(|seconds| Nanos::seconds(seconds.abs()));
-    // What others take in the other direction.
-    let of = if part > all { "against" } else { "of" };
-    let mut text = format!("{part} {of} {all} {way}: {}", first.told());
+    // Others take what is beyond the whole in the other direction.
+    let whole =
+        if part > all { format!("{part} {way}, {all} in all") } else { format!("{part} of {all} {way}") };
+    let mut text = format!("{whole}: {}", first.told());
     for second in &reasons[1..] {
         let _ = write!(text, "; {}: {}", Nanos::seconds(second.difference_s.abs()), second.told());
     }

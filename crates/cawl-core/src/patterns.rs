@@ -236,6 +236,7 @@ impl Patterns {
         if bytes == 0 {
             self.effect(row, event);
             if matches!(event.op, Op::Fsync | Op::Fdatasync)
+                && event.errno == 0
                 && let Some(pattern) = self.files.get_mut(row).and_then(|known| known.pattern.as_mut())
             {
                 pattern.sync(event);
@@ -332,7 +333,7 @@ impl FilePattern {
         *sum = sum.saturating_add(bytes);
     }
 
-    /// An fsync of the file.
+    /// An fsync of the file that did not fail.
     fn sync(&mut self, event: &Event) {
         let (calls, bytes, since) = std::mem::take(&mut self.unsynced);
         let syncs = self.syncs.get_or_insert_default();

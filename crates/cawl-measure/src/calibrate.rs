@@ -236,6 +236,9 @@ fn done(
     watch: &others::Watch,
 ) -> Calibration {
     profile.disturbed = watch.disturbed();
+    if let Some(few) = few(&profile).filter(|_| !bench.brief) {
+        bench.note(&few);
+    }
     if let Some(processors) = profile.disturbed {
         bench.note(&format!(
             "disturbed: other programs computed at the same time ({processors:.1} of {} processors); constants may be \
@@ -251,6 +254,26 @@ fn done(
         written: Bytes(bench.bytes_written),
         place: bench.place.clone(),
     }
+}
+
+/// Fewer samples than these are told.
+const FEW: u32 = 3;
+
+/// A remark on the constants that writes are predicted with, of which few samples are behind.
+fn few(profile: &HostProfile) -> Option<String> {
+    let samples = |name: &str| profile.value(name).map_or(0, |known| known.samples);
+    let names = profile.essential().map(|(name, _)| (name, samples(name)));
+    let few: Vec<String> = names
+        .iter()
+        .filter(|(_, samples)| (1..FEW).contains(samples))
+        .map(|(name, samples)| format!("{name} ({samples})"))
+        .collect();
+    (!few.is_empty()).then(|| {
+        format!(
+            "few samples: {}; other work may be in them, so calibrate again if the machine was busy",
+            few.join(", ")
+        )
+    })
 }
 
 /// The most time that a mount takes whose files are elsewhere.
@@ -395,9 +418,12 @@ fn delayed_allocation(profile: &HostProfile, device: &device::Device) -> Option<
     time(Some(Estimate { value: rest(longer.value), p10: rest(longer.p10), p90: rest(longer.p90), ..longer }))
 }
 
-/// A constant from times per byte.
+/// The least time of a byte, in ns: no machine copies more than 200 GB/s (`HostProfile::range`).
+const LEAST_COPY: f64 = 0.005;
+
+/// A constant from times per byte; none of one that no machine has.
 fn rate(found: Option<Estimate>) -> Option<Measured<Rate>> {
-    let found = found.filter(|found| found.value > 0.0)?;
+    let found = found.filter(|found| found.value >= LEAST_COPY)?;
     Some(found.measured(|time| Rate::per_second(1e9 / time)))
 }
 
@@ -571,4 +597,20 @@ fn difference(samples: &[f64]) -> Option<Estimate> {
     let found = Estimate::of(samples)?;
     let [value, p10, p90] = [found.value, found.p10, found.p90].map(|time| time.max(0.0));
     Some(Estimate { value, p10, p90, ..found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_samples_and_impossible_rates_are_told() {
+        let rate_of = |time: f64| rate(Estimate::of(&[time]));
+        assert!(rate_of(0.00495).is_none() && rate_of(0.0).is_none() && rate_of(0.1).is_some());
+        let mut profile = HostProfile::uncalibrated();
+        assert_eq!(few(&profile), None);
+        (profile.memory.fresh.samples, profile.device.fsync.samples) = (2, 3);
+        let told = few(&profile).unwrap();
+        assert!(told.starts_with("few samples: memory.fresh (2); "), "{told}");
+    }
 }

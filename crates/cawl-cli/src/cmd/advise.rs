@@ -26,8 +26,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub fn advise(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let Some(trace) = &args.trace else { return of_daemon(args) };
-    let answer = advice(args, trace, None)?;
-    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+    tell(args, advice(args, trace, None)?)
 }
 
 fn of_daemon(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
@@ -58,20 +57,23 @@ fn of_daemon(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         calls > 0,
         "no program that reports to this daemon made a call in {waited}; try a longer --for"
     );
-    let answer = advice(args, &trace, Some(waited.as_seconds()))?;
-    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+    tell(args, advice(args, &trace, Some(waited.as_seconds()))?)
+}
+
+fn tell(args: &AdviseArgs, (answer, is_whole): (Answer, bool)) -> anyhow::Result<ExitCode> {
+    let printed = render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))?;
+    Ok(exit::printed(printed, is_whole))
 }
 
 /// What the calls of a trace suggest, and what it comes to on paper. `recorded`: by a daemon, for so many
-/// seconds.
-fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Result<Answer> {
+/// seconds. False if not all of the trace could be read.
+fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Result<(Answer, bool)> {
     let open = || SavedTrace::open(path, &ModelArgs::default());
     let mut trace = open()?;
     let begun = Instant::now();
     let (looked, left_out) = look(&mut trace, args, a_run(path))?;
-    if !left_out {
-        trace.reader.damage().describe().into_iter().for_each(render::tell);
-    }
+    // Of a trace that was not read to its end it is not known.
+    let is_whole = left_out || trace.is_whole();
     let once = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
     let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
         let expected = once * scenarios.len() as f64;
@@ -86,7 +88,7 @@ fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Resu
     answer.first_calls = args.calls.filter(|_| left_out);
     answer.recorded_s = recorded;
     answer.notes.extend(stragglers(explain));
-    Ok(answer)
+    Ok((answer, is_whole))
 }
 
 /// A first look at the calls, and whether there are more than were to be looked at.

@@ -43,7 +43,7 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         ));
         return Ok(exit::FAILED.into());
     }
-    Ok(if both_whole { printed } else { exit::of_whole(false) })
+    Ok(exit::printed(printed, both_whole))
 }
 
 /// Parts as percentages: the limit as it was given, and what is above it with the digits that show so.

@@ -36,7 +36,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     options.timeline = args.json || args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
-    let mut known = Known::default();
+    let mut known = Known::of(options.selection.as_ref());
     let mut wanted = args.call.map(|number| Wanted { number, ..Wanted::default() });
     take_all(
         &mut analysis,
@@ -70,7 +70,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         damage.iter().for_each(render::tell);
         let printed =
             render::answer(args.json, stacks, |terminal| Ok(render::stacks::by_stack(explain, terminal)))?;
-        return Ok(if damage.is_none() { printed } else { exit::of_whole(false) });
+        return Ok(exit::printed(printed, damage.is_none()));
     }
     let Report { selection, advice, .. } = &report;
     let (selection, advice, damage_told) = (selection.as_ref(), advice.as_ref(), damage.as_deref());
@@ -78,7 +78,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let printed = render::answer(args.json, &answer, |terminal| {
         Ok(render::explain::explained(&report, args.long, terminal))
     })?;
-    Ok(if damage.is_none() { printed } else { exit::of_whole(false) })
+    Ok(exit::printed(printed, damage.is_none()))
 }
 
 /// What `--json` prints.

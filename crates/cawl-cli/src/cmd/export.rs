@@ -178,7 +178,7 @@ fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
     };
     let losses = [
         lost(report.drops, "recorded but lost on the way"),
-        lost(report.unseen, "passed through unrecorded"),
+        lost(report.unseen, "passed through unrecorded, or are mappings that were not followed"),
     ];
     damage.cloned().into_iter().chain(losses.into_iter().flatten()).chain(report.notes.clone()).collect()
 }

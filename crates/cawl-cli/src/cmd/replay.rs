@@ -28,7 +28,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
     let mut printer = args.calls.then(|| CallPrinter::new(&analysis.models(), args.json));
-    let (mut paths, mut known) = (HashMap::new(), Known::default());
+    let (mut paths, mut known) = (HashMap::new(), Known::of(options.selection.as_ref()));
 
     let mut result = Ok(());
     take_all(
@@ -71,5 +71,5 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         }
     });
     let printed = render::printed(result.and_then(|()| out.flush()))?;
-    Ok(if is_whole { printed } else { exit::of_whole(false) })
+    Ok(exit::printed(printed, is_whole))
 }

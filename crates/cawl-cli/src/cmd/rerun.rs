@@ -9,9 +9,9 @@ use cawl_measure::interrupt::{self, Interrupted};
 use super::on_paper::facts;
 use super::saved::SavedTrace;
 use crate::args::{ModelArgs, RerunArgs};
-use crate::render;
 use crate::render::rerun::{Answer, Prepared, Times};
 use crate::rerun::{Builder, Folder, Order, how, play, unmakeable};
+use crate::{exit, render};
 
 /// Records between two looks for a signal.
 const LOOK: u64 = 4096;
@@ -66,7 +66,7 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         step(&mut builder, one);
     });
     result?;
-    trace.reader.damage().describe().into_iter().for_each(render::tell);
+    let is_whole = trace.is_whole();
     let (mut script, left_out) = builder.finish();
     anyhow::ensure!(script.calls() > 0, "the trace has no calls that a rerun can make");
 
@@ -87,7 +87,8 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
         folder.leave_prepared(&script)?;
         let bytes = script.fills.iter().map(|fill| fill.size).sum();
         let prepared = Prepared::new(&args.dir, script.fills.len() as u64, bytes);
-        return render::answer(args.json, &prepared, |_| Ok(prepared.text()));
+        let printed = render::answer(args.json, &prepared, |_| Ok(prepared.text()))?;
+        return Ok(exit::printed(printed, is_whole));
     }
     if args.keep {
         folder.keep();
@@ -95,5 +96,6 @@ fn run(args: &RerunArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let left_out = left_out.into_iter().map(|((op, why), calls)| (op, why.name(), calls));
     let changes = given.iter().map(|one| one.text.clone()).zip(steps.changed()).collect();
     let answer = Answer::new(&recorded, &made, elapsed, &late, left_out, changes, steps.safety());
-    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+    let printed = render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))?;
+    Ok(exit::printed(printed, is_whole))
 }

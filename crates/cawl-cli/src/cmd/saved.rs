@@ -14,7 +14,7 @@ use cawl_host::trace::TraceReader;
 
 use super::read_profile;
 use crate::args::{ModeArgs, ModelArgs};
-use crate::exit;
+use crate::{exit, render};
 
 pub struct SavedTrace {
     path: PathBuf,
@@ -134,6 +134,13 @@ impl SavedTrace {
             Record::Host(host) => Some(&**host),
             _ => None,
         })
+    }
+
+    /// Tells on stderr what could not be read until now; true if that is nothing.
+    pub fn is_whole(&self) -> bool {
+        let damage = self.reader.damage().describe();
+        damage.iter().for_each(render::tell);
+        damage.is_none()
     }
 
     /// The report of an analysis of all records, with what was typed; and what could not be read, which it

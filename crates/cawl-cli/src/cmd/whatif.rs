@@ -57,7 +57,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len());
     let expected = a_run(path) * (whatifs.len() as f64 / threads as f64) + pieces(given, open)?;
     let (mut ledgers, observed) = run_all(watched(expected, "trying changes", trace.records()), whatifs)?;
-    trace.reader.damage().describe().into_iter().for_each(render::tell);
+    let is_whole = trace.is_whole();
     if let (Some(path), Some(changed), Some(ledger)) = (&args.output, scenarios.get(1), ledgers.get_mut(1)) {
         write(path, host.clone(), &changed.machine.profile, std::mem::take(&mut ledger.records))?;
     }
@@ -79,7 +79,8 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
             answer.changed(&one.text, one.changes_calls().then(|| calls.next()).flatten());
         }
     }
-    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+    let printed = render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))?;
+    Ok(exit::printed(printed, is_whole))
 }
 
 /// By what the calls are longer or shorter, and how sure that is, if they were timed.

@@ -88,9 +88,11 @@ impl Answer {
             let only = format!("what the daemon saw in {} from the question on", time(seconds));
             line(&mut out, "part", &only, terminal);
         }
-        let best = time(self.best_s);
-        let bound =
-            format!("{best} would do for the same bytes in large calls with one fsync a file at most");
+        let of = match self.bytes {
+            0 => "calls, which move no bytes, undisturbed",
+            _ => "bytes in large calls with one fsync a file at most",
+        };
+        let bound = format!("{} would do for the same {of}", time(self.best_s));
         line(&mut out, "bound", &bound, terminal);
         let outside = self.bound.outside_s;
         if outside >= NOTEWORTHY * self.observed_s && outside > 0.0 {

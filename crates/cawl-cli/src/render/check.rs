@@ -140,7 +140,7 @@ impl Answer {
         let (lost, omitted) = (missing.dropped + missing.unseen, self.report.calls_omitted);
         let omitted = omitted + sum(|file| file.omitted);
         if lost > 0 {
-            let text = format!("{}, lost on the way or passed unrecorded", counted(lost, "call"));
+            let text = format!("{} or mappings, lost on the way or passed unrecorded", counted(lost, "call"));
             line(out, "missing", &text, terminal);
         }
         if omitted > 0 {

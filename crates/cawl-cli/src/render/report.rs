@@ -80,7 +80,13 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
 
 /// Calls that were lost, and how to lose none.
 pub(super) fn losses(report: &Report) -> String {
-    let lost = format!("{} dropped, {} unseen", counted(report.drops, "call"), report.unseen);
+    // A mapping that is not followed is counted with the calls.
+    let unseen = match report.unseen {
+        0 => "0 unseen".to_owned(),
+        1 => "1 call or mapping unseen".to_owned(),
+        some => format!("{some} calls or mappings unseen"),
+    };
+    let lost = format!("{} dropped, {unseen}", counted(report.drops, "call"));
     let remedy = match report.seen_by_probes() {
         _ if report.drops == 0 => "",
         // They let nobody wait.
@@ -145,7 +151,12 @@ fn coverage(report: &Report, terminal: bool) -> String {
     }
     let Some(coverage) = report.coverage else {
         if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
-            return "nothing was written, as the kernel confirms".to_owned();
+            // Neither is counted by the kernel.
+            let others = match report.bytes {
+                0 => return "nothing was written, as the kernel confirms".to_owned(),
+                bytes => format!("{} were stored through mappings or cloned", Bytes(bytes)),
+            };
+            return format!("no call wrote, as the kernel confirms; {others}");
         }
         return "unknown: the bytes written were not counted independently".to_owned();
     };

@@ -46,6 +46,11 @@ impl Used<'_> {
         of.map(|op| op.observed_s).sum()
     }
 
+    /// Observed seconds of these syncs; none if all failed: no change of their number makes them safe.
+    fn in_syncs(&self, ops: &[&str]) -> f64 {
+        if self.patterns.syncs.is_some() { self.in_ops(ops) } else { 0.0 }
+    }
+
     /// Observed seconds for these causes.
     fn by(&self, causes: &[Cause]) -> f64 {
         let of = self.file.ops.iter().flat_map(|op| op.causes.iter());
@@ -86,7 +91,7 @@ impl Used<'_> {
     fn small_buffers(&self, size: u64) -> f64 {
         let of = STREAM.iter().filter_map(|op| self.pattern(op));
         let (calls, bytes) = of.fold((0, 0), |sum, op| (sum.0 + op.calls, sum.1 + op.bytes));
-        if calls > 1 && bytes < calls * (size / 2) { self.in_ops(&STREAM) } else { 0.0 }
+        if calls > 1 && bytes > 0 && bytes < calls * (size / 2) { self.in_ops(&STREAM) } else { 0.0 }
     }
 
     /// Seconds of writes that are durable when they return.
@@ -142,12 +147,19 @@ impl<'a> Case<'a> {
         let images = self.report.sessions.iter().filter(|session| Some(session.pid) == pid);
         let program = images.max_by_key(|session| session.seen_bytes);
         let bytes = first.patterns.ops.iter().map(|op| op.bytes).sum();
+        let is_journal = |path: &str| path.ends_with("-journal") || path.ends_with("-wal");
+        let journal_of = |path: &str| {
+            self.files.iter().any(|used| used.file.path.strip_prefix(path).is_some_and(is_journal))
+        };
         let named: Vec<String> = named.filter(|path| !path.is_empty()).cloned().collect();
         Some(Scope {
             on: is_one.then(|| path.clone()),
             more: if is_one { 0 } else { files.len().saturating_sub(named.len()) as u64 },
             files: named,
-            program: program.map(|session| file_name(&session.program).to_owned()),
+            program: program
+                .map(|session| file_name(&session.program).to_owned())
+                .filter(|name| !name.is_empty()),
+            journaled: is_journal(path) || !path.is_empty() && journal_of(path),
             buffered: first.patterns.buffer.as_ref().map(|buffer| buffer.language),
             bytes,
             seconds: all,
@@ -167,10 +179,10 @@ impl<'a> Case<'a> {
             };
             add(self.scope(small), Kind::Merge, &[("merge", name)]);
         }
-        let synced = self.scope(|used| used.in_ops(&SYNCS));
+        let synced = self.scope(|used| used.in_syncs(&SYNCS));
         add(synced.clone(), Kind::SyncEvery, &[("fsync", "every=16")]);
         add(synced, Kind::SyncEnd, &[("fsync", "end")]);
-        add(self.scope(|used| used.in_ops(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
+        add(self.scope(|used| used.in_syncs(&["fsync"])), Kind::Fdatasync, &[("fdatasync", "")]);
         let paired = |used: &Used<'_>| if used.writes_a_sync() <= 2.0 { used.in_ops(&SYNCS) } else { 0.0 };
         add(self.scope(paired), Kind::Dsync, &[("dsync", "on"), ("fsync", "none")]);
         let off = [("sync", "off"), ("dsync", "off"), ("fsync", "close")];
@@ -263,7 +275,7 @@ impl<'a> Case<'a> {
             && let Some(scope) = self.scope(|used| used.small_writes(SIZES[0].0))
         {
             let merged = candidate(Kind::Merge, &scope, &[("merge", SIZES[0].1)]);
-            all.push(together(&[(top, &tried[top].candidate)], merged.as_ref()));
+            all.extend(merged.map(|merged| together(&[(top, &tried[top].candidate)], Some(&merged))));
         }
         let of = |places: &[usize]| -> Vec<(usize, &Candidate)> {
             places.iter().map(|at| (*at, &tried[*at].candidate)).collect()
@@ -295,6 +307,9 @@ fn excludes(one: &Candidate, other: &Candidate) -> bool {
 
 /// A change of the files of a scope: one or several, each with its name and value.
 fn candidate(kind: Kind, scope: &Scope, changes: &[(&str, &str)]) -> Option<Candidate> {
+    if !words::fits(kind, scope) {
+        return None;
+    }
     let on = scope.on.as_deref().map(|path| ("on", path));
     let words = changes.iter().flat_map(|change| std::iter::once(*change).chain(on));
     let requests = words.map(|(name, value)| Request::of(name, value)).collect::<Result<Vec<_>, _>>();

@@ -167,6 +167,70 @@ fn the_program_that_wrote_is_named() {
     assert!(told.all(|change| !change.contains("--preallocate")), "{advice:#?}");
 }
 
+/// SQLite and tar have options of their own, Python a parameter.
+#[test]
+fn what_is_advised_is_a_way_that_the_program_has() {
+    let of = |name: &str, path: &str, bytes: u64, synced: bool| {
+        let mut program = Program::new(measured(), path);
+        let started = Time(program.now);
+        let session = Session { id: 2, pid: 7, program: name.to_owned(), started, ..Session::default() };
+        let journal =
+            FileFacts { dev: 5, ino: 2, path: "/data/t.db-journal".to_owned(), ..FileFacts::default() };
+        program.records.extend([Record::Session(session), Record::File(journal)]);
+        for at in 0..3000 {
+            program.write(at * bytes, bytes, 0);
+            if synced && at % 10 == 9 {
+                program.call(Op::Fsync, |_| {});
+            }
+        }
+        program.call(Op::Write, |event| (event.ino, event.requested, event.returned) = (2, 512, 512));
+        program.advised()
+    };
+    let told = |(advice, _): &(Vec<Advice>, Vec<Tried>)| -> Vec<String> {
+        advice.iter().map(|one| one.how.clone()).collect()
+    };
+    let tar = told(&of("/bin/tar", "/data/a.tar", 512, false));
+    assert!(!tar.is_empty() && tar.iter().all(|how| how.starts_with("tar -b ")), "{tar:?}");
+    let python = told(&of("/usr/bin/python3.11", "/data/log", 100, false));
+    assert!(python.iter().any(|how| how.contains("buffering=")), "{python:?}");
+    let kinds = |(_, tried): &(Vec<Advice>, Vec<Tried>)| -> Vec<Kind> {
+        tried.iter().map(|one| one.candidate.kind).collect()
+    };
+    // The journal beside it tells that it is SQLite's.
+    let sqlite = of("app", "/data/t.db", 4 << 10, true);
+    let own = |kind: &Kind| matches!(kind, Kind::SyncEvery | Kind::SyncEnd | Kind::Together);
+    assert!(kinds(&sqlite).iter().all(own), "{:?}", kinds(&sqlite));
+    assert!(told(&sqlite).iter().any(|how| how.contains("COMMIT")), "{:?}", told(&sqlite));
+    let other = kinds(&of("app", "/data/log", 4 << 10, true));
+    assert!(other.contains(&Kind::Fdatasync), "{other:?}");
+}
+
+#[test]
+fn syncs_that_fail_get_no_advice() {
+    let mut program = Program::new(measured(), "/var/log/app.log");
+    let unnamed = Session { id: 2, pid: 7, started: Time(program.now), ..Session::default() };
+    program.records = vec![program.records[1].clone(), Record::Session(unnamed)];
+    let mut sync = |errno: u16| {
+        for at in 0..300 {
+            program.write(at * 4096, 4096, 0);
+            program.call(Op::Fsync, |event| event.errno = errno);
+        }
+        program.advised()
+    };
+    let (advice, tried) = sync(5);
+    assert!(advice.iter().all(|one| !one.change.contains("sync")), "{advice:#?}");
+    assert!(tried.iter().all(|one| !one.candidate.what.contains("sync")));
+    let (advice, _) = sync(0);
+    assert_eq!((advice[0].kind, &advice[0].program), (Kind::SyncEvery, &None), "{advice:#?}");
+}
+
+#[test]
+fn a_stream_that_writes_nothing_gets_no_buffer() {
+    let mut program = Program::new(measured(), "/data/in");
+    (0..500).for_each(|_| program.call(Op::StreamClose, |event| event.flags = flag::STREAM_KNOWN));
+    assert!(program.advised().1.is_empty(), "nothing is tried");
+}
+
 #[test]
 fn a_stream_without_a_buffer_gets_one() {
     let mut program = Program::new(measured(), "/data/out");

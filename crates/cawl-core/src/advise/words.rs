@@ -17,6 +17,8 @@ pub(super) struct Scope {
     pub more: u64,
     /// What writes the first one.
     pub program: Option<String>,
+    /// One of them is a database of SQLite, by the journal beside it.
+    pub journaled: bool,
     /// The language of the library whose buffer wrote the first one, as far as that is told.
     pub buffered: Option<Language>,
     /// Bytes written to the first one.
@@ -30,6 +32,12 @@ impl Scope {
         self.program.as_deref() == Some(name)
     }
 
+    /// The language of a program that its name tells.
+    fn language(&self) -> Option<Language> {
+        let is = |name: &str| self.program.as_deref().is_some_and(|program| program.starts_with(name));
+        is("python").then_some(Language::Python)
+    }
+
     /// True if the first file's name is one of a database of SQLite.
     fn is_sqlite(&self) -> bool {
         const NAMES: [&str; 6] = [".db", ".sqlite", ".sqlite3", ".db3", "-wal", "-journal"];
@@ -37,6 +45,19 @@ impl Scope {
         self.is_by("sqlite3") || self.files.first().is_some_and(named)
     }
 }
+
+/// True if the program has a way to do it, as far as its options are known. SQLite and tar make their calls as
+/// they do, but for these.
+pub(super) fn fits(kind: Kind, scope: &Scope) -> bool {
+    let of_the_machine = matches!(kind, Kind::Limits | Kind::Move);
+    if scope.is_by("sqlite3") || scope.journaled {
+        return of_the_machine || matches!(kind, Kind::SyncEvery | Kind::SyncEnd | Kind::AppendOnly);
+    }
+    of_the_machine || !scope.is_by("tar") || kind == Kind::Merge
+}
+
+/// Bytes of a block of tar's -b.
+const TAR_BLOCK: u64 = 512;
 
 /// What it is. `size`: its bytes, or its number of syncs.
 pub(super) fn what(kind: Kind, scope: &Scope, size: u64) -> String {
@@ -67,7 +88,8 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
             "setvbuf(f, malloc(1 << {shift}), _IOFBF, 1 << {shift}) right after fopen (without memory of its own glibc ignores the size)"
         ),
         Kind::Merge if scope.is_by("dd") => format!("dd bs={}", short(size)),
-        Kind::Merge => match scope.buffered {
+        Kind::Merge if scope.is_by("tar") => format!("tar -b {}", size / TAR_BLOCK),
+        Kind::Merge => match scope.buffered.or_else(|| scope.language()) {
             Some(language) => crate::buffers::resize(language, size),
             None => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
         },
@@ -83,6 +105,7 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
         Kind::Direct if scope.is_by("dd") => "dd oflag=direct".to_owned(),
         Kind::Direct => "open with O_DIRECT; buffers and sizes in whole blocks".to_owned(),
         Kind::Sort => "sort what is to be written between two syncs by its offset".to_owned(),
+        Kind::AppendOnly if scope.is_sqlite() => "PRAGMA journal_mode=WAL".to_owned(),
         Kind::AppendOnly => {
             "append changed records to a log, with an index of the latest ones; compact it when idle"
                 .to_owned()

@@ -400,3 +400,15 @@ fn the_best_of_a_small_file_is_a_call_and_a_page() {
         profile.kernel.page.as_f64() / profile.memory.fresh.value.max(profile.memory.cached.value).get();
     assert!(explain.best.best_s > 999.9 * (profile.calls.write.value.as_seconds() + page), "{explain:#?}");
 }
+
+/// A program of many names is bound by these: no larger call takes their place.
+#[test]
+fn the_best_of_a_file_has_the_calls_on_its_name() {
+    let mut collector = collector();
+    for (ino, op) in [(1, Op::Open), (2, Op::Unlink), (3, Op::Stat), (4, Op::Fsync)] {
+        let event = Event { ino, duration: 1_000_000, kind: FileKind::Regular, ..Event::new(op) };
+        cost(&mut collector, &event, (Cause::Call, 1_000_000), (Cause::Call, 900_000.0));
+    }
+    let best = report(&collector).explain.expect("causes").best.best_s;
+    assert!((2.7e-3..2.8e-3).contains(&best), "three calls of 0.9 ms: {best}");
+}

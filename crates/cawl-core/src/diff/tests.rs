@@ -53,6 +53,11 @@ fn the_operation_that_changed_explains_the_difference() {
     let less = Difference::new([&many, &few]).expect("times");
     assert!(less.said.contains(" less: ") && less.said.contains("50 fdatasyncs where there were 802"));
     assert_eq!(less.reasons[0].difference_s, -reason.difference_s);
+    // A part that is more than the whole.
+    let part =
+        Reason { difference_s: -10.0, cause: "journal", op: "fsync", calls: [9, 9], observed_s: [10.0, 0.0] };
+    let text = super::said([20.0, 15.0], &[part]);
+    assert!(text.starts_with("10 s less, 5 s in all: journal, 9 fsyncs"), "{text}");
     assert!(!less.is_slower_by(0.0));
 }
 

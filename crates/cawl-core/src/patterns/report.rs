@@ -87,7 +87,7 @@ pub struct SizeCount {
 /// The fsyncs of a file, and what came between two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncPatterns {
-    /// fsync and fdatasync.
+    /// fsync and fdatasync, but for those that failed.
     pub calls: u64,
     /// Of these, calls with no write since the one before.
     pub idle: u64,

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::Context;
 use cawl_core::{Bytes, Estimate, Line, Measured, Modes, quantile};
 
+use super::LEAST_COPY;
 use super::bench::{Bench, FROM_MEMORY, LARGEST, background, no_space, timed};
 use super::others::Stopwatch;
 
@@ -94,23 +95,53 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     if rounds.is_empty() {
         rounds.extend(first);
     }
-    let cached: Vec<Line> = rounds.iter().filter_map(|round| large(&round.cached)).collect();
-    let copies: Vec<f64> = cached.iter().map(|line| line.slope * PAGE).collect();
-    let pages = possible(pages, quantile(&copies, 0.5));
+    let (mut memory, notes) = found(&rounds, pages, bench.has_single_pages());
+    // The data of a brief calibration fit that cache themselves.
+    memory.hot_size = memory.hot_size.filter(|_| !bench.brief);
+    notes.iter().for_each(|note| bench.note(note));
+    Ok(memory)
+}
+
+/// What the rounds and the looks at new pages tell, and remarks. Of a line that is cheaper than any memory
+/// nothing is believed: a copy from memory takes half of one within the processor's cache or more, and one
+/// into new pages half of one over cached pages or more.
+fn found(rounds: &[Round], pages: Vec<f64>, single: bool) -> (Memory, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut slopes = |name: &str, lines: &[Line], least: f64| {
+        let all = lines.iter().map(|line| line.slope);
+        let slopes: Vec<f64> = all.filter(|slope| *slope >= least.max(LEAST_COPY)).collect();
+        if slopes.len() < lines.len() {
+            notes.push(format!(
+                "{name}: {} of {} rounds are left out, with a rate that no memory has; other programs may have run \
+                 meanwhile",
+                lines.len() - slopes.len(),
+                lines.len()
+            ));
+        }
+        Estimate::of(&slopes)
+    };
+    let half = |of: &Option<Estimate>| of.map_or(0.0, |of| of.value / 2.0);
+    let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
+    let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
+    let near = slopes("memory.near", &near, 0.0);
+    let lines: Vec<Line> = rounds.iter().filter_map(|round| large(&round.cached)).collect();
+    let cached = slopes("memory.cached", &lines, half(&near));
+    let again: Vec<Line> = rounds.iter().filter_map(|round| large_hot(&round.again)).collect();
+    let again = slopes("memory.hot_large", &again, half(&near));
+    let pages = possible(pages, cached.map(|cached| cached.value * PAGE));
     let modes = Modes::of(&pages);
     // The border between the two modes, for runs of calls.
-    let border = match (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
-        (Some(low), Some(high)) => (low * high).sqrt() / PAGE,
-        _ => f64::INFINITY,
-    };
+    let ends = quantile(&modes.low, 0.5).zip(quantile(&modes.high, 0.5));
+    let border = ends.map_or(f64::INFINITY, |(low, high)| (low * high).sqrt() / PAGE);
     let warm = |round: &Round| -> Option<Line> {
         let mut points = round.fresh.clone();
         points.retain(|(size, time)| *size < PAGE || time / size < border);
         large(&points)
     };
     let fresh: Vec<Line> = rounds.iter().filter_map(warm).collect();
-    if let (Some(low), Some(high)) = (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
-        bench.note(&format!(
+    let fresh = slopes("memory.fresh", &fresh, half(&cached).max(half(&near)));
+    if let Some((low, high)) = ends {
+        notes.push(format!(
             "cold memory: {} of {} looks at fresh pages cost {:.1} µs a page, the others {:.2} µs; a host that takes \
              free memory back does that",
             modes.high.len(),
@@ -121,20 +152,15 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     }
     // If every round met cold memory, the warm pages of all rounds are taken.
     let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
-    let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of cached pages, so without the cost of an allocation.
-    let hot: Vec<f64> = rounds.iter().filter_map(hot).collect();
-    let near: Vec<Line> = rounds.iter().filter_map(|round| small(&round.near)).collect();
-    let again: Vec<Line> = rounds.iter().filter_map(|round| large_hot(&round.again)).collect();
-    let calls: Vec<f64> = near.iter().map(|line| line.intercept).collect();
-    let single = bench.has_single_pages();
+    let hot: Vec<f64> = rounds.iter().filter_map(hot).filter(|byte| *byte >= LEAST_COPY).collect();
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border, single)).collect();
     let empty: Vec<f64> = rounds.iter().map(|round| round.empty).collect();
     let jumps: Vec<f64> = rounds.iter().filter_map(|round| round.jump).collect();
     let over: Vec<f64> = rounds.iter().filter_map(|round| round.over).collect();
     let free: Vec<f64> = rounds.iter().filter_map(|round| round.free).collect();
-    Ok(Memory {
-        fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
+    let memory = Memory {
+        fresh: fresh.or_else(|| Estimate::of(&warm_pages)),
         cold_share: (!pages.is_empty()).then(|| Measured {
             value: modes.high.len() as f64 / pages.len() as f64,
             p10: None,
@@ -142,19 +168,19 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
             samples: u32::try_from(pages.len()).unwrap_or(u32::MAX),
         }),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
-        cached: slopes(&cached),
+        cached,
         hot: Estimate::of(&hot),
-        hot_large: slopes(&again),
-        // The data of a brief calibration fit that cache themselves.
-        hot_size: if bench.brief { None } else { hot_size(&rounds) },
-        near: slopes(&near),
+        hot_large: again,
+        hot_size: hot_size(rounds),
+        near,
         call: Estimate::of(&calls),
         empty: Estimate::of(&empty),
         folio: Estimate::of(&folios),
         jump: Estimate::of(&jumps),
         over: Estimate::of(&over),
         free: Estimate::of(&free),
-    })
+    };
+    (memory, notes)
 }
 
 /// Cost of a call, in ns, for each size.
@@ -176,7 +202,7 @@ struct Round {
 /// busy machine more may be told as a wait for a processor than was one (`Stopwatch`). Such
 /// looks would be a mode of their own, and all others would count as cold.
 fn possible(mut pages: Vec<f64>, copy: Option<f64>) -> Vec<f64> {
-    let least = copy.unwrap_or(0.0) / 2.0;
+    let least = copy.map_or(LEAST_COPY * PAGE, |copy| copy / 2.0);
     pages.retain(|page| *page >= least);
     pages
 }
@@ -416,6 +442,40 @@ mod tests {
         let modes = Modes::of(&possible(looks.clone(), Some(300.0)));
         assert!(modes.high.is_empty() && modes.low.iter().all(|page| *page == 800.0));
         assert_eq!(possible(looks, None).len(), 100);
+        assert!(possible(vec![2.0], None).is_empty());
+    }
+
+    /// A round whose calls take these ns a byte: over cached pages, into new ones.
+    fn round_of(cached: f64, fresh: f64) -> Round {
+        let of = |byte: f64, sizes: &[usize]| -> Vec<(f64, f64)> {
+            sizes.iter().map(|size| (*size as f64, 300.0 + *size as f64 * byte)).collect()
+        };
+        let near = of(0.02, &SIZES[..4]);
+        Round { fresh: of(fresh, &SIZES), cached: of(cached, &SIZES), near, ..Round::default() }
+    }
+
+    #[test]
+    fn a_rate_that_no_memory_has_is_refused() {
+        let good = || round_of(0.1, 0.2);
+        let value = |of: Option<Estimate>| of.map(|of| ((of.value * 1e3).round() / 1e3, of.samples));
+        let (memory, notes) = found(&[good(), good()], vec![800.0; 9], true);
+        assert_eq!((value(memory.fresh), value(memory.cached)), (Some((0.2, 2)), Some((0.1, 2))));
+        assert_eq!(notes, Vec::<String>::new());
+
+        // Two rounds as of a busy machine: one flat, the other with new pages of 202 GB/s in their median.
+        let flat = |cached: f64, fresh: f64| [round_of(cached, 0.0), round_of(cached, fresh)];
+        let (memory, notes) = found(&flat(0.1, 0.0099), vec![800.0, 820.0, 1.0], true);
+        assert_eq!(value(memory.fresh), Some((0.198, 2)), "the warm pages stand for it");
+        assert!(notes.iter().any(|note| note.starts_with("memory.fresh: 2 of 2 rounds")), "{notes:?}");
+        assert_eq!(value(found(&flat(0.1, 0.0099), vec![1.0; 9], true).0.fresh), None);
+        let [odd, usual] = flat(0.1, 0.2);
+        assert_eq!(value(found(&[odd, usual], Vec::new(), true).0.fresh), Some((0.2, 1)));
+
+        // Where no copy over cached pages is possible either, the one in the processor's cache bounds both.
+        let (memory, notes) = found(&flat(0.001, 0.006), vec![8.0; 9], true);
+        assert_eq!((memory.fresh, memory.cached), (None, None));
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(found(&[Round::default()], Vec::new(), true).0.fresh.is_none());
     }
 
     #[test]

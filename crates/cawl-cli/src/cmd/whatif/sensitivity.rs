@@ -10,8 +10,8 @@ use cawl_core::{Ledger, Part, Ratio, Scenario};
 use super::{Before, open, pieces, remark, told};
 use crate::args::WhatIfArgs;
 use crate::cmd::on_paper::{a_run, run_all, watched};
-use crate::render;
 use crate::render::whatif::{Answer, Compared, Sensitivity, SensitivityOfPart};
+use crate::{exit, render};
 
 /// By how much a constant or part is another one.
 const STEP: f64 = 1.1;
@@ -34,6 +34,7 @@ struct Sums {
 pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let given = &args.changes.0;
     let mut sums = Sums::default();
+    let mut is_whole = true;
     let traces: Vec<_> = std::iter::once(&args.trace).chain(&args.also).collect();
     for path in &traces {
         let before = Before::of(path, given, args.no_learn)?;
@@ -48,7 +49,7 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let mut trace = open(path)?;
         let expected = each + pieces(given, || open(path))?;
         let (ledgers, observed) = run_all(watched(expected, "changing parts", trace.records()), whatifs)?;
-        trace.reader.damage().describe().into_iter().for_each(render::tell);
+        is_whole &= trace.is_whole();
         let mut ledgers = ledgers.into_iter();
         let mut next = || ledgers.next().unwrap_or_default();
         let (was, is) = (next(), next());
@@ -86,7 +87,8 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let mut after = Compared::new(text, &changed, told.filter(|_| traces.len() == 1));
     after.ratio = (before.total.get() > 0.0).then(|| total / before.total.get());
     answer.after = Some(after);
-    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+    let printed = render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))?;
+    Ok(exit::printed(printed, is_whole))
 }
 
 /// The scenario with each constant changed, and by which factor.

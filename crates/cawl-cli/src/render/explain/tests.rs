@@ -140,6 +140,27 @@ fn a_count_that_nobody_could_read_leaves_the_coverage_unknown() {
     assert!(text.contains("coverage   unknown: nobody could read the kernel's count of 1 process"), "{text}");
 }
 
+/// What the kernel does not count may be written.
+#[test]
+fn stores_are_written_and_mappings_are_no_calls() {
+    let told = |bytes, unseen| {
+        let mut told = Report { coverage: None, untraced_bytes: 0, bytes, unseen, ..wide() };
+        told.sessions.iter_mut().for_each(|session| session.wchar_bytes = Some(0));
+        let text = report(&told, true, false);
+        // A line that was wrapped is one again.
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = told(60 << 20, 1488);
+    let stored = "no call wrote, as the kernel confirms; 60 MiB were stored through mappings or cloned";
+    assert!(text.contains(stored) && text.contains("60 MiB to files"), "{text}");
+    assert!(text.contains(", 1488 calls or mappings unseen"), "{text}");
+    let text = told(0, 0);
+    assert!(
+        text.contains("nothing was written, as the kernel confirms") && text.contains(", 0 unseen"),
+        "{text}"
+    );
+}
+
 #[test]
 fn every_line_fits_80_columns() {
     let wide = wide();
