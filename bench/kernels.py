@@ -8,12 +8,14 @@ Boots each KERNEL by `cawl-lab kernel`: a release or a path, then its options, t
 /sys/kernel/mm/lru_gen/enabled=y. Calibrates there, runs each scenario N times (2), and prints a table: the observed
 time and by how much the predicted sum of all calls was off, in %, in each round: of `kernel` live, as calibrated
 on the observed clock, the same on the time without `preempted` and `unexpected` (the daemon shares the machine's
-processor), and in open loop; of `cawl` and `naive` in open loop. Floor: what the rounds' times differ by. With --out
-a second call judges again what is there already.
+processor), and in open loop; of `cawl` and `naive` in open loop. Level: by how much the modelled dirty level is off in
+open loop, in the mean over time, in % of the hard limit. Floor: what the rounds' times differ by. With --out a second
+call judges again what is there already.
 """
 import argparse
 import glob
 import json
+import math
 import os
 import re
 import statistics
@@ -223,8 +225,20 @@ def off(predicted, observed):
     return 100 * (predicted / observed - 1) if observed > 0 else float("nan")
 
 
+def level(timeline):
+    """By how much the modelled dirty level is off, in the mean, in % of the hard limit."""
+    errors, last = [], {}
+    for at in range(len(timeline["sampled"]["max"])):
+        for kind in ("modelled", "sampled"):
+            found = timeline[kind]["max"][at]
+            last[kind] = last.get(kind) if found is None else found
+        if None not in last.values():
+            errors.append(abs(last["modelled"] - last["sampled"]))
+    return 100 * statistics.mean(errors or [math.nan]) / timeline["limits"][-1]["hard"]
+
+
 def row(cli, out, name):
-    """What one run is off by: observed seconds; live, calibrated, undisturbed; open loop; cawl, naive."""
+    """What one run is off by: observed seconds; live, calibrated, undisturbed; open loop; cawl, naive; level."""
     report = json.load(open(f"{out}/{name}.json"))
     kernel, causes = report["models"][0], report["explain"]["causes"]
     observed, calibrated = kernel["observed_s"], kernel["calibrated"]["predicted_s"]
@@ -232,13 +246,15 @@ def row(cli, out, name):
     again = f"{out}/{name}.again.json"
     models = [cli, "replay", "--open-loop", "--model", "all", "--report", again, f"{out}/{name}.cawl"]
     quiet(models, check=True)
-    open_loop = {model["name"]: model["predicted_s"] for model in json.load(open(again))["models"]}
+    report = json.load(open(again))
+    open_loop = {model["name"]: model["predicted_s"] for model in report["models"]}
     return [
         observed,
         off(kernel["predicted_s"], observed),
         off(calibrated, observed),
         off(calibrated, observed - disturbed),
         *(off(open_loop[model], observed) for model in ("kernel", "cawl", "naive")),
+        level(report["timeline"]),
     ]
 
 
@@ -265,7 +281,7 @@ def table(label, cli, out, rounds, only):
         within = sum(error[2] <= max(30, 1.5 * floor) for floor, error in errors)
         summary.append(f"{label}, {kind}: median of |error| live {medians[1]:.1f}, as calibrated {medians[2]:.1f}, "
                        f"undisturbed {medians[3]:.1f}, open loop {medians[4]:.1f}, `cawl` {medians[5]:.1f}, `naive` "
-                       f"{medians[6]:.1f}; as calibrated within max(30 %, 1.5 floors): {within} of {len(errors)}")
+                       f"{medians[6]:.1f}, level {medians[7]:.1f}; as calibrated within max(30 %, 1.5 floors): {within} of {len(errors)}")
     return summary
 
 
@@ -285,7 +301,7 @@ def main():
         arguments.error("give cawl-lab, cawl-cli and releases")
     lab, cli = map(os.path.abspath, args.words[:2])
     print(f"Load {os.getloadavg()[0]:.1f} when it began, {args.rounds} rounds.\n")
-    print("| kernel | scenario | observed, s | live | as calibrated | undisturbed | open loop | `cawl` | `naive` | floor |")
+    print("| kernel | scenario | observed, s | live | as calibrated | undisturbed | open loop | `cawl` | `naive` | level | floor |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     summary = []
     for label in args.words[2:]:

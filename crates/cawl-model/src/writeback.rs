@@ -31,6 +31,8 @@ use super::throttle::{Domain, Line};
 
 /// Seconds after which a control group's counts are added up (`FLUSH_TIME`, mm/memcontrol.c).
 const COUNTED: f64 = 2.0;
+/// Part of what a group can hold from which on it may be full.
+const ALMOST: f64 = 0.9;
 
 /// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
 pub const INTERVAL: f64 = 0.2;
@@ -473,6 +475,13 @@ impl Machine {
             *counted = level;
         }
         *counted
+    }
+
+    /// A writer slept where the group was thought to have little room left: it has none.
+    pub fn fill(&mut self) {
+        let level = self.level();
+        self.room =
+            self.room.map(|room| if level as f64 > ALMOST * room as f64 { room.min(level) } else { room });
     }
 
     /// A writer went on at `now`, so that the group was counted before, and its limits let it.

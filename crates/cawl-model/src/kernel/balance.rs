@@ -63,30 +63,23 @@ impl Writers {
         }
     }
 
-    /// The group has no place for `pages` more that are dirty: who allocates them waits in reclaim for what is
-    /// being written (`shrink_folio_list`, `reclaim_throttle`).
+    /// The group has no place for `pages` more that are dirty: who allocates them waits in reclaim until as many are
+    /// written (`shrink_folio_list`, `reclaim_throttle`).
     pub(super) fn wait_for_room(&mut self, machine: &mut Machine, call: &mut Call, pages: u64) {
         let Some(room) = machine.room else { return };
-        while call.patience > 0 {
-            let over = (machine.level() + pages).saturating_sub(room.max(pages));
-            if over == 0 {
-                return;
-            }
-            if call.at >= call.until {
-                // It went on, so that there was room.
-                let left = machine.devices[call.device].level().saturating_sub(over);
-                return machine.relieve(call.device, left);
-            }
-            if !machine.devices[call.device].busy() {
-                machine.start_background(call.device);
-            }
-            let wait = (over as f64 / machine.devices[call.device].speed()).max(1.0 / machine.hz);
-            call.spent[Cause::Throttle] += wait;
-            call.spread.pause = call.spread.pause.max(wait);
-            call.pass(wait);
-            self.pass_to(machine, call.at);
-            call.patience -= 1;
+        let over = |machine: &mut Machine| (machine.level() + pages).saturating_sub(room.max(pages));
+        let wait = over(machine) as f64 / machine.devices[call.device].speed();
+        if wait <= 0.0 {
+            return;
         }
+        machine.start_all(call.device);
+        call.spent[Cause::Throttle] += wait;
+        call.spread.pause = call.spread.pause.max(wait);
+        call.pass(wait);
+        self.pass_to(machine, call.at);
+        // It goes on, so that there is room.
+        let left = machine.devices[call.device].level().saturating_sub(over(machine));
+        machine.relieve(call.device, left);
     }
 
     /// Dirty pages of the machine and of the call's device, at the time of the call.

@@ -14,7 +14,7 @@ impl Machine {
     }
 
     /// `wakeup_flusher_threads`: all that is dirty is written, whatever the limits.
-    pub(super) fn start_all(&mut self, at: usize) {
+    pub fn start_all(&mut self, at: usize) {
         self.drain(at);
         let now = self.now;
         let device = &mut self.devices[at];
