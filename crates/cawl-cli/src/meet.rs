@@ -19,7 +19,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use cawl_core::{Bytes, HostProfile, Origin};
+use cawl_core::{Bytes, DeletedFacts, HostProfile, Origin};
+use cawl_host::new_inode::{self, NewInode};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles::{self, Chosen};
 use cawl_measure::calibrate::patience;
@@ -77,6 +78,19 @@ impl Devices {
 
     pub fn places(&self) -> &[Place] {
         &self.places
+    }
+
+    /// What was deleted lately, where the program may make files on an ext4 without a journal.
+    pub fn deleted(&self) -> Vec<DeletedFacts> {
+        let passes = |(place, _): &(&Place, _)| place.lacks_journal && place.filesystem == "ext4";
+        let folders = self.places.iter().zip(&self.folders).filter(passes);
+        let folders: Vec<PathBuf> = folders.flat_map(|(_, folders)| folders).cloned().collect();
+        let facts = |made: NewInode| {
+            let (passed, _) = cawl_core::passed_over(made.took, made.open);
+            DeletedFacts { dev: made.dev, inode: made.inode, passed }
+        };
+        let found = if folders.is_empty() { Vec::new() } else { new_inode::make_in(folders) };
+        found.into_iter().map(facts).filter(|facts| facts.passed > 0).collect()
     }
 
     pub fn profile(&self) -> Chosen {

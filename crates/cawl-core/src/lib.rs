@@ -75,8 +75,8 @@ pub use cause::{ByCause, CauseTimes, Causes, TimeSums, UnknownCause};
 pub use cawl_model::collections::LruMap;
 pub use cawl_model::{
     Bytes, CallState, Cause, Conservation, CostModel, CostParts, DirtyLimits, Disturbance, HostProfile,
-    Kernel, MODELS, ModelState, Nanos, OpenLoop, Prediction, Rate, Regime, Time, build, named, quantity,
-    settled_base_rate,
+    Kernel, MODELS, ModelState, Nanos, OpenLoop, Prediction, Rate, Regime, Time, build, named, passed_over,
+    quantity, settled_base_rate,
 };
 pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
 pub use classes::CallClass;
@@ -103,9 +103,9 @@ pub use profile::{
     Row, ShownConstant, Thoroughness, Unit, Value, block_cache, blocks_out,
 };
 pub use record::{
-    DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, Frame, HostFacts, LOST_REQUESTS, Language,
-    ListFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd, Stack,
-    StackOptions, USES_IO_URING, Usage, Wchar, ZoneFacts,
+    DeletedFacts, DeviceCounters, Doubt, EndKind, FileFacts, Filesystem, Frame, HostFacts, LOST_REQUESTS,
+    Language, ListFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample, Session, SessionEnd,
+    Stack, StackOptions, USES_IO_URING, Usage, Wchar, ZoneFacts,
 };
 pub use release::{LAWS, Laws, Release};
 pub use report::{

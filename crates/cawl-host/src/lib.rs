@@ -15,6 +15,7 @@ pub mod free;
 pub mod inspect;
 pub mod limits;
 mod machine;
+pub mod new_inode;
 pub mod output;
 pub mod place;
 pub mod profiles;

@@ -176,6 +176,7 @@ pub fn facts() -> HostFacts {
         wall_clock: wall_clock(),
         started: now(),
         filesystems: filesystems(),
+        deleted: Vec::new(),
     }
 }
 

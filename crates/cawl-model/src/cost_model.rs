@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DirtyLimits;
 use crate::prediction::Prediction;
 use crate::profile::HostProfile;
-use crate::record::{Filesystem, MemoryFacts};
+use crate::record::{DeletedFacts, Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Longest pause that the kernel imposes at a time (`MAX_PAUSE`).
@@ -91,6 +91,9 @@ pub trait CostModel: Send {
 
     /// Free memory was found so. A model that does not tell cold pages apart ignores it.
     fn free_memory(&mut self, _facts: &MemoryFacts) {}
+
+    /// Inodes deleted before the first call were found at this moment. A model without the law ignores it.
+    fn found_deleted(&mut self, _facts: &DeletedFacts, _at: Time) {}
 
     /// What the cold pages that are free would cost in addition; None where that is not known.
     fn cold_left(&self) -> Option<Nanos> {

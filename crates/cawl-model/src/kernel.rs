@@ -56,6 +56,7 @@ use crate::units::{Bytes, Rate};
 pub use account::Conservation;
 use call::Call;
 use copy::Copies;
+pub use freeing::passed_over;
 use intervals::Spreads;
 use memory::Memory;
 use pending_reads::Reads;

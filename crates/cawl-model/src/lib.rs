@@ -96,7 +96,7 @@ mod writeback;
 
 pub use cause::{Cause, CostParts};
 pub use cost_model::{CostModel, Disturbance, LONGEST_PAUSE, ModelState, Regime};
-pub use kernel::{Conservation, Kernel, settled_base_rate};
+pub use kernel::{Conservation, Kernel, passed_over, settled_base_rate};
 pub use limits::DirtyLimits;
 pub use models::{MODELS, build};
 pub use open_loop::OpenLoop;

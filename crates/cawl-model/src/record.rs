@@ -420,6 +420,20 @@ pub struct HostFacts {
     pub started: Time,
     /// The filesystems that traced files lie on, or might.
     pub filesystems: Vec<Filesystem>,
+    /// Deleted inodes that new files passed over when tracing began, where the program may make some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedFacts>,
+}
+
+/// Inodes that were deleted lately, which a new file passes over (ext4 without a journal).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedFacts {
+    /// Device number (`st_dev`).
+    pub dev: u64,
+    /// The inode that a new file got.
+    pub inode: u64,
+    /// How many it passed over, by the time that took.
+    pub passed: u32,
 }
 
 /// A mounted filesystem and the device under it.

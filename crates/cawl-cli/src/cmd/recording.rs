@@ -45,6 +45,7 @@ pub fn spec(args: &RecordArgs, told: String) -> anyhow::Result<RunSpec> {
         only: args.only.clone(),
         classes: args.classes.bounds.clone(),
         group: GroupBounds::default(),
+        deleted: Vec::new(),
         stacks: None,
     })
 }

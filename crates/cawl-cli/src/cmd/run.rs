@@ -87,6 +87,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let (group, said) = group::bounds(Group::of(None), devices.places(), chosen.profile.kernel.limits);
     spec.group = group;
     notes.extend(said);
+    spec.deleted = devices.deleted();
     // What is learned of a changed program does not hold for another.
     let keeper = chosen.keeper.filter(|_| !args.record.no_save && args.tries.is_empty());
     let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::{Glob, GroupBounds, Nanos, Outcome, StackOptions};
+use cawl_core::{DeletedFacts, Glob, GroupBounds, Nanos, Outcome, StackOptions};
 use serde::{Deserialize, Serialize};
 
 /// The options of a `cawl-cli run`.
@@ -29,6 +29,9 @@ pub struct RunSpec {
     /// How the control group bounds the program.
     #[serde(default, skip_serializing_if = "GroupBounds::is_empty")]
     pub group: GroupBounds,
+    /// Inodes found to be deleted lately, where the program may make files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedFacts>,
     /// Which calls have their stack copied; none, if None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<StackOptions>,

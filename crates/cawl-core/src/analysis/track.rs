@@ -146,7 +146,10 @@ impl Track {
                 self.told_memory = true;
                 self.model.free_memory(facts);
             }
-            Record::Host(host) => self.model.meet_filesystems(&host.filesystems),
+            Record::Host(host) => {
+                self.model.meet_filesystems(&host.filesystems);
+                host.deleted.iter().for_each(|facts| self.model.found_deleted(facts, host.started));
+            }
             Record::End(end) => self.gone(&descriptors.gone, end.at),
             _ => {}
         }

@@ -173,6 +173,9 @@ impl Paper {
             Record::Sample(sample) if self.limits.is_none() => {
                 self.model.set_limits(times(sample.limits(self.page), self.limits_factor))
             }
+            Record::Host(host) => {
+                host.deleted.iter().for_each(|facts| self.model.found_deleted(facts, host.started));
+            }
             // As in open loop: what becomes of free memory is foreseen.
             Record::Memory(facts) if !self.has_memory => {
                 self.has_memory = true;

@@ -1,8 +1,8 @@
 //! Calls that free what a file has, and those that begin to write what comes in its place.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Cause, CostModel, DeviceConstants, Filesystem, FilesystemKind, HostProfile,
-    Measured, Mode, Nanos, Prediction, Rate, Record,
+    Analysis, AnalysisOptions, Cause, CostModel, DeletedFacts, DeviceConstants, Filesystem, FilesystemKind,
+    HostProfile, Measured, Mode, Nanos, Prediction, Rate, Record, Time, passed_over,
 };
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
@@ -354,28 +354,53 @@ fn a_run_learns_what_names_and_discards_take() {
     }
 }
 
+fn on_ext4(syncs_stamps: bool) -> Program {
+    let mut profile = disk();
+    profile.calls.create = Some(Measured::assumed(Nanos::new(10e3)));
+    profile.device.filesystem = Some(FilesystemKind::Ext4);
+    profile.device.syncs_stamps = syncs_stamps;
+    Program::on(&profile)
+}
+
+/// What making a file takes some seconds later, in µs.
+fn make(program: &mut Program, ino: u64, after: u64) -> f64 {
+    program.now += after * 1_000_000_000;
+    let told = program.call(Event { ino, ..opened(flag::CREATED) }).expect("a cost");
+    micros(told, Cause::Call).round()
+}
+
 /// Without a journal, a new file passes over the deleted inodes below its own, at 0.06 of an open (2 µs) each.
 #[test]
 fn new_files_pass_over_what_was_deleted_lately() {
     let created = |syncs_stamps, op: Op| {
-        let mut profile = disk();
-        profile.calls.create = Some(Measured::assumed(Nanos::new(10e3)));
-        profile.device.filesystem = Some(FilesystemKind::Ext4);
-        profile.device.syncs_stamps = syncs_stamps;
-        let mut program = Program::on(&profile);
+        let mut program = on_ext4(syncs_stamps);
         for ino in 100..1100 {
             program.call(Event { op, ino, ..closed(ino, flag::LAST | flag::GONE) });
         }
-        let mut make = |ino, after: u64| {
-            program.now += after * 1_000_000_000;
-            let told = program.call(Event { ino, ..opened(flag::CREATED) }).expect("a cost");
-            micros(told, Cause::Call).round()
-        };
-        [make(100, 0), make(1100, 0), make(2000, 1), make(99, 0), make(1101, 70)]
+        [(100, 0), (1100, 0), (2000, 1), (99, 0), (1101, 70)]
+            .map(|(ino, after)| make(&mut program, ino, after))
     };
     let passed = 12.0 + (0.12_f64 * 999.0).round();
     for op in [Op::Close, Op::Unlink] {
         assert_eq!(created(true, op), [12.0, passed, passed, 12.0, 12.0]);
         assert_eq!(created(false, op), [12.0; 5]);
     }
+}
+
+/// The same of what was deleted before the first call: nobody knows where below, nor when in the latest minute.
+#[test]
+fn new_files_pass_over_what_was_deleted_before() {
+    let created = |syncs_stamps| {
+        let mut program = on_ext4(syncs_stamps);
+        let found = DeletedFacts { dev: opened(0).dev, inode: 5000, passed: 3000 };
+        program.model.found_deleted(&found, Time(program.now));
+        [(5000, 0), (2500, 0), (5001, 30), (5002, 31)].map(|(ino, after)| make(&mut program, ino, after))
+    };
+    let all = 0.12 * 3000.0;
+    assert_eq!(created(true), [12.0 + all, 12.0 + all / 2.0, 12.0 + all / 2.0, 12.0]);
+    assert_eq!(created(false), [12.0; 4]);
+    // Of a file without a name, which takes 4.4 times as long as opening its folder if it passes over none.
+    let (folder, nameless) = (0.78 * 2e-6, 4.4 * 0.78 * 2e-6);
+    assert_eq!(passed_over(nameless + 0.12e-6 * 3000.5, folder).0, 3000);
+    assert_eq!([0.0, nameless, nameless + 5e-6, 2e-3].map(|took| passed_over(took, folder)), [(0, 0.0); 4]);
 }

@@ -46,6 +46,25 @@ struct Group {
     /// The latest second.
     now: u64,
     seconds: [Second; RECENT],
+    before: Before,
+}
+
+/// Inodes deleted before the first call, all below this one. Where, and when in the latest minute, is not known:
+/// evenly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    passed: f64,
+    inode: u64,
+    /// Seconds, when they were found.
+    at: f64,
+}
+
+impl Before {
+    /// How many of them lie below an inode of the group that begins with `first`, and are not free again.
+    fn below(&self, inode: u64, first: u64, at: f64) -> f64 {
+        let part = (inode - first) as f64 / (self.inode - first).max(1) as f64;
+        self.passed * part.min(1.0) * (1.0 - (at - self.at) / RECENT as f64).max(0.0)
+    }
 }
 
 /// Inodes deleted in a second, and the lowest and the highest of them: numbers have 32 bits.
@@ -73,14 +92,28 @@ impl Deleted {
         Some(group)
     }
 
-    /// This inode was deleted, at so many seconds.
-    pub(crate) fn add(&mut self, inode: u64, at: f64) {
+    /// The group of this inode, which is remembered from now on.
+    fn met(&mut self, inode: u64, at: f64) -> Option<&mut Group> {
         if inode > 0 && self.group(inode, at).is_none() {
             self.0.truncate(GROUPS - 1);
             let seconds = [Second::default(); RECENT];
-            self.0.insert(0, Group { number: (inode - 1) / GROUP, now: at as u64, seconds });
+            let number = (inode - 1) / GROUP;
+            let before = Before { inode, ..Before::default() };
+            self.0.insert(0, Group { number, now: at as u64, seconds, before });
         }
-        if let Some(group) = self.group(inode, at) {
+        self.group(inode, at)
+    }
+
+    /// A new file got this inode at so many seconds and passed over so many.
+    pub(crate) fn found(&mut self, inode: u64, passed: u32, at: f64) {
+        if let Some(group) = self.met(inode, at) {
+            group.before = Before { passed: f64::from(passed).min(GROUP as f64), inode, at };
+        }
+    }
+
+    /// This inode was deleted, at so many seconds.
+    pub(crate) fn add(&mut self, inode: u64, at: f64) {
+        if let Some(group) = self.met(inode, at) {
             let inode = inode as u32;
             let Second { inodes, lowest, highest } = &mut group.seconds[group.now as usize % RECENT];
             *lowest = if *inodes == 0 { inode } else { inode.min(*lowest) };
@@ -92,6 +125,7 @@ impl Deleted {
     /// This inode is given to a new file, at so many seconds; how many were passed over on the way.
     pub(crate) fn give(&mut self, inode: u64, at: f64) -> f64 {
         let Some(group) = self.group(inode, at) else { return 0.0 };
+        let before = group.before.below(inode, group.number * GROUP + 1, at);
         let (mut passed, inode) = (0, inode as u32);
         for second in &mut group.seconds {
             if inode > second.highest {
@@ -100,7 +134,7 @@ impl Deleted {
                 second.inodes = second.inodes.saturating_sub(1);
             }
         }
-        f64::from(passed.min(GROUP as u32))
+        (f64::from(passed) + before).min(GROUP as f64)
     }
 }
 
@@ -124,6 +158,20 @@ mod tests {
         assert_eq!(deleted.give(2112, 3.1), 1499.0);
         assert_eq!(deleted.give(2113, 60.5), 1000.0, "those of the first second are free again");
         assert_eq!(deleted.give(312, 4000.0), 0.0);
+    }
+
+    #[test]
+    fn what_was_deleted_before_is_free_again_by_and_by() {
+        let mut deleted = Deleted::default();
+        deleted.found(GROUP + 5001, 3000, 0.2);
+        let mut give = |inode, at| deleted.give(GROUP + inode, at);
+        assert_eq!([give(5001, 0.2), give(2501, 0.2), give(5002, 30.2)], [3000.0, 1500.0, 1500.0]);
+        assert_eq!([give(1, 0.2), give(5003, 60.2), give(5004, 700.0)], [0.0; 3]);
+        deleted.found(7, u32::MAX, 70.0);
+        assert_eq!(deleted.give(8, 70.0), GROUP as f64, "no group has more");
+        deleted.found(0, 7, 70.0);
+        deleted.found(1, 7, 70.0);
+        assert_eq!(deleted.give(1, 70.0), 0.0);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::cost_model::{CostModel, ModelState, Regime};
 use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
-use crate::record::{Filesystem, MemoryFacts};
+use crate::record::{DeletedFacts, Filesystem, MemoryFacts};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
@@ -90,6 +90,10 @@ impl CostModel for Kernel {
     fn free_memory(&mut self, facts: &MemoryFacts) {
         let now = self.seconds(facts.time.0);
         self.memory.found(facts, now);
+    }
+
+    fn found_deleted(&mut self, facts: &DeletedFacts, at: Time) {
+        Kernel::found_deleted(self, facts, at);
     }
 
     fn cold_left(&self) -> Option<Nanos> {

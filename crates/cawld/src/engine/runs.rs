@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::advise::Kept;
-use cawl_core::{AnalysisOptions, HostProfile, Mode, Report};
+use cawl_core::{AnalysisOptions, HostFacts, HostProfile, Mode, Report};
 use cawl_host::trace::{TraceFile, WhenFull};
 use tokio::sync::{mpsc, oneshot};
 
@@ -96,8 +96,8 @@ impl Engine {
             timeline: true,
             ..AnalysisOptions::default()
         };
-        let lane =
-            Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
+        let facts = HostFacts { deleted: spec.deleted.clone(), ..self.facts_now() };
+        let lane = Lane::new(&profile, &options, trace, facts).map_err(|error| error.to_string())?;
         // What a device does under io.max it does not do elsewhere.
         let keeps = spec.learn && spec.profile.is_none() && spec.group.rates.is_empty();
         let lane = lane.with_keeper(self.options.keeper.clone().filter(|_| keeps)).with_only(&spec.only);
