@@ -28,6 +28,10 @@ fn death_by_a_signal_is_passed_on() {
         finished.signal(signal);
         assert_eq!(report["outcome"]["signal"], signal as i32);
     }
+    // The standard library and nix know no such signal.
+    let (finished, report) = dir.run(&[], &["sh", "-c", "kill -34 $$"]);
+    finished.code(128 + 34);
+    assert_eq!(report["outcome"]["signal"], 34);
     let text = dir.cawl(&["run", "--", "sh", "-c", "kill -TERM $$"]);
     Running::start(text).finish().signal(Signal::SIGTERM).says("was killed by SIGTERM");
 }

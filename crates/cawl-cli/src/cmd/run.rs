@@ -15,9 +15,11 @@ use cawl_host::inspect::{self, Verdict};
 use cawl_host::place::Place;
 use cawl_host::profiles::Chosen;
 use cawld::kernel::{Attached, Target};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{self, Signal};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal as listen_for};
 use tokio::task::JoinSet;
 
@@ -154,6 +156,9 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has run, so its exit code is returned even when the report fails.
     let delivered = report.and_then(|mut report| {
         report.notes.retain(|note| !is_excluded(note, &args.exclude));
+        if report.sessions.is_empty() && args.via != Via::Kernel {
+            report.notes.extend(few_files());
+        }
         recording::deliver(report, &args.record, true)
     });
     if let Err(error) = delivered {
@@ -321,17 +326,19 @@ fn not_started(path: &Path, error: &std::io::Error, verdict: &Verdict) -> u8 {
     code
 }
 
-/// Waits for the program to end and leaves it as a zombie.
+/// Waits for the program to end and leaves it as a zombie. By rustix, since nix knows no real-time signals.
 fn wait(pid: Pid) -> anyhow::Result<Outcome> {
+    let number = pid.as_raw() as u32;
+    let id = WaitId::Pid(rustix::process::Pid::from_raw(pid.as_raw()).context("no process")?);
     loop {
-        let number = pid.as_raw() as u32;
-        // The counters of a zombie include those of all children it waited for.
-        let outcome =
-            |code, signal| Outcome { pid: number, code, signal, wchar: cawl_host::wchar(number).process };
-        match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-            Ok(WaitStatus::Exited(_, code)) => return Ok(outcome(Some(code), None)),
-            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(outcome(None, Some(signal as i32))),
-            Ok(_) | Err(nix::Error::EINTR) => {}
+        match waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(Some(status)) if status.exited() || status.killed() || status.dumped() => {
+                // The counters of a zombie include those of all children it waited for.
+                let wchar = cawl_host::wchar(number).process;
+                let (code, signal) = (status.exit_status(), status.terminating_signal());
+                return Ok(Outcome { pid: number, code, signal, wchar });
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for the program"),
         }
     }
@@ -368,10 +375,17 @@ fn notes(args: &RunArgs, filters: Filters) -> Vec<String> {
     notes
 }
 
+/// Who may have only a few files open would miss the one that the tracer takes (cawl-preload's place.rs).
+fn few_files() -> Option<String> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    let why = "a program that may have fewer than 64 files open is not traced; allow more (ulimit -n)";
+    (most < 64).then(|| why.to_owned())
+}
+
 /// Ends this process by the signal that ended the program, so that the parent sees the same status.
 fn die_of(number: i32) -> anyhow::Result<ExitCode> {
     // One core dump is enough.
-    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    let _ = nix::sys::resource::setrlimit(Resource::RLIMIT_CORE, 0, 0);
     drop(signal_hook::low_level::emulate_default_handler(number));
     if let Ok(signal) = Signal::try_from(number) {
         let _ = signal::raise(signal);

@@ -33,10 +33,20 @@ const GROUPS: usize = 16;
 /// block of the table of inodes was not written since, which the flusher does within half a minute.
 const RECENT: usize = 60;
 
+/// A new file whose inode is at most so many below that of the one before goes down: those between are in use.
+const NEXT: u64 = 16;
+
+/// Fewer inodes passed over are not told from a disturbance.
+pub(crate) const PLAUSIBLE: f64 = 50.0;
+/// Part of what a new file took longer than thought that the next ones are thought to.
+const GAIN: f64 = 0.25;
+
 /// The inodes of a device that were deleted lately, by groups: those met last come first.
 ///
 /// A new file has the lowest inode that is free and not passed over. So which one it has tells which were:
-/// all deleted ones below. Those deleted in the same second, or long ago, are given away again.
+/// all deleted ones below. Those deleted in the same second, or long ago, are given away again. Where a group has
+/// no other left, all that are free were passed over, and the highest one is taken (`find_inode_bit`): so new files
+/// go down from the group's end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deleted(Vec<Group>);
 
@@ -47,6 +57,11 @@ struct Group {
     now: u64,
     seconds: [Second; RECENT],
     before: Before,
+    /// The inode of the latest new file, and whether that went down.
+    latest: u64,
+    goes_down: bool,
+    /// How many more than thought of new files pass over, as the latest ones took; of those that go up, and down.
+    unknown: [f64; 2],
 }
 
 /// Inodes deleted before the first call, all below this one. Where, and when in the latest minute, is not known:
@@ -96,10 +111,16 @@ impl Deleted {
     fn met(&mut self, inode: u64, at: f64) -> Option<&mut Group> {
         if inode > 0 && self.group(inode, at).is_none() {
             self.0.truncate(GROUPS - 1);
-            let seconds = [Second::default(); RECENT];
-            let number = (inode - 1) / GROUP;
-            let before = Before { inode, ..Before::default() };
-            self.0.insert(0, Group { number, now: at as u64, seconds, before });
+            let group = Group {
+                number: (inode - 1) / GROUP,
+                now: at as u64,
+                seconds: [Second::default(); RECENT],
+                before: Before { inode, ..Before::default() },
+                latest: 0,
+                goes_down: false,
+                unknown: [0.0; 2],
+            };
+            self.0.insert(0, group);
         }
         self.group(inode, at)
     }
@@ -124,8 +145,14 @@ impl Deleted {
 
     /// This inode is given to a new file, at so many seconds; how many were passed over on the way.
     pub(crate) fn give(&mut self, inode: u64, at: f64) -> f64 {
-        let Some(group) = self.group(inode, at) else { return 0.0 };
-        let before = group.before.below(inode, group.number * GROUP + 1, at);
+        let Some(group) = self.met(inode, at) else { return 0.0 };
+        let first = group.number * GROUP + 1;
+        let before = group.before.below(inode, first, at);
+        let offset = inode - first;
+        let latest = std::mem::replace(&mut group.latest, inode);
+        let goes_down = offset == GROUP - 1 || (inode < latest && latest - inode <= NEXT);
+        group.goes_down = goes_down;
+        let unknown = group.unknown[usize::from(goes_down)];
         let (mut passed, inode) = (0, inode as u32);
         for second in &mut group.seconds {
             if inode > second.highest {
@@ -134,7 +161,26 @@ impl Deleted {
                 second.inodes = second.inodes.saturating_sub(1);
             }
         }
-        (f64::from(passed) + before).min(GROUP as f64)
+        if goes_down {
+            // Who deleted those below is not all known, nor how many are in use: half of these.
+            let known: u32 = group.seconds.iter().map(|second| second.inodes).sum();
+            return ((f64::from(known) + before).max(offset as f64 / 2.0) + unknown).clamp(0.0, GROUP as f64);
+        }
+        (f64::from(passed) + before + unknown).clamp(0.0, GROUP as f64)
+    }
+
+    /// A new file that got this inode was thought to pass over so many, and took as long as if it had passed over `more`.
+    pub(crate) fn correct(&mut self, inode: u64, passed: f64, more: f64, at: f64) {
+        let Some(group) = self.group(inode, at) else { return };
+        let unknown = &mut group.unknown[usize::from(group.goes_down)];
+        // One may have taken long for another reason.
+        let most = (passed / 2.0).max(PLAUSIBLE);
+        let step = GAIN * more.clamp(-most, most);
+        if passed + more >= PLAUSIBLE {
+            *unknown += step;
+        } else if *unknown > 0.0 {
+            *unknown = (*unknown + step.min(0.0)).max(0.0);
+        }
     }
 }
 
@@ -158,6 +204,20 @@ mod tests {
         assert_eq!(deleted.give(2112, 3.1), 1499.0);
         assert_eq!(deleted.give(2113, 60.5), 1000.0, "those of the first second are free again");
         assert_eq!(deleted.give(312, 4000.0), 0.0);
+    }
+
+    /// 9000 files made, deleted, and made again: the first one had the last inode of the group after 1700 µs.
+    #[test]
+    fn a_group_with_nothing_else_left_is_given_away_from_its_end() {
+        let mut deleted = Deleted::default();
+        (1..=GROUP).for_each(|inode| deleted.add(inode, 0.5));
+        assert_eq!(deleted.give(GROUP, 2.0), (GROUP - 1) as f64);
+        assert_eq!(deleted.give(GROUP - 1, 2.0), (GROUP - 2) as f64);
+        // Others have deleted those.
+        assert_eq!(
+            [500, 499, 490, 400].map(|inode| deleted.give(GROUP + inode, 2.0)),
+            [0.0, 249.0, 244.5, 0.0]
+        );
     }
 
     #[test]

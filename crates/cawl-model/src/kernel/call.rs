@@ -73,6 +73,8 @@ pub(super) struct Call {
     pub(super) flushing: bool,
     /// The flusher was at work when it began.
     pub(super) met_flusher: bool,
+    /// Deleted inodes that the file which it made passed over.
+    pub(super) passed: f64,
     /// A commit that nobody waits for may begin while it goes on.
     pub(super) may_commit: bool,
 }

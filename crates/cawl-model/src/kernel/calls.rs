@@ -36,6 +36,7 @@ impl Kernel {
             thread,
             until: f64::INFINITY,
             patience: Call::PATIENCE,
+            passed: 0.0,
             file,
             device,
             folio: if of.traits.has_single_pages { 1 } else { of.constants.folio },

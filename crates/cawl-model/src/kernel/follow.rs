@@ -71,6 +71,7 @@ impl Kernel {
             self.judge_copy(event, prediction, until - start);
             self.judge_read(event, prediction, (start, until), wait);
             self.judge_late_read(&call, prediction, until - start);
+            self.judge_new_inode(&call, event, until - start - prediction.cost.as_seconds());
             if prediction.parts[Cause::Lock] == Nanos::ZERO {
                 self.judge_rest(event, until - start - prediction.cost.as_seconds());
             }
