@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use cawl_core::Bytes;
+use cawl_core::{Bytes, HostProfile, Release};
 use cawl_lab::verify::causes::{self, Account, Kind};
 use cawl_lab::verify::cgroup;
 use cawl_lab::verify::memory::{self, Cached};
@@ -71,15 +71,23 @@ fn causes_are_what_the_kernel_tells() {
 #[test]
 fn a_writer_is_throttled_by_its_group() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings/cgroup-a.cawl");
-    let run = cgroup::Replayed::of(&trace, |_| ()).unwrap();
+    // It does not tell its release.
+    let replayed = |change: fn(&mut HostProfile)| {
+        cgroup::Replayed::of(&trace, |profile| {
+            profile.kernel.release = Some(Release(6, 1));
+            change(profile);
+        })
+        .unwrap()
+    };
+    let run = replayed(|_| ());
     // A tenth and a fifth of the group's memory, less what the programs in it have.
     let limits = run.profile.kernel.cgroup.unwrap();
     assert!((Bytes::mib(11)..Bytes::mib(13)).contains(&limits.background), "{limits:?}");
     assert!((Bytes::mib(23)..Bytes::mib(26)).contains(&limits.hard), "{limits:?}");
     assert!((run.predicted / run.observed - 1.0).abs() < 0.2, "{} of {} s", run.predicted, run.observed);
     // What neither the machine's limits nor the group's alone explain.
-    let no_group = cgroup::Replayed::of(&trace, |profile| profile.kernel.cgroup = None).unwrap();
-    let no_rate = cgroup::Replayed::of(&trace, |profile| profile.others.clear()).unwrap();
+    let no_group = replayed(|profile| profile.kernel.cgroup = None);
+    let no_rate = replayed(|profile| profile.others.clear());
     for without in [no_group, no_rate] {
         assert!(without.predicted < 0.5 * run.observed, "{} of {} s", without.predicted, run.observed);
     }
