@@ -1,9 +1,9 @@
 //! How long a new file looks for its inode. On ext4 without a journal it passes over those that were deleted
 //! lately (`find_inode_bit`), of which nothing else tells without reading the device.
 //!
-//! A file without a name (O_TMPFILE) gets its inode as any new file of its folder does, changes no name and no
-//! time stamp there, and is gone when it is closed. Who watches the folder (inotify) hears that it was opened
-//! and closed.
+//! A file without a name (O_TMPFILE) gets its inode as any new file of its folder does, changes no name and
+//! no time stamp there, and is gone when it is closed. Who watches the folder (inotify) hears that it was
+//! opened and closed.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

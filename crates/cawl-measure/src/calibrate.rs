@@ -10,6 +10,7 @@ mod beside;
 mod check;
 mod device;
 mod durable;
+mod few;
 mod memory;
 mod network;
 pub mod others;
@@ -236,7 +237,7 @@ fn done(
     watch: &others::Watch,
 ) -> Calibration {
     profile.disturbed = watch.disturbed();
-    if let Some(few) = few(&profile).filter(|_| !bench.brief) {
+    if let Some(few) = few::few(&profile).filter(|_| !bench.brief) {
         bench.note(&few);
     }
     if let Some(processors) = profile.disturbed {
@@ -254,26 +255,6 @@ fn done(
         written: Bytes(bench.bytes_written),
         place: bench.place.clone(),
     }
-}
-
-/// Fewer samples than these are told.
-const FEW: u32 = 3;
-
-/// A remark on the constants that writes are predicted with, of which few samples are behind.
-fn few(profile: &HostProfile) -> Option<String> {
-    let samples = |name: &str| profile.value(name).map_or(0, |known| known.samples);
-    let names = profile.essential().map(|(name, _)| (name, samples(name)));
-    let few: Vec<String> = names
-        .iter()
-        .filter(|(_, samples)| (1..FEW).contains(samples))
-        .map(|(name, samples)| format!("{name} ({samples})"))
-        .collect();
-    (!few.is_empty()).then(|| {
-        format!(
-            "few samples: {}; other work may be in them, so calibrate again if the machine was busy",
-            few.join(", ")
-        )
-    })
 }
 
 /// The most time that a mount takes whose files are elsewhere.
@@ -597,20 +578,4 @@ fn difference(samples: &[f64]) -> Option<Estimate> {
     let found = Estimate::of(samples)?;
     let [value, p10, p90] = [found.value, found.p10, found.p90].map(|time| time.max(0.0));
     Some(Estimate { value, p10, p90, ..found })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_samples_and_impossible_rates_are_told() {
-        let rate_of = |time: f64| rate(Estimate::of(&[time]));
-        assert!(rate_of(0.00495).is_none() && rate_of(0.0).is_none() && rate_of(0.1).is_some());
-        let mut profile = HostProfile::uncalibrated();
-        assert_eq!(few(&profile), None);
-        (profile.memory.fresh.samples, profile.device.fsync.samples) = (2, 3);
-        let told = few(&profile).unwrap();
-        assert!(told.starts_with("few samples: memory.fresh (2); "), "{told}");
-    }
 }

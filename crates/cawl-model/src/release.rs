@@ -26,8 +26,8 @@ impl Release {
     /// The first one whose sources were compared.
     const COMPARED: Release = Release(4, 18);
 
-    /// That its laws were not measured, for a report: they are those of its own sources, or of the nearest release
-    /// whose sources were compared.
+    /// That its laws were not measured, for a report: they are those of its own sources, or of the nearest
+    /// release whose sources were compared.
     pub fn remark(self) -> Option<String> {
         let compared = self.clamp(Self::COMPARED, Self::LATEST);
         (!Self::MEASURED.contains(&self))
@@ -188,8 +188,8 @@ pub struct Laws {
     pub xfs_checks_first: bool,
     /// Writes to xfs allocate large folios.
     pub xfs_folios: bool,
-    /// The dirty pages of a control group that writers go by are those of the latest time at which all processors'
-    /// counts were added up, which the kernel does every two seconds.
+    /// The dirty pages of a control group that writers go by are those of the latest time at which all
+    /// processors' counts were added up, which the kernel does every two seconds.
     pub late_counts: bool,
     /// The flusher leaves an inode that is younger than it cares for, though the inode has used up its chunk.
     pub leaves_young: bool,

@@ -18,6 +18,7 @@ mod clock;
 mod device;
 mod flusher;
 mod foreign;
+mod group;
 mod queue;
 mod wbt;
 
@@ -28,11 +29,6 @@ use super::cache::{Cache, Found};
 use super::release::Laws;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
-
-/// Seconds after which a control group's counts are added up (`FLUSH_TIME`, mm/memcontrol.c).
-const COUNTED: f64 = 2.0;
-/// Part of what a group can hold from which on it may be full.
-const ALMOST: f64 = 0.9;
 
 /// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
 pub const INTERVAL: f64 = 0.2;
@@ -456,69 +452,6 @@ impl Machine {
             bandwidth: device.bandwidth.average,
             strict: device.bounds.strict,
         }
-    }
-
-    /// There is a group whose dirty pages are counted from time to time only.
-    pub fn counts_late(&self) -> bool {
-        self.laws.late_counts && self.group.is_some()
-    }
-
-    /// The group's dirty pages as the kernel counts them at `now`, of which there are `level`.
-    pub fn count_group(&mut self, now: f64, level: f64) -> f64 {
-        if !self.counts_late() {
-            return level;
-        }
-        // When the kernel counts is not told: in the mean half an interval after the first question.
-        let (then, counted) = self.counted.get_or_insert((now - COUNTED / 2.0, level));
-        if now >= *then + COUNTED {
-            *then = now - (now - *then) % COUNTED;
-            *counted = level;
-        }
-        *counted
-    }
-
-    /// A writer slept where the group was thought to have little room left: it has none.
-    pub fn fill(&mut self) {
-        let level = self.level();
-        self.room =
-            self.room.map(|room| if level as f64 > ALMOST * room as f64 { room.min(level) } else { room });
-    }
-
-    /// A writer went on at `now`, so that the group was counted before, and its limits let it.
-    pub fn let_on(&mut self, now: f64) {
-        if let (true, Some(group)) = (self.laws.late_counts, &self.group) {
-            self.counted = Some((now, group.freerun() - 1.0));
-        }
-    }
-
-    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages in
-    /// addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
-    pub fn over_background(&self, at: usize, metadata: u64) -> bool {
-        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
-        // Of the group's device the kernel knows what is dirty now (`wb_bg_dirty_limits`).
-        let in_group = self.counted.map_or(own, |counted| counted.1.max(own));
-        self.machine_over_background(at, metadata)
-            || self.group.as_ref().is_some_and(|group| self.over(at, group, in_group, metadata))
-    }
-
-    /// The same of the machine alone, by which a writer starts the flusher.
-    pub fn machine_over_background(&self, at: usize, metadata: u64) -> bool {
-        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
-        self.over(at, &self.global, (own + self.foreign_at(self.now)).max(0.0), metadata)
-    }
-
-    fn over(&self, at: usize, thresholds: &Thresholds, dirty: f64, metadata: u64) -> bool {
-        let device = &self.devices[at];
-        if self.devices.iter().any(|d| d.dirty > 0) && dirty + metadata as f64 > thresholds.background {
-            return true;
-        }
-        if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
-            return false;
-        }
-        let reserved = self.written_to().map(|d| d.bounds.min).sum();
-        let level = if self.laws.grants_room { dirty } else { thresholds.background };
-        let share = threshold(thresholds.background, level, self.fraction(at), device.bounds, reserved);
-        device.dirty as f64 > share
     }
 
     /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`

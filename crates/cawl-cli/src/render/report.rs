@@ -153,7 +153,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
         if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
             // Neither is counted by the kernel.
             let others = match report.bytes {
-                0 => return "nothing was written, as the kernel confirms".to_owned(),
+                0 => return "no call wrote, as the kernel confirms".to_owned(),
                 bytes => format!("{} were stored through mappings or cloned", Bytes(bytes)),
             };
             return format!("no call wrote, as the kernel confirms; {others}");

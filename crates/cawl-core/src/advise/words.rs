@@ -46,8 +46,8 @@ impl Scope {
     }
 }
 
-/// True if the program has a way to do it, as far as its options are known. SQLite and tar make their calls as
-/// they do, but for these.
+/// True if the program has a way to do it, as far as its options are known. SQLite and tar make their calls
+/// as they do, but for these.
 pub(super) fn fits(kind: Kind, scope: &Scope) -> bool {
     let of_the_machine = matches!(kind, Kind::Limits | Kind::Move);
     if scope.is_by("sqlite3") || scope.journaled {

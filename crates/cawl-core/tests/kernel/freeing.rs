@@ -370,7 +370,8 @@ fn make(program: &mut Program, ino: u64, after: u64) -> f64 {
     micros(told, Cause::Call).round()
 }
 
-/// Without a journal, a new file passes over the deleted inodes below its own, at 0.075 of a stat (1.6 µs) each.
+/// Without a journal, a new file passes over the deleted inodes below its own, at 0.075 of a stat (1.6 µs)
+/// each.
 #[test]
 fn new_files_pass_over_what_was_deleted_lately() {
     let created = |syncs_stamps, op: Op| {
@@ -388,7 +389,8 @@ fn new_files_pass_over_what_was_deleted_lately() {
     }
 }
 
-/// The same of what was deleted before the first call: nobody knows where below, nor when in the latest minute.
+/// The same of what was deleted before the first call: nobody knows where below, nor when in the latest
+/// minute.
 #[test]
 fn new_files_pass_over_what_was_deleted_before() {
     let created = |syncs_stamps| {
@@ -406,8 +408,8 @@ fn new_files_pass_over_what_was_deleted_before() {
     assert_eq!([0.0, nameless, nameless + 5e-6, 2e-3].map(|took| passed_over(took, folder)), [(0, 0.0); 4]);
 }
 
-/// Nothing tells of these, but in lockstep the files that were made: some fifty are enough, and one that took long for
-/// another reason is not. Once new files go down, others count.
+/// Nothing tells of these, but in lockstep the files that were made: some fifty are enough, and one that took
+/// long for another reason is not. Once new files go down, others count.
 #[test]
 fn what_new_files_pass_over_follows_what_they_took() {
     let mut program = on_ext4(true);

@@ -106,9 +106,9 @@ fn a_cgroup_with_lower_limits_is_what_counts() {
     assert!(held.state().dirty <= Bytes::mib(34));
 }
 
-/// Since 6.9 the kernel counts a group's dirty pages every two seconds. Until then a writer fills the group, and
-/// waits for what is written where it is full; once it is counted it sleeps until it is counted again, with little
-/// left.
+/// Since 6.9 the kernel counts a group's dirty pages every two seconds. Until then a writer fills the group,
+/// and waits for what is written where it is full; once it is counted it sleeps until it is counted again,
+/// with little left.
 #[test]
 fn a_cgroup_is_counted_every_two_seconds() {
     let mut profile = profile();

@@ -27,13 +27,14 @@ impl Filesystem for Ext4 {
 }
 
 /// Inodes of a group of blocks (mke2fs's default), and groups whose deletions are remembered.
-const GROUP: u64 = 8192;
+pub(crate) const GROUP: u64 = 8192;
 const GROUPS: usize = 16;
 /// Seconds for which a deleted inode is passed over at least (`RECENTCY_MIN`): six minutes as long as its
 /// block of the table of inodes was not written since, which the flusher does within half a minute.
 const RECENT: usize = 60;
 
-/// A new file whose inode is at most so many below that of the one before goes down: those between are in use.
+/// A new file whose inode is at most so many below that of the one before goes down: those between are in
+/// use.
 const NEXT: u64 = 16;
 
 /// Fewer inodes passed over are not told from a disturbance.
@@ -44,9 +45,9 @@ const GAIN: f64 = 0.25;
 /// The inodes of a device that were deleted lately, by groups: those met last come first.
 ///
 /// A new file has the lowest inode that is free and not passed over. So which one it has tells which were:
-/// all deleted ones below. Those deleted in the same second, or long ago, are given away again. Where a group has
-/// no other left, all that are free were passed over, and the highest one is taken (`find_inode_bit`): so new files
-/// go down from the group's end.
+/// all deleted ones below. Those deleted in the same second, or long ago, are given away again. Where a group
+/// has no other left, all that are free were passed over, and the highest one is taken (`find_inode_bit`): so
+/// new files go down from the group's end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deleted(Vec<Group>);
 
@@ -60,12 +61,13 @@ struct Group {
     /// The inode of the latest new file, and whether that went down.
     latest: u64,
     goes_down: bool,
-    /// How many more than thought of new files pass over, as the latest ones took; of those that go up, and down.
+    /// How many more than thought of new files pass over, as the latest ones took; of those that go up, and
+    /// down.
     unknown: [f64; 2],
 }
 
-/// Inodes deleted before the first call, all below this one. Where, and when in the latest minute, is not known:
-/// evenly.
+/// Inodes deleted before the first call, all below this one. Where, and when in the latest minute, is not
+/// known: evenly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     passed: f64,
@@ -169,7 +171,8 @@ impl Deleted {
         (f64::from(passed) + before + unknown).clamp(0.0, GROUP as f64)
     }
 
-    /// A new file that got this inode was thought to pass over so many, and took as long as if it had passed over `more`.
+    /// A new file that got this inode was thought to pass over so many, and took as long as if it had passed
+    /// over `more`.
     pub(crate) fn correct(&mut self, inode: u64, passed: f64, more: f64, at: f64) {
         let Some(group) = self.group(inode, at) else { return };
         let unknown = &mut group.unknown[usize::from(group.goes_down)];

@@ -55,7 +55,7 @@ impl Writers {
             if self.pause(machine, call, &line, ratio, jiffy) {
                 let is_groups = machine.counts_late() && domain.limit < machine.global.limit;
                 if is_groups && ratio <= 0.0 && call.at >= call.until {
-                    machine.let_on(call.at);
+                    machine.count_allowed(call.at);
                 }
                 return;
             }

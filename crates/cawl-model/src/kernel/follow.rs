@@ -106,9 +106,9 @@ impl Kernel {
             if !waits && self.machine.counts_late() {
                 // When the group was counted is not known, so that a pause says nothing of the level.
                 if late.abs() > LONGEST_PAUSE.as_seconds() {
-                    self.machine.let_on(until);
+                    self.machine.count_allowed(until);
                 } else if late * self.machine.hz >= 1.0 && !has_paused {
-                    self.machine.fill();
+                    self.machine.bound_room();
                 }
             } else if !waits && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, late);

@@ -21,7 +21,7 @@ use super::super::cache::Source;
 use super::{Call, Kernel};
 use crate::cause::Cause;
 use crate::constants::{FOLIO, MAX_RESIDENT, Timing};
-use crate::filesystem::PLAUSIBLE;
+use crate::filesystem::{GROUP, PLAUSIBLE};
 use crate::record::DeletedFacts;
 use crate::units::{Bytes, Time};
 use crate::writeback::Device;
@@ -62,15 +62,12 @@ const FOLDER: f64 = 0.78;
 /// over: 6.1 to 6.5 µs on ext4 of 6.18.
 const NAMELESS: f64 = 4.4;
 
-/// No group of inodes has more.
-const MOST: f64 = 8192.0;
-
 /// How many inodes a file without a name passed over that took so long to make where opening its folder takes
 /// `open`, and how much of the time that was.
 pub fn passed_over(took: f64, open: f64) -> (u32, f64) {
     let time = took - NAMELESS * open;
     let passed = time * FOLDER / (PASSED_OF_OPEN * open);
-    if (PLAUSIBLE..=MOST).contains(&passed) { (passed as u32, time) } else { (0, 0.0) }
+    if (PLAUSIBLE..=GROUP as f64).contains(&passed) { (passed as u32, time) } else { (0, 0.0) }
 }
 
 /// Part of what a stat takes that getdents does, and each byte of a folder's entries (`ext4_readdir`): on 6.18

@@ -3,8 +3,39 @@
 
 use super::Machine;
 use super::device::{BATCH, Why, Work};
+use super::{Thresholds, threshold};
 
 impl Machine {
+    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages in
+    /// addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
+    pub fn over_background(&self, at: usize, metadata: u64) -> bool {
+        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
+        // Of the group's device the kernel knows what is dirty now (`wb_bg_dirty_limits`).
+        let in_group = self.counted.map_or(own, |counted| counted.1.max(own));
+        self.machine_over_background(at, metadata)
+            || self.group.as_ref().is_some_and(|group| self.over(at, group, in_group, metadata))
+    }
+
+    /// The same of the machine alone, by which a writer starts the flusher.
+    pub fn machine_over_background(&self, at: usize, metadata: u64) -> bool {
+        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
+        self.over(at, &self.global, (own + self.foreign_at(self.now)).max(0.0), metadata)
+    }
+
+    fn over(&self, at: usize, thresholds: &Thresholds, dirty: f64, metadata: u64) -> bool {
+        let device = &self.devices[at];
+        if self.devices.iter().any(|d| d.dirty > 0) && dirty + metadata as f64 > thresholds.background {
+            return true;
+        }
+        if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
+            return false;
+        }
+        let reserved = self.written_to().map(|d| d.bounds.min).sum();
+        let level = if self.laws.grants_room { dirty } else { thresholds.background };
+        let share = threshold(thresholds.background, level, self.fraction(at), device.bounds, reserved);
+        device.dirty as f64 > share
+    }
+
     /// `wb_start_background_writeback`, unless the flusher is at work.
     pub fn start_background(&mut self, at: usize) {
         if self.devices[at].work.is_none() {

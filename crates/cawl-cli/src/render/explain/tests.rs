@@ -155,10 +155,7 @@ fn stores_are_written_and_mappings_are_no_calls() {
     assert!(text.contains(stored) && text.contains("60 MiB to files"), "{text}");
     assert!(text.contains(", 1488 calls or mappings unseen"), "{text}");
     let text = told(0, 0);
-    assert!(
-        text.contains("nothing was written, as the kernel confirms") && text.contains(", 0 unseen"),
-        "{text}"
-    );
+    assert!(text.contains("no call wrote, as the kernel confirms") && text.contains(", 0 unseen"), "{text}");
 }
 
 #[test]
