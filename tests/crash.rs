@@ -218,6 +218,19 @@ fn too_few_descriptors_are_told() {
     assert!(!["cache", "run", "tmp"].iter().any(|name| made(&dir.path().join(name))), "a folder was left");
 }
 
+/// Who may have only a few files open is not traced, but by a root that may raise the limit.
+#[test]
+fn a_program_with_few_descriptors_is_told_if_it_is_not_traced() {
+    let dir = Dir::new();
+    let mut shell = dir.command("sh");
+    let cawl = built("cawl-cli");
+    shell.args(["-c", &format!("ulimit -n 40; exec {} run --no-calibrate -- true", cawl.display())]);
+    let told = Running::start(shell).finish().code(0).stderr;
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let why = "a program that may have fewer than 64 files open is not traced; allow more (ulimit -n)";
+    assert_eq!(told.contains("nothing was traced"), told.contains(why), "{told}");
+}
+
 #[test]
 fn a_bad_profile_is_told_before_the_program_runs() {
     let dir = Dir::new();
