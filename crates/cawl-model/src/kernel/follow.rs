@@ -73,7 +73,7 @@ impl Kernel {
             self.judge_late_read(&call, prediction, until - start);
             self.judge_new_inode(&call, event, until - start - prediction.cost.as_seconds());
             if prediction.parts[Cause::Lock] == Nanos::ZERO {
-                self.judge_rest(event, until - start - prediction.cost.as_seconds());
+                self.judge_rest(event, until, until - start - prediction.cost.as_seconds());
             }
         }
         prediction
@@ -110,8 +110,10 @@ impl Kernel {
                 } else if late * self.machine.hz >= 1.0 && !has_paused {
                     self.machine.bound_room();
                 }
-            } else if !waits && !self.machine.foreign.told {
-                self.machine.stand_still(call.device, late);
+            } else if !waits {
+                if !self.machine.foreign.told {
+                    self.machine.stand_still(call.device, late);
+                }
                 if !has_paused {
                     self.judge_sleep(call.device, until, late);
                 }
@@ -154,14 +156,20 @@ impl Kernel {
 
     /// A call that the model would not make to wait took `late` seconds longer than predicted, while the
     /// flusher works: from a tick on it is taken for a pause.
-    fn judge_rest(&mut self, event: &Event, late: f64) {
+    fn judge_rest(&mut self, event: &Event, until: f64, late: f64) {
         let dev = self.filesystems.below(event.dev);
         let devices = &self.machine.devices;
         if late * self.machine.hz >= 1.0
-            && !self.machine.foreign.told
             && let Some(at) = devices.iter().position(|device| device.id == dev && device.busy())
         {
-            self.machine.stand_still(at, late);
+            if !self.machine.foreign.told {
+                self.machine.stand_still(at, late);
+            }
+            if is_moving(event) && !is_file_read(event) {
+                self.judge_sleep(at, until, late);
+                // It was checked in this call.
+                self.writers.tasks.current.nr_dirtied = 0;
+            }
         }
     }
 
