@@ -83,7 +83,7 @@ pub struct Law {
 }
 
 /// All of them; docs/science/MODEL.md, "Releases", has the same table.
-pub const LAWS: [Law; 12] = [
+pub const LAWS: [Law; 13] = [
     Law {
         name: "ticks at multiples of their length",
         function: "tick_init_jiffy_update",
@@ -120,6 +120,13 @@ pub const LAWS: [Law; 12] = [
         since: Release(6, 6),
         before: "single pages are written",
         at: |laws| &mut laws.xfs_folios,
+    },
+    Law {
+        name: "growth is not journalled",
+        function: "ext4_da_do_write_end",
+        since: Release(6, 6),
+        before: "each page by which a file grows changes its inode",
+        at: |laws| &mut laws.unlogged_growth,
     },
     Law {
         name: "counts of a group are late",
@@ -188,6 +195,9 @@ pub struct Laws {
     pub xfs_checks_first: bool,
     /// Writes to xfs allocate large folios.
     pub xfs_folios: bool,
+    /// A file that grows changes its inode with its time stamps and when blocks are allocated, not with each
+    /// page.
+    pub unlogged_growth: bool,
     /// The dirty pages of a control group that writers go by are those of the latest time at which all
     /// processors' counts were added up, which the kernel does every two seconds.
     pub late_counts: bool,
@@ -222,6 +232,7 @@ impl Laws {
         idle_estimates: false,
         xfs_checks_first: false,
         xfs_folios: false,
+        unlogged_growth: false,
         late_counts: false,
         leaves_young: false,
         checks_first: false,

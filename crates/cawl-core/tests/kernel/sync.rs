@@ -1,6 +1,8 @@
 //! Calls that wait for the device: journal, flush, latency, direct writes.
 
-use cawl_core::{Bytes, Cause, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, Rate, Time};
+use cawl_core::{
+    Bytes, Cause, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, Rate, Release, Time,
+};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::{Program, profile, range, small_writes, stream, with, write};
@@ -348,12 +350,14 @@ fn a_write_waits_for_the_log_of_its_files_transaction() {
     let mut profile = profile();
     profile.device.commit = Nanos::seconds(1.0);
     profile.device.latency = Some(Measured::assumed(Nanos::millis(3.0)));
+    profile.kernel.limits.hard = Bytes::mib(1024);
     let mut program = Program::on(&profile);
-    // 1 MiB each 10 ms, below the device's rate: no pause, the flusher at work when the commit is due.
+    // 2 MiB each 10 ms, faster than the device and below freerun: no pause, the queue is full when the commit is
+    // due.
     let mut waits = Vec::new();
     for turn in 0..150_u64 {
         let began = program.now;
-        let parts = program.call(write(0, turn << 20, 1 << 20)).expect("a cost").parts;
+        let parts = program.call(write(0, turn << 21, 2 << 20)).expect("a cost").parts;
         assert_eq!(parts[Cause::Throttle], Nanos::ZERO);
         if parts[Cause::Journal] > Nanos::ZERO {
             waits.push((began as f64 * 1e-9, parts[Cause::Journal].as_seconds()));
@@ -371,6 +375,23 @@ fn a_write_waits_for_the_log_of_its_files_transaction() {
         assert_eq!(other.parts[Cause::Journal], Nanos::ZERO);
         program.now += 10_000_000;
     }
+}
+
+/// Before 6.6 each page by which a file grows changes its inode, so that a call waits which was under way when the
+/// commit began; since then only its time stamps do, at its begin.
+#[test]
+fn growing_waits_for_no_log_since_6_6() {
+    let mut profile = profile();
+    profile.device.commit = Nanos::seconds(1.0);
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(4096) };
+    let waits = [Release(6, 5), Release(6, 6)].map(|release| {
+        profile.kernel.release = Some(release);
+        let mut program = Program::on(&profile);
+        program.call(write(0, 0, 64 << 20));
+        program.now = 950_000_000;
+        program.call(write(0, 64 << 20, 1 << 30)).expect("a cost").parts[Cause::Journal].as_seconds()
+    });
+    assert!(waits[0] > 0.01 && waits[1] == 0.0, "{waits:?}");
 }
 
 #[test]

@@ -50,7 +50,8 @@ impl Kernel {
         let (first, end) = call.constants.pages_of(offset, last);
         self.read_edges(call, offset, last);
         let grows = last > self.machine.cache.size(call.file);
-        if grows || self.stamp_is_due(call) {
+        let journals = grows && !self.machine.laws.unlogged_growth;
+        if journals || self.stamp_is_due(call) {
             self.wait_for_log(call);
         }
         self.grow(call.file, offset, last);
@@ -91,7 +92,7 @@ impl Kernel {
             if checks_first && !in_memory {
                 self.check(call);
             }
-            if grows {
+            if journals {
                 self.wait_for_log(call);
             }
             let until = if in_memory || self.quiet(call, end - at) {
