@@ -383,13 +383,13 @@ fn a_write_waits_for_the_log_of_its_files_transaction() {
 fn growing_waits_for_no_log_since_6_6() {
     let mut profile = profile();
     profile.device.commit = Nanos::seconds(1.0);
-    profile.kernel.limits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(4096) };
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(8192) };
     let waits = [Release(6, 5), Release(6, 6)].map(|release| {
         profile.kernel.release = Some(release);
         let mut program = Program::on(&profile);
         program.call(write(0, 0, 64 << 20));
         program.now = 950_000_000;
-        program.call(write(0, 64 << 20, 1 << 30)).expect("a cost").parts[Cause::Journal].as_seconds()
+        program.call(write(0, 64 << 20, 3 << 30)).expect("a cost").parts[Cause::Journal].as_seconds()
     });
     assert!(waits[0] > 0.01 && waits[1] == 0.0, "{waits:?}");
 }

@@ -103,7 +103,8 @@ impl Writers {
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
         // While a commit withholds completions, the level stands still: the writer waits for that.
-        if machine.devices[call.device].held(call.at) {
+        let held = machine.devices[call.device].held(call.at);
+        if held {
             call.spent[Cause::Journal] += slept;
             call.spread.held += slept;
         } else {
@@ -113,6 +114,10 @@ impl Writers {
         self.tasks.current.slept = slept;
         machine.devices[call.device].paused = call.at;
         call.pass(slept);
+        if held && (wake - call.at) * hz >= 1.0 {
+            // It went on a tick early: the completions count by now.
+            machine.end_log(call.device);
+        }
         if call.at >= call.until {
             // It is known to have gone on by then.
             let ended = (call.at * hz).floor();

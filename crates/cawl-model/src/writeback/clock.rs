@@ -45,12 +45,16 @@ impl Machine {
                 device.overdue = true;
                 device.commit_at = device.held_until;
                 device.schedule();
-            } else if device.in_flight > 0 || device.overdue {
-                // Each extent that is written changes its inode.
-                self.begin_commit(at);
+            } else if device.overdue || device.in_flight > 0 && !device.traits.completes_extents {
+                // The queue was filled up while the extent was written.
+                self.flush(at);
+                if self.devices[at].commit_at.is_some_and(|due| due <= now) {
+                    self.begin_commit(at);
+                }
             } else {
+                // Each extent that is written changes its inode; else jbd2's timer starts it.
                 device.overdue = true;
-                device.commit_at = Some(now + TIMER / 2.0);
+                device.commit_at = Some(now + device.extent_left().unwrap_or(TIMER / 2.0));
                 device.schedule();
             }
         }

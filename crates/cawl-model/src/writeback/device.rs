@@ -296,6 +296,12 @@ impl Device {
         ((due / extent).floor().max(0.0) * extent).round() as u64
     }
 
+    /// Seconds until the extent is written that the device is at, if any is in flight.
+    pub(super) fn extent_left(&self) -> Option<f64> {
+        let extent = self.in_flight as f64 / self.extents.max(1.0);
+        (extent > 0.0).then(|| (extent - self.carry.max(0.0) % extent) / self.speed())
+    }
+
     /// Pages of a file are handed over to the device.
     pub(super) fn submit(&mut self, cleaned: Cleaned) {
         self.dirty -= cleaned.pages;
