@@ -227,7 +227,7 @@ fn a_limit_on_the_length_of_files_ends_only_the_program() {
     .says("ulimit -f");
     // SIGXFSZ is 25.
     limited("run --no-calibrate -- sh -c 'head -c 100000 /dev/zero >f; exit $?'").code(128 + 25);
-    limited("run --no-calibrate -- sh -c \"trap '' XFSZ; head -c 100000 /dev/zero >f 2>&-; exit $?\"")
+    limited("run --no-calibrate -- sh -c \"trap '' XFSZ; head -c 100000 /dev/zero >f 2>&-; exit \\$?\"")
         .code(1);
     limited("calibrate --brief -o c.toml .").code(1).says("File too large").says("ulimit -f");
     let left = fs::read_dir(dir.work()).unwrap().map(|entry| entry.unwrap().file_name());

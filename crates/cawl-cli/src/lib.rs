@@ -74,19 +74,6 @@ fn in_line(message: String, arguments: impl Iterator<Item = OsString>) -> String
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::in_line;
-
-    #[test]
-    fn names_of_the_command_line_begin_no_line() {
-        let told = |argument: &str| in_line("a\nno x\ny".to_owned(), [argument.into()].into_iter());
-        assert_eq!(told("x\ny"), "a\nno x\\ny");
-        assert_eq!(told("--report=x\ny"), "a\nno x\\ny");
-        assert_eq!(told("x"), "a\nno x\ny");
-    }
-}
-
 /// Exit codes of `cawl-cli` beside those of every command; `run` otherwise passes on that of the program.
 /// docs/reference/CLI.md lists them.
 mod exit {
@@ -103,4 +90,17 @@ mod exit {
     pub const CANNOT_EXECUTE: u8 = 126;
     /// There is no such program, as in a shell.
     pub const NOT_FOUND: u8 = 127;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_line;
+
+    #[test]
+    fn names_of_the_command_line_begin_no_line() {
+        let told = |argument: &str| in_line("a\nno x\ny".to_owned(), [argument.into()].into_iter());
+        assert_eq!(told("x\ny"), "a\nno x\\ny");
+        assert_eq!(told("--report=x\ny"), "a\nno x\\ny");
+        assert_eq!(told("x"), "a\nno x\ny");
+    }
 }

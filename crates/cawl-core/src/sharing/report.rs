@@ -255,9 +255,8 @@ impl Sharing {
         let Writer { trace, pid, .. } = self.writers[*own as usize];
         let Some(opened) = *opened else { return self.crowded.contains(&trace) };
         let lived = |other: u32| self.writers[other as usize].ended.is_none_or(|at| at > opened);
-        let others = file.parts.iter().filter(|(other, part)| *other != own && part.opened.is_some());
-        self.forks.get(&(trace, pid)).is_some_and(|at| *at > opened)
-            || others.into_iter().any(|(other, _)| lived(*other))
+        let mut others = file.parts.iter().filter(|(other, part)| *other != own && part.opened.is_some());
+        self.forks.get(&(trace, pid)).is_some_and(|at| *at > opened) || others.any(|(other, _)| lived(*other))
     }
 
     /// What is known by now; calls that have not ended are taken as ended.
