@@ -96,6 +96,20 @@ fn files_pages_and_threads_of_ones_own_are_safe() {
     assert_eq!((&threads["verdict"], &threads["processes"]), (&"one process".into(), &1.into()));
 }
 
+/// The second process stores to a page that is dirty already, which nobody sees.
+#[test]
+fn a_file_that_several_may_have_mapped_is_not_called_safe() {
+    let (dir, answer) = planted("mapped");
+    let file = &answer["files"][0];
+    assert!(file["mapped"].as_u64() >= Some(1), "{answer:#}");
+    assert_eq!(
+        (&answer["verdict"], &file["verdict"]),
+        (&"not judged".into(), &"not judged".into()),
+        "{answer:#}"
+    );
+    assert!(!text(&dir).contains("safe"));
+}
+
 /// What is missing may be what is not safe.
 #[test]
 fn a_trace_without_its_end_is_not_judged() {

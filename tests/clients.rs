@@ -252,6 +252,9 @@ fn predict_needs_no_daemon() {
     assert_eq!((&answer["calls"], answer["cost_s"].as_f64() > Some(0.0)), (&json!(1024), true), "{answer}");
     let text = asks(&dir, &["predict", "--offline", "--bytes", "1G"]).success().says("defaults").stdout;
     assert!(text.contains("1 GiB in 1024 calls") && text.contains("of the hard limit"), "{text}");
+    let at = |path| asks(&dir, &["predict", "--offline", "--bytes", "1G", "--path", path]).success();
+    at("none").says("there is no ").says("/none; predicted as if it were made in ");
+    at("none/of/these").says("there is no folder ").says("/none/of; predicted as if");
     asks(&dir, &["predict", "--offline", "--bytes", "1G", "--model", "x"]).code(1).says("no model `x`");
     asks(&dir, &["predict", "--offline", "--bytes", "1G", "--profile", "none"]).code(1).says("none");
     assert_eq!(answer["source"], "offline");

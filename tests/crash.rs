@@ -192,25 +192,65 @@ fn an_output_that_finds_no_room_leaves_what_was_there_and_nothing_else() {
             (0..2000).map(|n| format!("{n},write,{},1,{:.9},f{n}\n", n * 7919, 1e-6 * n as f64)).collect();
         fs::write(dir.path().join("table.csv"), format!("start_s,op,offset,size,duration_s,path\n{rows}"))
             .expect("a table");
-        let mut shell = dir.command("sh");
-        shell.args(["-c", &format!("trap '' XFSZ; ulimit -f 2; exec {cawl} {command}")]);
-        Running::start(shell).finish().code(1).says(says).says("File too large");
-        let names: Vec<_> =
-            fs::read_dir(dir.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["out.html"], "{command}");
-        assert_eq!(fs::read_to_string(dir.work().join("out.html")).unwrap(), before, "{command}");
+        // The kernel's signal about it does not end the command either.
+        for trap in ["trap '' XFSZ;", ""] {
+            let mut shell = dir.command("sh");
+            shell.args(["-c", &format!("{trap} ulimit -f 2; exec {cawl} {command}")]);
+            Running::start(shell).finish().code(1).says(says).says("File too large").says("ulimit -f");
+            let names: Vec<_> =
+                fs::read_dir(dir.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(names, ["out.html"], "{command}");
+            assert_eq!(fs::read_to_string(dir.work().join("out.html")).unwrap(), before, "{command}");
+        }
     }
+}
+
+/// Neither a run nor a measurement ends by the kernel's signal; the traced program does, as it would untraced.
+#[test]
+fn a_limit_on_the_length_of_files_ends_only_the_program() {
+    let dir = Dir::new();
+    // The tracer's library is written without the limit.
+    dir.run(&[], &["true"]);
+    let cawl = built("cawl-cli");
+    let cawl = cawl.display();
+    let limited = |command: &str| {
+        let mut shell = dir.command("sh");
+        shell.args(["-c", &format!("ulimit -f 4; exec {cawl} {command}")]);
+        Running::start(shell).finish()
+    };
+    limited("run --no-calibrate -- true").code(0);
+    limited(
+        "run --trace t.cawl -- sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo >f$((i%500)); done'",
+    )
+    .code(0)
+    .says("t.cawl ends early: File too large")
+    .says("ulimit -f");
+    // SIGXFSZ is 25.
+    limited("run --no-calibrate -- sh -c 'head -c 100000 /dev/zero >f; exit $?'").code(128 + 25);
+    limited("run --no-calibrate -- sh -c \"trap '' XFSZ; head -c 100000 /dev/zero >f 2>&-; exit \\$?\"")
+        .code(1);
+    limited("calibrate --brief -o c.toml .").code(1).says("File too large").says("ulimit -f");
+    let left = fs::read_dir(dir.work()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with(".cawl")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// The limit is told in a short line, and no folder is left where the tracer could not be written.
 #[test]
 fn too_few_descriptors_are_told() {
     let dir = Dir::new();
-    let mut shell = dir.command("sh");
-    let cawl = built("cawl-cli");
-    shell.args(["-c", &format!("ulimit -n 12; exec {} run --no-calibrate -- true", cawl.display())]);
-    let told = Running::start(shell).finish().code(1).stderr;
-    assert!(told.contains("too many open files; allow more (ulimit -n)") && told.len() < 100, "{told}");
+    let (cawl, daemon) = (built("cawl-cli"), built("cawld"));
+    let run = format!("{} run --no-calibrate -- true", cawl.display());
+    let attach = format!("{} attach 1", cawl.display());
+    for command in [run, attach, daemon.display().to_string()] {
+        for limit in 4..=12 {
+            let mut shell = dir.command("sh");
+            shell.args(["-c", &format!("ulimit -n {limit}; exec {command}")]);
+            let told = Running::start(shell).finish().code(1).stderr;
+            let is_told = told.contains("too many open files") && told.ends_with("allow more (ulimit -n)\n");
+            assert!(is_told && told.len() < 100, "{command}: {limit}: {told}");
+        }
+    }
     let made = |folder: &Path| {
         fs::read_dir(folder)
             .is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| one.file_name() == "cawl")))
@@ -253,6 +293,31 @@ fn a_model_that_does_not_exist_is_told_before_the_program_runs() {
     let command = dir.cawl(&["run", "--model", "crystal-ball", "--", "touch", "file"]);
     Running::start(command).finish().code(2).says("crystal-ball").says("naive");
     assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+}
+
+/// By exec the program becomes one that may have too few files open: no child of it.
+#[test]
+fn what_a_program_became_untraced_is_not_called_a_child() {
+    let dir = Dir::new();
+    let command = dir.cawl(&["run", "--", "prlimit", "--nofile=32:32", "sh", "-c", "echo hi >f"]);
+    let finished = Running::start(command).finish().code(0);
+    let told = finished.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_untraced = told.contains("0 B seen of 3 B");
+    assert_eq!(told.contains("3 B of it by what was not traced"), is_untraced, "{told}");
+    assert!(!told.contains("by children"), "{told}");
+}
+
+/// What a process stored before it was killed would have been counted at its end.
+#[test]
+fn stores_of_a_killed_process_are_said_to_be_unknown() {
+    for (then, is_told) in [("", true), ("m.close();", false)] {
+        let dir = Dir::new();
+        let store = "f = open('f', 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); m[0] = 1;";
+        let program = format!("import mmap, os; {store} {then} os.kill(os.getpid(), 9)");
+        let (_, report) = dir.run(&[], &["python3", "-c", &program]);
+        let notes = report["notes"].to_string();
+        assert_eq!(notes.contains("while it could store to shared mappings"), is_told, "{then}: {notes}");
+    }
 }
 
 #[test]

@@ -570,3 +570,15 @@ fn a_report_in_a_file_is_named_on_a_terminal() {
     let silent = dir.cawl(&["run", "--report", "b.json", "--", "true"]);
     assert_eq!(Running::start(silent).finish().success().stderr, "");
 }
+
+/// Forks are such ones: nothing of their time is divided, and only the process that made them is listed.
+#[test]
+fn calls_without_a_cost_are_said_to_have_none() {
+    let dir = Dir::new();
+    dir.run(&["--stacks=1us"], &["sh", "-c", "(echo 1 >a); (echo 2 >b); :"]).0.success();
+    let told = explain(&dir, &["--op", "fork"]).success().stdout;
+    assert!(told.contains("no cost is told of these calls"), "{told}");
+    assert_eq!(told.matches(" sh ").count(), 1, "{told}");
+    let told = explain(&dir, &["--op", "fork", "--by", "stack"]).success().stdout;
+    assert_eq!(told, "stacks     none: no time is told of these calls\n");
+}

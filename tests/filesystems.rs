@@ -92,6 +92,15 @@ fn files_in_memory_are_never_dirty_and_a_sync_of_them_is_free() {
     }
 }
 
+/// What the kernel makes as it is read, and what nobody keeps.
+#[test]
+fn what_is_read_of_proc_is_not_told_as_written_to_memory() {
+    let dir = Dir::new();
+    let (finished, report) = dir.run(&[], &["cp", "/proc/self/maps", "/dev/null"]);
+    finished.success();
+    assert!(report["in_memory"].is_null(), "{}", report["in_memory"]);
+}
+
 #[test]
 fn the_first_open_for_writing_copies_a_lower_file_up() {
     let dir = Dir::new();

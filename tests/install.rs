@@ -53,6 +53,16 @@ fn without_a_cache_folder_it_is_the_one_in_the_home() {
 }
 
 #[test]
+fn without_a_home_it_is_told_that_nothing_is_kept() {
+    let dir = Dir::new();
+    let mut command = dir.run_command(&[], &["true"]);
+    command.env_remove("HOME");
+    let finished = Running::start(command).finish();
+    let notes = dir.report(&finished)["notes"].to_string();
+    assert!(notes.contains("there is no folder for profiles: set XDG_DATA_HOME or HOME"), "{notes}");
+}
+
+#[test]
 fn many_first_uses_at_once_agree() {
     let Some(dir) = Dir::ordinary() else { return };
     let running: Vec<Running> = (0..8)

@@ -366,5 +366,8 @@ fn what_is_no_trace_is_an_error_that_says_so() {
     }
     replay(&dir, &[], &dir.path().join("newer.trace")).code(1).says("use a newer cawl-cli");
     replay(&dir, &[], Path::new("missing.trace")).code(1).says("cannot read the trace missing.trace");
+    replay(&dir, &[], Path::new("missing\nline"))
+        .code(1)
+        .says("cannot read the trace missing\\nline: No such");
     replay(&dir, &[], &dir.work()).code(1).says("cannot read the trace");
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +63,12 @@ static void turn(int which) {
             check(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0, "posix_fadvise");
         put(PAGE / 2, which * PAGE / 2);
         check(fsync(fd) == 0, "fsync");
+    } else if (is("mapped")) {
+        check(ftruncate(fd, PAGE) == 0, "ftruncate");
+        char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        check(page != MAP_FAILED, "mmap");
+        page[which * PAGE / 2] = 1;
+        check(munmap(page, PAGE) == 0, "munmap");
     } else {
         fprintf(stderr, "%s: unknown way\n", way);
         _exit(99);

@@ -7,6 +7,15 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+/// Writing past a limit on the length of files (`ulimit -f`) fails from now on, and ends the process no more. It is
+/// a handler, which exec undoes: what this starts has the signal as this process had it.
+pub fn outlive_file_limit() {
+    if !cawl_host::is_ignored(libc::SIGXFSZ) {
+        // Without the handler it is as before.
+        drop(signal_hook::flag::register(libc::SIGXFSZ, Arc::default()));
+    }
+}
+
 /// A signal this soon after the program's end was meant for the program: a terminal sends it to both.
 const MEANT_FOR_THE_PROGRAM: Duration = Duration::from_millis(200);
 

@@ -21,14 +21,17 @@ mod tracer;
 #[path = "../tracer_build.rs"]
 mod tracer_build;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use cawl_host::allowance;
 use cawl_measure::interrupt::Interrupted;
 
 use args::{Args, Command};
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
+    interrupt::outlive_file_limit();
     let result = match Args::of_process().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Attach(args) => cmd::attach::attach(&args),
@@ -52,11 +55,22 @@ pub fn main() -> ExitCode {
         Command::Man(args) => cmd::help::man(&args),
     };
     result.unwrap_or_else(|error| {
-        render::tell(format_args!("cawl-cli: {error:#}"));
+        render::tell(format_args!("cawl-cli: {}", in_line(allowance::told(&error), std::env::args_os())));
         if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
             interrupted.end();
         }
         exit::of_error(&error)
+    })
+}
+
+/// The message, in which names from the command line begin no line of their own.
+fn in_line(message: String, arguments: impl Iterator<Item = OsString>) -> String {
+    let names = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    names.filter(|name| name.contains('\n')).fold(message, |message, name| {
+        // Of `--option=VALUE` the value is a name.
+        let value = name.split_once('=').map_or("", |(_, value)| value).to_owned();
+        let whole = message.replace(&name, &render::shown(&name));
+        if value.contains('\n') { whole.replace(&value, &render::shown(&value)) } else { whole }
     })
 }
 
@@ -76,4 +90,17 @@ mod exit {
     pub const CANNOT_EXECUTE: u8 = 126;
     /// There is no such program, as in a shell.
     pub const NOT_FOUND: u8 = 127;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_line;
+
+    #[test]
+    fn names_of_the_command_line_begin_no_line() {
+        let told = |argument: &str| in_line("a\nno x\ny".to_owned(), [argument.into()].into_iter());
+        assert_eq!(told("x\ny"), "a\nno x\\ny");
+        assert_eq!(told("--report=x\ny"), "a\nno x\\ny");
+        assert_eq!(told("x"), "a\nno x\ny");
+    }
 }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use cawl_core::{Bytes, DeletedFacts, HostProfile, Origin};
+use cawl_host::allowance;
 use cawl_host::new_inode::{self, NewInode};
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles::{self, Chosen};
@@ -108,7 +109,10 @@ impl Devices {
                 Err(error) => {
                     // What was measured of memory is kept.
                     found = true;
-                    notes.push(format!("{device} was not calibrated, or in part: {error:#}"));
+                    notes.push(format!(
+                        "{device} was not calibrated, or in part: {}",
+                        allowance::told(&error)
+                    ));
                 }
             }
         }

@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, DirEntry, File, FileTimes};
 use std::hash::Hasher;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use cawl_client::address;
+use cawl_core::Bytes;
 use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
@@ -33,6 +34,7 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// since a program may change its user; another user's is in that user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
     let mut failures: Vec<(PathBuf, String)> = Vec::new();
+    let mut too_long = false;
     let shared = SHARED.iter().filter(|_| address::is_root()).map(|path| (PathBuf::from(path), true));
     let private = directories().map(|directory| (directory, false));
     for (directory, for_all) in shared.chain(private) {
@@ -43,6 +45,8 @@ pub fn install() -> anyhow::Result<PathBuf> {
             Ok(path) => return Ok(path),
             Err(error) => {
                 ensure!(!is_out_of_files(), "{OUT_OF_FILES}");
+                let io = error.downcast_ref::<io::Error>();
+                too_long |= io.is_some_and(|error| error.kind() == ErrorKind::FileTooLarge);
                 // The file's name has the folder again.
                 let why = error.root_cause().to_string();
                 failures.push((directory, why.split(" at path ").next().unwrap_or_default().to_owned()));
@@ -50,6 +54,12 @@ pub fn install() -> anyhow::Result<PathBuf> {
         }
     }
     let tried: String = failures.iter().map(|(path, why)| format!("\n  {}: {why}", path.display())).collect();
+    ensure!(
+        !too_long,
+        "the tracer cannot be written: its library has {}; a limit (ulimit -f) allows no\nfile so long; raise it. \
+         Tried{tried}",
+        Bytes(LIBRARY.len() as u64)
+    );
     bail!(
         "no folder for the tracer; set XDG_CACHE_HOME to a private one that can be\nwritten and is not mounted \
          noexec. Tried{tried}"

@@ -29,7 +29,7 @@ pub fn page(text: &str, terminal: bool) -> Cow<'_, str> {
 }
 
 /// True for control characters, marks of text direction, and line separators.
-pub(crate) fn is_command(c: char) -> bool {
+pub fn is_command(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

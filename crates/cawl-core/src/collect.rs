@@ -485,13 +485,16 @@ impl Collector {
         }
     }
 
-    /// Calls on files that are in memory alone, as far as files are told apart.
+    /// Writes to files that are in memory alone, as far as files are told apart.
     fn in_memory(&self) -> Option<Tally> {
         let filesystems = Filesystems::of(&self.host.as_ref()?.filesystems);
         let is_in_memory = |dev| filesystems.kind(dev).is_some_and(FilesystemKind::is_in_memory);
         let rows = self.files.rows.iter().filter(|row| is_in_memory(row.identity.dev));
         let mut all = Tally::default();
-        rows.flat_map(|row| &row.counts).for_each(|op| all.add_all(op.sums.count));
+        let ops = rows.flat_map(|row| &row.counts);
+        let is_discarded = |sums: &CallSums| sums.time.observed()[Cause::Discard] > 0;
+        let wrote = ops.filter(|op| op.sums.count.bytes > 0 && !op.op.reads() && !is_discarded(&op.sums));
+        wrote.for_each(|op| all.add_all(op.sums.count));
         (all.bytes > 0).then_some(all)
     }
 

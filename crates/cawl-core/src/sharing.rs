@@ -66,7 +66,8 @@ struct Writer {
     unlocked: u64,
     /// Files with bytes that it has not flushed.
     unflushed: FxHashSet<Key>,
-    has_ended: bool,
+    /// When it ended, in ns.
+    ended: Option<u64>,
     /// Writes to files, and their bytes.
     count: Tally,
 }
@@ -117,6 +118,11 @@ pub struct Sharing {
     processes: Map<(u32, u32), u32>,
     programs: Map<(u32, u32), Program>,
     sessions: Map<(u32, u32), u32>,
+    /// Traces of several processes, and the first one of each trace.
+    crowded: FxHashSet<u32>,
+    first: Map<u32, u32>,
+    /// When the latest copy of a process that fork made began, in ns.
+    forks: Map<(u32, u32), u64>,
     streams: Map<u32, Streams>,
     locks: Locks<Key>,
     in_flight: BinaryHeap<Reverse<(u64, u64, u32, Action)>>,
@@ -146,11 +152,17 @@ impl Sharing {
     }
 
     fn session(&mut self, trace: u32, session: &Session) {
-        let Session { id, pid, rank, ref program, .. } = *session;
+        let Session { id, pid, ppid, started, rank, ref program, .. } = *session;
         self.sessions.insert((trace, id), pid);
+        self.met(trace, pid);
+        // An exec would have left the mappings behind; most change the name, too.
+        if self.programs.get(&(trace, ppid)).is_some_and(|parent| parent.name == *program) {
+            let latest = self.forks.entry((trace, ppid)).or_default();
+            *latest = started.0.max(*latest);
+        }
         if let Some(at) = self.processes.get(&(trace, pid)) {
             let writer = &mut self.writers[*at as usize];
-            if writer.has_ended {
+            if writer.ended.is_some() {
                 self.processes.remove(&(trace, pid));
             } else {
                 // An exec makes it another program, but no other process.
@@ -158,6 +170,12 @@ impl Sharing {
             }
         }
         self.programs.insert((trace, pid), Program { session: id, name: program.clone(), rank });
+    }
+
+    fn met(&mut self, trace: u32, pid: u32) {
+        if *self.first.entry(trace).or_insert(pid) != pid {
+            self.crowded.insert(trace);
+        }
     }
 
     fn told(&mut self, trace: u32, facts: &FileFacts) {
@@ -200,6 +218,7 @@ impl Sharing {
         if let Some(writer) = self.processes.get(&(trace, pid)) {
             return *writer;
         }
+        self.met(trace, pid);
         self.clock += 1;
         let Program { name: program, rank, .. } =
             self.programs.get(&(trace, pid)).cloned().unwrap_or_default();
@@ -222,7 +241,7 @@ impl Sharing {
             self.clock += 1;
             self.locks.end(writer, self.clock);
             let ended = &mut self.writers[writer as usize];
-            (ended.unlocked, ended.has_ended) = (self.clock, true);
+            (ended.unlocked, ended.ended) = (self.clock, Some(end.at.0));
             // Another process may have its number already.
             if self.programs.get(&(trace, pid)).is_some_and(|program| program.session != end.id) {
                 self.processes.remove(&(trace, pid));
@@ -343,6 +362,9 @@ impl Sharing {
         }
         if let Some(file) = self.file(key) {
             file.size = file.size.max(event.requested);
+            if event.has(flag::WRITABLE) {
+                file.open(writer, event.start);
+            }
         }
         self.acquire(writer, key, None);
     }
@@ -373,7 +395,7 @@ impl Sharing {
         if self.by_path && self.paths.get(file.name.path()) == Some(&key) {
             self.paths.remove(file.name.path());
         }
-        let verdict = file.verdict();
+        let verdict = self.verdict(&file);
         if verdict == Verdict::NotSafe && self.gone.len() < FILES {
             self.gone.push(file);
         } else if file.is_written() {

@@ -7,6 +7,7 @@
 // They panic where the output is closed or full.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod allowance;
 pub mod cgroup;
 pub mod clock;
 mod device;

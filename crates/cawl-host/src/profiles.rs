@@ -40,6 +40,9 @@ pub struct Chosen {
 /// Runs in a row in which learning contradicts a profile, after which the machine counts as changed.
 pub const CONTRADICTED: u32 = 3;
 
+const NO_FOLDER: &str =
+    "there is no folder for profiles: set XDG_DATA_HOME or HOME; without them no profile is found";
+
 /// A younger profile is not measured again, since the result would be the same. In seconds.
 const YOUNG: u64 = 3600;
 
@@ -63,7 +66,8 @@ pub fn choose_for(places: &[Place]) -> Chosen {
             chosen.add(&files.collect::<Vec<_>>());
             chosen
         }
-        _ => Chosen::defaults(None),
+        (None, _) => Chosen::defaults(Some(format!("{NO_FOLDER}, and nothing learned is kept"))),
+        (_, None) => Chosen::defaults(None),
     };
     crate::apply_settings(&mut chosen.profile);
     chosen
@@ -112,8 +116,7 @@ fn read_profile(file: &Path) -> anyhow::Result<HostProfile> {
 
 /// The file for the profile of a device of this machine.
 pub fn file_of(device: &str) -> anyhow::Result<PathBuf> {
-    let directory = directory()
-        .context("there is no folder for profiles: set XDG_DATA_HOME or HOME, or name a file with -o")?;
+    let directory = directory().with_context(|| format!("{NO_FOLDER}; or name a file with -o"))?;
     let machine = machine_id().context("this machine has no id and no name; name a file with -o")?;
     Ok(directory.join(file_name(&machine, device)))
 }

@@ -200,10 +200,15 @@ named_codes! {
 }
 
 impl Op {
+    /// True if it reads.
+    pub const fn reads(self) -> bool {
+        matches!(self, Op::Read | Op::Pread | Op::StreamRead)
+    }
+
     /// True if what the call returns is the number of bytes that it moved.
     pub const fn moves_bytes(self) -> bool {
         use Op::*;
-        let is_read = matches!(self, Read | Pread | StreamRead);
+        let is_read = self.reads();
         let is_copy = matches!(self, CopyRange | Sendfile | Splice | MmapWrite);
         is_read || is_copy || matches!(self, Write | Pwrite | Writev | Pwritev | AioWrite | StreamWrite)
     }

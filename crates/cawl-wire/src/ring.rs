@@ -29,9 +29,9 @@ mod record;
 mod writer;
 
 pub use layout::{
-    CHUNK_CELLS, CHUNK_LEN, CHUNKS, CONTROL_LEN, DROPPED_AT, HEAD_AT, MAX_CHUNKS, MAX_SLOTS, Position,
-    RING_HEADER_LEN, RING_MAGIC, ROOM_AT, RingError, RingHeader, SHAPE, STACKS_AT, STACKS_LOST_AT, Shape,
-    TAIL_AT, USED_AT, Unread, unread,
+    CHUNK_CELLS, CHUNK_LEN, CHUNKS, CONTROL_LEN, DROPPED_AT, HEAD_AT, MAPPED_AT, MAX_CHUNKS, MAX_SLOTS,
+    Position, RING_HEADER_LEN, RING_MAGIC, ROOM_AT, RingError, RingHeader, SHAPE, STACKS_AT, STACKS_LOST_AT,
+    Shape, TAIL_AT, USED_AT, Unread, unread,
 };
 pub use reader::{CoalescedCalls, Follower, Memory, Taker};
 pub use record::{

@@ -16,6 +16,7 @@ use cawl_core::{
     Record, Report, Selection, Selector, Session, SessionEnd, Stack, StackOptions, Tally, Time, Told,
     kernel_bytes,
 };
+use cawl_host::allowance;
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
 use cawl_host::trace::TraceFile;
@@ -420,7 +421,7 @@ impl Lane {
             ));
         }
         if let Some(Err(error)) = self.keeper.as_ref().map(|keeper| keeper.keep(&self.analysis)) {
-            notes.push(format!("what was learned is not kept: {error:#}"));
+            notes.push(format!("what was learned is not kept: {}", allowance::told(&error)));
         }
         // Without an outcome the lane was not ended by the end of a program.
         if outcome.is_some() {

@@ -20,9 +20,11 @@ use cawl_client::address;
 use cawl_core::{
     Bytes, Condition, HostProfile, MODELS, Mode, ModelsError, Nanos, StackOptions, UnknownMode, quantity,
 };
+use cawl_host::allowance;
 use cawl_host::profiles::{self, Keeper};
 use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -187,16 +189,20 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Not eprintln, which panics when stderr is closed or full.
-            drop(std::io::stderr().write_all(format!("cawld: {error:#}\n").as_bytes()));
+            drop(std::io::stderr().write_all(format!("cawld: {}\n", allowance::told(&error)).as_bytes()));
             let is_usage = error.is::<Usage>() || error.is::<ModelsError>() || error.is::<UnknownMode>();
             if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
+/// Descriptors that a daemon needs to start.
+const DESCRIPTORS: usize = 16;
+
 /// Signals have a runtime of their own, on this thread: whatever the one that serves is busy with, the daemon
 /// ends.
 fn run(args: Args) -> anyhow::Result<()> {
+    allowance::descriptors(DESCRIPTORS)?;
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serving = tokio::runtime::Runtime::new()?;
     let ended = own.block_on(watch_over(&serving, args));
@@ -207,6 +213,8 @@ fn run(args: Args) -> anyhow::Result<()> {
 async fn watch_over(serving: &Runtime, args: Args) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hup = signal(SignalKind::hangup())?;
+    // Past a limit on the length of files (`ulimit -f`) a write then fails, and does not end the daemon.
+    let _too_long = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?;
     let (tell, told) = mpsc::channel(4);
     let mut served = serving.spawn(serve(args, told));
     loop {

@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 use anyhow::Context;
 use cawl_core::Bytes;
 use cawl_wire::ring::{
-    CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, Memory, Position, ROOM_AT, RingError,
-    RingHeader, STACKS_AT, STACKS_LOST_AT, TAIL_AT, Taker, USED_AT,
+    CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, MAPPED_AT, Memory, Position, ROOM_AT,
+    RingError, RingHeader, STACKS_AT, STACKS_LOST_AT, TAIL_AT, Taker, USED_AT,
 };
 use cawl_wire::stack::{StackRecord, Wanted};
 use cawl_wire::{Anchor, Event, FileRecord};
@@ -45,6 +45,8 @@ pub struct Ring {
     wanted: Option<Wanted>,
     stacks: u32,
     pub lost_stacks: u64,
+    /// Shared mappings that the process can store to.
+    pub mapped: u64,
 }
 
 /// A batch being filled.
@@ -141,6 +143,7 @@ impl Ring {
             wanted: None,
             stacks: 0,
             lost_stacks: 0,
+            mapped: 0,
         })
     }
 
@@ -162,13 +165,14 @@ impl Ring {
 
     /// Reads the threads' tails; returns the number of events the process has dropped.
     pub fn look(&mut self) -> Result<u64, RingError> {
-        let mut line = [0; STACKS_LOST_AT + 8 - USED_AT];
+        let mut line = [0; MAPPED_AT + 8 - USED_AT];
         self.read(USED_AT as u64, &mut line)?;
         let used = line.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let number =
             |at: usize| line[at - USED_AT..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let dropped = number(DROPPED_AT);
         self.lost_stacks = number(STACKS_LOST_AT);
+        self.mapped = number(MAPPED_AT);
         if used > self.header.slots {
             return Err(RingError::Header);
         }

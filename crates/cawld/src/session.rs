@@ -550,6 +550,14 @@ impl Tracer<'_> {
             ))
             .await?;
         }
+        if goodbye.is_none() && self.ring.as_ref().is_some_and(|ring| ring.mapped > 0) {
+            self.note(format!(
+                "{} ended without notice, as one that is killed, while it could store to shared mappings of files: \
+                 what it stored since the latest look at them, one a second, is not known",
+                self.program
+            ))
+            .await?;
+        }
         let (goodbye, dropped) = (self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
         if goodbye.is_none() || self.is_confined() {

@@ -22,7 +22,7 @@ use crate::{group, render};
 
 /// Attaches, and reports once it is told to end, or nothing is left to follow.
 pub fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = recording::runtime()?;
     let ended = runtime.block_on(follow(args));
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

@@ -124,7 +124,8 @@ impl Source {
                         event.start = self.shifted(event.start);
                     }
                     Record::End(end) => end.at = Time(self.shifted(end.at.0)),
-                    Record::Session(_) | Record::File(_) => {}
+                    Record::Session(session) => session.started = Time(self.shifted(session.started.0)),
+                    Record::File(_) => {}
                     _ => continue,
                 }
                 self.records.push_back(record);

@@ -27,7 +27,9 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (before, is_whole) = read(paths[0])?;
     let (after, both_whole) = read(paths[1]).map(|(report, whole)| (report, whole && is_whole))?;
     let difference = Difference::new([&before, &after]).map_err(|why| {
-        anyhow!("cannot compare A ({}) with B ({}): {why}", paths[0].display(), paths[1].display())
+        let why = why.to_string();
+        let (a, b) = (paths[0].display(), paths[1].display());
+        anyhow!("cannot compare A ({a}) with B ({b}): {}", render::shown(&why))
     })?;
     let named = [(paths[0], &before), (paths[1], &after)].map(|(path, report)| named(path, report));
     let sheet = || Sheet::new(&difference, &named);

@@ -252,7 +252,8 @@ fn profile() -> Check {
     match (chosen.file, chosen.note) {
         (Some(file), None) => check("profile", State::Fine, file.display()),
         (Some(file), Some(note)) => check("profile", State::Note, format_args!("{}: {note}", file.display())),
-        (None, _) => {
+        (None, Some(note)) => check("profile", State::Note, note),
+        (None, None) => {
             let why = "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one";
             check("profile", State::Note, why)
         }

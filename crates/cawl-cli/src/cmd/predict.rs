@@ -145,10 +145,13 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
         let what = "whose files are the kernel's own: a write there is no write of data";
         return Err(wrong(format!("{} is on {}, {what}", path.display(), place.filesystem)).into());
     }
-    if let Some(folder) = path.parent().filter(|folder| at != path && at != *folder) {
-        let (folder, at) = (folder.display(), at.display());
+    if at != path {
+        let is_folder = path.parent().is_some_and(|folder| at != folder);
+        let (what, missing) =
+            if is_folder { ("folder ", path.parent().unwrap_or(&path)) } else { ("", &*path) };
+        let (missing, at) = (missing.display(), at.display());
         render::tell(format_args!(
-            "cawl-cli: there is no folder {folder}; predicted as if it were made in {at}"
+            "cawl-cli: there is no {what}{missing}; predicted as if it were made in {at}"
         ));
     }
     Ok(place)

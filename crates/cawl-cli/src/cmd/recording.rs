@@ -8,11 +8,13 @@ use anyhow::{Context, anyhow};
 use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Running};
 use cawl_client::{address, query};
 use cawl_core::{Glob, GroupBounds, HostProfile, MODELS, Report};
+use cawl_host::allowance;
 use cawl_host::profiles::Keeper;
 use cawld::kernel::{Attached, Target};
 use cawld::socket::{self, SocketFile};
 use cawld::{Daemon, EngineOptions};
 use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
 
 use super::{apart, read_profile};
 use crate::args::RecordArgs;
@@ -23,6 +25,15 @@ use crate::{outputs, render};
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
 
 const GIVEN_UP: &str = "there is no report: interrupted twice";
+
+/// Descriptors that a runtime, the daemon in it, and the writing of the tracer's library need.
+const DESCRIPTORS: usize = 16;
+
+/// What the daemon runs in.
+pub fn runtime() -> anyhow::Result<Runtime> {
+    allowance::descriptors(DESCRIPTORS)?;
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
 
 /// An error if a file to be written is something else.
 pub fn check(args: &RecordArgs) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use cawl_client::protocol::RunEnd;
 use cawl_core::Outcome;
+use cawl_host::allowance;
 use cawl_host::cgroup::Group;
 use cawl_host::inspect::{self, Verdict};
 use cawl_host::place::Place;
@@ -38,7 +39,7 @@ const EXCLUDED: usize = 512;
 
 /// Runs the program; returns its exit code, or dies by the signal that ended it.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = recording::runtime()?;
     let ended = runtime.block_on(supervise(args));
     // Background processes may still hold a connection; it is closed here.
     runtime.shutdown_background();
@@ -162,7 +163,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         recording::deliver(report, &args.record, true)
     });
     if let Err(error) = delivered {
-        render::tell(format_args!("cawl-cli: {error:#}"));
+        render::tell(format_args!("cawl-cli: {}", allowance::told(&error)));
     }
     Ok(Ended::Outcome(outcome))
 }

@@ -112,7 +112,7 @@ fn replayed(path: &str) -> String {
     let encoded = |part: &str| {
         let (is_up, mut name) = (part == "..", String::with_capacity(part.len()));
         for c in part.chars() {
-            if is_up || c == '%' || c.is_whitespace() || c.is_control() {
+            if is_up || c == '%' || c.is_whitespace() || cawl_console::is_command(c) {
                 name.extend(c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")));
             } else {
                 name.push(c);
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(replayed("/data/a b"), "data/a%20b");
         assert_eq!(replayed("/data/50%20"), "data/50%2520");
         assert_eq!(replayed("../../etc/./passwd"), "%2E%2E/%2E%2E/etc/passwd");
-        assert_eq!(replayed("/größe\n"), "größe%0A");
+        assert_eq!(replayed("/größe\n\u{202e}"), "größe%0A%E2%80%AE");
         assert_eq!(replayed("/"), "");
     }
 }

@@ -91,7 +91,9 @@ impl Answer {
                  these stays is for the program to order",
                 counted(count(Verdict::WholePages), "file")
             ),
-            Verdict::NotJudged => "not judged: where was written is not known of all calls".to_owned(),
+            Verdict::NotJudged => {
+                "not judged: where was written, or by whom, is not known of all calls and stores".to_owned()
+            }
             Verdict::NotSafe => format!(
                 "not safe: in {} several processes write parts of the same page without an order",
                 counted(count(Verdict::NotSafe), "file")

@@ -115,6 +115,10 @@ fn predicted(out: &mut String, report: &Report, terminal: bool) {
     if !models.is_empty() {
         let text = format!("no durations, only predictions: {}; --long has them by file", models.join(", "));
         line(out, "cawl", &bold(&text, terminal), terminal);
+    } else if report.selection.is_some() && report.calls > 0 {
+        let text =
+            "no cost is told of these calls; `cawl-cli replay --calls TRACE` lists them with their times";
+        line(out, "cawl", &bold(text, terminal), terminal);
     }
 }
 

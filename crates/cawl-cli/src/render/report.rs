@@ -166,7 +166,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
     };
     let mut text = format!("{}: {seen} seen of {wrote} that {who} wrote", percent(Some(coverage)));
     if report.untraced_bytes > 0 {
-        text.push_str(&format!("; {} of it by children that were not traced", Bytes(report.untraced_bytes)));
+        text.push_str(&format!("; {} of it by what was not traced", Bytes(report.untraced_bytes)));
     }
     if (0.99..=1.01).contains(&coverage) {
         let untraced = report.notes.iter().any(|note| note.starts_with("not traced"));
@@ -178,7 +178,10 @@ fn coverage(report: &Report, terminal: bool) -> String {
 
 fn processes(out: &mut String, report: &Report, terminal: bool) {
     // The sessions that wrote most come first; the others are counted.
-    let mut sorted: Vec<&SessionReport> = report.sessions.iter().collect();
+    // Of selected calls only those that made some are told.
+    let of_all = report.selection.is_none();
+    let mut sorted: Vec<&SessionReport> =
+        report.sessions.iter().filter(|session| of_all || session.calls > 0).collect();
     sorted.sort_by_key(|session| std::cmp::Reverse((session.seen_bytes, session.calls)));
     let row = |session: &&SessionReport| {
         let ended = match session.ended {

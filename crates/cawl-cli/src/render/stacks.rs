@@ -204,6 +204,10 @@ pub fn by_stack(explain: &Explain, terminal: bool) -> String {
     let mut out = String::new();
     let Some(stacks) = &explain.stacks else { return out };
     let StackReport { rows, copied, one_in, threshold_s, omitted, omitted_s } = stacks;
+    if rows.is_empty() {
+        line(&mut out, "stacks", "none: no time is told of these calls", terminal);
+        return out;
+    }
     let chosen = match one_in {
         0 | 1 => String::new(),
         n => format!("; one in {n} of the shorter ones, which stand for all"),

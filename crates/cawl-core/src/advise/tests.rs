@@ -201,6 +201,11 @@ fn what_is_advised_is_a_way_that_the_program_has() {
     let own = |kind: &Kind| matches!(kind, Kind::SyncEvery | Kind::SyncEnd | Kind::Together);
     assert!(kinds(&sqlite).iter().all(own), "{:?}", kinds(&sqlite));
     assert!(told(&sqlite).iter().any(|how| how.contains("COMMIT")), "{:?}", told(&sqlite));
+    // dd has bs=, oflag= and conv=; cp has nothing.
+    let dd = kinds(&of("/usr/bin/dd", "/data/log", 4 << 10, true));
+    let ways = |kind: &Kind| matches!(kind, Kind::Merge | Kind::Direct | Kind::Fdatasync | Kind::Together);
+    assert!(dd.contains(&Kind::Fdatasync) && dd.iter().all(ways), "{dd:?}");
+    assert_eq!(kinds(&of("cp", "/data/log", 4 << 10, true)), []);
     let other = kinds(&of("app", "/data/log", 4 << 10, true));
     assert!(other.contains(&Kind::Fdatasync), "{other:?}");
 }

@@ -46,14 +46,23 @@ impl Scope {
     }
 }
 
-/// True if the program has a way to do it, as far as its options are known. SQLite and tar make their calls
-/// as they do, but for these.
+/// Programs that copy as they do, without an option for it.
+const AS_THEY_ARE: [&str; 8] = ["cat", "cp", "head", "install", "mv", "sort", "split", "tee"];
+
+/// True if the program has a way to do it, as far as its options are known. SQLite, tar, dd and others make
+/// their calls as they do, but for these.
 pub(super) fn fits(kind: Kind, scope: &Scope) -> bool {
     let of_the_machine = matches!(kind, Kind::Limits | Kind::Move);
     if scope.is_by("sqlite3") || scope.journaled {
         return of_the_machine || matches!(kind, Kind::SyncEvery | Kind::SyncEnd | Kind::AppendOnly);
     }
-    of_the_machine || !scope.is_by("tar") || kind == Kind::Merge
+    match scope.program.as_deref() {
+        _ if of_the_machine => true,
+        Some("tar") => kind == Kind::Merge,
+        Some("dd") => matches!(kind, Kind::Merge | Kind::Direct | Kind::Fdatasync | Kind::SyncOff),
+        Some(program) => !AS_THEY_ARE.contains(&program),
+        None => true,
+    }
 }
 
 /// Bytes of a block of tar's -b.
@@ -93,6 +102,7 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
             Some(language) => crate::buffers::resize(language, size),
             None => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
         },
+        Kind::Fdatasync if scope.is_by("dd") => "dd conv=fdatasync in the place of conv=fsync".to_owned(),
         Kind::Fdatasync => "call fdatasync(fd) where the program calls fsync(fd)".to_owned(),
         Kind::Dsync => "open with O_DSYNC and leave out the fsync after each write".to_owned(),
         Kind::Preallocate => {

@@ -78,6 +78,8 @@ pub(super) enum Order {
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) count: Tally,
+    /// When it first opened the file so that it may write, in ns.
+    pub(super) opened: Option<u64>,
     /// When it last made sure to find what others flushed, on the clock of [`super::Sharing`].
     acquired: u64,
     /// The range of bytes whose pages it dropped last, and when: from, up to, on the clock of `acquired`.
@@ -159,6 +161,11 @@ impl FileState {
             Some((from, to)) => part.dropped = (from, to, now),
         }
         self.acquired = now;
+    }
+
+    /// A process opens it so that it may write, at this time in ns.
+    pub(super) fn open(&mut self, writer: u32, at: u64) {
+        self.parts.entry(writer).or_default().opened.get_or_insert(at);
     }
 
     /// A process has flushed what it wrote. Flushes between two acquisitions of the file have the same time:

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cawl_wire::Rank;
 use serde::{Serialize, Serializer};
 
-use super::file::{Conflict, FileState, Found, Meeting, Touch};
+use super::file::{Conflict, FileState, Found, Meeting, Part, Touch};
 use super::{PAGE, Sharing, Writer};
 use crate::named::named;
 use crate::tally::Tally;
@@ -32,7 +32,7 @@ named! {
         InOrder = "in order",
         /// Several write the same pages as a whole, without an order: no bytes that only one wrote are lost.
         WholePages = "whole pages",
-        /// Several write, but where is not known of all calls.
+        /// Several write, or may have, but where is not known of all calls and stores.
         NotJudged = "not judged",
         /// Several write parts of the same page without an order.
         NotSafe = "not safe",
@@ -210,7 +210,8 @@ impl FileState {
         self.unplaced += u64::from(!by_mapping);
     }
 
-    pub(super) fn verdict(&self) -> Verdict {
+    /// As far as the calls on the file tell: other processes may have stored to it, too ([`Sharing::verdict`]).
+    fn verdict(&self) -> Verdict {
         let is_found = |level: Conflict| self.found[level as usize].first.is_some();
         if is_found(Conflict::Overlap) || is_found(Conflict::Shared) {
             Verdict::NotSafe
@@ -237,6 +238,27 @@ impl FileState {
 }
 
 impl Sharing {
+    /// Stores are seen where they make a clean page dirty. Those of another process in pages that are dirty already
+    /// are not, so that a file is not judged where others may have it mapped.
+    pub(super) fn verdict(&self, file: &FileState) -> Verdict {
+        match file.verdict() {
+            Verdict::OneProcess if file.mapped > 0 && self.may_have_others(file) => Verdict::NotJudged,
+            verdict => verdict,
+        }
+    }
+
+    /// True if other processes than the one that stored to a file may have it mapped: they opened it for writing and
+    /// had not ended when that one did, or the mapping is one that fork copied.
+    fn may_have_others(&self, file: &FileState) -> bool {
+        let stored = file.parts.iter().find(|(_, part)| part.count.calls > 0);
+        let Some((own, Part { opened, .. })) = stored else { return false };
+        let Writer { trace, pid, .. } = self.writers[*own as usize];
+        let Some(opened) = *opened else { return self.crowded.contains(&trace) };
+        let lived = |other: u32| self.writers[other as usize].ended.is_none_or(|at| at > opened);
+        let mut others = file.parts.iter().filter(|(other, part)| *other != own && part.opened.is_some());
+        self.forks.get(&(trace, pid)).is_some_and(|at| *at > opened) || others.any(|(other, _)| lived(*other))
+    }
+
     /// What is known by now; calls that have not ended are taken as ended.
     pub fn report(&mut self) -> SharingReport {
         self.arrive(u64::MAX);
@@ -251,11 +273,11 @@ impl Sharing {
             .filter(|(_, file)| file.is_written())
             .collect();
         files.sort_by(|(path, file), (other_path, other)| {
-            let key = |file: &FileState| (Reverse(file.verdict()), Reverse(file.count.bytes));
+            let key = |file: &FileState| (Reverse(self.verdict(file)), Reverse(file.count.bytes));
             key(file).cmp(&key(other)).then_with(|| path.cmp(other_path))
         });
         let mut verdicts = self.gone_safely.clone();
-        files.iter().for_each(|(_, file)| *verdicts.entry(file.verdict()).or_default() += 1);
+        files.iter().for_each(|(_, file)| *verdicts.entry(self.verdict(file)).or_default() += 1);
         let judged = verdicts.keys().rev().find(|verdict| **verdict != Verdict::NotJudged);
         let worst = judged.or(verdicts.keys().next_back()).copied();
         let mut written = Tally::default();
@@ -284,7 +306,7 @@ impl Sharing {
         FileSharing {
             path: path.to_owned(),
             first_path: file.name.first_path().map(str::to_owned),
-            verdict: file.verdict(),
+            verdict: self.verdict(file),
             calls: file.count.calls,
             bytes: file.count.bytes,
             processes: processes.collect(),

@@ -212,6 +212,50 @@ fn where_is_not_known_of_stores_through_mappings() {
     let report = check(&both(&[stores(1, 10), stores(2, 20)]));
     assert_eq!((report.verdict, report.files[0].mapped), (Verdict::NotJudged, 2));
     assert_eq!(verdict(&[stores(1, 10)]), Verdict::OneProcess);
+    let opened = |pid, at| call(Op::Open, pid, at);
+    assert_eq!(verdict(&[opened(1, 0), stores(1, 10)]), Verdict::OneProcess);
+    // What another process stores to pages that are dirty already is not seen.
+    for other in [[opened(2, 1), stores(1, 10)], [stores(1, 10), opened(2, 20)]] {
+        assert_eq!(verdict(&[&[opened(1, 0)], &other[..]].concat()), Verdict::NotJudged);
+        let read_only = other.map(|event| match event.op {
+            Op::Open => Event { flags: 0, ..event },
+            _ => event,
+        });
+        assert_eq!(verdict(&[&[opened(1, 0)], &read_only[..]].concat()), Verdict::OneProcess);
+    }
+    let elsewhere = Event { ino: OTHER, ..opened(2, 1) };
+    assert_eq!(verdict(&[opened(1, 0), elsewhere, stores(1, 10)]), Verdict::OneProcess);
+    assert_eq!(
+        verdict(&[elsewhere, stores(1, 10)]),
+        Verdict::NotJudged,
+        "it has the file from another process"
+    );
+    // One that had ended, and copies of the process from before and after it opened the file.
+    let session = |id, pid, ppid, at| {
+        Record::Session(Session {
+            id,
+            pid,
+            ppid,
+            started: Time(at),
+            program: "p".into(),
+            ..Session::default()
+        })
+    };
+    let run = |records: &[Record]| {
+        let mut sharing = Sharing::default();
+        records.iter().for_each(|record| sharing.take(0, record));
+        sharing.report().verdict
+    };
+    let [open, store, before, after] =
+        [opened(1, 10), stores(1, 20), opened(2, 1), opened(2, 15)].map(Record::Event);
+    let end = |at| Record::End(SessionEnd::new(2, Time(at), EndKind::Exit));
+    let touched = |at| {
+        vec![session(1, 1, 0, 0), session(2, 2, 0, 0), before.clone(), end(at), open.clone(), store.clone()]
+    };
+    assert_eq!((run(&touched(5)), run(&touched(11))), (Verdict::OneProcess, Verdict::NotJudged));
+    assert_eq!(run(&[open.clone(), store.clone(), after]), Verdict::NotJudged);
+    let copied = |at| vec![session(1, 1, 0, 0), open.clone(), session(2, 2, 1, at), store.clone()];
+    assert_eq!((run(&copied(5)), run(&copied(15))), (Verdict::OneProcess, Verdict::NotJudged));
 }
 
 #[test]

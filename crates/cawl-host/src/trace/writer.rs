@@ -15,6 +15,7 @@ use super::{
     BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC,
     TRACE_VERSION, codec,
 };
+use crate::allowance;
 use crate::output::{FOR_ITS_OWNER, Output};
 
 /// A plain file with content that does not begin as a trace does.
@@ -127,7 +128,8 @@ impl TraceFile {
             for (raw, sequence) in queue.into_iter().zip(0..) {
                 if !failed && let Err(error) = append(&encode_block(&raw, sequence)) {
                     failed = true;
-                    *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
+                    *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+                        Some(allowance::told(&error.into()));
                 }
                 written.fetch_sub(raw.len(), Ordering::Relaxed);
             }

@@ -9,6 +9,7 @@
 use crate::base::guard::count_unseen;
 use crate::base::{clock, counters, page_cache, sys};
 use crate::state::descriptors::{self, Descriptor};
+use crate::transport::ring;
 use cawl_wire::{Event, FileId, FileKind, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -221,6 +222,7 @@ pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u
     mapping.faults.store(counters::minor_faults(), Relaxed);
     mapping.writable.store(writable, Relaxed);
     mapping.start.store(start, Release);
+    ring::tell_mapped(writable.into());
 }
 
 /// A range of addresses became writable.
@@ -232,6 +234,7 @@ pub fn writable(start: usize, length: usize) {
             // What is dirty so far came by write().
             mapping.forget_news();
             mapping.writable.store(true, Relaxed);
+            ring::tell_mapped(1);
         }
     }
 }
@@ -248,6 +251,7 @@ impl Mapping {
     }
 
     fn release(&self) {
+        ring::tell_mapped(-i64::from(self.writable.load(Relaxed)));
         self.start.store(0, Release);
         USED.fetch_sub(1, Relaxed);
     }
@@ -432,6 +436,7 @@ impl Mapping {
         rest.fd.store(self.fd.load(Relaxed), Relaxed);
         rest.writable.store(self.writable.load(Relaxed), Relaxed);
         rest.start.store(start, Release);
+        ring::tell_mapped(self.writable.load(Relaxed).into());
     }
 
     /// Says in an event which file and place it is about.

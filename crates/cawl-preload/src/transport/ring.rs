@@ -8,8 +8,8 @@ use crate::base::sys;
 use crate::transport::pool;
 use crate::transport::slot::{self, Slot};
 use cawl_wire::ring::{
-    Begun, CHUNK_CELLS, CHUNK_LEN, DROPPED_AT, HEAD_AT, Position, ROOM_AT, RingHeader, SHAPE, STACKS_AT,
-    STACKS_LOST_AT, TAIL_AT, USED_AT,
+    Begun, CHUNK_CELLS, CHUNK_LEN, DROPPED_AT, HEAD_AT, MAPPED_AT, Position, ROOM_AT, RingHeader, SHAPE,
+    STACKS_AT, STACKS_LOST_AT, TAIL_AT, USED_AT,
 };
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -32,6 +32,8 @@ static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static MADE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// As it is in the memory.
 static CHUNKS: AtomicU32 = AtomicU32::new(0);
+/// As it is in the memory, if there is one. A copy of the process has the mappings, too.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
 
 fn header() -> RingHeader {
     RingHeader { slots: SLOTS, chunks: CHUNKS.load(Relaxed) }
@@ -96,6 +98,7 @@ pub fn create() -> Option<c_int> {
 /// The daemon has the memory: from now on it is used.
 pub fn enter() {
     BASE.store(MADE.swap(core::ptr::null_mut(), AcqRel), Release);
+    tell_mapped(0);
 }
 
 /// Maps what stays mapped.
@@ -173,6 +176,16 @@ pub fn tell_dropped(count: u64) {
 /// Tells the daemon the number of stacks that found no room.
 pub fn tell_lost_stacks(count: u64) {
     if let Some(place) = word::<AtomicU64>(STACKS_LOST_AT as u64) {
+        place.store(count, Relaxed);
+    }
+}
+
+/// Tells the daemon that there are so many more mappings that the program can store to, or fewer: of one that is
+/// killed it knows that it may have stored.
+#[cold]
+pub fn tell_mapped(more: i64) {
+    let count = MAPPED.fetch_add(more as u64, Relaxed).wrapping_add(more as u64);
+    if let Some(place) = word::<AtomicU64>(MAPPED_AT as u64) {
         place.store(count, Relaxed);
     }
 }

@@ -15,6 +15,8 @@ pub const USED_AT: usize = 64;
 pub const DROPPED_AT: usize = 128;
 /// Where in the header the number of stacks that found no room stands (u64).
 pub const STACKS_LOST_AT: usize = 136;
+/// Where in the header the number of shared mappings stands that the process can store to (u64).
+pub const MAPPED_AT: usize = 144;
 /// Where in the header the daemon says how many bytes of memory the chunks may have (u64); 0: not yet.
 pub const ROOM_AT: usize = 192;
 /// Where in the header the daemon says which calls have their stack copied (u64, [`crate::stack::Wanted`]); 0:

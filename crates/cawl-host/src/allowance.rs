@@ -1,0 +1,59 @@
+//! Limits that the user of this process can raise: how many files may be open (`ulimit -n`), and how long one
+//! may become (`ulimit -f`).
+
+use std::error::Error;
+use std::fs::File;
+use std::io;
+
+use anyhow::ensure;
+use nix::errno::Errno;
+
+/// What the user can do, where such a limit is the cause.
+pub fn remedy(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::EMFILE | Errno::ENFILE => Some("allow more (ulimit -n)"),
+        Errno::EFBIG => Some("the filesystem, or a limit (ulimit -f), allows no file so long; raise it"),
+        _ => None,
+    }
+}
+
+/// The error with its causes, and what the user can do.
+pub fn told(error: &anyhow::Error) -> String {
+    let errno = |cause: &(dyn Error + 'static)| {
+        let of_io =
+            || cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw);
+        cause.downcast_ref::<Errno>().copied().or_else(of_io)
+    };
+    let remedy = error.chain().filter_map(errno).find_map(remedy);
+    let text = format!("{error:#}");
+    match remedy.filter(|_| !text.contains("ulimit")) {
+        Some(remedy) => format!("{text}; {remedy}"),
+        None => text,
+    }
+}
+
+/// An error unless so many further files may be open. Libraries that need some panic without them.
+pub fn descriptors(count: usize) -> anyhow::Result<()> {
+    let opened: io::Result<Vec<File>> = (0..count).map(|_| File::open("/dev/null")).collect();
+    ensure!(opened.is_ok(), "too many open files: {count} more are needed; allow more (ulimit -n)");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_with_its_remedy_once() {
+        let of = |error: io::Error| anyhow::Error::from(error).context("cannot write f");
+        let full = of(Errno::EFBIG.into());
+        assert!(told(&full).starts_with("cannot write f: File too large"), "{}", told(&full));
+        assert!(told(&full).ends_with("raise it"), "{}", told(&full));
+        let again = full.context("see ulimit -f");
+        assert!(!told(&again).contains("raise it"), "{}", told(&again));
+        assert!(told(&of(Errno::EMFILE.into())).ends_with("(ulimit -n)"));
+        assert!(told(&anyhow::Error::from(Errno::EMFILE)).ends_with("(ulimit -n)"));
+        assert!(!told(&of(Errno::ENOENT.into())).contains("ulimit"));
+        descriptors(2).unwrap();
+    }
+}
