@@ -84,7 +84,7 @@ pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
 pub use explain::{BestTimes, CauseReport, EXPLAIN_SCHEMA, Explain, Explaining};
 pub use file_table::{FileRow, FileTable};
-pub use filesystem::FilesystemKind;
+pub use filesystem::{FilesystemKind, GROUP as INODES_PER_GROUP};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
 

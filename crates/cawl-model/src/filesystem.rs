@@ -16,7 +16,8 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use btrfs::{COPIES, LEAF, TreeLog};
-pub(crate) use ext4::{Deleted, GROUP, PLAUSIBLE};
+pub use ext4::GROUP;
+pub(crate) use ext4::{Deleted, PLAUSIBLE};
 
 /// The filesystem of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bank::{Bank, Found, Memories};
-use super::{Learner, NOTEWORTHY};
+use super::{Constant, Learner, NOTEWORTHY};
 use crate::profile::{Figure, HOST_BYTE, HostProfile, Measured, Unit};
 use crate::units::{Nanos, Rate};
 
@@ -271,12 +271,14 @@ pub(super) const NAMING: [Coefficient; 2] = [
     coefficient!(calls.stat, CALLS, |of, _| of_short_time(&of.calls.stat())),
 ];
 
-/// The names of all constants that are learned.
-#[cfg(test)]
-pub(super) fn learned() -> impl Iterator<Item = &'static str> {
-    let banks: [&[Coefficient]; 10] =
-        [&COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING, &NAMING];
-    banks.into_iter().flatten().map(|one| one.name)
+impl Constant {
+    /// The names of all constants that are learned.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let banks: [&[Coefficient]; 10] = [
+            &COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING, &NAMING,
+        ];
+        banks.into_iter().flatten().map(|one| one.name)
+    }
 }
 
 impl<const N: usize> Bank<N> {
