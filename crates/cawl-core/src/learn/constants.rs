@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bank::{Bank, Found, Memories};
-use super::{Constant, Learner, NOTEWORTHY};
+use super::{Learner, NOTEWORTHY};
 use crate::profile::{Figure, HOST_BYTE, HostProfile, Measured, Unit};
 use crate::units::{Nanos, Rate};
 
