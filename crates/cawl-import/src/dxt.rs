@@ -24,9 +24,7 @@ pub struct Dxt {
     program: String,
     /// Numbers of threads, by rank and what pthread_self returned.
     threads: HashMap<(u32, u64), u32>,
-    /// Ranks met.
     ranks: HashMap<u32, ()>,
-    mpiio: u64,
     /// It is the output of darshan-parser: sums of counters.
     counters: bool,
 }
@@ -76,7 +74,6 @@ impl Format for Dxt {
         }
         let fields: Vec<&str> = line.split_whitespace().collect();
         if matches!(fields[0], "X_MPIIO") {
-            self.mpiio += 1;
             rows.skip(SkipReason::Elsewhere("MPI-IO calls, whose POSIX calls are taken"), at);
             return Ok(());
         }
