@@ -29,8 +29,8 @@ pub struct Chosen {
     pub file: Option<PathBuf>,
     /// Why it is not the profile of the device, if so.
     pub note: Option<String>,
-    /// The places to calibrate: those without a profile or without [a part of it](HostProfile::unmeasured), and
-    /// those whose profile [`CONTRADICTED`] consecutive runs have contradicted.
+    /// The places to calibrate: those without a profile or without [a part of it](HostProfile::unmeasured),
+    /// and those whose profile [`CONTRADICTED`] consecutive runs have contradicted.
     pub unmet: Vec<usize>,
     /// Keeps learned constants of the device; None if the profile is another device's, or its file is
     /// invalid.

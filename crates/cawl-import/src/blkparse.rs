@@ -39,7 +39,6 @@ struct Pending {
 /// What is done, from which sector on; at last a number that tells equal ones apart, or the end.
 type Key = (Op, u64, u64);
 
-/// A device.
 #[derive(Debug, Default)]
 struct Device {
     queued: BTreeMap<Key, Pending>,
@@ -84,7 +83,7 @@ impl Format for Blkparse {
         if self.ended && !text.starts_with(|first: char| first.is_ascii_digit()) {
             if let Some(skips) = text.strip_prefix("Skips: ") {
                 let lost = skips.split_whitespace().next().map(|lost| lost.replace(',', ""));
-                self.lost += lost.and_then(|lost| whole_number(lost)).unwrap_or(0);
+                self.lost += lost.and_then(whole_number).unwrap_or(0);
             }
             return Ok(());
         }

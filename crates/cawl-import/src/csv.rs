@@ -44,7 +44,6 @@ const KIND_OF_ROWS: Kind =
 /// Process and thread of rows that do not name theirs.
 const NAMELESS: u32 = 1;
 
-/// What is wrong with a kind.
 const KINDS_TEXT: &str =
     "not known; use regular, directory, block, char, pipe, socket, other, or leave it empty";
 
@@ -155,7 +154,6 @@ fn header() -> String {
     )
 }
 
-/// The fields of one row.
 struct Row<'a> {
     bytes: &'a [u8],
     ends: &'a [usize],

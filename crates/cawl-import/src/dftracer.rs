@@ -20,7 +20,6 @@ use super::{LATE, SkipReason, shown, whole_number};
 pub struct Dftracer {
     /// Texts by process and hash, and by hash alone, as traces that were joined have them.
     texts: HashMap<(Option<u32>, String), String>,
-    /// Programs by process.
     programs: HashMap<u32, String>,
     /// Path and flags of what a process has open, by descriptor.
     open: HashMap<(u32, i32), (String, u32)>,

@@ -13,7 +13,6 @@ use super::names::{self, operation};
 use super::rows::{Call, Kind, Place, Rows};
 use super::{SkipReason, nanoseconds, shown, whole_number};
 
-/// What a rank has open.
 #[derive(Clone, Debug, Default)]
 struct Rank {
     pid: u32,
@@ -153,7 +152,7 @@ impl Format for Recorder {
         }
         let bytes = bytes.min(MOST_BYTES as u64);
         // The result of fread and fwrite counts items.
-        let result = head.result.filter(|_| op.moves_bytes()).and_then(|text| whole_number(text));
+        let result = head.result.filter(|_| op.moves_bytes()).and_then(whole_number);
         let item = if size.len() == 2 { number(size[0], "the size", MOST_BYTES as u64)? } else { 1 };
         let moved = result.map_or(bytes, |result| result.saturating_mul(item).min(bytes));
         let place = match (op, offset) {
