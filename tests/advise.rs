@@ -33,8 +33,8 @@ fn import(dir: &Dir, calls: impl IntoIterator<Item = String>) {
     Running::start(import).finish().success();
 }
 
-/// Records a program with a profile that is the same on each machine. The run's own report tells what `advise`
-/// does of its trace.
+/// Records a program with a profile that is the same on each machine. The run's own report tells what
+/// `advise` does of its trace.
 fn record(dir: &Dir, program: &[&str]) {
     let profile = dir.path().join("profile.toml");
     fs::write(&profile, HostProfile::uncalibrated().to_toml()).unwrap();

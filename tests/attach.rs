@@ -1,4 +1,5 @@
-//! Following what runs already, by probes in the kernel: names, refusals, and who sees a program that `run` starts.
+//! Following what runs already, by probes in the kernel: names, refusals, and who sees a program that `run`
+//! starts.
 
 use std::fs;
 use std::path::Path;

@@ -14,8 +14,8 @@ fn cawl(dir: &Dir, arguments: &[&str]) -> Finished {
     Running::start(dir.cawl(arguments)).finish()
 }
 
-/// A trace of writes by `log`, of which some have a stack, and fsyncs by `syncJournal`, whose stacks are told at the
-/// end, as those of a live run may be.
+/// A trace of writes by `log`, of which some have a stack, and fsyncs by `syncJournal`, whose stacks are told
+/// at the end, as those of a live run may be.
 fn planted(dir: &Dir) -> PathBuf {
     let path = dir.path().join("planted.cawl");
     let mut trace = TraceFile::create(&path, WhenFull::Wait).expect("a trace");

@@ -217,7 +217,8 @@ fn by_perf_script() {
     }
 }
 
-/// Where the kernel is locked down, trace-cmd may not reset what chooses functions, which is nothing to events.
+/// Where the kernel is locked down, trace-cmd may not reset what chooses functions, which is nothing to
+/// events.
 const BESIDE: &str = "
 mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing
 cd /sys/kernel/tracing

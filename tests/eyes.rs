@@ -1,5 +1,5 @@
-//! What the eyes see: kinds of programs by probes in the kernel, and the same calls by both eyes. apps/eyes.c makes
-//! the calls; bench/eyes compares more kinds of programs with strace.
+//! What the eyes see: kinds of programs by probes in the kernel, and the same calls by both eyes. apps/eyes.c
+//! makes the calls; bench/eyes compares more kinds of programs with strace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,8 @@ pub fn can_attach(dir: &Dir) -> bool {
     false
 }
 
-/// Runs a mode of apps/eyes.c; the bytes that it counted itself were seen. False if the kernel has none of it.
+/// Runs a mode of apps/eyes.c; the bytes that it counted itself were seen. False if the kernel has none of
+/// it.
 #[track_caller]
 fn counts(dir: &Dir, program: &Path, mode: &str, options: &[&str]) -> Option<Report> {
     let work = dir.work();
@@ -101,7 +102,8 @@ fn stores_through_mappings_are_seen() {
     assert_eq!(sync.kind, FileKind::Regular);
 }
 
-/// Of requests without completions the kernel tells no end: they are counted, also of a program that ends at once.
+/// Of requests without completions the kernel tells no end: they are counted, also of a program that ends at
+/// once.
 #[test]
 fn requests_of_which_no_end_is_told_are_counted() {
     let dir = Dir::new();
@@ -134,8 +136,8 @@ fn requests_that_are_refused_are_told() {
     assert_eq!(refused.count(), if report.is_some() { 400 } else { 0 });
 }
 
-/// The size of a file that an open cuts off, written just before by a process that is not followed: its blocks are not
-/// allocated yet.
+/// The size of a file that an open cuts off, written just before by a process that is not followed: its
+/// blocks are not allocated yet.
 #[test]
 fn a_file_that_is_cut_off_before_it_is_allocated_has_its_size() {
     let dir = Dir::new();
@@ -279,8 +281,8 @@ fn both_eyes_see_the_same_calls() {
         assert!(calls > 50, "{mode}: {calls} calls");
         for (tid, calls) in &library {
             let other = kernel.get(tid).map_or(&[][..], Vec::as_slice);
-            // The library tells by its time the birth of a file without a name, and takes two files of one tick and
-            // one inode number for the same.
+            // The library tells by its time the birth of a file without a name, and takes two files of one
+            // tick and one inode number for the same.
             let unborn = |call: &Same| {
                 let mut call = *call;
                 call.1.birth = 0;

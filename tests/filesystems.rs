@@ -11,8 +11,8 @@ use cawl_kit::{Dir, Report, Running, calls, skipped};
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a program, where `mount` has been done in a namespace that goes away with it. None, and said so, where
-/// that cannot be mounted.
+/// Runs a program, where `mount` has been done in a namespace that goes away with it. None, and said so,
+/// where that cannot be mounted.
 fn run(dir: &Dir, mount: &str, program: &[&str]) -> Option<Report> {
     if !geteuid().is_root() {
         skipped("mounting needs root");
@@ -158,7 +158,8 @@ fn deleted_inodes_that_new_files_pass_over_are_found_where_there_is_no_journal()
         replay.arg(dir.trace());
         let replayed = Report::parse(&Running::start(replay).finish().success().stdout);
         assert_eq!(replayed["host"]["deleted"], report["host"]["deleted"]);
-        // Temporary files may lie on a filesystem without a journal, too; loop devices have the major number 7.
+        // Temporary files may lie on a filesystem without a journal, too; loop devices have the major
+        // number 7.
         let all = report["host"]["deleted"].as_array().cloned().unwrap_or_default();
         Some(all.into_iter().find(|one| one["dev"].as_u64().is_some_and(|dev| dev >> 8 == 7)))
     };

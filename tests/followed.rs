@@ -94,7 +94,8 @@ fn a_writer_is_left() {
     assert_eq!(cawl_kit::size(&dir, "to"), 20_000);
 }
 
-/// Children that begin later are followed under each of their images; those that had ended already are not waited for.
+/// Children that begin later are followed under each of their images; those that had ended already are not
+/// waited for.
 #[test]
 fn children_are_followed() {
     let dir = Dir::new();
@@ -118,7 +119,8 @@ const CROWD: &str =
     "echo half; read go; for to in a b; do dd if=/dev/zero of=$to bs=1 count=60000 2>/dev/null & done
     wait; i=0; while [ $i -lt 400 ]; do echo x >new$i; i=$((i + 1)); done";
 
-/// Calls of that and those dropped, by a follower that is stopped meanwhile, so that its ring overflows; or not.
+/// Calls of that and those dropped, by a follower that is stopped meanwhile, so that its ring overflows; or
+/// not.
 fn crowd(is_stopped: bool) -> Option<Report> {
     let dir = Dir::new();
     let mut shell = dir.command("sh");

@@ -157,7 +157,8 @@ fn a_file_loses_its_pages_with_its_last_name_and_descriptor() {
     }
 }
 
-/// A program changes a descriptor by a system call of its own, after a hundred writes and before three hundred.
+/// A program changes a descriptor by a system call of its own, after a hundred writes and before three
+/// hundred.
 #[test]
 fn what_is_uncertain_is_the_first_note_and_in_the_trace() {
     let dir = Dir::new();

@@ -36,8 +36,8 @@ const COMPARED: [Op; 15] = [
 const FLAGS: u32 =
     flag::APPEND | flag::SYNC | flag::DSYNC | flag::DIRECT | flag::UNBUFFERED | flag::LINE_BUFFERED;
 
-/// The calls on files of each thread, threads in any order. `player`: of a rerun's program only. `inlined`: what
-/// leaves the buffers of streams, since the program fills them by functions that are part of it.
+/// The calls on files of each thread, threads in any order. `player`: of a rerun's program only. `inlined`:
+/// what leaves the buffers of streams, since the program fills them by functions that are part of it.
 fn calls(trace: &Path, player: bool, inlined: bool) -> Vec<Vec<Call>> {
     let mut reader: TraceReader<BufReader<File>> = TraceReader::open(trace).expect("a trace");
     let (mut players, mut threads) = (BTreeSet::new(), BTreeMap::<(u32, u32), Vec<Call>>::new());
@@ -130,7 +130,8 @@ fn is_repeated<S: AsRef<std::ffi::OsStr>>(program: &[S], inlined: bool) {
         assert_eq!(differs.map(|at| (at, one[at], other[at])), None);
         assert_eq!(one.len(), other.len(), "{one:#?} {other:#?}");
     }
-    // Of a stream that reads and then writes, the trace has the place after what the C library has read ahead.
+    // Of a stream that reads and then writes, the trace has the place after what the C library has read
+    // ahead.
     let known =
         |sizes: Vec<(String, u64)>| sizes.into_iter().filter(|(name, _)| name != "both").collect::<Vec<_>>();
     assert_eq!(known(sizes(&dir.work(), false)), known(sizes(&target(&dir), true)));

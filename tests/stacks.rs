@@ -49,8 +49,8 @@ impl Traced {
         found
     }
 
-    /// The frames of those calls of this kind that have a stack, as most have once the program's beginning, with its
-    /// thousands of calls, has been read.
+    /// The frames of those calls of this kind that have a stack, as most have once the program's beginning,
+    /// with its thousands of calls, has been read.
     fn some_of(&self, op: Op) -> Vec<&Stack> {
         let of = |event: &&Event| event.op == op;
         self.events.iter().filter(of).filter_map(|event| self.stacks.get(&event.stack)).collect()
@@ -414,7 +414,8 @@ int main(void) { evil(5); puts("done"); return 0; }
     Some(out)
 }
 
-/// Debugging information that is made to hurt costs its own names: neither the daemon nor the program ends or hangs.
+/// Debugging information that is made to hurt costs its own names: neither the daemon nor the program ends or
+/// hangs.
 #[test]
 fn endless_expressions_and_deep_scopes_hurt_nobody() {
     const BODY: &str = "call body\n addq $8, %rsp\n .cfi_adjust_cfa_offset -8\n ret\n";

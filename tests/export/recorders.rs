@@ -173,7 +173,8 @@ fn expected(row: &Value) -> Option<Value> {
     };
     let offset = if op == "rename" { Value::Null } else { row["offset"].clone() };
     let path = if op == "rename" { Value::Null } else { row["path"].clone() };
-    // A pipe has no name that the lines could tell, and a table of a live trace has the later name from the start.
+    // A pipe has no name that the lines could tell, and a table of a live trace has the later name from the
+    // start.
     let later = |path: &str| match path.rsplit_once('/') {
         Some((folder, "c")) => format!("{folder}/d <e>"),
         Some((folder, "t0")) => format!("{folder}/t1"),

@@ -87,36 +87,8 @@ mod tests {
         }
     }
 
-    /// Whole pages, with and without a sync, in calls of several sizes, below the limits and above them. (Of
-    /// a part of a block, `cawl` reads and writes the whole one.)
-    #[test]
-    fn more_bytes_never_cost_less() {
-        let profile = HostProfile::uncalibrated();
-        for how in
-            ["", ",\"fsync\":true", ",\"sync\":true", ",\"chunk\":4096,\"fsync\":true", ",\"chunk\":262144"]
-        {
-            for model in MODELS {
-                let mut before = 0.0;
-                for bytes in (0..11).flat_map(|power| [8192_u64 << power, 12_288 << power]) {
-                    let text = format!("{{\"bytes\":{bytes}{how},\"view\":{{\"model\":\"{model}\"}}}}");
-                    let cost = predict(&plan(&text), &profile, None).expect("an answer").cost_s;
-                    assert!(cost >= before, "{text}: {cost} s, with fewer bytes {before} s");
-                    before = cost;
-                }
-            }
-        }
-        // Beyond the limits of this machine.
-        let hard = profile.kernel.limits.hard.0;
-        let costs = [1, 2, 4, 8].map(|part| {
-            predict(&plan(&format!("{{\"bytes\":{}}}", hard * part / 4)), &profile, None)
-                .expect("an answer")
-                .cost_s
-        });
-        assert!(costs.is_sorted(), "{costs:?}");
-    }
-
-    /// `--ram 1G` and `--ram 1T`, on pages of 4 and of 64 KiB: 8 GiB are more than the one can have dirty, and
-    /// less than the other.
+    /// `--ram 1G` and `--ram 1T`, on pages of 4 and of 64 KiB: 8 GiB are more than the one can have dirty,
+    /// and less than the other.
     #[test]
     fn memory_decides_what_is_throttled() {
         for page in [4096, 64 << 10] {

@@ -17,6 +17,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 #[expect(unsafe_code, reason = "start.c's functions but one take nothing, and return numbers")]
+// SAFETY: the signatures are those of start.c.
 unsafe extern "C" {
     safe fn cawl_start_usual() -> SigSet;
     safe fn cawl_start_closed() -> i32;

@@ -78,8 +78,8 @@ pub fn shared_directory(path: &Path) -> Result<()> {
 /// Longest path of a directory for sockets: theirs may have 107 bytes, and `/cawl-run-4194304.sock` has 22.
 const LONGEST: usize = 107 - 22;
 
-/// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else an [own](own_directories) one.
-/// An error names the directory and what is wrong with it.
+/// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else an [own](own_directories)
+/// one. An error names the directory and what is wrong with it.
 pub fn private_directory() -> Result<PathBuf> {
     let uid = own_uid();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -47,8 +47,8 @@ pub enum Request {
     Profile,
     /// Subscribe. Answered by [`Push`] lines until the client disconnects.
     Subscribe(Subscription),
-    /// What to change, of the calls of all programs for a time from now on. Answered by an [`AdviceAnswer`], when
-    /// that is over.
+    /// What to change, of the calls of all programs for a time from now on. Answered by an [`AdviceAnswer`],
+    /// when that is over.
     Advise(Advising),
     /// Record the calls of all programs for a time. Answered by a [`Recorded`], when it is over.
     Record(Recording),

@@ -50,7 +50,6 @@ struct Lines {
 
 struct Open {
     array: bool,
-    /// Its parts have a line each.
     lines: bool,
 }
 

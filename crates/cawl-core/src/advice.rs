@@ -100,9 +100,9 @@ pub struct Alternative {
 }
 
 named! {
-    /// How sure a gain is.
     #[derive(PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
+    /// How sure a gain is.
     Sure {
         /// The calls as they were took on paper what they took, but for 15 %, and half of the gain remains at
         /// the end of the interval. The constants are of this machine.
@@ -140,8 +140,8 @@ impl Bound {
         }
     }
 
-    /// That no change is worth it, in words: `nothing is worth it: the device is the bound`. `observed_s`: what the
-    /// calls took; `span_s`: the elapsed time, of which they may be a small part.
+    /// That no change is worth it, in words: `nothing is worth it: the device is the bound`. `observed_s`:
+    /// what the calls took; `span_s`: the elapsed time, of which they may be a small part.
     pub fn nothing(&self, observed_s: f64, span_s: f64) -> String {
         let by = if observed_s < IN_CALLS * span_s { "the program itself" } else { &self.by };
         format!("nothing is worth it: {by} is the bound")

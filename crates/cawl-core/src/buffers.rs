@@ -116,7 +116,6 @@ pub(crate) struct Seen {
     pub(crate) language: Option<Language>,
     /// `st_blksize`, in bytes.
     pub(crate) block: u32,
-    /// Calls that wrote to it.
     pub(crate) calls: u64,
     /// lseek came before the first write: Python's BufferedWriter asks for its position; os.write does not.
     pub(crate) sought: bool,

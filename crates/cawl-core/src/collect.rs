@@ -85,11 +85,9 @@ pub struct Collector {
     doubts: Doubts,
     notes: Vec<String>,
     notes_omitted: u64,
-    /// That of the machine.
     release: Option<Release>,
     /// A process was noted to use io_uring.
     io_uring: bool,
-    /// Requests were dropped.
     lost_requests: bool,
     pub(crate) timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,

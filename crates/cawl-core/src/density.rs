@@ -134,7 +134,6 @@ impl Densities {
         }
     }
 
-    /// The densities of each operation.
     pub(crate) fn report(&self) -> Vec<OpDensities> {
         let of = |op: &Op| {
             let of = self.ops.get(*op as usize)?.as_ref()?;

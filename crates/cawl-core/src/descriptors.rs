@@ -23,9 +23,7 @@ const DESCRIPTORS: usize = 1 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
     processes: Map<u32, Process>,
-    /// Files with a descriptor.
     files: Map<FileId, Held>,
-    /// The process of each session.
     sessions: BTreeMap<u32, u32>,
     /// Descriptors in all.
     count: usize,

@@ -1,7 +1,7 @@
 //! Two reports beside each other: what B takes more or less than A, and what explains it.
 //!
-//! The law: **the observed time of calls is divided among operations and causes, and so is its difference.** The
-//! parts that changed most in the direction of the whole explain it; nothing here judges what is good.
+//! The law: **the observed time of calls is divided among operations and causes, and so is its difference.**
+//! The parts that changed most in the direction of the whole explain it; nothing here judges what is good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -151,7 +151,8 @@ impl<'a> Difference<'a> {
     /// Compares two reports.
     ///
     /// # Errors
-    /// Where one has no calls, or no observed times, as of an import without durations, or has them of other calls.
+    /// Where one has no calls, or no observed times, as of an import without durations, or has them of other
+    /// calls.
     pub fn new(reports: Pair<&'a Report>) -> Result<Difference<'a>, Incomparable> {
         let explain = |at: usize| {
             let explain = reports[at].explain.as_ref().filter(|of| of.observed_s > 0.0);
@@ -198,7 +199,6 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// Rows by name.
 #[derive(Default)]
 struct Rows<'a>(BTreeMap<&'a str, Row<'a>>);
 
@@ -324,8 +324,8 @@ impl Reason<'_> {
 struct Names<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> Names<'a> {
-    /// A file of B whose path A does not have is the one of A that B does not have and that alone has its file
-    /// name, as where each run has a folder of its own.
+    /// A file of B whose path A does not have is the one of A that B does not have and that alone has its
+    /// file name, as where each run has a folder of its own.
     fn new(files: Pair<&'a [FileReport]>) -> Names<'a> {
         let paths = files.map(|files| files.iter().map(|file| &*file.path).collect::<BTreeSet<&str>>());
         let alone = |at: usize| {
@@ -405,7 +405,8 @@ fn notes(report: &Report) -> Vec<String> {
     selected.chain(lost).chain(report.notes.iter().cloned()).collect()
 }
 
-/// What differs of the machines, and of the filesystems with the files. Nothing is told where one is not known.
+/// What differs of the machines, and of the filesystems with the files. Nothing is told where one is not
+/// known.
 fn machine(reports: Pair<&Report>) -> Vec<Fact> {
     let [Some(one), Some(other)] = reports.map(|report| report.host.as_ref()) else { return Vec::new() };
     let facts =

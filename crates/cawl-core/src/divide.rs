@@ -66,7 +66,6 @@ pub struct Divider {
     next: usize,
 }
 
-/// A write to a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Write {
     file: FileId,
@@ -407,7 +406,6 @@ impl Divider {
     }
 }
 
-/// Sum of the squares of the parts' widths.
 fn squares(parts: &ByCause<f64>, widths: &ByCause<f64>) -> f64 {
     let squares = parts.iter().map(|(cause, part)| (part * widths[cause]) * (part * widths[cause]));
     squares.fold(0.0, |sum, square| sum + square)

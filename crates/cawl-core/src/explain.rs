@@ -104,7 +104,6 @@ pub struct CauseReport {
     pub undisturbed_s: f64,
 }
 
-/// Sums by cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CauseSums {
     calls: ByCause<u64>,

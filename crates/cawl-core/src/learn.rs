@@ -309,8 +309,8 @@ impl Learner {
             && self.reading.adopt(&constants::READING, &mut self.profile)
     }
 
-    /// A read of pages that the device has filled and no processor has touched: the host maps each of them, if
-    /// it had to supply it. True if the regime has changed, or is that one.
+    /// A read of pages that the device has filled and no processor has touched: the host maps each of them,
+    /// if it had to supply it. True if the regime has changed, or is that one.
     fn supplied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, cost, .. } = prediction;
         let arrived = work.read.arrived;

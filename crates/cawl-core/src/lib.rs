@@ -4,8 +4,8 @@
 //! a thread; time comes only inside the records. The daemon feeds records as they arrive and the
 //! command line feeds them from a file, through the same code, so both get the same answers bit by bit.
 //!
-//! [`Analysis`] shows the records of a run to several models at once, compares what they predict with what was
-//! observed, and gives a [`Report`]. What users of both crates need is named here, too.
+//! [`Analysis`] shows the records of a run to several models at once, compares what they predict with what
+//! was observed, and gives a [`Report`]. What users of both crates need is named here, too.
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -84,7 +84,7 @@ pub use condition::{Condition, ConditionError};
 pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
 pub use explain::{BestTimes, CauseReport, EXPLAIN_SCHEMA, Explain, Explaining};
 pub use file_table::{FileRow, FileTable};
-pub use filesystem::FilesystemKind;
+pub use filesystem::{FilesystemKind, GROUP as INODES_PER_GROUP};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use glob::Glob;
 

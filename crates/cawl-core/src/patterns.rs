@@ -44,7 +44,6 @@ pub(crate) struct Patterns {
     omitted: u64,
 }
 
-/// What is known of a file.
 #[derive(Default)]
 struct Known {
     /// Its length in bytes.
@@ -56,7 +55,6 @@ struct Known {
     pattern: Option<Box<FilePattern>>,
 }
 
-/// How a file is used.
 #[derive(Default)]
 struct FilePattern {
     ops: Vec<(Op, OpPattern)>,

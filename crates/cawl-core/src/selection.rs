@@ -14,8 +14,8 @@ use crate::model::Map;
 use crate::record::Record;
 use crate::units::{Nanos, Time};
 
-/// What calls must be to be selected; all are, by default. Of several files, processes, operations or causes one
-/// is enough.
+/// What calls must be to be selected; all are, by default. Of several files, processes, operations or causes
+/// one is enough.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// The path of their file, or the last part of it, fits.

@@ -43,7 +43,6 @@ pub use report::{
 const PAGE: u64 = 4096;
 /// Ranges of bytes that are remembered, over all files: about 180 MB with what they need besides.
 const EXTENTS: usize = 1 << 21;
-/// Files that are remembered.
 const FILES: usize = 100_000;
 /// Calls whose end is waited for.
 const IN_FLIGHT: usize = 1 << 16;
@@ -106,7 +105,6 @@ pub struct Sharing {
     files: Map<Key, FileState>,
     /// Files that have lost their last link and are not safe.
     gone: Vec<FileState>,
-    /// The others of them by verdict.
     gone_safely: BTreeMap<Verdict, u64>,
     /// The file of a path, and of an identity in a trace, where paths tell.
     paths: BTreeMap<String, Key>,

@@ -1,7 +1,7 @@
 //! Where in the program the time went: sums of the calls whose stack was copied, by stack.
 //!
-//! A call that took the threshold counts once. The others have a stack by chance: those of an operation that have one
-//! stand for all of its calls, whose number and time are known.
+//! A call that took the threshold counts once. The others have a stack by chance: those of an operation that
+//! have one stand for all of its calls, whose number and time are known.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub struct StackReport {
     pub omitted_s: f64,
 }
 
-/// Calls of one operation by one way through the program. Those of an operation add up to all of its calls; how the
-/// short ones divide among ways is an estimate.
+/// Calls of one operation by one way through the program. Those of an operation add up to all of its calls;
+/// how the short ones divide among ways is an estimate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StackRow {
@@ -99,7 +99,6 @@ impl StackSums {
         StackSums { options, ..StackSums::default() }
     }
 
-    /// A stack is known.
     pub fn known(&mut self, stack: &Stack) {
         self.stacks.insert(stack.id, stack.clone());
     }

@@ -32,8 +32,8 @@ impl Tally {
 pub struct CallSums {
     /// The calls and their bytes.
     pub count: Tally,
-    /// Inferred bytes among them: stores to mappings, shared extents. This, `throttled` and `sync` are counted by
-    /// the daemon only.
+    /// Inferred bytes among them: stores to mappings, shared extents. This, `throttled` and `sync` are
+    /// counted by the daemon only.
     pub estimated: u64,
     /// Time of the calls; in the daemon, of those that a model predicts.
     pub observed: Nanos,

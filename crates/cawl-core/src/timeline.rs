@@ -89,7 +89,6 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Adds the bucket after it.
     fn add(&mut self, later: &Bucket) {
         self.count.add_all(later.count);
         self.ns.add(&later.ns);
@@ -120,7 +119,6 @@ pub(crate) struct Timeline {
     /// Binary logarithm of the width in ns.
     width: u32,
     buckets: Vec<Bucket>,
-    /// Calls so far.
     calls: u64,
     /// Calls kept, each with its number times [`GOLDEN`], which is at most `2^64 >> halved`.
     single: Vec<(u64, Single)>,

@@ -1,5 +1,5 @@
-//! Calls of which something was told that may not be true, because the program went past every hook: how many,
-//! on which files.
+//! Calls of which something was told that may not be true, because the program went past every hook: how
+//! many, on which files.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use crate::units::Bytes;
 const FILES: usize = 1000;
 const NAMED: usize = 3;
 
-/// Sums of doubts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Doubts {
     all: Uncertain,

@@ -52,10 +52,10 @@ impl Machine {
         Machine { profile, limits: None, limits_factor: 1.0, warm }
     }
 
-    /// The machine for calls that get O_DIRECT, O_SYNC or O_DSYNC. A synchronous write commits as an fsync does
-    /// (`ext4_sync_file` for both), so that one in the place of the other costs no less here. And what
-    /// buffered writes taught of the device's rate has the flusher's help in it: without that they go no faster
-    /// than was `measured`.
+    /// The machine for calls that get O_DIRECT, O_SYNC or O_DSYNC. A synchronous write commits as an fsync
+    /// does (`ext4_sync_file` for both), so that one in the place of the other costs no less here. And what
+    /// buffered writes taught of the device's rate has the flusher's help in it: without that they go no
+    /// faster than was `measured`.
     pub fn for_new_flags(&self, measured: &HostProfile) -> Machine {
         let mut machine = self.clone();
         let profile = &mut machine.profile;

@@ -122,7 +122,6 @@ fn part(limit: Bytes, left: Bytes) -> Bytes {
     Bytes(limit.0 / 16).min(Bytes(left.0 / 4))
 }
 
-/// The machine's memory now.
 fn machine_memory() -> MachineMemory {
     let text = machine::read("/proc/meminfo");
     let figures = ["Dirty", "Writeback"].map(|name| host_text::meminfo(&text, name).unwrap_or_default());

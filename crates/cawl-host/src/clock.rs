@@ -56,8 +56,8 @@ impl Clocks {
     }
 }
 
-/// Year, month, day, hour, minute and second of a time of day, in seconds since 1970-01-01 UTC. One before that
-/// is taken for the first second of it, so that no part is negative.
+/// Year, month, day, hour, minute and second of a time of day, in seconds since 1970-01-01 UTC. One before
+/// that is taken for the first second of it, so that no part is negative.
 pub fn utc(unix: i64) -> [i64; 6] {
     let (days, second) = (unix.max(0) / 86_400, unix.max(0) % 86_400);
     // Years begin with March, so that the leap day is the last one of a year.

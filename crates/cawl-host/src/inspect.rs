@@ -416,8 +416,8 @@ const CHANGING: [(u32, &str); 10] = [
 /// `mov edi, 425`: the first argument is the number of `io_uring_setup`.
 const IO_URING_SETUP: [u8; 5] = [0xbf, 0xa9, 0x01, 0x00, 0x00];
 
-/// The system calls of both tables in code for x86-64: a `syscall`, and before it, in one straight line, its number
-/// put into eax. Numbers that come from elsewhere are not found.
+/// The system calls of both tables in code for x86-64: a `syscall`, and before it, in one straight line, its
+/// number put into eax. Numbers that come from elsewhere are not found.
 fn own_calls(code: &[u8]) -> BTreeSet<&'static str> {
     /// Bytes between a number and the call: the moves of six arguments, with room.
     const REACH: usize = 48;
@@ -468,8 +468,8 @@ fn is_glibc(linker: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// What to say of a dynamic linker of a glibc that is too old, as the name of its file tells, which was of the
-/// form `ld-2.12.so` before 2.34.
+/// What to say of a dynamic linker of a glibc that is too old, as the name of its file tells, which was of
+/// the form `ld-2.12.so` before 2.34.
 fn too_old(linker: &Path) -> Option<String> {
     let version = |path: &Path| -> Option<u32> {
         path.file_name()?.to_str()?.strip_prefix("ld-2.")?.strip_suffix(".so")?.parse().ok()

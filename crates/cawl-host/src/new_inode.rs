@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use cawl_core::INODES_PER_GROUP;
 use nix::libc::O_TMPFILE;
 
 /// Tries in a folder: the first one finds the processor's cache cold. No other follows one that took long.
@@ -19,8 +20,6 @@ const LONG: Duration = Duration::from_millis(3);
 /// Folders looked at, and time limit for all.
 const FOLDERS: usize = 4;
 const WITHIN: Duration = Duration::from_millis(20);
-/// Inodes of a group of blocks (mke2fs's default): folders in the same one have the same for new files.
-const GROUP: u64 = 8192;
 
 /// A file that was made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,10 +66,11 @@ pub fn make(folder: &Path) -> Option<NewInode> {
 pub fn make_in(folders: Vec<PathBuf>) -> Vec<NewInode> {
     let (tell, told) = mpsc::channel();
     let make_all = move || {
+        // Folders in the same group have the same inodes for new files.
         let mut groups = Vec::new();
         for folder in folders {
             let Ok(meta) = fs::metadata(&folder) else { continue };
-            let group = (meta.dev(), meta.ino() / GROUP);
+            let group = (meta.dev(), meta.ino() / INODES_PER_GROUP);
             if groups.len() < FOLDERS && !groups.contains(&group) {
                 groups.push(group);
                 if make(&folder).is_some_and(|made| tell.send(made).is_err()) {

@@ -56,8 +56,8 @@ pub struct Place {
     pub number: u64,
     /// Its storage.
     pub backing: Backing,
-    /// Name of the device (`vda1`, `dm-0`), or the type of the filesystem if there is none; of an overlay both
-    /// (`overlay-vda1`), if its upper layer is to be seen.
+    /// Name of the device (`vda1`, `dm-0`), or the type of the filesystem if there is none; of an overlay
+    /// both (`overlay-vda1`), if its upper layer is to be seen.
     pub device: String,
     /// Folder of the device in sysfs.
     #[serde(skip)]

@@ -29,8 +29,8 @@ pub struct Chosen {
     pub file: Option<PathBuf>,
     /// Why it is not the profile of the device, if so.
     pub note: Option<String>,
-    /// The places to calibrate: those without a profile or without [a part of it](HostProfile::unmeasured), and
-    /// those whose profile [`CONTRADICTED`] consecutive runs have contradicted.
+    /// The places to calibrate: those without a profile or without [a part of it](HostProfile::unmeasured),
+    /// and those whose profile [`CONTRADICTED`] consecutive runs have contradicted.
     pub unmet: Vec<usize>,
     /// Keeps learned constants of the device; None if the profile is another device's, or its file is
     /// invalid.
@@ -189,7 +189,52 @@ fn machine_id() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use cawl_core::{Constant, Unit};
+
     use super::*;
+
+    /// The page of constants is written from their table; `CAWL_WRITE_PAGES=1` in the environment does it.
+    #[test]
+    fn the_page_of_constants_is_the_table() {
+        const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/CONSTANTS.md");
+        let mut page = "# The constants of a machine\n\n\
+            What a profile (TOML, `cawl-cli profile show`) can have, by table. *m*: measured by `cawl-cli calibrate`\n\
+            ([CALIBRATION](CALIBRATION.md)); *l*: learned from calls. Rates are in bytes per second, times in ns, sizes in\n\
+            bytes; a part has no unit. This page is written from the table in crates/cawl-model/src/profile.rs by\n\
+            `CAWL_WRITE_PAGES=1 cargo test -p cawl-host page_of_constants`.\n"
+            .to_owned();
+        let mut table = String::new();
+        HostProfile::complete().each(
+            |_| String::new(),
+            |constant| {
+                let (of, _) = constant.name.split_once('.').expect("a table");
+                if of != table {
+                    page += &format!(
+                        "\n## {of}\n\n| constant | unit | | what it is, and what stands for it |\n|---|---|---|---|\n"
+                    );
+                    of.clone_into(&mut table);
+                }
+                let unit = constant.figure.unit();
+                let is_learned = Constant::names().any(|name| name == constant.name);
+                let marks = match (!constant.row.label.is_empty(), is_learned) {
+                    (true, true) => "*m* *l*",
+                    (true, false) => "*m*",
+                    (false, true) => "*l*",
+                    (false, false) => "",
+                };
+                page += &format!(
+                    "| `{}` | {} | {marks} | {} |\n",
+                    constant.name,
+                    if unit == Unit::Number { "–" } else { unit.name() },
+                    constant.row.about.trim().replace("[`", "`").replace("`]", "`"),
+                );
+            },
+        );
+        if std::env::var_os("CAWL_WRITE_PAGES").is_some() {
+            fs::write(PAGE, &page).unwrap();
+        }
+        assert!(fs::read_to_string(PAGE).unwrap() == page, "CONSTANTS.md is not that of the table");
+    }
 
     fn put(directory: &Path, name: &str, text: &str) {
         fs::write(directory.join(name), text).unwrap();

@@ -1,5 +1,5 @@
-//! What a machine is and how its kernel is set, so far as a profile has it: pages, processors and their caches,
-//! ticks, limits.
+//! What a machine is and how its kernel is set, so far as a profile has it: pages, processors and their
+//! caches, ticks, limits.
 //!
 //! The law: **what the kernel tells in files is read below a root**, so that a test shows other machines.
 
@@ -99,8 +99,8 @@ pub fn caches() -> Caches {
 /// More levels, and more caches of a processor, than there are.
 const LEVELS: usize = 8;
 
-/// Those of the first and of the last processor, the larger ones: where there are two kinds of cores, these are
-/// of both.
+/// Those of the first and of the last processor, the larger ones: where there are two kinds of cores, these
+/// are of both.
 fn caches_under(root: &Path) -> Caches {
     let folder = "sys/devices/system/cpu";
     let online = read(root, &format!("{folder}/online"));

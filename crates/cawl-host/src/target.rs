@@ -1,7 +1,7 @@
 //! What runs already, by the names that people have for it: processes, units, containers, control groups.
 //!
-//! Nothing is kept: a unit that restarts has another control group, a container too. Engines of containers are
-//! asked first, each for at most five seconds; where none answers, their folders of state tell.
+//! Nothing is kept: a unit that restarts has another control group, a container too. Engines of containers
+//! are asked first, each for at most five seconds; where none answers, their folders of state tell.
 
 mod container;
 
@@ -46,7 +46,8 @@ pub struct Found {
 }
 
 impl Name {
-    /// What it stands for. The error says what to do: nothing runs by this name, or this process is part of it.
+    /// What it stands for. The error says what to do: nothing runs by this name, or this process is part of
+    /// it.
     pub fn find(&self) -> anyhow::Result<Found> {
         let system = System { root: "/".into() };
         let found = system.find(self)?;
@@ -141,7 +142,6 @@ impl System {
         self.root == Path::new("/")
     }
 
-    /// A path of the machine.
     fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -200,7 +200,6 @@ impl System {
         Ok(())
     }
 
-    /// The folder of a control group.
     fn group(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let real = folder.canonicalize().with_context(|| {
             format!("there is no control group {}; they are folders below /sys/fs/cgroup", folder.display())

@@ -25,7 +25,6 @@ const FILE_HEADER_LEN: usize = 16;
 /// First four bytes of a block.
 const BLOCK_MAGIC: [u8; 4] = *b"CBLK";
 
-/// Length of a block header.
 const BLOCK_HEADER_LEN: usize = 24;
 
 /// Raw size at which a block is closed, in bytes.

@@ -13,7 +13,6 @@ use nix::fcntl::OFlag;
 
 use crate::machine;
 
-/// Where tracefs is mounted.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
 /// Our instances begin with this; the process id and a number follow.
 const PREFIX: &str = "cawl-";

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use cawl_core::Record;
 use cawl_wire::{Op, flag};
 
-use super::by_line::{Fault, Format};
+use super::by_line::{self, Fault, Format, seconds};
 use super::rows::{Call, Kind, Place, Rows};
-use super::{SkipReason, nanoseconds, shown, whole_number};
+use super::{SkipReason, shown, whole_number};
 
 const SECTOR: u64 = 512;
 /// A request has no more sectors: 32 bits of bytes.
@@ -39,7 +39,6 @@ struct Pending {
 /// What is done, from which sector on; at last a number that tells equal ones apart, or the end.
 type Key = (Op, u64, u64);
 
-/// A device.
 #[derive(Debug, Default)]
 struct Device {
     queued: BTreeMap<Key, Pending>,
@@ -84,7 +83,7 @@ impl Format for Blkparse {
         if self.ended && !text.starts_with(|first: char| first.is_ascii_digit()) {
             if let Some(skips) = text.strip_prefix("Skips: ") {
                 let lost = skips.split_whitespace().next().map(|lost| lost.replace(',', ""));
-                self.lost += lost.and_then(|lost| whole_number(lost.as_bytes())).unwrap_or(0);
+                self.lost += lost.and_then(whole_number).unwrap_or(0);
             }
             return Ok(());
         }
@@ -99,20 +98,15 @@ impl Format for Blkparse {
         };
         let is_device = |text: &str| {
             let numbers = text.split_once(',');
-            numbers.is_some_and(|(major, minor)| {
-                whole_number(major.as_bytes()).is_some() && whole_number(minor.as_bytes()).is_some()
-            })
+            numbers
+                .is_some_and(|(major, minor)| whole_number(major).is_some() && whole_number(minor).is_some())
         };
         if !is_device(device) {
-            let fault =
-                format!("is \"{}\", not a device as 8,0; {}", shown(device.as_bytes()), Blkparse::EMPTY);
+            let fault = format!("is \"{}\", not a device as 8,0; {}", shown(device), Blkparse::EMPTY);
             return Err((1, fault));
         }
-        let now = nanoseconds(time.as_bytes())
-            .map_err(|why| (4, format!("the time is \"{}\", {why}", shown(time.as_bytes()))))?;
-        let pid = whole_number(pid.as_bytes()).and_then(|pid| u32::try_from(pid).ok()).ok_or_else(|| {
-            (5, format!("the process is \"{}\", not a whole number", shown(pid.as_bytes())))
-        })?;
+        let now = seconds(4, "the time", time)?;
+        let pid = by_line::number(5, "the process", pid, u32::MAX.into())? as u32;
         if !matches!(*action, "Q" | "D" | "C" | "M" | "F") {
             rows.skip(STEPS, at);
             return Ok(());
@@ -128,10 +122,7 @@ impl Format for Blkparse {
             (Some(b'R'), 1..) => Op::Pread,
             _ => {
                 if *action == "C" {
-                    rows.skip(
-                        SkipReason::Unmodelled(format!("requests of kind {}", shown(kind.as_bytes()))),
-                        at,
-                    );
+                    rows.skip(SkipReason::Unmodelled(format!("requests of kind {}", shown(kind))), at);
                 }
                 return Ok(());
             }
@@ -249,7 +240,7 @@ impl Blkparse {
         if !device.queues {
             self.unqueued += done.len() as u64;
         }
-        let path = format!("/dev/block/{}", name.replace(',', ":"));
+        let path = rows.text(format!("/dev/block/{}", name.replace(',', ":")));
         for Pending { start, sectors, first, pid, program, flags, .. } in done {
             if failed {
                 rows.skip(SkipReason::Failed, at);
@@ -258,21 +249,9 @@ impl Blkparse {
             let duration = now.saturating_sub(start);
             let size = sectors * SECTOR;
             let place = if op == Op::Fdatasync { Place::Next } else { Place::At(first * SECTOR) };
-            let (moved, tid, path, program) = (size, pid, path.as_bytes(), program.as_bytes());
-            let call = Call {
-                start,
-                duration,
-                op,
-                place,
-                size,
-                moved,
-                pid,
-                tid,
-                flags,
-                path,
-                program,
-                ..Call::default()
-            };
+            let (moved, tid, program) = (size, pid, rows.text(program));
+            let moves = Call { op, place, size, moved, flags, ..Call::default() };
+            let call = Call { start, duration, pid, tid, path, program, ..moves };
             rows.take(call, at, out).map_err(|fault| (4, fault))?;
         }
         Ok(())
@@ -311,14 +290,8 @@ fn fua(kind: &str) -> bool {
 /// First sector and number of sectors in `KIND FIRST + COUNT [PROGRAM]`, `KIND [PROGRAM]` or, where a request
 /// is complete, `KIND FIRST [ERROR]`. None of a command, which has its bytes in hexadecimal instead.
 fn range(rest: &[&str], complete: bool) -> Result<Option<(u64, u64)>, Fault> {
-    let number = |at: usize, what: &str, most: u64| {
-        let text = rest.get(at).copied().unwrap_or_default();
-        let value = whole_number(text.as_bytes()).filter(|value| *value <= most);
-        let fault =
-            || format!("{what} is \"{}\", not a whole number from 0 to {most}", shown(text.as_bytes()));
-        value.ok_or_else(|| (7 + at, fault()))
-    };
     let word = |at: usize| rest.get(at).copied().unwrap_or_default();
+    let number = |at: usize, what: &str, most| by_line::number(7 + at, what, word(at), most);
     match (word(1), word(2)) {
         (_, "+") => {
             let first = number(1, "the sector", i64::MAX as u64 / SECTOR - MOST_SECTORS)?;

@@ -4,10 +4,22 @@ use cawl_core::Record;
 use cawl_core::quantity::counted;
 
 use super::rows::{Kind, Rows};
-use super::{ImportError, ImportSummary, Importer, bare};
+use super::{ImportError, ImportSummary, Importer, bare, nanoseconds, shown, whole_number};
 
 /// The field within the line, from 1 (0: the line as a whole), and what is wrong with it.
 pub(crate) type Fault = (usize, String);
+
+/// A whole number in a field of a line; the fault says what the field is.
+pub(crate) fn number(field: usize, what: &str, text: &str, most: u64) -> Result<u64, Fault> {
+    let within = if most < u64::MAX { format!(" from 0 to {most}") } else { String::new() };
+    let fault = || (field, format!("{what} is \"{}\", not a whole number{within}", shown(text)));
+    whole_number(text).filter(|value| *value <= most).ok_or_else(fault)
+}
+
+/// A time in seconds in a field of a line, in ns; the fault says what the field is.
+pub(crate) fn seconds(field: usize, what: &str, text: &str) -> Result<u64, Fault> {
+    nanoseconds(text.as_bytes()).map_err(|why| (field, format!("{what} is \"{}\", {why}", shown(text))))
+}
 
 /// What a line is, in a format.
 pub(crate) trait Format {

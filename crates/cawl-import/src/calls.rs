@@ -32,7 +32,6 @@ pub(super) fn is_child(name: &str) -> bool {
     CallKind::of(name) == Some(CallKind::Child)
 }
 
-/// A thread that is followed.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     pid: u32,
@@ -42,7 +41,6 @@ struct Thread {
     doubtful: bool,
 }
 
-/// A process.
 #[derive(Clone, Debug, Default)]
 struct Process {
     ppid: u32,

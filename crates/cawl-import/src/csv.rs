@@ -44,7 +44,6 @@ const KIND_OF_ROWS: Kind =
 /// Process and thread of rows that do not name theirs.
 const NAMELESS: u32 = 1;
 
-/// What is wrong with a kind.
 const KINDS_TEXT: &str =
     "not known; use regular, directory, block, char, pipe, socket, other, or leave it empty";
 
@@ -155,7 +154,6 @@ fn header() -> String {
     )
 }
 
-/// The fields of one row.
 struct Row<'a> {
     bytes: &'a [u8],
     ends: &'a [usize],
@@ -257,7 +255,7 @@ impl CsvImporter {
             }
             return Ok(());
         };
-        let taken = match layout.call(&self.options, &row) {
+        let taken = match layout.call(&self.options, &row, &mut self.rows) {
             Ok(Ok(call)) => self.rows.take(call, self.row_began, out).map_err(|fault| (Some(START), fault)),
             Ok(Err(reason)) => {
                 self.rows.skip(reason, self.row_began);
@@ -348,11 +346,12 @@ fn check(op: Op, offset: Option<u64>, size: Option<u64>) -> Result<(), RowFault>
 
 impl Layout {
     /// The call that a row tells of; None if there is none in a table, and why.
-    fn call<'a>(
+    fn call(
         &self,
-        options: &'a CsvOptions,
-        row: &Row<'a>,
-    ) -> Result<Result<Call<'a>, SkipReason>, RowFault> {
+        options: &CsvOptions,
+        row: &Row<'_>,
+        rows: &mut Rows,
+    ) -> Result<Result<Call, SkipReason>, RowFault> {
         if row.len() != self.fields {
             let fault = format!(
                 "the row has {} fields where the header has {}; quote a field that holds a comma",
@@ -418,22 +417,9 @@ impl Layout {
         // A path keeps its spaces: only the other fields are trimmed.
         let path = self.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
         let path = path.unwrap_or(options.path.as_bytes());
-        let moved = size;
-        Ok(Ok(Call {
-            start,
-            duration,
-            op,
-            place,
-            size,
-            moved,
-            pid,
-            tid,
-            fd: None,
-            kind,
-            flags,
-            path,
-            program,
-        }))
+        let (moved, path, program) = (size, rows.text(path), rows.text(program));
+        let moves = Call { op, place, size, moved, kind, flags, ..Call::default() };
+        Ok(Ok(Call { start, duration, pid, tid, path, program, ..moves }))
     }
 }
 

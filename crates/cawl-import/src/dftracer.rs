@@ -10,7 +10,7 @@ use cawl_core::Record;
 use cawl_wire::{MOST_BYTES, Op, flag};
 use serde_json::Value;
 
-use super::by_line::{Fault, Format};
+use super::by_line::{self, Fault, Format};
 use super::names::{self, operation};
 use super::rows::{Call, Kind, Place, Rows};
 use super::{LATE, SkipReason, shown, whole_number};
@@ -20,7 +20,6 @@ use super::{LATE, SkipReason, shown, whole_number};
 pub struct Dftracer {
     /// Texts by process and hash, and by hash alone, as traces that were joined have them.
     texts: HashMap<(Option<u32>, String), String>,
-    /// Programs by process.
     programs: HashMap<u32, String>,
     /// Path and flags of what a process has open, by descriptor.
     open: HashMap<(u32, i32), (String, u32)>,
@@ -46,11 +45,7 @@ fn text<'a>(object: &'a Value, name: &str) -> Option<std::borrow::Cow<'a, str>> 
 
 /// A whole number of an object; None if it is not there.
 fn number(object: &Value, name: &str, most: u64) -> Result<Option<u64>, Fault> {
-    let Some(text) = text(object, name) else { return Ok(None) };
-    let value = whole_number(text.as_bytes()).filter(|value| *value <= most);
-    let fault =
-        || format!("\"{name}\" is \"{}\", not a whole number from 0 to {most}", shown(text.as_bytes()));
-    Ok(Some(value.ok_or_else(|| (0, fault()))?))
+    text(object, name).map(|text| by_line::number(0, &format!("\"{name}\""), &text, most)).transpose()
 }
 
 /// A whole number that must be there.
@@ -270,27 +265,10 @@ impl Format for Dftracer {
             Op::Write | Op::Writev | Op::StreamWrite if flags & flag::APPEND != 0 => Place::End(0),
             _ => Place::Next,
         };
-        let program = self.programs.get(&pid).map_or(&b"dftracer"[..], |program| program.as_bytes());
-        rows.take(
-            Call {
-                start,
-                duration,
-                op,
-                place,
-                size,
-                moved,
-                pid,
-                tid,
-                fd,
-                flags,
-                path: path.as_bytes(),
-                program,
-                ..Call::default()
-            },
-            at,
-            out,
-        )
-        .map_err(|fault| (0, format!("\"ts\" {fault}")))?;
+        let program = rows.text(self.programs.get(&pid).map_or("dftracer", String::as_str));
+        let moves = Call { op, place, size, moved, flags, ..Call::default() };
+        let call = Call { start, duration, pid, tid, fd, path: rows.text(&path), program, ..moves };
+        rows.take(call, at, out).map_err(|fault| (0, format!("\"ts\" {fault}")))?;
         self.resultless += u64::from(op == Op::Open && result.is_none());
         match (op, fd) {
             (Op::Open, Some(fd)) => {

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use cawl_core::Record;
 use cawl_wire::{MOST_BYTES, Op};
 
-use super::by_line::{Fault, Format};
+use super::by_line::{self, Fault, Format, seconds};
 use super::rows::{Call, Kind, Place, Rows};
-use super::{SkipReason, nanoseconds, shown, whole_number};
+use super::{SkipReason, shown, whole_number};
 
 /// Threads beside the first one of a rank have numbers from here on, in order of appearance.
 const FIRST_THREAD: u32 = 1 << 24;
@@ -24,9 +24,7 @@ pub struct Dxt {
     program: String,
     /// Numbers of threads, by rank and what pthread_self returned.
     threads: HashMap<(u32, u64), u32>,
-    /// Ranks met.
     ranks: HashMap<u32, ()>,
-    mpiio: u64,
     /// It is the output of darshan-parser: sums of counters.
     counters: bool,
 }
@@ -38,7 +36,7 @@ impl Dxt {
     }
 
     fn thread(&mut self, pid: u32, text: &str) -> u32 {
-        let Some(id) = whole_number(text.as_bytes()) else { return pid };
+        let Some(id) = whole_number(text) else { return pid };
         let next = FIRST_THREAD.saturating_add(self.threads.len() as u32);
         let is_first = self.ranks.insert(pid, ()).is_none();
         *self.threads.entry((pid, id)).or_insert(if is_first { pid } else { next })
@@ -76,7 +74,6 @@ impl Format for Dxt {
         }
         let fields: Vec<&str> = line.split_whitespace().collect();
         if matches!(fields[0], "X_MPIIO") {
-            self.mpiio += 1;
             rows.skip(SkipReason::Elsewhere("MPI-IO calls, whose POSIX calls are taken"), at);
             return Ok(());
         }
@@ -89,7 +86,7 @@ impl Format for Dxt {
                 }
                 false => format!(
                     "is \"{}\", and a line of DXT begins with X_POSIX, X_MPIIO or #; {}",
-                    shown(fields[0].as_bytes()),
+                    shown(fields[0]),
                     Dxt::EMPTY
                 ),
             };
@@ -103,58 +100,29 @@ impl Format for Dxt {
             );
             return Err((0, fault));
         }
-        let number = |field: usize, what: &str, most: u64| {
-            let value = whole_number(fields[field - 1].as_bytes()).filter(|value| *value <= most);
-            let fault = || {
-                format!(
-                    "{what} is \"{}\", not a whole number from 0 to {most}",
-                    shown(fields[field - 1].as_bytes())
-                )
-            };
-            value.ok_or_else(|| (field, fault()))
-        };
+        let number = |field: usize, what: &str, most| by_line::number(field, what, fields[field - 1], most);
         let rank = number(2, "the rank", u64::from(FIRST_THREAD) - 2)? as u32;
         let op = match fields[2] {
             "write" => Op::Pwrite,
             "read" => Op::Pread,
-            other => return Err((3, format!("is \"{}\", neither write nor read", shown(other.as_bytes())))),
+            other => return Err((3, format!("is \"{}\", neither write nor read", shown(other)))),
         };
         let offset = number(5, "the offset", i64::MAX as u64)?;
         let size = number(6, "the length", MOST_BYTES as u64)?;
-        let time = |field: usize, what: &str| {
-            let text = fields[field - 1].as_bytes();
-            nanoseconds(text).map_err(|why| (field, format!("{what} is \"{}\", {why}", shown(text))))
-        };
-        let (start, end) = (time(7, "the start")?, time(8, "the end")?);
+        let (start, end) = (seconds(7, "the start", fields[6])?, seconds(8, "the end", fields[7])?);
         let duration = end.checked_sub(start).ok_or_else(|| (8, "the end is before the start".to_owned()))?;
-        let Some(path) = self.file.clone() else {
+        let Some(path) = self.file.as_ref().map(|path| rows.text(path)) else {
             let fault = "no line \"# DXT, file_id: …, file_name: …\" tells which file this is of; give the whole \
                          output of darshan-dxt-parser";
             return Err((0, fault.to_owned()));
         };
         let pid = rank + 1;
         let tid = fields.get(8).map_or(pid, |_| self.thread(pid, fields[fields.len() - 1]));
+        let program = rows.text(&self.program);
         let (flags, place, moved) = (self.flags, Place::At(offset), size);
-        let (path, program) = (path.as_bytes(), self.program.as_bytes());
-        rows.take(
-            Call {
-                start,
-                duration,
-                op,
-                place,
-                size,
-                moved,
-                pid,
-                tid,
-                flags,
-                path,
-                program,
-                ..Call::default()
-            },
-            at,
-            out,
-        )
-        .map_err(|fault| (7, fault))
+        let moves = Call { op, place, size, moved, flags, ..Call::default() };
+        let call = Call { start, duration, pid, tid, path, program, ..moves };
+        rows.take(call, at, out).map_err(|fault| (7, fault))
     }
 
     fn finish(&mut self, rows: &mut Rows) {

@@ -127,8 +127,8 @@ impl Format for Iolog {
             pid,
             tid: pid,
             flags,
-            path: &path,
-            program: b"fio",
+            path: rows.text(&path),
+            program: rows.text("fio"),
             ..Call::default()
         };
         rows.take(call, at, out).map_err(|fault| (1, fault))?;

@@ -6,7 +6,7 @@
 use cawl_core::Record;
 use cawl_wire::{MOST_BYTES, Op, flag};
 
-use super::by_line::{Fault, Format};
+use super::by_line::{self, Fault, Format};
 use super::rows::{Call, Kind, Place, Rows};
 use super::{LATE, SkipReason, shown, whole_number};
 
@@ -96,13 +96,7 @@ impl Format for Latencies {
             );
             return Err((0, fault));
         }
-        let number = |field: usize, what: &str| {
-            whole_number(fields[field - 1].as_bytes()).ok_or_else(|| {
-                let fault =
-                    format!("{what} is \"{}\", not a whole number", shown(fields[field - 1].as_bytes()));
-                (field, fault)
-            })
-        };
+        let number = |field: usize, what: &str| by_line::number(field, what, fields[field - 1], u64::MAX);
         let ended =
             number(1, "the time")?.checked_mul(MILLISECOND).ok_or((1, format!("the time is {LATE}")))?;
         let duration = number(2, "the latency")?;
@@ -114,7 +108,7 @@ impl Format for Latencies {
                 return Ok(());
             }
             other => {
-                let fault = format!("the direction is \"{}\", none of 0, 1 and 2", shown(other.as_bytes()));
+                let fault = format!("the direction is \"{}\", none of 0, 1 and 2", shown(other));
                 return Err((3, fault));
             }
         };
@@ -153,27 +147,10 @@ impl Format for Latencies {
             (None, Op::Pread) => (Op::Read, self.flags | flag::ESTIMATED),
             (None, _) => (Op::Write, self.flags | flag::ESTIMATED),
         };
-        let path = job.name.as_bytes();
-        let (moved, tid, program) = (size, pid, b"fio");
-        rows.take(
-            Call {
-                start,
-                duration,
-                op,
-                place,
-                size,
-                moved,
-                pid,
-                tid,
-                flags,
-                path,
-                program,
-                ..Call::default()
-            },
-            at,
-            out,
-        )
-        .map_err(|fault| (1, fault))?;
+        let (moved, tid, path, program) = (size, pid, rows.text(&job.name), rows.text("fio"));
+        let moves = Call { op, place, size, moved, flags, ..Call::default() };
+        let call = Call { start, duration, pid, tid, path, program, ..moves };
+        rows.take(call, at, out).map_err(|fault| (1, fault))?;
         if offset.is_none() {
             rows.skip(SkipReason::Vague(PLACELESS), at);
         }

@@ -120,7 +120,7 @@ pub fn open_flags(text: &str) -> Result<u32, String> {
             "O_CREAT" | "O_EXCL" | "O_CLOEXEC" | "O_LARGEFILE" | "O_NOATIME" | "O_NOCTTY" | "O_NOFOLLOW"
             | "O_NONBLOCK" => 0,
             _ => open_flag(name).ok_or_else(|| {
-                let name = shown(name.as_bytes());
+                let name = shown(name);
                 format!(
                     "flag \"{name}\" is not known; use O_SYNC, O_DSYNC, O_DIRECT, O_APPEND, O_TRUNC or an access mode"
                 )
@@ -384,7 +384,8 @@ fn signed(text: &[u8]) -> (bool, &[u8]) {
 }
 
 /// A whole number in decimal digits; None for anything else and what does not fit.
-fn whole_number(text: &[u8]) -> Option<u64> {
+fn whole_number(text: impl AsRef<[u8]>) -> Option<u64> {
+    let text = text.as_ref();
     let digits = text.iter().all(u8::is_ascii_digit).then_some(text)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -396,8 +397,8 @@ fn bare(line: &[u8], first: bool) -> &[u8] {
 }
 
 /// A piece of the input for a message: at most 40 characters.
-fn shown(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
+fn shown(text: impl AsRef<[u8]>) -> String {
+    let text = String::from_utf8_lossy(text.as_ref());
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.into_owned(),

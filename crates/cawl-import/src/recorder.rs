@@ -8,12 +8,11 @@ use std::collections::HashMap;
 use cawl_core::Record;
 use cawl_wire::{MOST_BYTES, Op, flag};
 
-use super::by_line::{Fault, Format};
+use super::by_line::{self, Fault, Format, seconds};
 use super::names::{self, operation};
 use super::rows::{Call, Kind, Place, Rows};
 use super::{SkipReason, nanoseconds, shown, whole_number};
 
-/// What a rank has open.
 #[derive(Clone, Debug, Default)]
 struct Rank {
     pid: u32,
@@ -106,12 +105,8 @@ impl Format for Recorder {
             }
             return Ok(());
         };
-        let time = |field: usize, what: &str, text: &str| {
-            let why = |why| (field, format!("{what} is \"{}\", {why}", shown(text.as_bytes())));
-            nanoseconds(text.as_bytes()).map_err(why)
-        };
-        let start = time(1, "the start", head.start)?;
-        let duration = time(2, "the end", head.end)?
+        let start = seconds(1, "the start", head.start)?;
+        let duration = seconds(2, "the end", head.end)?
             .checked_sub(start)
             .ok_or_else(|| (2, "the end is before the start".to_owned()))?;
         let arguments: Vec<&str> = rest.split_whitespace().collect();
@@ -120,13 +115,8 @@ impl Format for Recorder {
             let missing = || (first, format!("{} lacks its argument {}", head.function, place + 1));
             arguments.get(place).copied().ok_or_else(missing)
         };
-        let number = |place: usize, what: &str, most: u64| {
-            let text = argument(place)?;
-            let value = whole_number(text.as_bytes()).filter(|value| *value <= most);
-            let fault =
-                || format!("{what} is \"{}\", not a whole number from 0 to {most}", shown(text.as_bytes()));
-            value.ok_or_else(|| (first + place, fault()))
-        };
+        let number =
+            |place: usize, what: &str, most| by_line::number(first + place, what, argument(place)?, most);
 
         let Arguments { path, size, offset } = arguments_of(head.function);
         let named = argument(path)?;
@@ -151,7 +141,7 @@ impl Format for Recorder {
         }
         let handle = if op == Op::Open { head.result.unwrap_or(named) } else { named };
         let known = rank.open.get(handle).cloned();
-        let is_descriptor = head.result.is_some() && whole_number(handle.as_bytes()).is_some();
+        let is_descriptor = head.result.is_some() && whole_number(handle).is_some();
         self.unnamed += u64::from(is_descriptor && known.is_none());
         let unknown = || (if is_descriptor { format!("descriptor {handle}") } else { named.to_owned() }, 0);
         let (path, flags) = known.unwrap_or_else(unknown);
@@ -162,14 +152,14 @@ impl Format for Recorder {
         }
         let bytes = bytes.min(MOST_BYTES as u64);
         // The result of fread and fwrite counts items.
-        let result = head.result.filter(|_| op.moves_bytes()).and_then(|text| whole_number(text.as_bytes()));
+        let result = head.result.filter(|_| op.moves_bytes()).and_then(whole_number);
         let item = if size.len() == 2 { number(size[0], "the size", MOST_BYTES as u64)? } else { 1 };
         let moved = result.map_or(bytes, |result| result.saturating_mul(item).min(bytes));
         let place = match (op, offset) {
             (Op::Seek, Some(offset)) => {
                 let text = argument(offset)?;
                 let by: i64 = text.parse().map_err(|_| {
-                    (first + offset, format!("the offset is \"{}\", no whole number", shown(text.as_bytes())))
+                    (first + offset, format!("the offset is \"{}\", no whole number", shown(text)))
                 })?;
                 match argument(2)? {
                     "0" => Place::At(by.max(0) as u64),
@@ -187,29 +177,11 @@ impl Format for Recorder {
         let pid = rank.pid;
         let is_last = matches!(op, Op::Close | Op::StreamClose);
         let fd = head.result.and_then(|_| handle.parse().ok());
-        let (size, tid, program) = (bytes, pid, b"");
+        let (size, tid, path) = (bytes, pid, rows.text(path));
         let flags = if op == Op::Open { flags } else { flags & !flag::TRUNC };
-        let path = path.as_bytes();
-        rows.take(
-            Call {
-                start,
-                duration,
-                op,
-                place,
-                size,
-                moved,
-                pid,
-                tid,
-                fd,
-                flags,
-                path,
-                program,
-                ..Call::default()
-            },
-            at,
-            out,
-        )
-        .map_err(|fault| (1, fault))?;
+        let moves = Call { op, place, size, moved, flags, ..Call::default() };
+        let call = Call { start, duration, pid, tid, fd, path, ..moves };
+        rows.take(call, at, out).map_err(|fault| (1, fault))?;
         if is_last {
             rank.open.remove(handle);
         }

@@ -29,9 +29,9 @@ pub(crate) enum Place {
     End(i64),
 }
 
-/// What a row says of a call that succeeded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call<'a> {
+/// What a row says of a call that succeeded. The earliest is the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Call {
     /// In ns; 0 is any moment.
     pub start: u64,
     /// In ns; 0 if it is not known.
@@ -49,11 +49,11 @@ pub(crate) struct Call<'a> {
     pub kind: FileKind,
     /// Bits of [`flag`]; that the descriptor can write goes without saying.
     pub flags: u32,
-    pub path: &'a [u8],
-    pub program: &'a [u8],
+    pub path: Text,
+    pub program: Text,
 }
 
-impl Default for Call<'_> {
+impl Default for Call {
     fn default() -> Self {
         Call {
             start: 0,
@@ -67,51 +67,25 @@ impl Default for Call<'_> {
             fd: None,
             kind: FileKind::Regular,
             flags: 0,
-            path: b"file",
-            program: b"",
+            path: Text(0),
+            program: Text(1),
         }
     }
 }
 
-/// A call that waits. The earliest is taken first, of equal ones that which came first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Said {
-    start: u64,
-    number: u64,
-    duration: u64,
-    op: Op,
-    place: Place,
-    size: u64,
-    moved: u64,
-    pid: u32,
-    tid: u32,
-    fd: Option<i32>,
-    kind: FileKind,
-    flags: u32,
-    /// Places among the texts.
-    path: u32,
-    program: u32,
-}
+/// A text that many rows have, kept once by [`Rows::text`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Text(u32);
 
-/// Texts that many rows have, each kept once.
+/// All of them.
 #[derive(Debug, Default)]
 struct Texts {
     all: Vec<Box<[u8]>>,
-    places: HashMap<Box<[u8]>, u32>,
+    places: HashMap<Box<[u8]>, Text>,
 }
 
 impl Texts {
-    fn place(&mut self, text: &[u8]) -> u32 {
-        if let Some(place) = self.places.get(text) {
-            return *place;
-        }
-        let place = self.all.len() as u32;
-        self.all.push(text.into());
-        self.places.insert(text.into(), place);
-        place
-    }
-
-    fn text(&self, place: u32) -> String {
+    fn text(&self, Text(place): Text) -> String {
         String::from_utf8_lossy(&self.all[place as usize]).into_owned()
     }
 }
@@ -141,7 +115,8 @@ pub(crate) struct Kind {
 pub(crate) struct Rows {
     kind: Kind,
     texts: Texts,
-    waiting: BinaryHeap<Reverse<Said>>,
+    /// By start and number: of calls that start at once that which came first is taken first.
+    waiting: BinaryHeap<Reverse<(u64, u64, Call)>>,
     /// Rows taken.
     number: u64,
     /// Start of the latest row that went out.
@@ -152,7 +127,7 @@ pub(crate) struct Rows {
     processes: Vec<u64>,
     by_pid: HashMap<u32, usize>,
     /// Identities by path.
-    files: HashMap<u32, u64>,
+    files: HashMap<Text, u64>,
     /// Lengths by identity, as far as rows tell of them, in bytes.
     lengths: Vec<u64>,
     /// Files without a name: the next open of that name makes another.
@@ -165,7 +140,21 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub fn new(kind: Kind) -> Rows {
-        Rows { kind, ..Rows::default() }
+        let mut rows = Rows { kind, ..Rows::default() };
+        // Those of a default call.
+        let _ = [&b"file"[..], b""].map(|text| rows.text(text));
+        rows
+    }
+
+    /// Keeps a path or a name for calls.
+    pub fn text(&mut self, text: impl AsRef<[u8]>) -> Text {
+        let (text, next) = (text.as_ref(), Text(self.texts.all.len() as u32));
+        if let Some(known) = self.texts.places.get(text) {
+            return *known;
+        }
+        self.texts.all.push(text.into());
+        self.texts.places.insert(text.into(), next);
+        next
     }
 
     /// The lines that follow are those of this input, from 0.
@@ -199,44 +188,27 @@ impl Rows {
     }
 
     /// Takes a call that a line tells of. An error says what is wrong with its start; the call was not taken.
-    pub fn take(&mut self, call: Call<'_>, line: u64, out: &mut Vec<Record>) -> Result<(), String> {
-        let Call { start, duration, op, place, size, moved, pid, tid, fd, kind, mut flags, .. } = call;
+    pub fn take(&mut self, mut call: Call, line: u64, out: &mut Vec<Record>) -> Result<(), String> {
+        let Call { start, duration, op, .. } = call;
         if start < self.out_until {
             return Err(format!(
                 "starts before a call more than {MOST_WAITING} rows further up; {}",
                 self.kind.unsorted
             ));
         }
-        flags |= flag::WRITABLE;
+        call.flags |= flag::WRITABLE;
         if duration == 0
             && (op.moves_bytes() || matches!(op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs))
         {
             // No call takes no time: who made the row did not know.
-            flags |= flag::ESTIMATED;
+            call.flags |= flag::ESTIMATED;
             let reason = self.kind.untimed.map_or(SkipReason::Durationless, SkipReason::Vague);
             self.skips.count(reason, line);
         }
-        let (path, program) = (self.texts.place(call.path), self.texts.place(call.program));
         self.summary.sorted += u64::from(start < self.last_start);
         self.last_start = self.last_start.max(start);
         self.number += 1;
-        let number = self.number;
-        self.waiting.push(Reverse(Said {
-            start,
-            number,
-            duration,
-            op,
-            place,
-            size,
-            moved,
-            pid,
-            tid,
-            fd,
-            kind,
-            flags,
-            path,
-            program,
-        }));
+        self.waiting.push(Reverse((start, self.number, call)));
         self.release(MOST_WAITING, out);
         Ok(())
     }
@@ -260,15 +232,15 @@ impl Rows {
     /// Lets the earliest rows go until no more than `most` wait.
     fn release(&mut self, most: usize, out: &mut Vec<Record>) {
         while self.waiting.len() > most
-            && let Some(Reverse(said)) = self.waiting.pop()
+            && let Some(Reverse((.., call))) = self.waiting.pop()
         {
-            self.call(said, out);
+            self.call(call, out);
         }
     }
 
     /// The call of a row, after those that started before.
-    fn call(&mut self, said: Said, out: &mut Vec<Record>) {
-        let Said { duration, op, size, moved, pid, tid, kind, flags, .. } = said;
+    fn call(&mut self, said: Call, out: &mut Vec<Record>) {
+        let Call { duration, op, size, moved, pid, tid, kind, flags, .. } = said;
         self.out_until = said.start;
         if self.kind.of_day && self.epoch == 0 {
             self.epoch = said.start;
@@ -300,7 +272,7 @@ impl Rows {
     }
 
     /// Place of the process, whose session is told of before its first call.
-    fn process(&mut self, program: u32, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
+    fn process(&mut self, program: Text, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
         *self.by_pid.entry(pid).or_insert_with(|| {
             self.processes.push(start);
             self.summary.sessions += 1;
@@ -316,7 +288,7 @@ impl Rows {
     }
 
     /// Number of the file, which is told of before its first call.
-    fn file(&mut self, path: u32, open: bool, out: &mut Vec<Record>) -> u64 {
+    fn file(&mut self, path: Text, open: bool, out: &mut Vec<Record>) -> u64 {
         if let Some(&ino) = self.files.get(&path)
             && !(open && self.unlinked.remove(&ino))
         {
@@ -340,7 +312,7 @@ impl Rows {
 
 impl Handle {
     /// Completes an event by where the operation works, and moves position and length as the operation does.
-    fn place(&mut self, event: &mut Event, length: &mut u64, said: Said) {
+    fn place(&mut self, event: &mut Event, length: &mut u64, said: Call) {
         use Op::*;
         let at = match said.place {
             Place::Next => self.position,

@@ -22,7 +22,6 @@ pub(super) struct Head<'a> {
     pub time: Option<u64>,
 }
 
-/// What an event says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event<'a> {
     Enter {

@@ -408,7 +408,6 @@ fn rate(found: Option<Estimate>) -> Option<Measured<Rate>> {
     Some(found.measured(|time| Rate::per_second(1e9 / time)))
 }
 
-/// A constant from times.
 fn time(found: Option<Estimate>) -> Option<Measured<Nanos>> {
     found.map(|found| found.measured(Nanos::new))
 }
@@ -548,7 +547,6 @@ fn shared_queue(
     })
 }
 
-/// What reads cost.
 fn put_reads(profile: &mut HostProfile, reads: &reads::Reads, device: &reads::DeviceReads) {
     let HostProfile { memory, calls, device: constants, .. } = profile;
     let of = |samples: &[f64]| Estimate::of(samples);

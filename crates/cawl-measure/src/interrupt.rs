@@ -1,4 +1,5 @@
-//! A signal that ends a measurement: whatever was changed is restored, and then the process ends by the signal.
+//! A signal that ends a measurement: whatever was changed is restored, and then the process ends by the
+//! signal.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Why a measurement ended before its time. `main` tells it, as any error, and then calls [`Interrupted::end`].
+/// Why a measurement ended before its time. `main` tells it, as any error, and then calls
+/// [`Interrupted::end`].
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted; whatever it changed is as before")]
 pub struct Interrupted(i32);

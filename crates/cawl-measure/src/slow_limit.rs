@@ -217,7 +217,6 @@ impl Seen {
     }
 }
 
-/// The last value of a field of an event.
 fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
     let mut events = trace.lines().rev().filter_map(|line| Some(line.split_once(&format!(" {event}: "))?.1));
     events.find_map(|event| event.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse().ok()))

@@ -3,7 +3,8 @@
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{ADVICE_DONTNEED, Event, FileKind, Op, flag};
 
-/// The length of the file stays (`FALLOC_FL_KEEP_SIZE`, a mode of fallocate in [`Event::aux`], as the next four).
+/// The length of the file stays (`FALLOC_FL_KEEP_SIZE`, a mode of fallocate in [`Event::aux`], as the next
+/// four).
 pub const KEEP_SIZE: u32 = 0x01;
 /// A hole is made (`FALLOC_FL_PUNCH_HOLE`).
 pub const PUNCH_HOLE: u32 = 0x02;
@@ -13,8 +14,8 @@ pub const COLLAPSE: u32 = 0x08;
 pub const ZERO_RANGE: u32 = 0x10;
 /// A range is put into the file (`FALLOC_FL_INSERT_RANGE`).
 pub const INSERT: u32 = 0x20;
-/// Waits for the range first (`SYNC_FILE_RANGE_WAIT_BEFORE`, a flag of sync_file_range in [`Event::aux`], as the next
-/// two).
+/// Waits for the range first (`SYNC_FILE_RANGE_WAIT_BEFORE`, a flag of sync_file_range in [`Event::aux`], as
+/// the next two).
 pub const WAIT_BEFORE: u32 = 1;
 /// Writes the range (`SYNC_FILE_RANGE_WRITE`).
 pub const RANGE_WRITE: u32 = 2;
@@ -131,7 +132,8 @@ fn kernel_bytes_of_other(event: &Event) -> u64 {
     }
 }
 
-/// Bytes that the call moved between a file and the program: those of [`kernel_bytes`], or those that it read.
+/// Bytes that the call moved between a file and the program: those of [`kernel_bytes`], or those that it
+/// read.
 pub fn moved_bytes(event: &Event) -> u64 {
     if is_file_read(event) { event.returned.max(0) as u64 } else { kernel_bytes(event) }
 }

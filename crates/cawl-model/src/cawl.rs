@@ -222,7 +222,6 @@ impl Cawl {
         self.pass_busy(transfer, self.now.max(at + parts.total()));
     }
 
-    /// What entering the kernel costs.
     fn entering(&self) -> CostParts {
         CostParts::from([(Cause::Call, self.profile.calls.write.value)])
     }

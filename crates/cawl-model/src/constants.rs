@@ -17,7 +17,8 @@ pub const FOLIO: u64 = 16;
 /// Most pages of a dirty limit: a terabyte. What a trace tells of more is no machine.
 pub const MAX_LIMIT: u64 = 1 << 28;
 
-/// Bytes of the processor's last cache, and of the one that a core has for itself, where the machine does not tell.
+/// Bytes of the processor's last cache, and of the one that a core has for itself, where the machine does not
+/// tell.
 const LAST_CACHE: u64 = 32 << 20;
 const CORE_CACHE: u64 = 1 << 20;
 /// Part of what a commit costs that its one flush costs where it was not measured:
@@ -46,8 +47,8 @@ pub struct Constants {
     pub hot_large_byte: f64,
     pub near_byte: f64,
     pub hot_most: u64,
-    /// Bytes of the processor's last cache, and of the one that a core has for itself; and what a copy from the
-    /// last takes of the difference between memory and the nearer one.
+    /// Bytes of the processor's last cache, and of the one that a core has for itself; and what a copy from
+    /// the last takes of the difference between memory and the nearer one.
     pub last_cache: u64,
     pub core_cache: u64,
     pub last_part: f64,
@@ -162,8 +163,8 @@ impl Constants {
         }
     }
 
-    /// How near the pages of a file of this size are, of which a part was found in the last cache: 1 for those in
-    /// a core's own, 0 for those in memory.
+    /// How near the pages of a file of this size are, of which a part was found in the last cache: 1 for
+    /// those in a core's own, 0 for those in memory.
     pub fn nearness(&self, found: f64, size: u64) -> f64 {
         if size <= self.core_cache { found } else { found * (1.0 - self.last_part) }
     }
@@ -204,7 +205,8 @@ impl Speed {
     }
 }
 
-/// A device's own constants: times in seconds, rates in bytes per second. What was not measured takes no time.
+/// A device's own constants: times in seconds, rates in bytes per second. What was not measured takes no
+/// time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
     /// Rate of what one call writes and waits for, and of what the flusher hands over.

@@ -63,14 +63,14 @@ pub trait CostModel: Send {
         Disturbance { at, ..Disturbance::default() }
     }
 
-    /// Bytes of the disturbance that the model has made its own since it was last asked: they are no longer in
-    /// what it was told, and count as they did.
+    /// Bytes of the disturbance that the model has made its own since it was last asked: they are no longer
+    /// in what it was told, and count as they did.
     fn take_adopted(&mut self) -> Bytes {
         Bytes::ZERO
     }
 
-    /// The kernel has begun to write this many bytes back in the `span` before `at`. A model without a flusher
-    /// ignores it.
+    /// The kernel has begun to write this many bytes back in the `span` before `at`. A model without a
+    /// flusher ignores it.
     fn begun(&mut self, _at: Time, _bytes: f64, _span: Nanos) {}
 
     /// The machine has these filesystems; a model without laws of theirs ignores it.

@@ -1,7 +1,8 @@
 //! Filesystems, so far as their laws of writing differ (Linux 6.18; docs/science/MODEL.md, "Filesystems").
 //!
 //! Each has a file below, which says how it differs from the others behind the trait `Filesystem`; no other
-//! law names one. A further filesystem is such a file, and a line in [`FilesystemKind`], its `of` and its `law`.
+//! law names one. A further filesystem is such a file, and a line in [`FilesystemKind`], its `of` and its
+//! `law`.
 
 mod btrfs;
 mod ext4;
@@ -16,7 +17,8 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use btrfs::{COPIES, LEAF, TreeLog};
-pub(crate) use ext4::{Deleted, GROUP, PLAUSIBLE};
+pub use ext4::GROUP;
+pub(crate) use ext4::{Deleted, PLAUSIBLE};
 
 /// The filesystem of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,12 +65,12 @@ impl FilesystemKind {
         }
     }
 
-    /// All folios of its files are single pages: btrfs without CONFIG_BTRFS_EXPERIMENTAL, tmpfs without `huge=`.
+    /// All folios of its files are single pages: btrfs without CONFIG_BTRFS_EXPERIMENTAL, tmpfs without
+    /// `huge=`.
     pub fn has_single_pages(self) -> bool {
         self.law().traits().has_single_pages
     }
 
-    /// How it differs.
     pub(crate) fn law(self) -> &'static dyn Filesystem {
         match self {
             FilesystemKind::Ext4 => &ext4::Ext4,
@@ -91,14 +93,13 @@ impl FilesystemKind {
 
 /// What a filesystem does in its own way.
 pub(crate) trait Filesystem: Debug + Sync {
-    /// What of these it does.
     fn traits(&self) -> Traits {
         Traits::default()
     }
 
-    /// What a synchronous call does when the data of its file are on the device. Fsync cares for `all` changes
-    /// of the inode in the running transaction, fdatasync and O_DSYNC for those of its size and blocks. Where
-    /// there is no journal, new time stamps are written with the inode (`syncs_stamps`).
+    /// What a synchronous call does when the data of its file are on the device. Fsync cares for `all`
+    /// changes of the inode in the running transaction, fdatasync and O_DSYNC for those of its size and
+    /// blocks. Where there is no journal, new time stamps are written with the inode (`syncs_stamps`).
     fn ends_sync(&self, inode: Changes, all: bool, syncs_stamps: bool) -> SyncEnd {
         match inode {
             Changes { grown: true, .. } => SyncEnd::Commit,
@@ -155,8 +156,8 @@ pub(crate) struct Traits {
     pub(crate) checks_first: bool,
     /// fsync makes its own file durable and no other one's changes: there is a log of files that were synced.
     pub(crate) logs_files: bool,
-    /// What is dirty is written page by page where the cache is dropped, and what was written past it has a new
-    /// time for the server.
+    /// What is dirty is written page by page where the cache is dropped, and what was written past it has a
+    /// new time for the server.
     pub(crate) launders_pages: bool,
 }
 

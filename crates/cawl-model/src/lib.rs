@@ -1,9 +1,9 @@
 //! The laws of what writes and reads cost on Linux.
 //!
 //! A [`CostModel`] is the page cache, the flusher, the throttle and the devices of one machine, as a program
-//! meets them. It is shown the program's calls one after another, and says of each what it should cost, and why.
-//! A [`HostProfile`] holds what was measured of the machine: rates, latencies, the dirty limits. Neither knows
-//! anything of the run but its calls.
+//! meets them. It is shown the program's calls one after another, and says of each what it should cost, and
+//! why. A [`HostProfile`] holds what was measured of the machine: rates, latencies, the dirty limits. Neither
+//! knows anything of the run but its calls.
 //!
 //! The law of this crate: **pure and deterministic.** Nothing here opens a file, asks a clock or starts
 //! a thread; time comes only inside the calls. Equal calls to equal models have equal costs, bit by bit.
@@ -34,8 +34,8 @@
 //! }
 //! assert_eq!(model.state().dirty, Bytes::mib(40));
 //!
-//! // A copy looks ahead; the model itself stays where it is. The program goes on to 160 MiB: too much is dirty,
-//! // and the kernel holds the writer back.
+//! // A copy looks ahead; the model itself stays where it is. The program goes on to 160 MiB: too much is
+//! dirty, // and the kernel holds the writer back.
 //! let mut ahead = model.fork();
 //! let mut last = None;
 //! for _ in 10..40 {

@@ -51,11 +51,11 @@ const DESCRIPTION: u64 = 64;
 /// `lowmem_reserve_ratio` of the low zones: what allocations that can use higher ones leave of them.
 const RESERVE_RATIO: u64 = 256;
 
-/// Memory that can be made dirty on an idle machine with one node, with so much installed memory and pages of this
-/// length, in bytes: what the kernel manages, less what it keeps free (`global_dirtyable_memory` in mm/page-writeback.c;
-/// `calculate_totalreserve_pages`, `__setup_per_zone_wmarks` and `calculate_min_free_kbytes` in
-/// mm/page_alloc.c; `set_recommended_min_free_kbytes` in mm/khugepaged.c; 6.18). What programs use of it is
-/// not dirtyable, and not known here.
+/// Memory that can be made dirty on an idle machine with one node, with so much installed memory and pages of
+/// this length, in bytes: what the kernel manages, less what it keeps free (`global_dirtyable_memory` in
+/// mm/page-writeback.c; `calculate_totalreserve_pages`, `__setup_per_zone_wmarks` and
+/// `calculate_min_free_kbytes` in mm/page_alloc.c; `set_recommended_min_free_kbytes` in mm/khugepaged.c;
+/// 6.18). What programs use of it is not dirtyable, and not known here.
 pub fn dirtyable(installed: Bytes, page: Bytes) -> Bytes {
     let page = page.0.next_power_of_two().clamp(SMALLEST, 1 << 20);
     let [lowest, below] = LOW_ZONES.map(|bytes| bytes / page);
@@ -126,11 +126,13 @@ mod tests {
         let kept =
             |installed: u64, page| 1.0 - dirtyable(Bytes(installed), Bytes(page)).as_f64() / installed as f64;
         let (small, large) = (1 << 30, 1 << 40);
-        // 44 MiB for huge pages in two zones, half of that above it as the high watermark, 16 MiB of descriptions.
+        // 44 MiB for huge pages in two zones, half of that above it as the high watermark, 16 MiB of
+        // descriptions.
         assert!((0.07..0.09).contains(&kept(small, 4096)), "{}", kept(small, 4096));
         // Descriptions of 16 GiB; the watermarks are thousandths.
         assert!((0.017..0.025).contains(&kept(large, 4096)), "{}", kept(large, 4096));
-        // 22 huge pages of 512 MiB would be more than a twentieth, of which the high watermark is half as much again.
+        // 22 huge pages of 512 MiB would be more than a twentieth, of which the high watermark is half as
+        // much again.
         assert!((0.07..0.09).contains(&kept(64 << 30, 64 << 10)), "{}", kept(64 << 30, 64 << 10));
         assert!(kept(large, 64 << 10) < kept(large, 4096), "larger pages have fewer descriptions");
     }

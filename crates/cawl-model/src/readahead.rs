@@ -14,7 +14,6 @@ use super::pages::BLOCK;
 /// Pages to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// The first.
     pub first: u64,
     /// The one behind the last; the file may end before.
     pub end: u64,
@@ -56,9 +55,9 @@ impl Readahead {
         if wanted > most { most.max(request.min(wanted)) } else { most }
     }
 
-    /// The page `index` is not cached, and `wanted` pages from there are asked for (`page_cache_sync_ra`). The
-    /// device's largest window is `most` and its largest request `request`; `before` tells how many pages just
-    /// before are cached, up to that many, and whether these begin the file.
+    /// The page `index` is not cached, and `wanted` pages from there are asked for (`page_cache_sync_ra`).
+    /// The device's largest window is `most` and its largest request `request`; `before` tells how many pages
+    /// just before are cached, up to that many, and whether these begin the file.
     pub fn miss(
         &mut self,
         index: u64,
@@ -255,8 +254,8 @@ mod tests {
         assert_eq!(Readahead::default().miss(7, 4, (0, 320), |_| (0, false)).end, 8);
     }
 
-    /// The window after one of 64 pages has four times as many: from page 129 on it ends at 385, and since 6.17 at
-    /// 384, where a folio of 16 pages may (`page_cache_async_ra`).
+    /// The window after one of 64 pages has four times as many: from page 129 on it ends at 385, and since
+    /// 6.17 at 384, where a folio of 16 pages may (`page_cache_async_ra`).
     #[test]
     fn windows_are_cut_since_6_17() {
         for (cuts, end) in [(true, 384), (false, 385)] {

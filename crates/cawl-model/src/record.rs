@@ -162,8 +162,8 @@ mod rank_text {
     }
 }
 
-/// How a note on a process ends that writes through io_uring: neither the tracer sees these bytes, nor does the
-/// kernel count them in `wchar`.
+/// How a note on a process ends that writes through io_uring: neither the tracer sees these bytes, nor does
+/// the kernel count them in `wchar`.
 pub const USES_IO_URING: &str = "uses io_uring: what it writes that way was not seen";
 
 /// How the note ends that counts requests of which no end was seen: what they wrote is not known.

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Numbers of a node.
 const NODE: u64 = 64;
 
 /// Values by number.

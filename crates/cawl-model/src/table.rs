@@ -1,7 +1,7 @@
 //! The table of constants.
 //!
-//! The law: **a constant is one row.** The macro `constants` makes of the rows the tables of the profile's file, and what
-//! walks through them by name: changes, differences, learning, the page of constants.
+//! The law: **a constant is one row.** The macro `constants` makes of the rows the tables of the profile's
+//! file, and what walks through them by name: changes, differences, learning, the page of constants.
 
 use serde::{Deserialize, Serialize};
 

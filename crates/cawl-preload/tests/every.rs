@@ -99,9 +99,9 @@ fn by_call(sessions: &[Session]) -> BTreeMap<u64, Vec<&Event>> {
     calls
 }
 
-/// What cannot be shown in emulation: qemu-user has no process_vm_readv, by which memory is looked at that may not
-/// be there, starts no program of the emulated processor, and has a word of its own when one ends by a signal.
-/// On AArch64 error() is not hooked.
+/// What cannot be shown in emulation: qemu-user has no process_vm_readv, by which memory is looked at that
+/// may not be there, starts no program of the emulated processor, and has a word of its own when one ends by
+/// a signal. On AArch64 error() is not hooked.
 fn can_be_emulated(group: &str, name: &str) -> bool {
     let starts = ["popen", "_IO_popen", "pclose", "posix_spawn", "posix_spawnp", "system", "daemon"];
     let kept = ["perror", "herror", "backtrace_symbols_fd", "sem_open"];

@@ -52,8 +52,8 @@ fn wrappers_that_are_preloaded_are_recorded() {
     }
 }
 
-/// libfaketime and its like stand before the C library's clock. The tracer's is the machine's, and no wait of it
-/// is longer.
+/// libfaketime and its like stand before the C library's clock. The tracer's is the machine's, and no wait of
+/// it is longer.
 #[test]
 fn a_clock_that_stands_still_is_the_programs_alone() {
     let still = app_with("still_clock", &["-shared", "-fPIC"]);

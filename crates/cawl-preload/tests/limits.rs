@@ -1,5 +1,5 @@
-//! A program that limits its addresses or memory after its start, with at least 64 MiB to spare, does not differ
-//! from one that is not traced. (Limits of a control group: the workspace's tests, `groups`.)
+//! A program that limits its addresses or memory after its start, with at least 64 MiB to spare, does not
+//! differ from one that is not traced. (Limits of a control group: the workspace's tests, `groups`.)
 
 use cawl_kit::app;
 use cawl_kit::witness::{Answer, Daemon, Session, dir};

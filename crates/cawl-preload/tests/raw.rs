@@ -1,4 +1,5 @@
-//! syscall(): what a program calls by it is recorded as what it calls by name, and made by the C library's syscall().
+//! syscall(): what a program calls by it is recorded as what it calls by name, and made by the C library's
+//! syscall().
 
 use cawl_kit::witness::{Answer, Daemon, Session, bytes, compare, dir};
 use cawl_kit::{app, app_with, library};

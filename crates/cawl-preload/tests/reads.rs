@@ -217,7 +217,8 @@ fn what_a_read_writes_out_is_told() {
     assert_eq!(flushed, [10], "{about:?}");
 }
 
-/// Bytes that a program reads from "in", as the kernel counts them: those of it with an empty file taken away.
+/// Bytes that a program reads from "in", as the kernel counts them: those of it with an empty file taken
+/// away.
 fn counted(command: &[&str]) -> u64 {
     let said = [true, false].map(|filled| {
         let place = dir();

@@ -71,8 +71,8 @@ fn each_unsafe_block_says_why() {
     }
 }
 
-/// What the tracer asks of the libraries around it, it would ask in every image: one symbol version that is not
-/// there, and no program starts.
+/// What the tracer asks of the libraries around it, it would ask in every image: one symbol version that is
+/// not there, and no program starts.
 #[test]
 fn a_c_library_of_2012_is_enough() {
     use object::elf::{DT_NEEDED, DT_RELR, SHN_UNDEF, STB_WEAK};

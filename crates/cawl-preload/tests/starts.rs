@@ -1,5 +1,5 @@
-//! Programs that are hard to look at before their start (apps/starts.c): no one that cannot load the tracer is
-//! told of it, and those that can are traced, as far as they can be looked at.
+//! Programs that are hard to look at before their start (apps/starts.c): no one that cannot load the tracer
+//! is told of it, and those that can are traced, as far as they can be looked at.
 
 use cawl_kit::app;
 use cawl_kit::witness::{Session, compare, dir};

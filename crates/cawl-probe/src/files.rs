@@ -97,7 +97,6 @@ fn key(identity: &Identity) -> Key {
 pub struct Files {
     seen: FxHashMap<Key, Seen>,
     paths: FxHashMap<Vec<u8>, Key>,
-    /// Paths of folders.
     folders: FxHashMap<Key, Vec<u8>>,
     /// What a process had open when it was met.
     open: FxHashMap<u32, Arc<Open>>,
@@ -130,8 +129,8 @@ impl Files {
         self.open.remove(&pid);
     }
 
-    /// The name of what the kernel does not name: a socket, and a file that was open when its process was met, and
-    /// that is only closed.
+    /// The name of what the kernel does not name: a socket, and a file that was open when its process was
+    /// met, and that is only closed.
     pub fn unnamed(&self, call: &Call, fd: i32) -> Option<Naming> {
         let identity = call.identity;
         let path = match FileKind::from_mode(identity.mode.into()) {

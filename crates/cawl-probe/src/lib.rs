@@ -52,7 +52,8 @@ const REFUSED: (&str, &str) = ("uring_failed", "io_uring_req_failed");
 const STORES: (&str, &str) = ("stored", "writeback_dirty_folio");
 /// Processes that come into a group of version 1.
 const JOINS: (&str, &str) = ("joined", "cgroup_attach_task");
-/// How long a file was that is gone, or cut off, only a filesystem can tell. One that is a module is not asked.
+/// How long a file was that is gone, or cut off, only a filesystem can tell. One that is a module is not
+/// asked.
 const LENGTHS: [(&str, &str); 3] =
     [("evict", "ext4_evict_inode"), ("released", "ext4_da_release_space"), ("cut", "ext4_truncate_enter")];
 
@@ -238,9 +239,9 @@ impl Probe {
     }
 }
 
-/// The object for this kernel: with the number of its function bpf_rdonly_cast, whose call aya cannot relocate, in
-/// the place of the mark CAST of bpf/probe.h. A kernel before Linux 6.2 lacks it: what is given comes back, and the
-/// programs copy what they read. True with it.
+/// The object for this kernel: with the number of its function bpf_rdonly_cast, whose call aya cannot
+/// relocate, in the place of the mark CAST of bpf/probe.h. A kernel before Linux 6.2 lacks it: what is given
+/// comes back, and the programs copy what they read. True with it.
 fn with_casts(btf: &Btf) -> (Vec<u8>, bool) {
     const CALL: [u8; 8] = [0x85, 0, 0, 0, 0x57, 0xCA, 0xA5, 0x7C];
     let number = btf.id_by_type_name_kind("bpf_rdonly_cast", BtfKind::Func).ok();

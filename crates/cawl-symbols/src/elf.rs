@@ -144,8 +144,8 @@ impl Elf {
         address.checked_add(offset - range.start)
     }
 
-    /// How far from their stated addresses a mapping of the file's code at `start`, from `offset` on, puts things.
-    /// A mapping begins with a page, a segment may begin within.
+    /// How far from their stated addresses a mapping of the file's code at `start`, from `offset` on, puts
+    /// things. A mapping begins with a page, a segment may begin within.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         const PAGE: u64 = 1 << 16;
         let holds = |range: &Range<u64>| range.start < offset.saturating_add(PAGE) && offset < range.end;

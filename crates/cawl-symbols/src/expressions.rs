@@ -1,5 +1,5 @@
-//! The expressions of tables for unwinding, looked at before they are evaluated: one that jumps may never end, and no
-//! compiler makes such.
+//! The expressions of tables for unwinding, looked at before they are evaluated: one that jumps may never
+//! end, and no compiler makes such.
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, DebugFrame, EhFrame, Encoding,

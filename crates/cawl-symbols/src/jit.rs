@@ -22,8 +22,8 @@ pub struct PerfMap {
 }
 
 impl PerfMap {
-    /// Reads the map of a process, whose number in its own namespace is `inner`, that belongs to this user. May wait
-    /// for a filesystem.
+    /// Reads the map of a process, whose number in its own namespace is `inner`, that belongs to this user.
+    /// May wait for a filesystem.
     pub fn read(pid: u32, inner: u32, uid: u32) -> Option<PerfMap> {
         let name = format!("tmp/perf-{inner}.map");
         let inside = PathBuf::from(format!("/proc/{pid}/root")).join(&name);
@@ -43,7 +43,8 @@ impl PerfMap {
         Some(PerfMap::parse(&text))
     }
 
-    /// Reads its lines: address and length in hexadecimal digits, and a name. Later lines replace earlier ones.
+    /// Reads its lines: address and length in hexadecimal digits, and a name. Later lines replace earlier
+    /// ones.
     pub fn parse(text: &[u8]) -> PerfMap {
         let line = |line: &[u8]| {
             let line = String::from_utf8_lossy(line);

@@ -1,8 +1,9 @@
 //! Copied stacks as functions and lines.
 //!
-//! The law of this crate: **a file is not believed.** It may be a guest's program, made to hurt. It is read by
-//! pread, never mapped, in parts of bounded length; what its parsers do not bear ends the symbols of that file
-//! only. And the bytes of a stack go nowhere: out of here come addresses as places in files, and their names.
+//! The law of this crate: **a file is not believed.** It may be a guest's program, made to hurt. It is read
+//! by pread, never mapped, in parts of bounded length; what its parsers do not bear ends the symbols of that
+//! file only. And the bytes of a stack go nowhere: out of here come addresses as places in files, and their
+//! names.
 
 #![forbid(unsafe_code)]
 

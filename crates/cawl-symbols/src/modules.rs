@@ -30,8 +30,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which file it is: device, inode number, length, time of the last change, path. A file that was not opened has
-/// zeros for its length and time.
+/// Which file it is: device, inode number, length, time of the last change, path. A file that was not opened
+/// has zeros for its length and time.
 type Key = (u64, u64, u64, i128, PathBuf);
 
 /// All files of the daemon.
@@ -66,7 +66,6 @@ enum Known {
     Nothing,
     /// They cannot be had.
     Never,
-    /// They are there.
     Names(Box<Names>),
 }
 
@@ -189,8 +188,8 @@ impl Modules {
         Frame { module: Some(module.path.to_string_lossy().into_owned()), at: offset, ..Frame::default() }
     }
 
-    /// The functions at a place in a file, innermost first: several where one is a part of the next. May wait for
-    /// a filesystem.
+    /// The functions at a place in a file, innermost first: several where one is a part of the next. May wait
+    /// for a filesystem.
     pub fn name(&self, number: u32, offset: u64) -> Vec<Frame> {
         let module = lock(&self.all).by_number.get(number as usize).cloned();
         let Some(module) = module else { return vec![Frame::default()] };

@@ -21,8 +21,8 @@ use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as
 /// Most frames of a stack, and mappings of a process.
 const FRAMES: usize = 128;
 const MAPPINGS: usize = 16_384;
-/// Least time between two looks at what a process has mapped, or at its map for perf; and the part of all time that
-/// these looks may take, as one in so many.
+/// Least time between two looks at what a process has mapped, or at its map for perf; and the part of all
+/// time that these looks may take, as one in so many.
 const AGAIN: Duration = Duration::from_millis(10);
 const SHARE: u32 = 10;
 /// Looks at what a process has mapped that are not limited by the two.
@@ -82,7 +82,6 @@ pub enum Spot {
 pub struct Way {
     /// Innermost first, from the function that called the C library.
     pub spots: Vec<Spot>,
-    /// An interpreter's frames.
     interpreter: Box<[u8]>,
     /// The outer frames are not known.
     pub truncated: bool,
@@ -150,7 +149,6 @@ pub struct Process {
 struct Looks {
     began: Option<Instant>,
     next: Option<Instant>,
-    /// How many there were.
     count: u32,
 }
 
@@ -192,8 +190,8 @@ impl Process {
         }
     }
 
-    /// Stacks are to be unwound that were copied before now: what a look shows now is all that they were in. So each
-    /// such batch has a look, as long as there were few.
+    /// Stacks are to be unwound that were copied before now: what a look shows now is all that they were in.
+    /// So each such batch has a look, as long as there were few.
     pub fn begin_batch(&mut self) {
         if self.looked.count < UNLIMITED {
             self.looked.next = None;
@@ -276,8 +274,8 @@ impl Process {
         self.map.clone()
     }
 
-    /// Unwinds a stack, or says what is missing for that. The frames of the file that the innermost one is in, the
-    /// tracer's own, are left out.
+    /// Unwinds a stack, or says what is missing for that. The frames of the file that the innermost one is
+    /// in, the tracer's own, are left out.
     pub fn unwind(&mut self, raw: &RawStack) -> Result<Way, Need> {
         let [ip, sp, fp, lr] = raw.registers;
         #[cfg(target_arch = "x86_64")]

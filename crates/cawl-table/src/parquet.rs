@@ -176,7 +176,6 @@ fn column<T: DataType, W: Write + Send>(
     next.close()
 }
 
-/// A column of the schema.
 fn field(column: &Column) -> Result<Arc<Type>, ParquetError> {
     let (physical, logical) = match column.kind {
         Kind::Int => (Physical::INT64, None),

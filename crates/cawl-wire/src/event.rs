@@ -94,8 +94,8 @@ named_codes! {
     Seek = 4, "lseek";
     /// write at the descriptor's own position.
     Write = 10, "write";
-    /// pwrite: the position does not move. `aux`: 2 of a request of io_uring or libaio, which began when it was
-    /// submitted, and ended when it was complete.
+    /// pwrite: the position does not move. `aux`: 2 of a request of io_uring or libaio, which began when it
+    /// was submitted, and ended when it was complete.
     Pwrite = 11, "pwrite";
     /// writev.
     Writev = 12, "writev";
@@ -110,9 +110,9 @@ named_codes! {
     /// Asynchronous writes, counted when handed over. `aux`: 1 if threads of the C library make them (POSIX
     /// aio), 2 if the kernel does (libaio).
     AioWrite = 17, "aio_write";
-    /// Stores through a shared mapping, estimated from the kernel's counters. `returned`: bytes that became dirty;
-    /// `aux`: in how many pieces these lie in the range of `requested` bytes from `offset` on, where not in one
-    /// at its begin (0).
+    /// Stores through a shared mapping, estimated from the kernel's counters. `returned`: bytes that became
+    /// dirty; `aux`: in how many pieces these lie in the range of `requested` bytes from `offset` on, where
+    /// not in one at its begin (0).
     MmapWrite = 18, "mmap_write";
     /// truncate and ftruncate. `offset`: the new length of the file, in bytes.
     Truncate = 20, "truncate";
@@ -133,10 +133,11 @@ named_codes! {
     Mkdir = 26, "mkdir";
     /// rmdir, and remove of a directory.
     Rmdir = 27, "rmdir";
-    /// stat, lstat, fstatat and statx of a name that is there. Of what it found only the kind and the device are
-    /// told, as of the next.
+    /// stat, lstat, fstatat and statx of a name that is there. Of what it found only the kind and the device
+    /// are told, as of the next.
     Stat = 28, "stat";
-    /// readdir, where it asks the kernel for entries (getdents). `returned`: their bytes, 0 where it is not known.
+    /// readdir, where it asks the kernel for entries (getdents). `returned`: their bytes, 0 where it is not
+    /// known.
     List = 29, "getdents";
     /// fsync.
     Fsync = 30, "fsync";
@@ -172,8 +173,8 @@ named_codes! {
     StreamExit = 44, "exit-flush";
     /// fopen, fdopen.
     StreamOpen = 45, "fopen";
-    /// read at the descriptor's own position. `aux`: pages of 4 KiB of the memory read into that the program had
-    /// not touched before, as far as looked at.
+    /// read at the descriptor's own position. `aux`: pages of 4 KiB of the memory read into that the program
+    /// had not touched before, as far as looked at.
     Read = 50, "read";
     /// pread. `aux`: as of `Read`.
     Pread = 51, "pread";
@@ -182,10 +183,10 @@ named_codes! {
     /// as far as the function says, else those it got; `returned`: bytes it got; the pending fields: bytes
     /// read ahead, not yet taken. `offset`: where the kernel began to read, see [`Event::refilled`].
     StreamRead = 52, "fread";
-    /// What of a file was cached when the program first read from it, as the kernel told (cachestat, mincore);
-    /// no call of the program. `requested`: a bit for each of 64 ranges from the begin of the file on, the
-    /// lowest first, set if more than half of it was cached; `offset`: length of a range in bytes, whole pages;
-    /// `returned`: bytes cached. Sent before the first read of the file.
+    /// What of a file was cached when the program first read from it, as the kernel told (cachestat,
+    /// mincore); no call of the program. `requested`: a bit for each of 64 ranges from the begin of the file
+    /// on, the lowest first, set if more than half of it was cached; `offset`: length of a range in bytes,
+    /// whole pages; `returned`: bytes cached. Sent before the first read of the file.
     Resident = 53, "resident";
     /// What was told of calls on a descriptor may not be true; no call of the program, and in no trace.
     /// Identity: of the file that they were told of; `returned`: calls; `requested`: their bytes; `aux`: see
@@ -215,8 +216,8 @@ impl Op {
 }
 
 codes! {
-    /// Why a program that was started is not traced. What its dynamic linker could not load, it is not told of,
-    /// because that would write an error into the program's stderr.
+    /// Why a program that was started is not traced. What its dynamic linker could not load, it is not told
+    /// of, because that would write an error into the program's stderr.
     Obstacle {
         /// In the program's root directory and mount namespace the tracer's library is not there, or may not
         /// be read.
@@ -227,7 +228,8 @@ codes! {
         Foreign = 3,
         /// A fork child is told of, for which the daemon's socket is not there. Its parent's session tells.
         Unreachable = 4,
-        /// The program may have too few addresses, or too little memory, for the library (RLIMIT_AS, RLIMIT_DATA).
+        /// The program may have too few addresses, or too little memory, for the library (RLIMIT_AS,
+        /// RLIMIT_DATA).
         Crowded = 5,
         /// The program could not be looked at: it may be one that the library's loading would end.
         Unseen = 6,
@@ -334,8 +336,8 @@ impl FileId {
         FileId { dev, ino, birth: 0 }
     }
 
-    /// A birth made of all of these words: the same in the tracer and in what the probes tell. Never 0, and of 31
-    /// bits: the highest one is the daemon's, which marks with it what it has from others.
+    /// A birth made of all of these words: the same in the tracer and in what the probes tell. Never 0, and
+    /// of 31 bits: the highest one is the daemon's, which marks with it what it has from others.
     pub fn birth_of(words: &[u32]) -> u32 {
         let step = |mixed: u64, word: &u32| {
             (mixed ^ u64::from(*word)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
@@ -382,7 +384,8 @@ pub struct Event {
     pub buffer: u32,
     /// Meaning depends on the operation; see [`Op`].
     pub aux: u32,
-    /// Number of the stack that the call came from; 0: not copied. The daemon sets it: a ring has no room for it.
+    /// Number of the stack that the call came from; 0: not copied. The daemon sets it: a ring has no room for
+    /// it.
     pub stack: u32,
     /// The operation.
     pub op: Op,

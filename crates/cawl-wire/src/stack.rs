@@ -57,8 +57,8 @@ pub struct InterpreterFrame<'a> {
     pub line: u32,
     /// The interpreter's function entered it anew: the frames further out are those of another of its frames.
     pub is_entry: bool,
-    /// Name of the function, and of its file, as they lie in memory, with the bytes of a character: 1 (Latin-1),
-    /// 2 or 4.
+    /// Name of the function, and of its file, as they lie in memory, with the bytes of a character: 1
+    /// (Latin-1), 2 or 4.
     pub name: (&'a [u8], u8),
     /// The file.
     pub file: (&'a [u8], u8),

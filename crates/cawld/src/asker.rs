@@ -167,7 +167,6 @@ impl Asker {
         Ok(foreseen(self.ahead(view, foresee).await?))
     }
 
-    /// The predicted cost of a plan.
     async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
         // Refused before the engine is asked.
         plan.job(Rate::MIN).map_err(AskError::Refused)?;
@@ -251,7 +250,8 @@ impl Asker {
         timeout(ANSWERED_WITHIN, done).await.map_err(|_| AskError::Late)?
     }
 
-    /// The forecast for a status: a recent one at once, while the next is made, else what is made in a moment.
+    /// The forecast for a status: a recent one at once, while the next is made, else what is made in a
+    /// moment.
     async fn recent_forecast(&self) -> Option<Forecast> {
         let made = self.made.notified();
         let (known, is_being_made) = {
@@ -283,7 +283,6 @@ impl Recent {
     }
 }
 
-/// An answer as JSON.
 pub fn json(answer: &impl Serialize) -> String {
     // Answers consist of numbers, strings and lists, so this cannot fail.
     serde_json::to_string(answer).unwrap_or_default()

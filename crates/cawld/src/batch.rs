@@ -15,7 +15,6 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// Files that were named. A thread names a file before its first call on it.
     pub files: Vec<FileFacts>,
-    /// Calls that were coalesced.
     pub coalesced: Vec<CoalescedCalls>,
     /// Copied stacks of calls, each with the number that stands for it in its call.
     pub stacks: Vec<(u32, RawStack)>,

@@ -53,7 +53,6 @@ impl CallSample {
         }
     }
 
-    /// Time has passed.
     pub fn pass(&mut self, now: Time) {
         if self.pieces.is_empty() || now.since(self.since) >= PIECE {
             self.since = now;

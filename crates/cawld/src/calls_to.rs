@@ -12,17 +12,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cawl_client::protocol::OutputStatus;
 use cawl_core::{Record, Shown};
-use cawl_host::spool::{Shared, Spool, SpoolOptions, encoded};
+use cawl_host::spool::{SpoolOptions, encoded};
 use cawl_wire::Op;
 
 use crate::names::Names;
-use crate::spooled::status_of;
+use crate::spooled::Spooler;
 use crate::totals::Totals;
 use row::Row;
 pub use rule::Rule;
@@ -59,55 +57,36 @@ pub struct CallsOptions {
 
 /// The engine's side.
 pub struct CallsTo {
-    to: String,
-    room: u64,
     chooser: Chooser,
     /// The calls of the latest span, if the rule is about anomalies; and until when all are taken.
     held: Option<VecDeque<Row>>,
     until: u64,
     names: Names,
     batch: Vec<Row>,
-    batches: Option<SyncSender<Vec<Row>>>,
-    counts: Arc<Counts>,
-    thread: Option<JoinHandle<()>>,
-    status: Shared,
-}
-
-/// Counted by the engine, for the writer.
-#[derive(Default)]
-struct Counts {
     /// Calls analysed.
-    calls: AtomicU64,
-    /// Rows that found no room in the channel, and that the writer has not counted yet.
-    dropped: AtomicU64,
+    calls: Arc<AtomicU64>,
+    writer: Spooler<Vec<Row>>,
 }
 
 impl CallsTo {
     /// Starts the writer; `models` are those whose predictions come with each call.
-    pub fn start(options: CallsOptions, models: &[&str]) -> io::Result<CallsTo> {
-        let status = Shared::default();
-        let own = format!("node={}", encoded(&options.node)).into();
-        let CallsOptions { folder, room, node, .. } = options.clone();
+    pub fn start(options: CallsOptions, models: &[&'static str]) -> io::Result<CallsTo> {
+        let CallsOptions { to, folder, room, node, rule, .. } = options.clone();
+        let own = format!("node={}", encoded(&node)).into();
         let spool = SpoolOptions { folder, own, node, ending: ".parquet", room };
-        let spool = Spool::open(spool, Arc::clone(&status))?;
-        let (batches, queue) = sync_channel(QUEUE);
-        let counts = Arc::<Counts>::default();
-        let (to, room, rule) = (options.to.clone(), options.room, options.rule.clone());
-        let writer = Writer::new(options, models, spool, Arc::clone(&counts));
-        let thread =
-            std::thread::Builder::new().name("cawl-calls".to_owned()).spawn(move || writer.work(&queue))?;
+        let calls = Arc::<AtomicU64>::default();
+        let (models, counted) = (models.to_vec(), Arc::clone(&calls));
+        let writer = Spooler::start(("cawl-calls", QUEUE), to, spool, move |spool, batches| {
+            Writer::new(options, &models, spool, counted).work(&batches);
+        })?;
         Ok(CallsTo {
-            to,
-            room,
             held: rule.anomalies.then(VecDeque::new),
             chooser: Chooser::new(rule),
             until: 0,
             names: Names::default(),
             batch: Vec::with_capacity(BATCH),
-            batches: Some(batches),
-            counts,
-            thread: Some(thread),
-            status,
+            calls,
+            writer,
         })
     }
 
@@ -118,7 +97,7 @@ impl CallsTo {
         if event.op == Op::Resident {
             return;
         }
-        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         if self.held.is_none() {
             if let Some(weight) = self.chooser.weight(event) {
                 let row = Row::new(event, shown, &mut self.names, totals, weight);
@@ -177,30 +156,20 @@ impl CallsTo {
             return;
         }
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-        let Some(Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch))) =
-            self.batches.as_ref().map(|batches| batches.try_send(batch))
-        else {
-            return;
-        };
-        self.counts.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.writer.send(batch, |batch| batch.len() as u64);
     }
 
     /// What became of the calls.
     pub fn status(&self) -> OutputStatus {
-        let waiting = self.counts.dropped.load(Ordering::Relaxed);
-        status_of(&self.status, self.to.clone(), self.room, waiting)
+        self.writer.status()
     }
 }
 
 impl Drop for CallsTo {
-    /// Waits for the last file.
+    /// The writer then waits for the last file.
     fn drop(&mut self) {
         self.release(|_| false);
         self.flush();
-        self.batches = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
     }
 }
 

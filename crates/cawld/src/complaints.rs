@@ -51,7 +51,6 @@ impl Complaints {
         }
     }
 
-    /// The lines to write.
     fn due(&self, uid: u32, line: &str, now: Instant) -> Vec<String> {
         let mut users = lock(&self.users);
         let mut due = Vec::new();

@@ -49,8 +49,8 @@ const MOST: usize = 4096;
 /// Connections that no tracer takes.
 const PLACES: usize = 64;
 
-/// The latest beginnings of tracers' sessions that are remembered: of a few seconds on a machine that does nothing but
-/// start programs.
+/// The latest beginnings of tracers' sessions that are remembered: of a few seconds on a machine that does
+/// nothing but start programs.
 const BEGINNINGS: usize = 16_384;
 
 /// The open connections and their shared state.
@@ -101,7 +101,6 @@ struct Beginnings {
     order: VecDeque<(u32, Time)>,
 }
 
-/// An open connection.
 #[derive(Default)]
 struct Connection {
     role: Role,
@@ -113,7 +112,6 @@ struct Connection {
     close: Arc<Notify>,
     /// The latest value of `Connections::looks` that it has handled.
     looked: u64,
-    /// Batches read.
     batches: u64,
     wchar_read: Time,
 }
@@ -233,8 +231,8 @@ impl Connections {
         drop(tokio::time::timeout(time, self.changed.notified()).await);
     }
 
-    /// True if one more process may be traced: all together leave places for those who ask; a guest's take at most
-    /// half of all, and all guests' three quarters, so that some are left for the daemon's own user.
+    /// True if one more process may be traced: all together leave places for those who ask; a guest's take at
+    /// most half of all, and all guests' three quarters, so that some are left for the daemon's own user.
     pub fn has_room_for(&self, guest: Option<u32>) -> bool {
         let connections = self.open();
         let tracers = || connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));

@@ -64,19 +64,33 @@ pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 /// The engine's inputs.
 pub enum Input {
     /// Calls of a process. `dropped`: events lost so far.
-    Events { session: u32, batch: Batch, dropped: u64 },
-    /// The file of an identity.
-    File { session: u32, file: FileFacts },
+    Events {
+        session: u32,
+        batch: Batch,
+        dropped: u64,
+    },
+    File {
+        session: u32,
+        file: FileFacts,
+    },
     /// A note for the report of a session's run.
-    Note { run: u64, note: String },
+    Note {
+        run: u64,
+        note: String,
+    },
     /// All else that happened: sessions and runs that begin or end, the kernel's counters.
     Act(Box<dyn FnOnce(&mut Engine) + Send + Sync>),
     /// Time to release held calls.
     Tick,
     /// An input of another user's process; its permit frees room in that user's queue.
-    OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
+    OfGuest {
+        input: Box<Input>,
+        room: OwnedSemaphorePermit,
+    },
     /// Finish every trace and end; once there is [`Engine::hurry`], without the calls not processed yet.
-    Stop { reply: oneshot::Sender<()> },
+    Stop {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 impl Input {
@@ -175,8 +189,8 @@ impl Traces {
 
 /// The models, their sums and their traces.
 pub struct Engine {
-    /// As it was started, with the profile of the daemon's own lane. The keeper is for runs: calls of the daemon's
-    /// own lane are not learned twice.
+    /// As it was started, with the profile of the daemon's own lane. The keeper is for runs: calls of the
+    /// daemon's own lane are not learned twice.
     options: EngineOptions,
     /// The profile of runs that name none.
     pub(crate) profile: HostProfile,
@@ -211,7 +225,6 @@ pub struct Engine {
     drops: u64,
 }
 
-/// An open session.
 #[derive(Default)]
 struct Open {
     /// The lanes of its records: its run's, and the daemon's own.
@@ -396,7 +409,6 @@ impl Engine {
         facts
     }
 
-    /// A session's file is named.
     fn file(&mut self, session: u32, file: &FileFacts) {
         // On an unknown device: a filesystem was mounted.
         let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
@@ -416,7 +428,6 @@ impl Engine {
         self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
     }
 
-    /// A session begins.
     pub(crate) fn begin(&mut self, session: Session, run: u64) {
         let run = (run != HOST_LANE && self.lanes.contains_key(&run)).then_some(run);
         let host = self.lanes.contains_key(&HOST_LANE).then_some(HOST_LANE);
@@ -438,8 +449,8 @@ impl Engine {
         });
     }
 
-    /// What the scheduler counted for threads of a process, up to now. Calls of that time are held, or come later,
-    /// so the delays wait for no turn.
+    /// What the scheduler counted for threads of a process, up to now. Calls of that time are held, or come
+    /// later, so the delays wait for no turn.
     pub(crate) fn run_delays(&mut self, session: u32, delays: &[RunDelay]) {
         self.each_lane(session, |lane| {
             delays.iter().for_each(|delay| lane.analyse(Record::RunDelay(*delay)));
@@ -481,8 +492,8 @@ impl Engine {
         }
     }
 
-    /// Releases records of each lane, piece by piece, until `is_done` or there is hurry; answers questions between
-    /// the pieces.
+    /// Releases records of each lane, piece by piece, until `is_done` or there is hurry; answers questions
+    /// between the pieces.
     fn release(&mut self, questions: &mut mpsc::Receiver<Question>, is_done: impl Fn(&mut Lane) -> bool) {
         let keys: Vec<u64> = self.lanes.keys().copied().collect();
         for key in keys {

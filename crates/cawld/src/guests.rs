@@ -3,8 +3,8 @@
 //! The law of this module: **a guest's cost falls on the guest.** A user other than root and the daemon's own
 //! is recorded only in a running run, or if `cawld` allows the user. The run's number is random, and its
 //! programs have it in their environment. A guest gets no answers. Each guest has a queue of its own, so a
-//! flood does not delay other users, and takes only a part of each of the daemon's tables. What a guest says of
-//! a file is about a file of that guest: no row, and no page of a model, is shared with another user's.
+//! flood does not delay other users, and takes only a part of each of the daemon's tables. What a guest says
+//! of a file is about a file of that guest: no row, and no page of a model, is shared with another user's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -235,7 +235,6 @@ impl Drop for Guest {
 /// The path from a session to the engine.
 pub struct Line {
     engine: mpsc::Sender<Input>,
-    /// The guest.
     pub guest: Option<Arc<Guest>>,
     /// The latest file with a row: as told, and as it is known.
     latest: Mutex<(FileId, FileId)>,

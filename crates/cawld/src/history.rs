@@ -44,7 +44,6 @@ impl Sums {
     }
 }
 
-/// A point.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
     /// Its begin and end by CLOCK_BOOTTIME, in whole seconds.
@@ -62,7 +61,6 @@ struct Point {
 }
 
 impl Point {
-    /// Adds the following point.
     fn add(&mut self, next: &Point) {
         self.end = next.end;
         self.span += next.span;

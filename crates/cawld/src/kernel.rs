@@ -1,9 +1,9 @@
 //! Probes in the kernel, as a second source of calls beside the tracers.
 //!
-//! The law of this module: **one eye is one task, and each process that it follows is a session like another.** The
-//! task reads the ring of its probes every few ms, gives each process's calls to the engine, and ends sessions as
-//! processes end or become other programs. One eye follows any number of targets, which come and go: two eyes would
-//! take their time from each system call of the machine twice.
+//! The law of this module: **one eye is one task, and each process that it follows is a session like
+//! another.** The task reads the ring of its probes every few ms, gives each process's calls to the engine,
+//! and ends sessions as processes end or become other programs. One eye follows any number of targets, which
+//! come and go: two eyes would take their time from each system call of the machine twice.
 
 mod eye;
 mod held;
@@ -42,8 +42,8 @@ pub fn unavailable() -> Option<String> {
 }
 
 impl Daemon {
-    /// Attaches probes; the calls of what they follow are those of this run, and of the daemon's own lane. What the
-    /// target is made of now is followed once this returns.
+    /// Attaches probes; the calls of what they follow are those of this run, and of the daemon's own lane.
+    /// What the target is made of now is followed once this returns.
     pub async fn attach(&self, run: u64, target: Target) -> anyhow::Result<Attached> {
         // The verifier takes its time.
         let probe = tokio::task::spawn_blocking(Probe::attach).await??;

@@ -64,7 +64,6 @@ pub struct Lane {
     kept: Option<Box<Kept>>,
     /// Which calls have their stack copied.
     pub stack_options: Option<StackOptions>,
-    /// The stacks that it was told of.
     stacks: BTreeMap<u32, Arc<Stack>>,
 }
 
@@ -254,7 +253,8 @@ impl Lane {
         }
     }
 
-    /// Processes the records before `until`, in order, at most `most` and for a [`MOMENT`]; true if that was all.
+    /// Processes the records before `until`, in order, at most `most` and for a [`MOMENT`]; true if that was
+    /// all.
     pub fn release(&mut self, until: Time, most: usize) -> bool {
         let mut merge = std::mem::take(&mut self.merge);
         let began = Instant::now();
@@ -330,8 +330,8 @@ impl Lane {
         self.tables.iter_mut().for_each(|tables| tables.paused(told));
     }
 
-    /// Holds calls of a process, which has lost so many events until now, in the order in which their threads made
-    /// them, until their turn.
+    /// Holds calls of a process, which has lost so many events until now, in the order in which their threads
+    /// made them, until their turn.
     pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>, dropped: u64) {
         let open = self.open.get_mut(&session);
         let program = open.map_or("a program", |open| {

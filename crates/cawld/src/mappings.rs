@@ -37,11 +37,11 @@ const MOST: usize = 256;
 /// Time limit of a sample: of files on a server it can take seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
-// cachestat.c
 #[expect(
     unsafe_code,
     reason = "it takes numbers and answers with one; a bad descriptor is an error like another"
 )]
+// SAFETY: the signature is that of cachestat.c.
 unsafe extern "C" {
     safe fn cawl_dirty_pages(fd: i32, offset: u64, length: u64) -> i64;
 }

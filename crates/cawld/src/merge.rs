@@ -14,9 +14,7 @@ use cawl_wire::Event;
 /// A source of ordered records: a thread, or one of the daemon's own sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// The sampler.
     Samples,
-    /// Ends of sessions.
     Ends,
     /// A thread, by session and thread id.
     Thread(u32, u32),
@@ -58,7 +56,6 @@ impl Queue {
         self.calls.front().map(|stretch| Time(stretch.first().start))
     }
 
-    /// The time of the first one.
     fn first(&self) -> Option<Time> {
         let other = self.others.front().map(|(time, _)| *time);
         self.first_call().into_iter().chain(other).min()
@@ -80,7 +77,6 @@ impl Queue {
 }
 
 impl Merge {
-    /// Adds to a source's queue.
     fn add(&mut self, source: Source, add: impl FnOnce(&mut Queue)) {
         let queue = self.queues.entry(source).or_default();
         add(queue);
@@ -110,8 +106,8 @@ impl Merge {
         }
     }
 
-    /// Releases the records before `until` in order of time, at most `most`, and none after one that `take` says is
-    /// enough; true if that was all.
+    /// Releases the records before `until` in order of time, at most `most`, and none after one that `take`
+    /// says is enough; true if that was all.
     pub fn release(&mut self, until: Time, most: usize, mut take: impl FnMut(Record) -> bool) -> bool {
         let mut left = most;
         while left > 0

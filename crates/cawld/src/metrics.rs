@@ -27,7 +27,6 @@ pub enum Kind {
 pub struct Family {
     /// Its name, without `_total`.
     pub name: &'static str,
-    /// Its kind.
     pub kind: Kind,
     /// Its unit, with which the name ends; empty if it has none.
     pub unit: &'static str,
@@ -39,7 +38,6 @@ pub struct Family {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Labels and a value.
 type Labelled<'a> = (Labels<'a>, f64);
 
 /// All of them, in the order of the text.
@@ -223,7 +221,6 @@ pub const LABELS: &[&str] = &[
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics 1.0.
     OpenMetrics,
     /// The Prometheus text format 0.0.4.
     Prometheus,
@@ -240,7 +237,6 @@ impl Format {
         }
     }
 
-    /// Its Content-Type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -258,7 +254,6 @@ pub fn is_label(name: &str) -> bool {
         && !LABELS.contains(&name)
 }
 
-/// The status as text.
 pub fn text(status: &Status, format: Format) -> String {
     let mut common = vec![("node", status.node.as_str())];
     common.extend(status.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
@@ -319,7 +314,6 @@ mod tests {
     use super::*;
     use cawl_client::protocol::ErrorStatus;
 
-    /// A status that has everything.
     fn status() -> Status {
         Status {
             node: "a \"b\" \\ c\nd".to_owned(),

@@ -29,7 +29,6 @@ pub struct Names {
 }
 
 impl Names {
-    /// Takes a record.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::File(file) => drop(self.paths.remove(&file.file())),

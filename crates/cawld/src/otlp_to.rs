@@ -6,21 +6,18 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use cawl_client::protocol::{OutputStatus, Status};
 use cawl_core::{Record, Shown};
 use cawl_host::clock::Clocks;
-use cawl_host::spool::{Shared, Spool, SpoolOptions};
+use cawl_host::spool::{Spool, SpoolOptions};
 use serde_json::{Map, Value};
 
 use crate::metrics;
 use crate::otlp::{Spans, Told};
-use crate::spooled::status_of;
+use crate::spooled::{Queue, Spooler};
 use crate::totals::Totals;
 
 /// Bytes of files that wait at most.
@@ -60,27 +57,19 @@ struct Moment {
 pub struct OtlpTo {
     options: OtlpOptions,
     spans: Spans,
-    moments: Option<SyncSender<Moment>>,
-    dropped: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
-    status: Shared,
+    writer: Spooler<Moment>,
 }
 
 impl OtlpTo {
     /// Starts the writer, on the machine of this name.
     pub fn start(options: OtlpOptions, host: &str) -> io::Result<OtlpTo> {
-        let status = Shared::default();
-        let OtlpOptions { folder, node, labels, .. } = options.clone();
+        let OtlpOptions { to, folder, node, labels, .. } = options.clone();
         let labels = [("node".to_owned(), node.clone())].into_iter().chain(labels).collect();
         let spool = SpoolOptions { folder, own: PathBuf::new(), node, ending: ".json", room: ROOM };
-        let spool = Spool::open(spool, Arc::clone(&status))?;
-        let (moments, queue) = sync_channel(QUEUE);
-        let dropped = Arc::<AtomicU64>::default();
-        let (clocks, host, counted) = (Clocks::now(), host.to_owned(), Arc::clone(&dropped));
+        let (clocks, host) = (Clocks::now(), host.to_owned());
         let spans = Spans::new(&host, epoch(&clocks), labels, ENDED);
-        let work = move || work(spool, &host, clocks.real.0, &queue, &counted);
-        let thread = Some(std::thread::Builder::new().name("cawl-otlp".to_owned()).spawn(work)?);
-        Ok(OtlpTo { options, spans, moments: Some(moments), dropped, thread, status })
+        let work = move |spool, moments| work(spool, &host, clocks.real.0, &moments);
+        Ok(OtlpTo { options, spans, writer: Spooler::start(("cawl-otlp", QUEUE), to, spool, work)? })
     }
 
     /// Takes a record, and what was shown of it if it is a call.
@@ -96,30 +85,15 @@ impl OtlpTo {
         status.node.clone_from(&self.options.node);
         status.labels = self.options.labels.iter().cloned().collect();
         let moment = Moment { status, at: clocks.real.0, until: clocks.monotonic.0, told };
-        let Some(moments) = &self.moments else { return };
-        if let Err(error) = moments.try_send(moment) {
-            let (std::sync::mpsc::TrySendError::Full(moment)
-            | std::sync::mpsc::TrySendError::Disconnected(moment)) = error;
+        self.writer.send(moment, |moment| {
             let points = metrics::otlp::request(&moment.status, "", 0, 0).1 as u64;
-            let spans = moment.told.spans() as u64 + moment.told.left_out;
-            self.dropped.fetch_add(points + spans, Ordering::Relaxed);
-        }
+            points + moment.told.spans() as u64 + moment.told.left_out
+        });
     }
 
     /// What became of data points and spans.
     pub fn status(&self) -> OutputStatus {
-        let waiting = self.dropped.load(Ordering::Relaxed);
-        status_of(&self.status, self.options.to.clone(), ROOM, waiting)
-    }
-}
-
-impl Drop for OtlpTo {
-    /// Waits for the last file.
-    fn drop(&mut self) {
-        self.moments = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
+        self.writer.status()
     }
 }
 
@@ -129,11 +103,9 @@ fn epoch(clocks: &Clocks) -> u64 {
 }
 
 /// Writes moments until there is no sender.
-fn work(mut spool: Spool, host: &str, began: u64, moments: &Receiver<Moment>, dropped: &AtomicU64) {
+fn work(mut spool: Spool, host: &str, began: u64, moments: &Queue<Moment>) {
     loop {
-        let moment = moments.recv_timeout(LOOK);
-        spool.look();
-        let Moment { status, at, until, told } = match moment {
+        let Moment { status, at, until, told } = match moments.next(&mut spool, LOOK) {
             Ok(moment) => moment,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
@@ -145,10 +117,9 @@ fn work(mut spool: Spool, host: &str, began: u64, moments: &Receiver<Moment>, dr
         if spans > 0 {
             put(&mut spool, "traces", spans, until, &told.request());
         }
-        let lost = dropped.swap(0, Ordering::Relaxed) + told.left_out;
-        if lost > 0 {
-            spool.take(lost, 0);
-            spool.lose(lost, None);
+        if told.left_out > 0 {
+            spool.take(told.left_out, 0);
+            spool.lose(told.left_out, None);
         }
     }
 }

@@ -108,8 +108,8 @@ struct Args {
     /// assimilated]
     #[arg(long = "mode", value_name = "[MODEL:]MODE,…", value_delimiter = ',')]
     modes: Vec<String>,
-    /// Tell which functions calls came from: of each call of THRESHOLD or more [default: 1ms], and of one in 64
-    /// of the others; docs/reference/CLI.md says what that needs
+    /// Tell which functions calls came from: of each call of THRESHOLD or more [default: 1ms], and of one in
+    /// 64 of the others; docs/reference/CLI.md says what that needs
     #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
           value_parser = quantity::span_with_unit)]
     stacks: Option<f64>,

@@ -145,14 +145,13 @@ impl<'a> RunDelays<'a> {
     }
 }
 
-/// What the kernel has counted for the first thread.
 fn first_thread(counted: &Usage) -> (Nanos, Nanos) {
     (Nanos::new(counted.first_ran as f64), Nanos::new(counted.first_delayed as f64))
 }
 
 impl Thread {
-    /// It has counted this by now. Returns the delay since the latest look; None of one that stood still: then
-    /// nothing is known that its calls do not tell.
+    /// It has counted this by now. Returns the delay since the latest look; None of one that stood still:
+    /// then nothing is known that its calls do not tell.
     fn counts(&mut self, pid: u32, tid: u32, now: Time, ran: Nanos, delayed: Nanos) -> Option<RunDelay> {
         let stood = ran == self.ran && delayed == self.delayed;
         let pause = if stood { (2 * self.pause).min(STANDING) } else { WITHOUT_CALLS };

@@ -50,7 +50,6 @@ pub struct Daemon {
     backlog: mpsc::Sender<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
     thread: std::thread::JoinHandle<()>,
-    /// The engine's.
     hurry: Arc<AtomicBool>,
 }
 

@@ -105,7 +105,6 @@ pub async fn serve(
     }
 }
 
-/// A tracer's session.
 async fn tracer(
     mut messages: Messages,
     peer: Peer,

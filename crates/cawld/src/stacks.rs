@@ -1,9 +1,10 @@
 //! The stacks of calls: unwound as they are read, named beside.
 //!
-//! The law of this module: **calls do not wait for names.** A call gets the number of its stack when it is read; the
-//! functions behind the number follow as a record of their own, after a look at files that may take long. What may
-//! wait for a filesystem is done [aside](Aside), within a time limit. All is bounded: different stacks of the daemon,
-//! frames, what is read of a file. A copied stack is dropped once it is unwound.
+//! The law of this module: **calls do not wait for names.** A call gets the number of its stack when it is
+//! read; the functions behind the number follow as a record of their own, after a look at files that may take
+//! long. What may wait for a filesystem is done [aside](Aside), within a time limit. All is bounded:
+//! different stacks of the daemon, frames, what is read of a file. A copied stack is dropped once it is
+//! unwound.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -241,8 +242,8 @@ impl<'a> SessionStacks<'a> {
         self.naming.is_none() && self.unnamed.is_empty()
     }
 
-    /// The process has ended, or the daemon ends: the functions of all stacks that have not been told, within this
-    /// time; then without functions. `goes_on` is called each second.
+    /// The process has ended, or the daemon ends: the functions of all stacks that have not been told, within
+    /// this time; then without functions. `goes_on` is called each second.
     pub async fn finish(&mut self, limit: Duration, goes_on: impl Fn()) -> Vec<Arc<Stack>> {
         self.gone = true;
         let until = Instant::now() + limit;

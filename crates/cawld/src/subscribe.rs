@@ -20,7 +20,6 @@ const USUAL: f64 = 1.0;
 /// Default number of rows.
 const ROWS: usize = 20;
 
-/// Default topics.
 const TOPICS: [Topic; 4] = [Topic::Status, Topic::Processes, Topic::Files, Topic::Devices];
 
 impl Asker {

@@ -6,21 +6,19 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use cawl_client::protocol::OutputStatus;
 use cawl_core::{Cause, CauseTimes, Record, coalesced_bytes, kernel_bytes};
 use cawl_host::clock::{Clocks, utc};
-use cawl_host::spool::{Shared, Spool, SpoolOptions};
+use cawl_host::spool::{Spool, SpoolOptions};
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId};
 use rustc_hash::FxHashMap;
 
 use crate::names::Names;
-use crate::spooled::status_of;
+use crate::spooled::{Queue, Spooler};
 use crate::totals::Totals;
 
 /// Processes and files of a minute; further ones are one row of each cause, without process and file.
@@ -60,7 +58,6 @@ struct Sums {
     by_cause: [[u64; 3]; CAUSES],
 }
 
-/// A minute that is over.
 struct Minute {
     /// Its beginning, in seconds since 1970-01-01 UTC.
     unix: i64,
@@ -82,41 +79,21 @@ impl Minute {
 
 /// The engine's side.
 pub struct SumsTo {
-    options: SumsOptions,
     names: Names,
     sums: FxHashMap<Key, Sums>,
     /// Time of day less CLOCK_MONOTONIC as of the beginning of the present minute, and which one it is.
     minute: Option<(i128, i128)>,
     until: u64,
-    minutes: Option<SyncSender<Minute>>,
-    dropped: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
-    status: Shared,
+    writer: Spooler<Minute>,
 }
 
 impl SumsTo {
     /// Starts the writer.
     pub fn start(options: SumsOptions) -> io::Result<SumsTo> {
-        let status = Shared::default();
-        let SumsOptions { folder, room, node, .. } = options.clone();
+        let SumsOptions { to, folder, room, node } = options;
         let spool = SpoolOptions { folder, own: PathBuf::new(), node, ending: ".csv", room };
-        let spool = Spool::open(spool, Arc::clone(&status))?;
-        let (minutes, queue) = sync_channel(QUEUE);
-        let dropped = Arc::<AtomicU64>::default();
-        let counted = Arc::clone(&dropped);
-        let work = move || work(spool, &queue, &counted);
-        let thread = Some(std::thread::Builder::new().name("cawl-sums".to_owned()).spawn(work)?);
-        Ok(SumsTo {
-            options,
-            names: Names::default(),
-            sums: FxHashMap::default(),
-            minute: None,
-            until: 0,
-            minutes: Some(minutes),
-            dropped,
-            thread,
-            status,
-        })
+        let writer = Spooler::start(("cawl-sums", QUEUE), to, spool, |spool, minutes| work(spool, &minutes))?;
+        Ok(SumsTo { names: Names::default(), sums: FxHashMap::default(), minute: None, until: 0, writer })
     }
 
     /// Takes a record, and the causes of its time if it is a call that has some.
@@ -186,43 +163,26 @@ impl SumsTo {
         let unix = i64::try_from(minute * 60).unwrap_or(0).max(0);
         let minute =
             Minute { unix, until: self.until, sums: self.sums.drain().map(|(_, sums)| sums).collect() };
-        let Some(minutes) = &self.minutes else { return };
-        if let Err(error) = minutes.try_send(minute) {
-            let (std::sync::mpsc::TrySendError::Full(minute)
-            | std::sync::mpsc::TrySendError::Disconnected(minute)) = error;
-            self.dropped.fetch_add(minute.rows().count() as u64, Ordering::Relaxed);
-        }
+        self.writer.send(minute, |minute| minute.rows().count() as u64);
     }
 
     /// What became of the sums.
     pub fn status(&self) -> OutputStatus {
-        let waiting = self.dropped.load(Ordering::Relaxed);
-        status_of(&self.status, self.options.to.clone(), self.options.room, waiting)
+        self.writer.status()
     }
 }
 
 impl Drop for SumsTo {
-    /// Waits for the last file.
+    /// The writer then waits for the last file.
     fn drop(&mut self) {
         self.end();
-        self.minutes = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
     }
 }
 
 /// Writes minutes until there is no sender.
-fn work(mut spool: Spool, minutes: &Receiver<Minute>, dropped: &AtomicU64) {
+fn work(mut spool: Spool, minutes: &Queue<Minute>) {
     loop {
-        let minute = minutes.recv_timeout(LOOK);
-        spool.look();
-        let lost = dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            spool.take(lost, 0);
-            spool.lose(lost, None);
-        }
-        match minute {
+        match minutes.next(&mut spool, LOOK) {
             Ok(minute) => {
                 let rows = minute.rows().count() as u64;
                 spool.take(rows, minute.until);

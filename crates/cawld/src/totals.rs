@@ -71,7 +71,6 @@ struct Process {
     account: Account,
 }
 
-/// What is summed up of a file.
 #[derive(Default)]
 struct FileSums {
     /// The number of the latest call that concerned it.

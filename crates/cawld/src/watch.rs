@@ -21,7 +21,6 @@ pub struct Watch {
     condition: Condition,
     options: ExcerptOptions,
     excerpts: Excerpts,
-    /// As far as logged.
     logged: ExcerptStatus,
 }
 
@@ -38,7 +37,6 @@ impl Watch {
         self.excerpts.push(record);
     }
 
-    /// Takes a record that the analysis and the totals have taken.
     pub fn take(&mut self, record: &Record, analysis: &Analysis, totals: Option<&Totals>) {
         self.push(record);
         let (Record::Event(event), Some(Causes { times: causes, .. })) = (record, analysis.causes()) else {

@@ -24,8 +24,8 @@ use cawld::{Allowed, Daemon, EngineOptions, Node, socket};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// What the daemon may work until a status is answered, in processor time: that of a machine which is busy with
-/// other things is long, and this program is not optimized.
+/// What the daemon may work until a status is answered, in processor time: that of a machine which is busy
+/// with other things is long, and this program is not optimized.
 const WORK: Duration = Duration::from_secs(10);
 /// What the daemon may hold at most, in bytes.
 const MEMORY: u64 = 1 << 30;

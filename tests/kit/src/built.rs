@@ -70,8 +70,8 @@ pub fn python() -> Option<PathBuf> {
     )
 }
 
-/// A processor that programs are traced on in emulation: CAWL_TEST_ARCH names it, such as `aarch64`. The tests
-/// themselves, and the daemons in them, are of this machine; see bench/aarch64.
+/// A processor that programs are traced on in emulation: CAWL_TEST_ARCH names it, such as `aarch64`. The
+/// tests themselves, and the daemons in them, are of this machine; see bench/aarch64.
 pub fn emulated() -> Option<&'static str> {
     static ARCH: OnceLock<Option<String>> = OnceLock::new();
     ARCH.get_or_init(|| std::env::var("CAWL_TEST_ARCH").ok()).as_deref()

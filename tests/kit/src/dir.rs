@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::{Finished, Report, Running, app, built, find, skipped};
 
-/// Signals that are ignored, as interrupts are in the background of a script, would be ignored in the programs
-/// under test, too; those that have a handler are not.
+/// Signals that are ignored, as interrupts are in the background of a script, would be ignored in the
+/// programs under test, too; those that have a handler are not.
 fn programs_take_interrupts() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -210,7 +210,6 @@ fn copy(
     Ok(summary)
 }
 
-/// The lines of the input.
 enum Lines {
     /// None: it cannot be read further.
     One(Option<Box<dyn BufRead>>),

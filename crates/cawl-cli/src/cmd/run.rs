@@ -170,7 +170,6 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
 
 /// Why there is no program to wait for.
 enum NotBegun {
-    /// The program itself.
     NotStarted(io::Error),
     /// The library, or the probes that were wanted.
     NotSeen(anyhow::Error),

@@ -107,7 +107,6 @@ fn remark(given: &[Request]) {
 struct Before {
     /// The calls on a machine with what they taught.
     base: Scenario,
-    /// The profile without that.
     measured: HostProfile,
     host: Option<HostFacts>,
     facts: TraceFacts,

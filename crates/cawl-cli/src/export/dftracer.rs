@@ -50,7 +50,6 @@ pub struct DfTracer {
     /// Time of day of CLOCK_MONOTONIC's 0, in ns since 1970.
     epoch: u64,
     host: String,
-    /// Files that were named.
     named: FxHashSet<u64>,
     losses: Losses,
 }

@@ -34,7 +34,6 @@ pub struct Strace {
     /// Time of day at CLOCK_MONOTONIC's 0, in ns since 1970.
     epoch: u64,
     processes: FxHashMap<u32, Process>,
-    /// Process of each session.
     sessions: FxHashMap<u32, u32>,
     /// How the first process ended, which is told last, with its status.
     first: Option<(u32, Option<SessionEnd>)>,

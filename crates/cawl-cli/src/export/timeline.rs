@@ -51,7 +51,6 @@ pub trait Format {
     /// There is this track; the thread's own comes first.
     fn track(&mut self, track: ThreadTrack) -> io::Result<()>;
 
-    /// A call on a track that was told.
     fn call(&mut self, track: ThreadTrack, call: &Call<'_>) -> io::Result<()>;
 
     /// From `at` on a counter has this value.

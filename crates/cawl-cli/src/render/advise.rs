@@ -32,7 +32,6 @@ pub struct Answer {
     end_s: f64,
     best_s: f64,
     bound: Bound,
-    /// Changes that were tried.
     tried: u64,
     advice: Vec<Advice>,
     /// What no change of a call helps.

@@ -8,7 +8,6 @@ use super::{bold, compact, difference, headed, line, patterns, room, short, show
 
 /// Rows of a table.
 const LISTED: usize = 8;
-/// Patterns that are told.
 const PATTERNS: usize = 4;
 /// Part of the larger time below which a row is left out.
 const LEAST: f64 = 0.001;

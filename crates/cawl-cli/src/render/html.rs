@@ -306,7 +306,6 @@ fn class(cause: &str) -> String {
     format!("cause-{}{}", cause.replace(' ', "-"), if striped { " striped" } else { "" })
 }
 
-/// The mark of a cause.
 fn key(cause: &str) -> Markup {
     html! { @if !cause.is_empty() { i class={ "key " (class(cause)) } {} } }
 }

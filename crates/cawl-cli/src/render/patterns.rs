@@ -7,7 +7,6 @@ use cawl_core::{
 
 use super::{WIDTH, bold, compact, counted, short, shown, table, wrapped};
 
-/// Files that are listed.
 const LISTED: usize = 10;
 
 /// The patterns of the files, in 80 columns; nothing without any.

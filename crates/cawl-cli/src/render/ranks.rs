@@ -7,7 +7,6 @@ use super::{compact, headed, shown, table, warn};
 
 /// Processes and ranks listed.
 const LISTED: usize = 20;
-/// Stragglers named.
 const NAMED: usize = 8;
 /// Columns of a program's name.
 const PROGRAM: usize = 18;

@@ -24,7 +24,6 @@ pub struct Files {
     renamed: VecDeque<(FileId, String)>,
     /// The latest of them that was taken.
     latest: Option<(FileId, String)>,
-    /// The name of each file that has one.
     at: HashMap<FileId, u32>,
     /// The name that stands for a path, of each copy.
     paths: HashMap<(u32, String), u32>,

@@ -46,7 +46,6 @@ pub enum Keys {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Draw.
     None,
     /// Ask the daemon for tables in this order, and draw.
     Subscribe(Sort),

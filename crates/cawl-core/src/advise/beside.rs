@@ -7,8 +7,8 @@ use crate::record::Record;
 use crate::units::Nanos;
 use crate::whatif::{Ledger, Scenario, observed_ns};
 
-/// Records that are run through on paper at most, all changes together: half a second. (A call takes some 0.4 µs
-/// on paper, and three times as much in the first look.)
+/// Records that are run through on paper at most, all changes together: half a second. (A call takes some 0.4
+/// µs on paper, and three times as much in the first look.)
 const ON_PAPER: u64 = 1_000_000;
 const A_LOOK: u64 = 3;
 
@@ -49,8 +49,8 @@ impl Kept {
         (calls, Nanos::new(observed_ns(0, &self.records) as f64))
     }
 
-    /// What a report tells of advice; None where there is nothing to advise on. It says the same as `advise` does of
-    /// the trace.
+    /// What a report tells of advice; None where there is nothing to advise on. It says the same as `advise`
+    /// does of the trace.
     pub fn advised(&self) -> Option<Advised> {
         if !self.fits(0) {
             return Some(Advised::default());

@@ -28,8 +28,8 @@ impl Sure {
         (before, observed): (&Ledger, Nanos),
     ) -> Sure {
         let off = before.total.get() / observed.get().max(1.0) - 1.0;
-        // A sync that has nothing to commit depends on writes that fall into the same tick of the time stamps,
-        // or on the journal: no percentile of a constant tells how often.
+        // A sync that has nothing to commit depends on writes that fall into the same tick of the time
+        // stamps, or on the journal: no percentile of a constant tells how often.
         let depends = |request: &Request| {
             matches!(request.rewrite(), Some(Rewrite::Preallocate | Rewrite::Flags(_, true)))
         };

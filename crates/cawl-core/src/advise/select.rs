@@ -33,7 +33,6 @@ const DEVICE: [Cause; 6] =
     [Cause::Throttle, Cause::Journal, Cause::Queue, Cause::Transfer, Cause::Seek, Cause::DeviceFlush];
 const COPY: [Cause; 4] = [Cause::Copy, Cause::NewPages, Cause::ColdMemory, Cause::Throttle];
 
-/// A file and how it is used.
 struct Used<'a> {
     file: &'a FileReport,
     patterns: &'a FilePatterns,

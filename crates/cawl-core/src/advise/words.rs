@@ -134,7 +134,6 @@ pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
     }
 }
 
-/// How limits are set.
 pub(super) fn limits(limits: DirtyLimits) -> String {
     let DirtyLimits { background, hard } = limits;
     format!("sysctl vm.dirty_background_bytes={} vm.dirty_bytes={}", background.0, hard.0)

@@ -9,7 +9,6 @@ use crate::model::Prediction;
 use crate::profile::HostProfile;
 use crate::record::Record;
 
-/// A learner with the model it learns by.
 pub(super) struct Learning {
     pub(super) learner: Learner,
     /// Counted over the models that go on with what was learned.

@@ -22,7 +22,6 @@ pub(super) const SESSIONS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Sessions {
     pub(super) list: Vec<ListedSession>,
-    /// How many of them have ended.
     ended: usize,
     /// The sums of the sessions that are not listed.
     pub(super) folded: SessionTotals,
@@ -86,8 +85,8 @@ impl Sessions {
         }
     }
 
-    /// Bounds the counters of an image that called exec by those that the process's `next` image began with: a
-    /// daemon that reads them for a process that may not, reads them late.
+    /// Bounds the counters of an image that called exec by those that the process's `next` image began with:
+    /// a daemon that reads them for a process that may not, reads them late.
     fn bound(&mut self, index: usize, next: Wchar) {
         let least = |late: Option<u64>, next: Option<u64>| late.map(|late| late.min(next.unwrap_or(late)));
         if let Some(end) = self.list[index].end.as_mut().filter(|end| end.how == EndKind::Exec) {
@@ -126,7 +125,8 @@ impl Sessions {
         self.calls(event, Time(event.start), calls, event.duration, selected);
     }
 
-    /// Calls like this one from `at` on, with the bytes that the kernel counted for them, and their time in ns.
+    /// Calls like this one from `at` on, with the bytes that the kernel counted for them, and their time in
+    /// ns.
     pub(super) fn calls(&mut self, event: &Event, at: Time, calls: Tally, ns: u64, selected: bool) {
         if let Some(index) = self.index(event.pid, at) {
             let listed = &mut self.list[index];
@@ -262,9 +262,9 @@ impl Sessions {
         self.list.iter().map(|listed| listed.report(listed.written_by(&children))).collect()
     }
 
-    /// Processes of which nobody read what they wrote in all: neither they or the daemon, nor their parent, whose
-    /// counters have those of the children it waited for. An untraced program after an exec is one of them; a
-    /// process whose counters were never told, as in an import, is not.
+    /// Processes of which nobody read what they wrote in all: neither they or the daemon, nor their parent,
+    /// whose counters have those of the children it waited for. An untraced program after an exec is one of
+    /// them; a process whose counters were never told, as in an import, is not.
     pub(super) fn uncounted(&self) -> u64 {
         let uncounted = self.by_pid.values().filter(|images| self.is_uncounted(images));
         self.folded_uncounted + uncounted.count() as u64
@@ -281,8 +281,8 @@ impl Sessions {
         !counts(&end) && !parent.is_some_and(|parent| counts(&parent) && parent.at >= end.at)
     }
 
-    /// Bytes that the sessions' processes waited for and that no session wrote: those of children that were not
-    /// traced.
+    /// Bytes that the sessions' processes waited for and that no session wrote: those of children that were
+    /// not traced.
     pub(super) fn untraced(&self) -> u64 {
         let children = self.children();
         self.list.iter().fold(self.folded_untraced, |sum, listed| {

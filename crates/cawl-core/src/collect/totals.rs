@@ -24,7 +24,6 @@ pub(super) struct ModelTotals {
 /// The totals of a file, by operation.
 pub(super) type FileTotals = FileRow<Vec<FileOpTotals>>;
 
-/// The totals of an operation on a file.
 pub(super) struct FileOpTotals {
     pub(super) op: Op,
     /// With the predictions of the first model.
@@ -41,7 +40,6 @@ impl ModelTotals {
         ModelTotals { name, ops: Vec::new(), states: Default::default(), fingerprint: FNV_OFFSET }
     }
 
-    /// Adds a call.
     #[inline]
     pub(super) fn add(&mut self, event: &Event, bytes: u64, prediction: &Prediction) {
         let at = event.op as usize;

@@ -230,7 +230,6 @@ impl Rehearsal<'_> {
         Typical { call: real[Cause::Call], byte: alone(&real) * (1.0 / bytes as f64) }
     }
 
-    /// Writes a piece.
     fn write(&mut self, bytes: u64, typical: Typical) {
         self.steps += 1;
         let flags = if self.job.sync { flag::SYNC } else { 0 };

@@ -80,8 +80,8 @@ pub fn hierarchies(text: &str) -> [Option<Hierarchy>; 2] {
     found
 }
 
-/// Where hierarchies are mounted, from /proc/self/mountinfo: version 2, then systemd's own of version 1, then those
-/// of version 1's controllers.
+/// Where hierarchies are mounted, from /proc/self/mountinfo: version 2, then systemd's own of version 1, then
+/// those of version 1's controllers.
 pub fn mounts(text: &str) -> Vec<String> {
     let mount = |line: &str| {
         let (before, after) = line.split_once(" - ")?;

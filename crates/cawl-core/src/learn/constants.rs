@@ -133,8 +133,8 @@ macro_rules! coefficient {
 }
 
 impl Coefficient {
-    /// Takes over what was found; true if the models must be told. A time that the profile does not have stays
-    /// unknown at 0.
+    /// Takes over what was found; true if the models must be told. A time that the profile does not have
+    /// stays unknown at 0.
     fn adopt(&self, found: Found, profile: &mut HostProfile) -> bool {
         let known = (self.figure)(profile).number();
         let prior = if known.is_none() { (self.prior)(profile, true).0 } else { 0.0 };
@@ -171,9 +171,9 @@ impl Coefficient {
     }
 }
 
-/// The constants of calls that copy: a call, a byte, what a byte of a new page takes beyond that, and surcharges. For
-/// calls of another kind, a call without surcharges costs what calibration says: what makes those of a trace dearer is
-/// its surcharges, which another program may not have.
+/// The constants of calls that copy: a call, a byte, what a byte of a new page takes beyond that, and
+/// surcharges. For calls of another kind, a call without surcharges costs what calibration says: what makes
+/// those of a trace dearer is its surcharges, which another program may not have.
 pub(super) const COPYING: [Coefficient; 8] = [
     coefficient!(calls.write, CALLS, |of, lasting| {
         spread(&of.calls.write, Nanos::as_seconds, if lasting { 0.0 } else { LEAST.as_seconds() })
@@ -209,8 +209,8 @@ pub(super) const STREAM: [Coefficient; 2] = [
     coefficient!(memory.stream, BYTES, |of, _| of_rate(&of.memory.stream)),
 ];
 
-/// Calls that wait for the device. A flush that is not known is a part of a commit; an allocation, of what a synchronous
-/// write takes.
+/// Calls that wait for the device. A flush that is not known is a part of a commit; an allocation, of what a
+/// synchronous write takes.
 pub(super) const WAITING: [Coefficient; 11] = [
     coefficient!(device.write, BYTES, |of, _| of_rate(&of.device.write)),
     coefficient!(device.sync_call, WAITS, |of, _| of_time(&of.device.sync_call)),
@@ -271,12 +271,14 @@ pub(super) const NAMING: [Coefficient; 2] = [
     coefficient!(calls.stat, CALLS, |of, _| of_short_time(&of.calls.stat())),
 ];
 
-/// The names of all constants that are learned.
-#[cfg(test)]
-pub(super) fn learned() -> impl Iterator<Item = &'static str> {
-    let banks: [&[Coefficient]; 10] =
-        [&COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING, &NAMING];
-    banks.into_iter().flatten().map(|one| one.name)
+impl Constant {
+    /// The names of all constants that are learned.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let banks: [&[Coefficient]; 10] = [
+            &COPYING, &HOST, &SLOWDOWN, &STREAM, &WAITING, &WRITEBACK, &READING, &FETCHING, &OPENING, &NAMING,
+        ];
+        banks.into_iter().flatten().map(|one| one.name)
+    }
 }
 
 impl<const N: usize> Bank<N> {
@@ -352,14 +354,13 @@ fn is_noteworthy(known: f64, learned: f64) -> bool {
 }
 
 impl Found {
-    /// Its percentiles.
     fn ends(self) -> [f64; 2] {
         let off = P90 * self.deviation;
         [self.value - off, self.value + off]
     }
 
-    /// Those that become the percentiles of an inverse, most of whose distribution lies where the deviation is small
-    /// against the value.
+    /// Those that become the percentiles of an inverse, most of whose distribution lies where the deviation
+    /// is small against the value.
     fn inverse_ends(self) -> [f64; 2] {
         let [low, most] = self.ends();
         [most, low.max(self.value * 0.1)]

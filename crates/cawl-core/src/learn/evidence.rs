@@ -52,7 +52,6 @@ pub(super) struct Evidence<const N: usize> {
     pub(super) count: u64,
 }
 
-/// What is known of a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Known {
     pub(super) value: f64,
@@ -66,7 +65,6 @@ pub(super) struct Known {
 /// What a run makes of a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Said {
-    /// What is known now.
     pub(super) known: Known,
     /// Value by this run alone, if it is sure of that.
     pub(super) alone: Option<f64>,

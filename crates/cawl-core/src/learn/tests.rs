@@ -12,7 +12,6 @@ use crate::record::Record;
 use crate::units::{Rate, Time};
 
 mod kept;
-mod page;
 mod reads;
 
 /// A small generator of noise, the same in every run.

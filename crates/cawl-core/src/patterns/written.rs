@@ -12,7 +12,6 @@ use crate::model::PageSet;
 pub(super) struct Written {
     /// The range that was written first, as far as it has grown, in bytes.
     whole: (u64, u64),
-    /// Pages apart from it.
     apart: Option<Box<PageSet>>,
     /// Where the latest write ended.
     end: u64,

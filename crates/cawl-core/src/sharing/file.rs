@@ -110,7 +110,6 @@ impl Part {
     }
 }
 
-/// A file.
 #[derive(Default)]
 pub(super) struct FileState {
     pub(super) name: FileName,

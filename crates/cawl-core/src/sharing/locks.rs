@@ -36,11 +36,9 @@ impl Held {
     }
 }
 
-/// The locks of all processes.
 #[derive(Debug)]
 pub(super) struct Locks<K> {
     files: Map<LockFile<K>, Map<u32, Vec<Held>>>,
-    /// The files that a process locked.
     of: Map<u32, Vec<LockFile<K>>>,
 }
 

@@ -13,7 +13,6 @@ use crate::tally::Tally;
 
 /// Version of the JSON that [`SharingReport`] becomes.
 pub const SHARING_SCHEMA: u32 = 1;
-/// Files that are told one by one.
 const TOLD: usize = 1000;
 /// Processes of a file that are told one by one.
 const WRITERS: usize = 8;

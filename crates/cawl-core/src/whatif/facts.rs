@@ -13,7 +13,6 @@ use crate::record::Record;
 #[derive(Clone, Debug, Default)]
 pub struct TraceFacts {
     files: HashMap<FileId, File>,
-    /// Languages of the processes.
     languages: HashMap<u32, Language>,
 }
 
@@ -26,7 +25,6 @@ struct File {
     /// That of the process whose writes the sizes are of.
     language: Option<Language>,
     fill: Option<Box<Fill>>,
-    /// Calls that wrote to it.
     calls: u64,
     closes: u64,
 }

@@ -48,7 +48,6 @@ pub(super) struct Stage {
     at_risk: (u64, u64),
 }
 
-/// What is remembered of a file.
 #[derive(Default)]
 struct File {
     /// Calls that wait.
@@ -81,7 +80,6 @@ impl Stage {
         }
     }
 
-    /// A file has this name.
     pub(super) fn name(&mut self, facts: &FileFacts) {
         if let Some(on) = &self.on {
             self.named.insert(facts.file(), on.fits(&facts.path));

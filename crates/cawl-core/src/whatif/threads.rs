@@ -39,7 +39,6 @@ pub struct Step {
 }
 
 impl Step {
-    /// A call that follows at once.
     pub(super) fn at_once(thread: Thread, call: Event) -> Step {
         Step { thread, base: Base::Itself, think: 0.0, call: Some(call), spared: 0 }
     }

@@ -263,8 +263,8 @@ fn dropping_pages_takes_time() {
     same(program.cost(Event { op: Op::Unlink, ..write(0, 0, 0) }), TRIP + 4.0 * DROP);
 }
 
-/// FUSE writes pages alone before it drops them, when a file is opened again or gets another length; NFS sends
-/// them together before that.
+/// FUSE writes pages alone before it drops them, when a file is opened again or gets another length; NFS
+/// sends them together before that.
 #[test]
 fn dirty_pages_are_sent_before_they_are_dropped() {
     for filesystem in [FilesystemKind::Fuse, FilesystemKind::Nfs] {

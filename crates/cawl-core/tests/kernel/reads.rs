@@ -10,8 +10,8 @@ use super::{Program, profile, range, write};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// A device that reads 100 MB/s after 1 ms, 10 ms away from the read before; calls of 1 µs and copies of 1 GB/s
-/// whatever they are of.
+/// A device that reads 100 MB/s after 1 ms, 10 ms away from the read before; calls of 1 µs and copies of 1
+/// GB/s whatever they are of.
 fn disk() -> HostProfile {
     let mut profile = profile();
     let rate = |rate| Some(Measured::assumed(Rate::mb_per_second(rate)));
@@ -291,8 +291,8 @@ fn a_reader_slows_writeback() {
     assert_eq!((alone, beside), (8.0, 0.0));
 }
 
-/// A device that serves requests in their order lets a read wait for the writes that it has: a quarter of 16 to
-/// begin with, and no more than one once reads have been slow for some windows.
+/// A device that serves requests in their order lets a read wait for the writes that it has: a quarter of 16
+/// to begin with, and no more than one once reads have been slow for some windows.
 #[test]
 fn a_read_waits_for_the_writes_before_it() {
     let waits = |reads_wait: Option<f64>| {

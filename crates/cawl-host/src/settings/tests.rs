@@ -1,5 +1,5 @@
-//! Machines other than this one: what their /proc and /sys say, written by hand from the kernel's documentation
-//! (Documentation/ABI/testing/sysfs-devices-system-cpu, filesystems/proc.rst).
+//! Machines other than this one: what their /proc and /sys say, written by hand from the kernel's
+//! documentation (Documentation/ABI/testing/sysfs-devices-system-cpu, filesystems/proc.rst).
 
 use std::io::Write;
 

@@ -82,7 +82,6 @@ pub(super) const FALLOCATE: &[(&str, u32)] = &[
 pub(super) const SYNC_RANGE: &[(&str, u32)] =
     &[("SYNC_FILE_RANGE_WAIT_BEFORE", 1), ("SYNC_FILE_RANGE_WRITE", 2), ("SYNC_FILE_RANGE_WAIT_AFTER", 4)];
 
-/// Advice of fadvise64.
 pub(super) const ADVICE: &[(&str, u32)] = &[
     ("POSIX_FADV_NORMAL", 0),
     ("POSIX_FADV_RANDOM", 1),

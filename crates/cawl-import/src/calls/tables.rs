@@ -36,7 +36,6 @@ pub(super) struct Description {
     pub flags: u32,
 }
 
-/// A file.
 #[derive(Debug, Default)]
 pub(super) struct File {
     /// Its identity.
@@ -55,7 +54,6 @@ pub(super) struct File {
 }
 
 impl Description {
-    /// A new description of a file.
     pub fn new(file: Shared<File>, flags: u32) -> Shared<Description> {
         Rc::new(RefCell::new(Description { file, position: 0, flags }))
     }
@@ -78,7 +76,6 @@ pub(super) fn change(table: &Table) -> RefMut<'_, HashMap<i32, Descriptor>> {
     RefMut::map(table.borrow_mut(), Rc::make_mut)
 }
 
-/// The description behind a descriptor.
 pub(super) fn look(table: &Table, fd: i32) -> Option<Shared<Description>> {
     table.borrow().get(&fd).map(|descriptor| Rc::clone(&descriptor.description))
 }

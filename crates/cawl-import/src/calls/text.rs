@@ -8,12 +8,10 @@ use cawl_core::host_text::unescape;
 use super::names::{errno, integer};
 use crate::nanoseconds;
 
-/// A complete call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call<'a> {
     /// The arguments, trimmed.
     pub args: Vec<&'a str>,
-    /// The result.
     pub result: Outcome<'a>,
     /// Duration in ns, if the line has one.
     pub duration: Option<u64>,

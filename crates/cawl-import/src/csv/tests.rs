@@ -2,30 +2,20 @@ use cawl_core::{EndKind, Time};
 use cawl_wire::{Event, UNKNOWN_OFFSET, flag};
 
 use super::*;
+use crate::testing::import_all;
 
 const HEADER: &str = "start_s,op,offset,size,duration_s\n";
 
 fn import(options: CsvOptions, text: &str) -> Result<(Vec<Record>, ImportSummary), ImportError> {
-    let mut importer = CsvImporter::new(options);
-    let mut out = Vec::new();
-    for line in text.split_inclusive('\n') {
-        importer.line(line.as_bytes(), &mut out)?;
-    }
-    let summary = importer.finish(&mut out)?;
-    Ok((out, summary))
+    import_all(CsvImporter::new(options), &[("", text)]).map(|got| (got.records, got.summary))
 }
 
 fn events(text: &str) -> Vec<Event> {
-    let (records, _) = import(CsvOptions::default(), text).unwrap();
-    records
-        .iter()
-        .filter_map(|record| if let Record::Event(event) = record { Some(*event) } else { None })
-        .collect()
+    crate::testing::import(CsvImporter::new(CsvOptions::default()), text).events()
 }
 
 fn fault(text: &str) -> (u64, usize, String) {
-    let error = import(CsvOptions::default(), text).unwrap_err();
-    (error.line, error.field, error.fault)
+    crate::testing::fault(CsvImporter::new(CsvOptions::default()), text)
 }
 
 #[test]
@@ -95,14 +85,9 @@ fn rows_are_taken_by_their_starts() {
     // before.
     let rows = "0,write,0,5,0.1,a\n2,write,,6,0.1,a\n1,write,0,7,0.1,b\n2,write,,8,0.1,b\n";
     let text = format!("start_s,op,offset,size,duration_s,path\n{rows}");
-    let (records, summary) = import(CsvOptions::default(), &text).unwrap();
-    let events: Vec<_> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::Event(event) => Some((event.start / 1_000_000_000, event.offset, event.returned)),
-            _ => None,
-        })
-        .collect();
+    let (_, summary) = import(CsvOptions::default(), &text).unwrap();
+    let events = events(&text);
+    let events: Vec<_> = events.iter().map(|of| (of.start / 1_000_000_000, of.offset, of.returned)).collect();
     assert_eq!(events, [(0, 0, 5), (1, 0, 7), (2, 5, 6), (2, 7, 8)]);
     assert_eq!((summary.sorted, summary.out_of_order), (1, 0));
 }
@@ -164,10 +149,7 @@ fn a_table_of_an_export_is_read() {
                 5000000010,7,rename,9,10,dd,x,,,,0,,,false,,,,,\n\
                 5000000020,7,writev,9,10,dd,p,pipe,,5,5,,,false,,,,,\n";
     let (records, summary) = import(CsvOptions::default(), text).unwrap();
-    let events: Vec<&Event> = records
-        .iter()
-        .filter_map(|record| if let Record::Event(event) = record { Some(event) } else { None })
-        .collect();
+    let events = events(text);
     assert_eq!(events.len(), 2);
     assert_eq!((events[0].start, events[0].duration, events[0].tid), (5_000_000_001, 7, 10));
     assert_eq!((events[0].has(flag::SYNC), events[0].kind), (true, FileKind::Regular));
@@ -207,9 +189,8 @@ fn a_call_without_duration_is_marked_and_counted() {
 
 fn foreign(columns: &str, text: &str) -> Result<Vec<Event>, ImportError> {
     let columns = Some(columns.parse().expect("columns"));
-    let (records, _) = import(CsvOptions { columns, ..CsvOptions::default() }, text)?;
-    let event = |record: &Record| if let Record::Event(event) = record { Some(*event) } else { None };
-    Ok(records.iter().filter_map(event).collect())
+    let importer = CsvImporter::new(CsvOptions { columns, ..CsvOptions::default() });
+    import_all(importer, &[("", text)]).map(|got| got.events())
 }
 
 #[test]

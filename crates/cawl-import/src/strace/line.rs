@@ -121,7 +121,6 @@ fn word(text: &str) -> (&str, &str) {
 pub(super) enum Content<'a> {
     /// A call from `name(` on; complete, unless `open`.
     Call {
-        /// The call's name.
         name: &'a str,
         /// What stands behind the opening parenthesis, without `<unfinished ...>`.
         rest: &'a str,
@@ -130,7 +129,6 @@ pub(super) enum Content<'a> {
     },
     /// The rest of a call begun on an earlier line.
     Resumed {
-        /// The call's name.
         name: &'a str,
         /// What continues the earlier line.
         rest: &'a str,

@@ -31,7 +31,6 @@ pub const FROM_MEMORY: usize = 256 << 10;
 #[error("there was no time left to measure anything")]
 pub struct OutOfTime;
 
-/// The bench.
 pub struct Bench {
     /// The place that is measured.
     pub place: Place,
@@ -51,7 +50,6 @@ pub struct Bench {
     pub bytes_written: u64,
     /// Most space used at a time.
     pub space: u64,
-    /// The data.
     pub data: AlignedBuffer,
     /// Time at which the current measurement should end.
     pub deadline: Time,
@@ -172,8 +170,8 @@ impl Bench {
     pub fn settle(&mut self, room: u64) -> anyhow::Result<()> {
         loop {
             let Some(sample) = cawl_host::sample() else { return Ok(()) };
-            // A brief calibration does not wait, since the data of other programs may take any time; it is not
-            // throttled either below the middle of the limits.
+            // A brief calibration does not wait, since the data of other programs may take any time; it is
+            // not throttled either below the middle of the limits.
             let most = if self.brief { (sample.background + sample.hard) / 2 } else { sample.background };
             if dirty(&sample) + room < most * cawl_host::page().0 {
                 return Ok(());

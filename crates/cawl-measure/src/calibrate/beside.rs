@@ -23,8 +23,8 @@ const READ: usize = 4 << 10;
 const READS: (usize, usize, f64) = (4, 24, 0.3e9);
 
 /// The part of these writes that a read waits for. None in a brief calibration, for which this takes too
-/// long, without direct I/O, or if the bytes that may be written do not suffice; `alone` is the time of a read
-/// without the transfer.
+/// long, without direct I/O, or if the bytes that may be written do not suffice; `alone` is the time of a
+/// read without the transfer.
 pub fn measure(
     bench: &mut Bench,
     device: &Device,

@@ -54,7 +54,6 @@ pub struct Device {
     pub sync_call: Option<Estimate>,
 }
 
-/// Measures the device.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     let Some(file) = bench.scratch.direct_file("device", OFlag::empty())? else {
         return through_the_cache(bench);

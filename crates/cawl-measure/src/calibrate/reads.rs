@@ -152,7 +152,6 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Reads> {
 }
 
 impl Reads {
-    /// Adds the samples of a round.
     fn add(&mut self, round: Reads) {
         let Reads { copy, hot, fresh, call, empty, mode_switch, folio_far, .. } = round;
         let Reads { apart, fault, away, open, create, close, stat, .. } = round;

@@ -335,8 +335,8 @@ fn is_ours(dirtied: Option<u64>, length: u64, took: f64, wrote: f64) -> bool {
     dirtied.is_some_and(|dirtied| dirtied >= length / 2) && took >= wrote / 8.0
 }
 
-/// Has the file's filesystem written back, and calls `meanwhile` until that is done. Returns the flusher's time
-/// in ns.
+/// Has the file's filesystem written back, and calls `meanwhile` until that is done. Returns the flusher's
+/// time in ns.
 fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
@@ -409,7 +409,6 @@ pub fn factor(
     Ok(())
 }
 
-/// The ratio of the quiet cost to these costs.
 fn against(quiet: Option<Estimate>, costs: &[f64]) -> Option<Estimate> {
     let quiet = quiet?.value;
     let factors: Vec<f64> = costs.iter().map(|cost| (quiet / cost).clamp(0.05, 1.0)).collect();

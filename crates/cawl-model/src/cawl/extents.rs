@@ -53,7 +53,6 @@ impl Extents {
         Extents { files: BTreeMap::new(), lists: Default::default(), bytes: [0; 2], youngest: None, grain }
     }
 
-    /// Dirty bytes of all files.
     pub(super) fn dirty(&self) -> Bytes {
         Bytes(self.bytes.iter().sum())
     }

@@ -122,37 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn alg_2_what_fits_is_only_copied() {
-        let mut stream = buffer(0, 90);
-        assert_eq!(stream.write(90, 10, 100), StreamOutput { copied: 10, writes: [None; 3] });
-        assert_eq!(stream, buffer(0, 100));
-    }
-
-    #[test]
-    fn alg_2_overflow_fills_flushes_bypasses_and_keeps_the_rest() {
-        // 100-byte buffer holding 70 of 1000..: 345 more = 30 to fill it, 300 past it, 15 kept.
-        let mut stream = buffer(1000, 70);
-        let output = stream.write(1070, 345, 100);
-        assert_eq!(output.copied, 30 + 15);
-        assert_eq!(output.writes, [None, stretch(1000, 100), stretch(1100, 300)]);
-        assert_eq!(stream, buffer(1400, 15));
-    }
-
-    #[test]
     fn alg_2_a_rest_smaller_than_the_buffer_needs_no_second_call() {
         let mut stream = buffer(0, 70);
         assert_eq!(stream.write(70, 60, 100).writes, [None, stretch(0, 100), None]);
         assert_eq!(stream, buffer(100, 30));
-    }
-
-    #[test]
-    fn alg_2_a_moved_position_flushes_first() {
-        let mut stream = buffer(0, 70);
-        assert_eq!(
-            stream.write(500, 20, 100),
-            StreamOutput { copied: 20, writes: [stretch(0, 70), None, None] }
-        );
-        assert_eq!(stream, buffer(500, 20));
     }
 
     #[test]

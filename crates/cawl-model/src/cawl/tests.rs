@@ -105,19 +105,6 @@ fn alg_1_rewriting_dirty_bytes_dirties_nothing() {
 }
 
 #[test]
-fn one_chunk_far_beyond_the_hard_limit_stays_positive_and_finite() {
-    let mut model = model();
-    let first = model.step(&write(0.0, 0, 10_000)).unwrap();
-    let dirty = model.state().dirty.as_f64();
-    assert!(dirty > 3000.0);
-    let next = model.step(&write(first.cost.as_seconds(), 10_000, 100)).unwrap();
-    assert_eq!(next.state, CallState::Throttle);
-    // Not longer than the device needs for the excess and the call's own bytes.
-    let longest = 1.0 + (dirty - 2000.0 + 100.0) / 100.0;
-    assert!((next.cost.as_seconds() - longest).abs() < 1e-6, "{} {longest}", next.cost);
-}
-
-#[test]
 fn eq_2_and_3_apply_by_flags_and_seeks_are_charged() {
     let mut model = model();
     let mut direct = write(0.0, 0, 100);
@@ -127,7 +114,10 @@ fn eq_2_and_3_apply_by_flags_and_seeks_are_charged() {
     assert_eq!(seconds(model.step(&direct)), 2.0 + 3.0 + 1.0);
     let mut sync = write(20.0, 600, 47);
     sync.flags = flag::DSYNC;
+    // 47 = 40 + 7: 2 + 47/1000 + 40/100 + 10/50 + 10/100.
     assert_eq!(seconds(model.step(&sync)), 2.747);
+    (sync.offset, sync.requested, sync.returned) = (647, 40, 40);
+    assert_eq!(seconds(model.step(&sync)), 2.44, "whole blocks");
     assert_eq!(model.state().dirty, Bytes(0));
 }
 

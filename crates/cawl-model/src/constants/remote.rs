@@ -81,8 +81,8 @@ impl Remote {
         })
     }
 
-    /// Round trips that a call waits for one after the other. With O_DIRECT, a client that has a cache sends all
-    /// its requests at once (`fuse_direct_IO`, `nfs_file_direct_write`, 6.18).
+    /// Round trips that a call waits for one after the other. With O_DIRECT, a client that has a cache sends
+    /// all its requests at once (`fuse_direct_IO`, `nfs_file_direct_write`, 6.18).
     pub fn trips(&self, requests: u64, event: &Event) -> u64 {
         let together = event.has(flag::DIRECT) && self.policy != CachePolicy::None;
         let together = together && (self.policy != CachePolicy::ReadOnly || is_file_read(event));

@@ -1,11 +1,11 @@
 //! btrfs (fs/btrfs, 6.18): every write goes to new blocks (`btrfs_dirty_folio`), in single pages without
-//! CONFIG_BTRFS_EXPERIMENTAL, and nobody waits for a transaction, which copies the blocks. A synced file is put
-//! into a log of its own (fs/btrfs/tree-log.c).
+//! CONFIG_BTRFS_EXPERIMENTAL, and nobody waits for a transaction, which copies the blocks. A synced file is
+//! put into a log of its own (fs/btrfs/tree-log.c).
 //!
 //! The law of the log: a sync puts an item into a tree for each run of blocks that its file got
 //! (`btrfs_log_changed_extents`), and writes the leaves of that tree that changed. A leaf that was written
-//! before is copied (`should_cow_block`), so that all of it is written anew. The keys are places in files: the
-//! more items there are, the more leaves has a sync of scattered pages to write. The log ends with its
+//! before is copied (`should_cow_block`), so that all of it is written anew. The keys are places in files:
+//! the more items there are, the more leaves has a sync of scattered pages to write. The log ends with its
 //! transaction, after `commit=`, 30 s.
 
 use super::{Changes, Filesystem, SyncEnd, Traits};
@@ -49,7 +49,6 @@ const FULL: f64 = std::f64::consts::LN_2;
 /// Copies of each leaf: mkfs.btrfs's default for metadata on one device (DUP).
 pub(crate) const COPIES: f64 = 2.0;
 
-/// A device's log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TreeLog {
     items: f64,

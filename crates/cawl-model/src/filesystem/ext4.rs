@@ -26,8 +26,9 @@ impl Filesystem for Ext4 {
     }
 }
 
-/// Inodes of a group of blocks (mke2fs's default), and groups whose deletions are remembered.
-pub(crate) const GROUP: u64 = 8192;
+/// Inodes of a group of blocks (mke2fs's default).
+pub const GROUP: u64 = 8192;
+/// Groups whose deletions are remembered.
 const GROUPS: usize = 16;
 /// Seconds for which a deleted inode is passed over at least (`RECENTCY_MIN`): six minutes as long as its
 /// block of the table of inodes was not written since, which the flusher does within half a minute.

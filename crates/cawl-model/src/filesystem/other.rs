@@ -1,5 +1,5 @@
-//! Filesystems of which little is known: they have descriptions of a folio's blocks (`struct buffer_head`), as
-//! most do that are old; NFS has none.
+//! Filesystems of which little is known: they have descriptions of a folio's blocks (`struct buffer_head`),
+//! as most do that are old; NFS has none.
 
 use super::{Filesystem, Traits};
 

@@ -1,5 +1,5 @@
-//! xfs (fs/xfs, 6.18): the log gets a copy of what has changed (`xfs_inode_item_format`), so that nobody waits
-//! for it; iomap has a bitmap of a folio's blocks (`struct iomap_folio_state`) and no descriptions.
+//! xfs (fs/xfs, 6.18): the log gets a copy of what has changed (`xfs_inode_item_format`), so that nobody
+//! waits for it; iomap has a bitmap of a folio's blocks (`struct iomap_folio_state`) and no descriptions.
 
 use super::{Filesystem, Traits};
 

@@ -94,8 +94,8 @@ fn look_at_namespace() {
     }
 }
 
-/// The counter is about to be forbidden to the calling thread, and what it starts. It is not read again, in no
-/// thread.
+/// The counter is about to be forbidden to the calling thread, and what it starts. It is not read again, in
+/// no thread.
 #[cold]
 pub fn forbid() {
     if let Some(anchor) = anchor() {
@@ -177,8 +177,8 @@ fn kernel_keeps_time_by_it() -> bool {
     text.get(..length).is_some_and(|text| text.starts_with(b"tsc\n"))
 }
 
-/// The process has not been forbidden to read it. A kernel that does not know the question (user-mode-linux, and
-/// those of other processors) cannot forbid it.
+/// The process has not been forbidden to read it. A kernel that does not know the question (user-mode-linux,
+/// and those of other processors) cannot forbid it.
 fn allowed() -> bool {
     let mut setting: libc::c_int = 0;
     // SAFETY: a valid place for the answer.
@@ -195,7 +195,8 @@ fn is_allowed(asked: isize, setting: libc::c_int) -> bool {
 mod tests {
     use super::*;
 
-    /// A kernel that knows the question may have forbidden it; one that does not (user-mode-linux) cannot have.
+    /// A kernel that knows the question may have forbidden it; one that does not (user-mode-linux) cannot
+    /// have.
     #[test]
     fn the_counter_is_forbidden_only_by_a_kernel_that_can() {
         let unknown = -(libc::EINVAL as isize);

@@ -32,7 +32,8 @@ unsafe fn gather(places: &[iovec], to: *mut u8, length: usize) -> isize {
     }
 }
 
-/// Copies what lies at an address of this process, of whose pages the last may not be there; the number of bytes.
+/// Copies what lies at an address of this process, of whose pages the last may not be there; the number of
+/// bytes.
 pub fn copy(at: u64, to: &mut [u8]) -> usize {
     let here = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let there = iovec { iov_base: core::ptr::with_exposed_provenance_mut(at as usize), iov_len: to.len() };

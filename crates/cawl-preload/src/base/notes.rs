@@ -50,7 +50,6 @@ pub struct Notes {
     end: AtomicU64,
 }
 
-/// A descriptor as it is noted.
 fn low(fd: c_int) -> usize {
     fd as usize & 0xFFFF
 }

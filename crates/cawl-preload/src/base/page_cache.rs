@@ -23,8 +23,8 @@ pub fn dirty(fd: c_int, offset: u64, length: u64) -> Option<u64> {
     cachestat(fd, offset, length).ok().map(|found| (found[1] + found[2]) * sys::page() as u64)
 }
 
-/// In how many pieces `dirty` bytes of a range of a file lie: counted in one part of it, and as many more for the
-/// rest. 0 if the kernel does not tell.
+/// In how many pieces `dirty` bytes of a range of a file lie: counted in one part of it, and as many more for
+/// the rest. 0 if the kernel does not tell.
 #[inline(never)]
 pub fn pieces(fd: c_int, offset: u64, length: u64, dirty: u64) -> u32 {
     let page = sys::page() as u64;
@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(cached(-1, 0, 4096), None);
     }
 
-    /// Stores in one piece are one; each of those 16 pages apart is one, and so are half of those on every second.
+    /// Stores in one piece are one; each of those 16 pages apart is one, and so are half of those on every
+    /// second.
     #[test]
     fn pieces_are_counted() {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();

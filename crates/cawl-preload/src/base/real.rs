@@ -1,9 +1,9 @@
 //! The functions that the hooks stand in front of.
 //!
 //! The constructor looks all of them up, once, by [`symbols`]. A hook that runs earlier (another library's
-//! constructor, an allocator that initialises itself) looks up the one it needs, and so does one whose function
-//! was not there yet; a function that this C library does not have fails with ENOSYS, and no program is linked
-//! against it.
+//! constructor, an allocator that initialises itself) looks up the one it needs, and so does one whose
+//! function was not there yet; a function that this C library does not have fails with ENOSYS, and no program
+//! is linked against it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
@@ -39,8 +39,8 @@ macro_rules! reals {
                     return $missing;
                 }
             }
-            // SAFETY: a library behind this one has this name at this address, and the signature is that of the C
-            // library. "C-unwind" lets a cancelled thread unwind through the hook.
+            // SAFETY: a library behind this one has this name at this address, and the signature is that of
+            // the C library. "C-unwind" lets a cancelled thread unwind through the hook.
             unsafe {
                 let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = core::mem::transmute(found);
                 function($($arg),*)

@@ -49,7 +49,6 @@ pub fn take(bytes: usize) -> Option<*mut Room> {
     kept.or_else(|| make(length)).or_else(|| reserve(length))
 }
 
-/// The reserve.
 fn reserve(length: usize) -> Option<*mut Room> {
     if length > RESERVE {
         return None;
@@ -98,9 +97,9 @@ fn take_kept(thread: &Thread, length: usize) -> Option<*mut Room> {
     Some(new)
 }
 
-/// True if the user of a room does not need it any more, who had this parent. A thread's own room is used only by
-/// that thread and its vfork children. A thread waits for its vfork child until that execs or exits, so a child
-/// that used the room before another one was made has gone.
+/// True if the user of a room does not need it any more, who had this parent. A thread's own room is used
+/// only by that thread and its vfork children. A thread waits for its vfork child until that execs or exits,
+/// so a child that used the room before another one was made has gone.
 fn is_free(user: u32, parent: u32) -> bool {
     if user == 0 {
         return true;
@@ -160,7 +159,6 @@ pub unsafe fn give_back(room: *mut Room) {
     }
 }
 
-/// At the end of a thread.
 pub fn end(thread: &Thread) {
     unmap(thread.room.swap(core::ptr::null_mut(), Relaxed).cast());
 }

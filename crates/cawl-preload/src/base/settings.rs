@@ -317,7 +317,8 @@ impl Settings {
         CStr::from_bytes_until_nul(&self.socket).unwrap_or_default()
     }
 
-    /// CAWL_EXCLUDE has the name that this program was started by: names without folders, with `/` between them.
+    /// CAWL_EXCLUDE has the name that this program was started by: names without folders, with `/` between
+    /// them.
     pub fn is_excluded(&self) -> bool {
         let (names, program) = (&self.exclude[..self.exclude_length], &self.program[..self.program_length]);
         let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -376,7 +377,6 @@ impl<'a> Text<'a> {
         self.add(digits.get(first..)?)
     }
 
-    /// What there is.
     pub fn bytes(&self) -> &[u8] {
         self.out.get(..self.length).unwrap_or(b"")
     }

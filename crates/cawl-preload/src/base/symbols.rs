@@ -1,10 +1,10 @@
 //! Functions of the libraries behind this one, by name.
 //!
 //! The law of this module: it finds what `dlsym(RTLD_NEXT, …)` finds, in a tenth of the time, without
-//! allocation, and in every version of the C library (dlsym was in a library of its own before 2.34, which not
-//! every program has). It reads the dynamic linker's list of libraries (`link_map` of <link.h>), which is in
-//! the order in which that searches, and their hash tables (DT_GNU_HASH, else DT_HASH). Of a name's versions
-//! the default one counts, which is not hidden.
+//! allocation, and in every version of the C library (dlsym was in a library of its own before 2.34, which
+//! not every program has). It reads the dynamic linker's list of libraries (`link_map` of <link.h>), which is
+//! in the order in which that searches, and their hash tables (DT_GNU_HASH, else DT_HASH). Of a name's
+//! versions the default one counts, which is not hidden.
 
 use crate::base::level::Level;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -259,8 +259,8 @@ pub unsafe extern "C" fn find_for_c(name: *const c_char) -> *mut c_void {
     find(name, hash(name), Level::Any)
 }
 
-/// The hook in front of a function of the C library; `found` itself where it is none, or where another library
-/// stands between.
+/// The hook in front of a function of the C library; `found` itself where it is none, or where another
+/// library stands between.
 pub fn hook_of(found: *mut c_void, name: &CStr) -> *mut c_void {
     let hash = hash(name);
     let hook = own().and_then(open_plain).and_then(|own| own.find(name, hash));
@@ -291,9 +291,9 @@ pub fn has_other_clock() -> bool {
 
 /// Where an entry of a dynamic section leads.
 fn at<T>(link: &Link, place: usize) -> *const T {
-    // The dynamic linker has added the address, unless the section cannot be written. That is so in the kernel's
-    // library, which may be linked to the end of the address space (`VDSO_PRELINK` of user-mode-linux, 6.1): the
-    // sum wraps then.
+    // The dynamic linker has added the address, unless the section cannot be written. That is so in the
+    // kernel's library, which may be linked to the end of the address space (`VDSO_PRELINK` of
+    // user-mode-linux, 6.1): the sum wraps then.
     let sum = place.wrapping_add(link.address);
     let is_moved = place >= link.address && sum >= place;
     core::ptr::with_exposed_provenance(if place == 0 || is_moved { place } else { sum })
@@ -359,8 +359,8 @@ impl Library {
 
     /// True if it uses a function of another library.
     fn asks_for(&self, name: &CStr) -> bool {
-        // SAFETY: the tables of a loaded library: DT_GNU_HASH says where the defined symbols begin, DT_HASH how
-        // many there are in all.
+        // SAFETY: the tables of a loaded library: DT_GNU_HASH says where the defined symbols begin, DT_HASH
+        // how many there are in all.
         unsafe {
             let end = if self.hash.is_null() { self.old_hash } else { self.hash }.add(1).read();
             (1..end).any(|index| {

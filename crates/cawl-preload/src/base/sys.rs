@@ -123,7 +123,6 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
 /// stack of a caller.
 #[derive(Clone, Copy, Default)]
 pub struct Stat {
-    /// Device.
     pub st_dev: libc::dev_t,
     /// Inode number.
     pub st_ino: libc::ino_t,
@@ -141,7 +140,6 @@ pub struct Stat {
     pub born: (i64, u32),
 }
 
-/// fstat
 pub fn fstat(fd: c_int) -> Option<Stat> {
     look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
 }
@@ -370,8 +368,8 @@ pub fn each_line(path: &CStr, mut take: impl FnMut(&[u8]) -> Option<()>) -> Opti
     goes_on
 }
 
-/// Calls `take` with the first address of each mapping of this process and no bytes, then with that and its dirty
-/// bytes of two kinds, until it gives none; None then, and if /proc/self/smaps cannot be read.
+/// Calls `take` with the first address of each mapping of this process and no bytes, then with that and its
+/// dirty bytes of two kinds, until it gives none; None then, and if /proc/self/smaps cannot be read.
 pub fn each_dirty(mut take: impl FnMut(usize, u64) -> Option<()>) -> Option<()> {
     let mut start = 0;
     each_line(c"/proc/self/smaps", |line| match smaps_line(line, &mut start) {

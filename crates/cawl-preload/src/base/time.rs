@@ -1,7 +1,7 @@
 //! What time it is, by the kernel's own clocks.
 //!
-//! The law of this module: the time is the machine's. No symbol that another library could replace is used, and
-//! the offset of a time namespace is taken off.
+//! The law of this module: the time is the machine's. No symbol that another library could replace is used,
+//! and the offset of a time namespace is taken off.
 
 use crate::base::files::{decimal, read_file, readlink};
 use crate::base::gate::call;
@@ -64,7 +64,6 @@ pub fn has_other_clock() -> bool {
 /// Finds out whether the process is in a time namespace of its own.
 #[inline(never)]
 pub fn look_at_clock() {
-    /// The first one.
     const MACHINE: &[u8] = b"time:[4026531834]";
     let mut text = [0u8; 128];
     let length = readlink(b"/proc/self/ns/time\0", &mut text);

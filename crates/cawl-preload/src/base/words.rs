@@ -4,8 +4,8 @@
 //! libraries of a program may define an `error`, a `sync` or a `truncate` of their own, with other arguments
 //! and another result; then the hook is a jump that leaves every register and the stack as the caller set
 //! them, and nothing is recorded. How far a library is trusted with a name is its [`Level`]. Names that are
-//! not listed here (write, open, fopen…) mean the same in every library that defines them: so much else in the
-//! process calls them.
+//! not listed here (write, open, fopen…) mean the same in every library that defines them: so much else in
+//! the process calls them.
 
 use crate::base::level::Level;
 use crate::base::symbols::{self, Library};
@@ -15,7 +15,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr};
 
 macro_rules! words {
     ($($level:ident: $($name:ident)*;)*) => {
-        /// The names.
         #[allow(non_camel_case_types, missing_docs)]
         #[derive(Clone, Copy)]
         #[repr(usize)]

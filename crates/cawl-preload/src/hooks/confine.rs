@@ -44,7 +44,8 @@ impl Effect {
             (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) => Effect::Strict,
             (libc::PR_SET_SECCOMP, _) => Effect::Filter(0),
             (libc::PR_SET_NO_NEW_PRIVS, 1) => Effect::NoPrivileges,
-            // It holds for one thread, and in no child. The gate, which is the process's, closes all the same.
+            // It holds for one thread, and in no child. The gate, which is the process's, closes all the
+            // same.
             (DISPATCH, DISPATCH_OUTSIDE | DISPATCH_INSIDE) => Effect::Filter(0),
             _ => Effect::None,
         }

@@ -14,8 +14,8 @@ use cawl_wire::{Event, FileKind, Op, flag};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::off_t;
 
-/// True if the calls of a descriptor that move no data are recorded, too: it can write, or leads to a file and
-/// its reads are recorded.
+/// True if the calls of a descriptor that move no data are recorded, too: it can write, or leads to a file
+/// and its reads are recorded.
 fn is_told(file: &Descriptor) -> bool {
     file.is_writable() || reads() && file.kind() == FileKind::Regular
 }

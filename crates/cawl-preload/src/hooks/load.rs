@@ -1,9 +1,10 @@
 //! Libraries that are loaded later, and functions that are looked up.
 //!
 //! The law of this module: the C library's functions are entered by a jump, since they look at who called.
-//! Only a look-up through a handle, where that is of no account, is a call: where it found a function of the C
-//! library in front of which a hook stands, it gives the hook, as a reference by name would have. A library
-//! that is bound past the hooks (RTLD_DEEPBIND) or to a C library of its own (dlmopen) is named in the report.
+//! Only a look-up through a handle, where that is of no account, is a call: where it found a function of the
+//! C library in front of which a hook stands, it gives the hook, as a reference by name would have. A library
+//! that is bound past the hooks (RTLD_DEEPBIND) or to a C library of its own (dlmopen) is named in the
+//! report.
 
 use crate::base::guard::PAST;
 use crate::base::{real, symbols, thread};
@@ -30,7 +31,8 @@ extern "C" fn opening_in(space: c_long, path: *const c_char) -> *const c_void {
     real::address_of_dlmopen()
 }
 
-/// What dlsym jumps to: RTLD_DEFAULT finds the hooks, and RTLD_NEXT what the caller wants to pass calls on to.
+/// What dlsym jumps to: RTLD_DEFAULT finds the hooks, and RTLD_NEXT what the caller wants to pass calls on
+/// to.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn looking_up(handle: *mut c_void) -> *const c_void {
     if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {

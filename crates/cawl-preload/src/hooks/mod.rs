@@ -3,8 +3,8 @@
 //! Each is declared through `hooks!`, which says only what a definition by hand would say a hundred
 //! times over: the exported names (several for one body), the calling convention, and that the name is
 //! not exported while the crate tests itself. A body that is one expression follows an equals sign. `word fn`
-//! is one of `base::words`, whose name may mean something else. In a body with several names, `next` is the real
-//! function of the name that was called: another library's may call one of the others.
+//! is one of `base::words`, whose name may mean something else. In a body with several names, `next` is the
+//! real function of the name that was called: another library's may call one of the others.
 
 macro_rules! hooks {
     () => {};
@@ -159,8 +159,8 @@ macro_rules! jumps {
     };
 }
 
-/// Exports names whose functions are jumped to: the one that `choose` tells by the first arguments. Nothing is
-/// between the caller and that function, and all arguments are as they came.
+/// Exports names whose functions are jumped to: the one that `choose` tells by the first arguments. Nothing
+/// is between the caller and that function, and all arguments are as they came.
 macro_rules! chooses {
     ($($name:ident => $choose:ident;)*) => {
         $(

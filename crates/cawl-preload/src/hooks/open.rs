@@ -1,6 +1,6 @@
 //! Functions that open a descriptor. One that can write (or that truncated its file) is looked at on the
-//! spot, and so is a file that can only be read, where reads are recorded; the others are when something worth
-//! recording is done with them.
+//! spot, and so is a file that can only be read, where reads are recorded; the others are when something
+//! worth recording is done with them.
 
 use crate::base::settings::reads;
 use crate::base::{clock, guard, real, sys};
@@ -22,8 +22,8 @@ pub fn length_before(directory: c_int, name: *const c_char) -> u64 {
     looked.filter(is_file).map_or(UNKNOWN_OFFSET, |stat| stat.st_size as u64)
 }
 
-/// Makes a call that opens a descriptor with these flags, by this name if it is not null, and records it if it
-/// matters for writes or reads.
+/// Makes a call that opens a descriptor with these flags, by this name if it is not null, and records it if
+/// it matters for writes or reads.
 #[inline(always)]
 pub fn opening(
     flags: c_int,

@@ -1,6 +1,6 @@
-//! Starting programs. The tracer and its settings are carried into the new program's environment, whatever the
-//! caller made of it; other preloads and their order are kept. Where the new program cannot load the tracer,
-//! it is taken out of the environment, also by a process that is not traced itself.
+//! Starting programs. The tracer and its settings are carried into the new program's environment, whatever
+//! the caller made of it; other preloads and their order are kept. Where the new program cannot load the
+//! tracer, it is taken out of the environment, also by a process that is not traced itself.
 
 use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
@@ -29,15 +29,12 @@ unsafe extern "C" {
 /// How the program to be started is told.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
-    /// As a path.
     Path,
     /// As a name that is searched for in the folders of PATH.
     Name,
-    /// As a descriptor.
     Descriptor,
 }
 
-/// A program to be started.
 struct Start {
     directory: c_int,
     by: By,
@@ -231,8 +228,8 @@ unsafe fn shortened(prepared: Prepared, envp: Strings) -> Option<Strings> {
     }
 }
 
-/// Before an exec: tells of it. True if the process's own session ends then; a vfork child leaves its parent's
-/// alone.
+/// Before an exec: tells of it. True if the process's own session ends then; a vfork child leaves its
+/// parent's alone.
 #[inline(never)]
 fn replacing(start: &Start) -> bool {
     let program = Program::behind(start);
@@ -307,8 +304,8 @@ fn spawned(start: &Start, began: u64, child: i64, failure: c_int) {
     });
 }
 
-/// Makes a call that replaces this process's program, with a completed environment; a second time only if that
-/// was too long.
+/// Makes a call that replaces this process's program, with a completed environment; a second time only if
+/// that was too long.
 ///
 /// # Safety
 /// As [`prepare`].

@@ -1,5 +1,5 @@
-//! Looks at names: stat and relatives, and the entries of folders. Only what succeeds is told, with the device and
-//! the kind of what was found, which the kernel has just written into the program's memory.
+//! Looks at names: stat and relatives, and the entries of folders. Only what succeeds is told, with the
+//! device and the kind of what was found, which the kernel has just written into the program's memory.
 
 use crate::base::settings::reads;
 use crate::base::{clock, guard, real, sys};
@@ -46,13 +46,13 @@ fn is_fstat(flags: c_int) -> bool {
     flags & libc::AT_EMPTY_PATH != 0
 }
 
-/// Where the C library (glibc, dirent/dirstream.h) keeps what the kernel gave of a folder. The first entry of each
-/// part lies there, all others behind it.
+/// Where the C library (glibc, dirent/dirstream.h) keeps what the kernel gave of a folder. The first entry of
+/// each part lies there, all others behind it.
 const DATA: usize = 48;
 
-/// Bytes that the kernel has given of a folder, of which this is the first entry; 0: not known. The C library keeps
-/// their number, and the place behind this entry, in the words 2 and 3 of the folder; where that is not so, nothing
-/// fits.
+/// Bytes that the kernel has given of a folder, of which this is the first entry; 0: not known. The C library
+/// keeps their number, and the place behind this entry, in the words 2 and 3 of the folder; where that is not
+/// so, nothing fits.
 unsafe fn part(folder: *const c_void, entry: *const libc::dirent) -> i64 {
     let word = |at: usize| {
         // SAFETY: the C library has read it, as far as its data at least, which is where the entry is.
@@ -68,8 +68,8 @@ unsafe fn part(folder: *const c_void, entry: *const libc::dirent) -> i64 {
     }
 }
 
-/// Makes a call that takes the next entry of a folder, and records it if the kernel was asked for more: the entry is
-/// the first of a part, or there is none.
+/// Makes a call that takes the next entry of a folder, and records it if the kernel was asked for more: the
+/// entry is the first of a part, or there is none.
 #[inline(always)]
 unsafe fn listing(folder: *mut c_void, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
     if !reads() {

@@ -23,7 +23,6 @@ unsafe fn elements(stream: *mut FILE, size: size_t, count: size_t, call: impl Fn
     taking(unsafe { Stream::open(stream) }, wanted, call, |returned| Some(returned.wrapping_mul(size) as u64))
 }
 
-/// Takes a byte.
 #[inline(always)]
 fn byte(stream: Stream, call: impl FnOnce() -> c_int) -> c_int {
     taking(stream, 1, call, |returned| Some(u64::from(returned != libc::EOF)))

@@ -50,8 +50,8 @@ fn take<T: Copy>(stream: Stream, call: impl FnOnce() -> T) -> T {
     taking(stream, u64::MAX, call, |_| None)
 }
 
-/// Takes a line, if there is room for more than the end of a string; the C library does not look at the stream
-/// otherwise.
+/// Takes a line, if there is room for more than the end of a string; the C library does not look at the
+/// stream otherwise.
 ///
 /// # Safety
 /// `stream` must be open then.

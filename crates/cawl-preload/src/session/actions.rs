@@ -1,10 +1,10 @@
-//! What the file actions of posix_spawn do to the path of the program: the child is in another directory then,
-//! or has other files at its descriptors.
+//! What the file actions of posix_spawn do to the path of the program: the child is in another directory
+//! then, or has other files at its descriptors.
 //!
 //! The law of this module: nothing is opened, and no action is done. A path in the child is put together from
-//! the directories that it goes through: for the kernel that is the same path. The list is the C library's, of
-//! one layout since 2.29 (before, with fewer kinds), and read without trust; where it makes no sense, nothing
-//! is known of the program.
+//! the directories that it goes through: for the kernel that is the same path. The list is the C library's,
+//! of one layout since 2.29 (before, with fewer kinds), and read without trust; where it makes no sense,
+//! nothing is known of the program.
 
 use crate::base::memory;
 use crate::base::settings::Text;
@@ -76,8 +76,8 @@ impl Actions {
         })
     }
 
-    /// Where a relative path begins in the child: a directory of the parent's, and so many bytes of a path from
-    /// there in `out`, with a slash at their end. None if that cannot be told.
+    /// Where a relative path begins in the child: a directory of the parent's, and so many bytes of a path
+    /// from there in `out`, with a slash at their end. None if that cannot be told.
     #[inline(never)]
     pub fn beginning(&self, out: &mut [u8]) -> Option<(c_int, usize)> {
         let (mut directory, mut length) = (libc::AT_FDCWD, 0);

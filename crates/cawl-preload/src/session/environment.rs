@@ -170,8 +170,8 @@ pub struct Completed<'a> {
 
 impl Completed<'_> {
     /// Completes an environment: the same array if it has all that the tracer needs, else the list with the
-    /// missing variables added. If it does not fit, the array stays as it is. One that switches the tracer off
-    /// (CAWL_SOCKET without a value) does not name it.
+    /// missing variables added. If it does not fit, the array stays as it is. One that switches the tracer
+    /// off (CAWL_SOCKET without a value) does not name it.
     ///
     /// # Safety
     /// `envp` must be null or an array of strings that ends with null, as exec takes it.
@@ -242,8 +242,8 @@ impl Completed<'_> {
         self.ended(length, changed, envp)
     }
 
-    /// The environment as it would be without the tracer, and without its settings too if `bare`: the same array
-    /// if it does not name it.
+    /// The environment as it would be without the tracer, and without its settings too if `bare`: the same
+    /// array if it does not name it.
     ///
     /// # Safety
     /// As [`Completed::with_tracer`].
@@ -318,8 +318,8 @@ pub fn is_clearable() -> bool {
     })
 }
 
-/// Takes the tracer out of the process's own environment, which the C library gives the shells that it starts,
-/// if that [can be](is_clearable).
+/// Takes the tracer out of the process's own environment, which the C library gives the shells that it
+/// starts, if that [can be](is_clearable).
 #[cold]
 #[inline(never)]
 pub fn clear() {

@@ -19,8 +19,8 @@ pub fn obstacle(target: &Target, library: &CStr) -> Option<Obstacle> {
 }
 
 /// Why no dynamic linker that is started now could load the library. Where the real and the
-/// effective ids differ, by which it opens files, it loads nothing. Whether this process, or one that it comes
-/// from, is restricted by Landlock, only opening tells.
+/// effective ids differ, by which it opens files, it loads nothing. Whether this process, or one that it
+/// comes from, is restricted by Landlock, only opening tells.
 #[inline(never)]
 fn hidden(library: &CStr) -> Option<Obstacle> {
     if sys::may_access(library, libc::R_OK | libc::X_OK) {

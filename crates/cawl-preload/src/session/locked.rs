@@ -1,8 +1,9 @@
 //! Locking a program's memory without the tracer's.
 //!
 //! The law: the kernel compares the limit on locked memory with all addresses of the process
-//! (`SYSCALL_DEFINE1(mlockall)`, mm/mlock.c, 6.18). Where these are too many and the program's own are not, each
-//! of its mappings is locked for itself, as mlockall does; what comes later (`MCL_FUTURE`) is not compared.
+//! (`SYSCALL_DEFINE1(mlockall)`, mm/mlock.c, 6.18). Where these are too many and the program's own are not,
+//! each of its mappings is locked for itself, as mlockall does; what comes later (`MCL_FUTURE`) is not
+//! compared.
 
 use crate::base::{gate, sys};
 use crate::transport::ring;

@@ -1,8 +1,8 @@
 //! Opening a program, to look at it.
 //!
 //! The law of this module: **a program that this process has open is not opened**: closing that would release
-//! the process's record locks on it. It is read through the process's own descriptor, which another thread may
-//! close meanwhile.
+//! the process's record locks on it. It is read through the process's own descriptor, which another thread
+//! may close meanwhile.
 
 use crate::base::settings::Text;
 use crate::base::sys;

@@ -87,7 +87,6 @@ pub fn push(inside: &Inside, event: &Event) {
     }
 }
 
-/// What is to be done now and then.
 #[cold]
 #[inline(never)]
 fn keep_time_marks(slot: &Slot, now: u64) {

@@ -46,9 +46,9 @@ fn is_parent_s(actions: Option<&Actions>, path: &[u8]) -> bool {
 }
 
 /// The path of the program that execvp or, after these actions, posix_spawn would start, and the directory in
-/// which it begins: of the program as it was given, if it has a slash or is not searched for (`by_name`), else
-/// of what is found in the folders of PATH. Null if there is nothing; None if it cannot be told. `found` has
-/// the path, if that is another than was given; `scratch` is to write into.
+/// which it begins: of the program as it was given, if it has a slash or is not searched for (`by_name`),
+/// else of what is found in the folders of PATH. Null if there is nothing; None if it cannot be told. `found`
+/// has the path, if that is another than was given; `scratch` is to write into.
 ///
 /// # Safety
 /// `program` must be what the function was given, and `variables` an environment.

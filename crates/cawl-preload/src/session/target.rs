@@ -2,9 +2,9 @@
 //! what must come before it.
 //!
 //! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful
-//! of short reads. What it reads and does not understand is a program as usual; of what it cannot read nothing
-//! is known. The dynamic linker that this process itself was started with is not looked at, as long as the
-//! root directory is the same. Programs are opened by `opened` only.
+//! of short reads. What it reads and does not understand is a program as usual; of what it cannot read
+//! nothing is known. The dynamic linker that this process itself was started with is not looked at, as long
+//! as the root directory is the same. Programs are opened by `opened` only.
 
 use crate::base::{symbols, sys};
 use crate::session::opened::{File, LINK, Opened, link_of, open, open_again};
@@ -52,7 +52,8 @@ pub enum Target<'a> {
     /// It cannot be looked at: it may be any of the others.
     Unseen,
     /// Its dynamic linker is not that of this C library, or of one that is too old: musl's ends a program for
-    /// which it cannot load a library, and so does glibc's where a version is missing; a 32-bit one complains.
+    /// which it cannot load a library, and so does glibc's where a version is missing; a 32-bit one
+    /// complains.
     Foreign,
     /// It is a dynamic linker that fits.
     Linker,
@@ -260,8 +261,8 @@ fn sanitized(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
     is_sanitizer(place.piece.get(..length)?).then_some(Kind::Sanitized(length))
 }
 
-/// What a program is that names another dynamic linker than this process's own, there in its file. Not part of
-/// [`follow`], whose frame is gone by now.
+/// What a program is that names another dynamic linker than this process's own, there in its file. Not part
+/// of [`follow`], whose frame is gone by now.
 #[inline(never)]
 fn through(fd: c_int, place: &mut Look, at: u64, length: usize) -> Option<Kind> {
     let head = sys::read_at(fd, 0, &mut place.head);
@@ -343,7 +344,6 @@ fn is_glibc_inside(fd: c_int, place: &mut Look) -> bool {
     name(fd, length, place, DT_SONAME).and_then(|name| place.piece.get(..name)).is_some_and(is_glibc)
 }
 
-/// The last component of a path.
 fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }

@@ -110,8 +110,8 @@ fn remembered(stat: &Stat) -> Option<u32> {
 fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> Option<(u32, u32)> {
     let mut handle = MaybeUninit::<Handle>::uninit();
     let mut mount = 0u32;
-    // SAFETY: the kernel checks `path` itself; the others are places for the results. It fills `bytes` bytes, of
-    // which some at the end may be missing from the last word.
+    // SAFETY: the kernel checks `path` itself; the others are places for the results. It fills `bytes` bytes,
+    // of which some at the end may be missing from the last word.
     let words = unsafe {
         (&raw mut (*handle.as_mut_ptr()).bytes).write(size_of::<[u32; WORDS]>() as u32);
         let places = [handle.as_mut_ptr() as usize, &raw mut mount as usize];

@@ -57,8 +57,8 @@ impl Creation {
         }
     }
 
-    /// What it means for the event of a call that succeeded. The filesystems' clock ticks every few ms: a file
-    /// that another process made in the same tick is taken for this call's.
+    /// What it means for the event of a call that succeeded. The filesystems' clock ticks every few ms: a
+    /// file that another process made in the same tick is taken for this call's.
     pub fn flag(self, fd: c_int, found: &Found) -> u32 {
         let is_new = found.size() == 0
             && descriptors::if_known(fd).is_some_and(|file| {

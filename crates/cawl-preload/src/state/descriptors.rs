@@ -2,10 +2,11 @@
 //!
 //! The law of this module: **correct beats fast.** An offset is only counted along while nothing else can
 //! move it: the description was opened here, to write only and not to append, or by open(2) to read only; was
-//! never duplicated, and no process was started since. In every other case the kernel is asked after the call. A description whose
-//! duplicate was closed again (dd puts its output at descriptor 1 so) is alone again: one more question,
-//! and it is counted along. Entries are indexed by descriptor, never folded; all fields are atomics, so a
-//! race in the program stays one of wrong figures. What goes past every hook is noticed by `look`.
+//! never duplicated, and no process was started since. In every other case the kernel is asked after the
+//! call. A description whose duplicate was closed again (dd puts its output at descriptor 1 so) is alone
+//! again: one more question, and it is counted along. Entries are indexed by descriptor, never folded; all
+//! fields are atomics, so a race in the program stays one of wrong figures. What goes past every hook is
+//! noticed by `look`.
 
 mod look;
 mod position;
@@ -50,7 +51,6 @@ const LEFT_ALONE: i32 = -2;
 /// A descriptor. All zero bytes are an unknown one.
 #[repr(C, align(128))]
 pub struct Descriptor {
-    /// Inode number.
     ino: AtomicU64,
     /// Device: Linux has 32 bits for it.
     dev: AtomicU32,
@@ -348,8 +348,8 @@ fn identify(fd: c_int, stat: &sys::Stat, opening: Option<&Opening>) -> (FileId, 
     }
 }
 
-/// What was found of a file when a descriptor was looked at: its size in bytes, and in the highest bit that it
-/// was born in the opening. A word, because it is handed up where the stack is used most.
+/// What was found of a file when a descriptor was looked at: its size in bytes, and in the highest bit that
+/// it was born in the opening. A word, because it is handed up where the stack is used most.
 pub struct Found(u64);
 
 impl Found {
@@ -586,7 +586,6 @@ impl Descriptor {
         FileKind::from_code(self.kind.load(Relaxed)).unwrap_or_default()
     }
 
-    /// Its number.
     #[inline(always)]
     pub fn number(&self) -> u64 {
         self.number.load(Relaxed) & !STAMPS_READ

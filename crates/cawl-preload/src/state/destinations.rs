@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Shortest read whose memory may be new wherever it lies: from 128 KiB on the C library maps what is
 /// allocated (`M_MMAP_THRESHOLD`).
 const LONG: usize = 128 << 10;
-/// Most looks that are left out in a row: of short reads, and of long ones, which take twenty times as long as a
-/// look.
+/// Most looks that are left out in a row: of short reads, and of long ones, which take twenty times as long
+/// as a look.
 const MOST_LEFT_OUT: [u32; 2] = [64, 8];
 /// Pages of a look, which are the bits of a word; the rest of a longer read is taken to be as these are.
 const LOOK: usize = 64;

@@ -99,7 +99,6 @@ pub struct Look {
     pub fd: c_int,
     /// Bytes waiting in its buffer; None for a wide stream of which that cannot be told.
     pub pending: Option<u32>,
-    /// How it buffers.
     pub buffering: Buffering,
 }
 
@@ -249,7 +248,6 @@ impl Stream {
         unsafe { real::__fwritable(self.0) != 0 }
     }
 
-    /// How it buffers.
     #[inline(always)]
     pub fn buffering(self) -> Buffering {
         let fields = self.fields();

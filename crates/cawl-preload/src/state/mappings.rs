@@ -21,8 +21,8 @@ const SIZE: usize = 512;
 const SCATTERED: u64 = 64 << 10;
 /// Bytes of a look that is never left out. A look costs some 27 to 70 ns for each folio.
 const SMALL: u64 = 4 << 20;
-/// Larger looks that are never left out, and time for passes over all mappings of the process, in ns, so that what
-/// a short program does is told. None in a fork child that has mappings of its parent.
+/// Larger looks that are never left out, and time for passes over all mappings of the process, in ns, so that
+/// what a short program does is told. None in a fork child that has mappings of its parent.
 const FREE: u32 = 16;
 const FREE_TIME: u64 = 64_000_000;
 /// Of the time, further ones take one part of so many, but for large looks before the end.
@@ -121,7 +121,8 @@ static DUE: AtomicU64 = AtomicU64::new(0);
 /// Large looks so far, and what is left of [`FREE_TIME`].
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 static FREE_LEFT: AtomicU64 = AtomicU64::new(FREE_TIME);
-/// When the latest pass over /proc/self/smaps, which is for all mappings, was over, and how long it took, in ns.
+/// When the latest pass over /proc/self/smaps, which is for all mappings, was over, and how long it took, in
+/// ns.
 static PASSED: AtomicU64 = AtomicU64::new(0);
 static TOOK: AtomicU64 = AtomicU64::new(0);
 /// When the first mapping was followed.
@@ -360,8 +361,8 @@ impl Mapping {
         }
     }
 
-    /// True if there may be a look at a range of addresses now: large ones are left out while those before took
-    /// much of the time.
+    /// True if there may be a look at a range of addresses now: large ones are left out while those before
+    /// took much of the time.
     pub fn may_look(&self, length: usize) -> bool {
         may_look(length.min(self.length.load(Relaxed)) as u64)
     }
@@ -384,8 +385,8 @@ impl Mapping {
         faults.saturating_sub(self.faults.swap(faults, Relaxed))
     }
 
-    /// What a look at a range of addresses that was left out would have found, by the process's faults and what
-    /// each brought at the latest look.
+    /// What a look at a range of addresses that was left out would have found, by the process's faults and
+    /// what each brought at the latest look.
     #[inline(never)]
     pub fn expected_news(&self, start: usize, length: usize) -> Option<News> {
         let (from, length) = self.part(start, length)?;
@@ -413,7 +414,8 @@ impl Mapping {
         }
     }
 
-    /// What remains of it behind a hole: a mapping of its own, of which so many bytes of both were known to be dirty.
+    /// What remains of it behind a hole: a mapping of its own, of which so many bytes of both were known to
+    /// be dirty.
     #[cold]
     fn made_of_rest(&self, start: usize, length: usize, from: u64, known: u64) {
         let Some(rest) = free_entry() else { return count_unseen() };
@@ -455,14 +457,12 @@ pub fn within(start: usize, length: usize) -> impl Iterator<Item = &'static Mapp
     entries().filter(move |mapping| mapping.overlaps(start, length))
 }
 
-/// The mappings of a file.
 pub fn of_file(dev: u64, ino: u64) -> impl Iterator<Item = &'static Mapping> {
     entries().filter(move |mapping| {
         mapping.range().is_some() && mapping.ino.load(Relaxed) == ino && mapping.dev.load(Relaxed) == dev
     })
 }
 
-/// Every mapping there is.
 pub fn all() -> impl Iterator<Item = &'static Mapping> {
     within(TAKEN, usize::MAX)
 }

@@ -49,7 +49,6 @@ pub fn standard_output() -> *mut FILE {
     unsafe { stdout }
 }
 
-/// Standard error.
 pub fn standard_error() -> *mut FILE {
     // SAFETY: as above.
     unsafe { stderr }

@@ -1,8 +1,9 @@
-//! Frames of CPython 3.11, which lie on its heap, where no unwinder sees them. From 3.12 on the program itself tells
-//! the daemon by which code it runs which function (PYTHONPERFSUPPORT); before 3.11 nothing is known of them.
+//! Frames of CPython 3.11, which lie on its heap, where no unwinder sees them. From 3.12 on the program
+//! itself tells the daemon by which code it runs which function (PYTHONPERFSUPPORT); before 3.11 nothing is
+//! known of them.
 //!
-//! The law of this module: what lies at an address is copied by the kernel, within a bound, and read without trust.
-//! The thread's own frames stand still, since it is in a call.
+//! The law of this module: what lies at an address is copied by the kernel, within a bound, and read without
+//! trust. The thread's own frames stand still, since it is in a call.
 
 use crate::base::{memory, symbols};
 use cawl_wire::stack::{INTERPRETER_BYTES, InterpreterFrames};
@@ -32,7 +33,8 @@ const ENTRIES: usize = 128;
 const ENTRY: usize = 238;
 const PAGE: usize = 4096;
 
-/// What was read and told: a frame of the same function, globals, code and instruction is told in the same words.
+/// What was read and told: a frame of the same function, globals, code and instruction is told in the same
+/// words.
 struct Kept {
     /// Where `page` was copied from, and how much of it. Only while one stack is read.
     from: u64,
@@ -90,7 +92,8 @@ mod at {
 #[inline(never)]
 pub fn begin() {
     let version = symbols::find_in_program(c"Py_Version").cast::<usize>();
-    // SAFETY: a constant of the C language's unsigned long, of a library that is there as long as the program.
+    // SAFETY: a constant of the C language's unsigned long, of a library that is there as long as the
+    // program.
     if unsafe { version.as_ref() }.is_some_and(|version| version >> 16 == 0x030b) {
         STATE.store(symbols::find_in_program(c"PyGILState_GetThisThreadState"), Relaxed);
     }
@@ -105,14 +108,13 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// The number at an address.
 fn word_at(address: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     (memory::copy(address, &mut bytes) == bytes.len()).then(|| u64::from_le_bytes(bytes))
 }
 
-/// Room for frames, and what is read behind them: each step leaves there what the next one needs, since little of
-/// the caller's stack is left.
+/// Room for frames, and what is read behind them: each step leaves there what the next one needs, since
+/// little of the caller's stack is left.
 type Room = [u8; INTERPRETER_BYTES];
 
 /// Writes the frames of the calling thread, innermost first; their length.
@@ -262,8 +264,8 @@ fn put_head(room: &mut Room, length: usize, line: u32) -> bool {
     })
 }
 
-/// Writes the text that a field of the code leads to, as far as there is room, at `to`, and its length and width
-/// into the head at `length`; where it ends. None if it cannot be read.
+/// Writes the text that a field of the code leads to, as far as there is room, at `to`, and its length and
+/// width into the head at `length`; where it ends. None if it cannot be read.
 #[inline(never)]
 fn put_text(room: &mut Room, length: usize, to: usize, field: usize, most: usize) -> Option<usize> {
     // The text may end with a page behind which nothing is.

@@ -121,8 +121,8 @@ pub fn forget() {
     ANSWERED.store(false, Relaxed);
 }
 
-/// Connects to the daemon at a path, if it is this user's or root's; or the kernel's error, EMFILE where there is
-/// no descriptor that the program would not miss.
+/// Connects to the daemon at a path, if it is this user's or root's; or the kernel's error, EMFILE where
+/// there is no descriptor that the program would not miss.
 pub fn connect(path: &[u8]) -> Result<(), isize> {
     const UNTRUSTED: isize = -(libc::EPERM as isize);
     const CROWDED: isize = -(libc::EMFILE as isize);

@@ -1,9 +1,10 @@
-//! What is mapped as code, which the daemon needs to unwind a stack: a short program has ended before it could
-//! read /proc/PID/maps. Told before the first stack of an image, and of a fork child. What is loaded later the daemon
-//! looks for itself: reading takes the lowest free descriptor for a moment, which threads of the program would notice.
+//! What is mapped as code, which the daemon needs to unwind a stack: a short program has ended before it
+//! could read /proc/PID/maps. Told before the first stack of an image, and of a fork child. What is loaded
+//! later the daemon looks for itself: reading takes the lowest free descriptor for a moment, which threads of
+//! the program would notice.
 //!
-//! The law of this module: one thread at a time reads, and no other waits for it. Where it does not come to an
-//! end, the daemon looks for itself, as it does for what was mapped past every hook.
+//! The law of this module: one thread at a time reads, and no other waits for it. Where it does not come to
+//! an end, the daemon looks for itself, as it does for what was mapped past every hook.
 
 use crate::base::sys;
 use crate::base::thread::thread;

@@ -33,7 +33,6 @@ pub fn forget() {
     SPENT.store(0, Relaxed);
 }
 
-/// A wait.
 pub struct Wait {
     progress: u64,
     since: u64,

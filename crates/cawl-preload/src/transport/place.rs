@@ -33,8 +33,8 @@ pub fn duplicate_above_the_limit(fd: c_int) -> isize {
     moved
 }
 
-/// Moves a descriptor to a number that the program cannot have, or else to a high one, where few look. None if
-/// it is where it was, and the program can have only a few.
+/// Moves a descriptor to a number that the program cannot have, or else to a high one, where few look. None
+/// if it is where it was, and the program can have only a few.
 pub fn out_of_the_way(fd: c_int) -> Option<c_int> {
     let above = duplicate_above_the_limit(fd);
     if above >= 0 {

@@ -39,8 +39,8 @@ fn header() -> RingHeader {
     RingHeader { slots: SLOTS, chunks: CHUNKS.load(Relaxed) }
 }
 
-/// True if the program can do without the addresses, and the private memory, that the tracer may take: more is
-/// left of its limits.
+/// True if the program can do without the addresses, and the private memory, that the tracer may take: more
+/// is left of its limits.
 pub fn has_addresses() -> bool {
     const SPARE: u64 = 64 << 20;
     let page = sys::page() as u64;
@@ -101,7 +101,6 @@ pub fn enter() {
     tell_mapped(0);
 }
 
-/// Maps what stays mapped.
 fn map(fd: c_int) -> *mut u8 {
     let length = pool::first_length(header());
     // SAFETY: numbers, a descriptor of ours, and a new mapping at an address of the kernel's choice. The

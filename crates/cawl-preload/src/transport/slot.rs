@@ -137,8 +137,8 @@ impl Slot {
     }
 }
 
-/// True if an event begins only where there is room for its stack before it, so that none is to be made then, where
-/// much of the caller's stack is in use.
+/// True if an event begins only where there is room for its stack before it, so that none is to be made then,
+/// where much of the caller's stack is in use.
 pub static KEEPS_ROOM: AtomicBool = AtomicBool::new(false);
 
 /// Sets how far events may begin in the slot's chunk: in a ring only. `all`: up to its end.

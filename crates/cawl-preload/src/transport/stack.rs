@@ -1,5 +1,6 @@
-//! The stack of a call, copied into the thread's ring before the call's event, for the daemon to unwind. Without
-//! `--stacks` nothing here is entered but [`any`], which reads one number, where an event is written whole.
+//! The stack of a call, copied into the thread's ring before the call's event, for the daemon to unwind.
+//! Without `--stacks` nothing here is entered but [`any`], which reads one number, where an event is written
+//! whole.
 //!
 //! The law of this module: the kernel copies, so that no address can hurt; and a stack takes no room that an
 //! event needs. One that finds no room is counted, and its event is kept.
@@ -90,8 +91,8 @@ fn is_drawn(slot: &Slot, seed: u64) -> bool {
     (state >> 32).wrapping_mul(ONE_IN.load(Relaxed).into()) >> 32 == 0
 }
 
-/// Puts an event into a slot, and its stack before it, if that is to be copied. None goes on from it, since each is
-/// to come by here. False if there is no room.
+/// Puts an event into a slot, and its stack before it, if that is to be copied. None goes on from it, since
+/// each is to come by here. False if there is no room.
 #[cold]
 #[inline(never)]
 pub fn put(slot: &Slot, event: &Event) -> bool {
@@ -121,7 +122,8 @@ fn put_event(slot: &Slot, event: &Event) -> bool {
     is_put
 }
 
-/// Writes the stack of a call that began at `start` to the [`slot::piece_place`]; its length with the head, or 0.
+/// Writes the stack of a call that began at `start` to the [`slot::piece_place`]; its length with the head,
+/// or 0.
 #[inline(never)]
 fn copy(slot: &Slot, start: u64) -> usize {
     if !slot.has_room_for_piece() {

@@ -3,9 +3,9 @@
 //! continues another.
 //!
 //! The law of this module: the program's data, results, positions and `errno` stay its own. What is added are
-//! system calls of the tracer's own after a call of the program, and a buffer for a stream that has none. They
-//! are made only for regular files, and neither in a vfork child nor while nothing is traced; that one fails
-//! is not told. They are not recorded, but their time is in the program's call.
+//! system calls of the tracer's own after a call of the program, and a buffer for a stream that has none.
+//! They are made only for regular files, and neither in a vfork child nor while nothing is traced; that one
+//! fails is not told. They are not recorded, but their time is in the program's call.
 
 mod buffers;
 mod parts;
@@ -34,7 +34,6 @@ const NO_SYNC: u32 = 8;
 /// Space is allocated before the writer.
 const PREALLOCATE: u32 = 16;
 
-/// Which of these are tried.
 static TRIED: AtomicU32 = AtomicU32::new(0);
 /// Size of a stream's buffer, in bytes.
 static BUFFER_SIZE: AtomicU32 = AtomicU32::new(0);
@@ -105,8 +104,8 @@ pub fn written(op: Op, fd: c_int, file: &Descriptor, offset: u64, bytes: u64) ->
     clock::now().saturating_sub(begin)
 }
 
-/// True for an fsync or fdatasync that is not made, since that is tried. What is no file, or not open, is left
-/// to the kernel to judge.
+/// True for an fsync or fdatasync that is not made, since that is tried. What is no file, or not open, is
+/// left to the kernel to judge.
 #[inline(always)]
 pub fn leaves_out_sync(fd: c_int) -> bool {
     has(NO_SYNC) && session::active() && is_file_of_ours(fd)

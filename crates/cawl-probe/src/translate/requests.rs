@@ -18,8 +18,8 @@ pub struct Requests {
     pub count: u64,
     /// From their submission to their completion, in ns.
     pub took: u64,
-    /// That part of it, in ns, in which the thread that submitted each (io_uring), or that reaped it (libaio),
-    /// was in a call for it.
+    /// That part of it, in ns, in which the thread that submitted each (io_uring), or that reaped it
+    /// (libaio), was in a call for it.
     pub waited: u64,
 }
 

@@ -71,7 +71,6 @@ impl Translator {
         tell(Told::File(call.tgid, named));
     }
 
-    /// The file that is mapped there.
     pub(super) fn mapped(&self, pid: u32, address: u64) -> Option<Seen> {
         let maps = maps(pid);
         let mapping = mappings(&maps).find(|mapping| (mapping.from..mapping.to).contains(&address))?;

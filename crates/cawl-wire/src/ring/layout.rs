@@ -19,8 +19,8 @@ pub const STACKS_LOST_AT: usize = 136;
 pub const MAPPED_AT: usize = 144;
 /// Where in the header the daemon says how many bytes of memory the chunks may have (u64); 0: not yet.
 pub const ROOM_AT: usize = 192;
-/// Where in the header the daemon says which calls have their stack copied (u64, [`crate::stack::Wanted`]); 0:
-/// not yet.
+/// Where in the header the daemon says which calls have their stack copied (u64, [`crate::stack::Wanted`]);
+/// 0: not yet.
 pub const STACKS_AT: usize = 200;
 /// Length of a slot's control block, in bytes: a cache line for each side.
 pub const CONTROL_LEN: usize = 128;

@@ -37,8 +37,8 @@ pub trait Taker {
     fn file(&mut self, file: &FileRecord<'_>);
     /// Coalesced calls; there is room for them.
     fn coalesced(&mut self, calls: &CoalescedCalls);
-    /// The copied stack of the thread's next call. What is returned becomes that call's [`Event::stack`], if it
-    /// is the one that the stack says.
+    /// The copied stack of the thread's next call. What is returned becomes that call's [`Event::stack`], if
+    /// it is the one that the stack says.
     fn stack(&mut self, _stack: &StackRecord<'_>) -> u32 {
         0
     }

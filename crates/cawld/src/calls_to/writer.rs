@@ -4,16 +4,17 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use cawl_host::clock::{Clocks, utc};
 use cawl_host::spool::{Begun, Spool, encoded};
 use cawl_table::{Columns, Parquet};
 
+use super::CallsOptions;
 use super::row::Row;
-use super::{CallsOptions, Counts};
+use crate::spooled::Queue;
 
 /// After a failure, rows are dropped for this time before the next file is begun.
 const RETRY: Duration = Duration::from_secs(1);
@@ -32,7 +33,8 @@ pub struct Writer {
     columns: Arc<Columns>,
     models: String,
     spool: Spool,
-    counts: Arc<Counts>,
+    /// Calls analysed.
+    calls: Arc<AtomicU64>,
     open: Option<Open>,
     /// After a failure: not to be tried again before.
     retry: Option<Instant>,
@@ -54,13 +56,13 @@ struct Open {
 
 impl Writer {
     /// Writes calls with predictions of these models.
-    pub fn new(options: CallsOptions, models: &[&str], spool: Spool, counts: Arc<Counts>) -> Writer {
+    pub fn new(options: CallsOptions, models: &[&str], spool: Spool, calls: Arc<AtomicU64>) -> Writer {
         Writer {
             options,
             columns: Arc::new(Columns::new(models).with_weight()),
             models: models.join(","),
             spool,
-            counts,
+            calls,
             open: None,
             retry: None,
             clocks: Clocks::now,
@@ -68,16 +70,9 @@ impl Writer {
     }
 
     /// Works until there is no sender.
-    pub fn work(mut self, batches: &Receiver<Vec<Row>>) {
+    pub fn work(mut self, batches: &Queue<Vec<Row>>) {
         loop {
-            let batch = batches.recv_timeout(LOOK);
-            self.spool.look();
-            let dropped = self.counts.dropped.swap(0, Ordering::Relaxed);
-            if dropped > 0 {
-                self.spool.take(dropped, 0);
-                self.spool.lose(dropped, None);
-            }
-            match batch {
+            match batches.next(&mut self.spool, LOOK) {
                 Ok(batch) => {
                     let until = batch.last().map_or(0, |row| row.event.start);
                     self.spool.take(batch.len() as u64, until);
@@ -144,7 +139,7 @@ impl Writer {
             .join(format!("hour={of_day:02}"));
         let mut facts = self.spool.facts(rows);
         facts.push(("rows", rows.to_string()));
-        facts.push(("calls_analysed", self.counts.calls.load(Ordering::Relaxed).to_string()));
+        facts.push(("calls_analysed", self.calls.load(Ordering::Relaxed).to_string()));
         let kept = parquet.finish(facts).map(drop).and_then(|()| self.spool.keep(begun, &partition, rows));
         if let Err(error) = kept {
             self.fail(rows, &error);

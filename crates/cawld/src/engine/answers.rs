@@ -151,27 +151,23 @@ impl Engine {
         (configured, learned, constants)
     }
 
-    /// The programs.
     pub(crate) fn processes(&self, listing: Listing) -> Processes {
         let totals = &self.tables().totals;
         let (processes, more) = totals.processes(listing.sort, page(listing), cawl_host::now());
         Processes { schema: PROTOCOL, omitted: more, more, processes }
     }
 
-    /// The files.
     pub(crate) fn files(&self, listing: Listing) -> Files {
         let totals = &self.tables().totals;
         let (files, more) = totals.files(listing.sort, page(listing), cawl_host::now());
         Files { schema: PROTOCOL, omitted: more + totals.files_omitted, more, files }
     }
 
-    /// The devices.
     pub(crate) fn devices(&self) -> Devices {
         let devices = self.tables().totals.devices(&self.observed.devices, cawl_host::now());
         Devices { schema: PROTOCOL, devices }
     }
 
-    /// The past.
     pub(crate) fn history(&self, span: &HistorySpan) -> History {
         self.tables().history.answer(span, &Clocks::now())
     }

@@ -187,7 +187,8 @@ impl Engine {
         }
     }
 
-    /// Calls are written to a trace from now on; how many there were before. An error says why they cannot be.
+    /// Calls are written to a trace from now on; how many there were before. An error says why they cannot
+    /// be.
     pub(crate) fn begin_recording(&mut self, trace: TraceFile) -> Result<u64, String> {
         let (facts, (_, profile, _)) = (self.facts_now(), self.profiles());
         let lane =

@@ -35,7 +35,6 @@ pub struct Guard {
     file: Option<PathBuf>,
     token: RwLock<Option<String>>,
     open: bool,
-    /// The address of the server.
     pub(super) bound: SocketAddr,
 }
 

@@ -22,7 +22,6 @@ const BEHIND: usize = 8;
 
 const JSON: &str = "application/json";
 
-/// An answer with its body.
 type Answer = Response<Either<Full<Bytes>, Events>>;
 
 /// One connection's requests.
@@ -57,7 +56,6 @@ impl From<AskError> for Fault {
 }
 
 impl Caller {
-    /// The answer to any request.
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let mut answer = match self.route(&request).await {
             Ok(answer) => answer,

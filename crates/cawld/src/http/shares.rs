@@ -1,7 +1,7 @@
 //! Who has how many of the connections.
 //!
-//! The law of this module: **nobody takes another one's place.** The daemon's own user and root have places of
-//! their own; of the others each user of this machine, and each address, has a share. Who has all of it is
+//! The law of this module: **nobody takes another one's place.** The daemon's own user and root have places
+//! of their own; of the others each user of this machine, and each address, has a share. Who has all of it is
 //! closed at once.
 
 use std::collections::BTreeMap;

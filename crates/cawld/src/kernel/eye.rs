@@ -32,7 +32,6 @@ const OWN: u64 = 0;
 
 /// What is to be followed, too; the reply is closed when nothing of it is left.
 pub struct Ask {
-    /// The target.
     pub target: Target,
     /// Told once what is there is followed.
     pub reply: oneshot::Sender<watch::Receiver<()>>,
@@ -62,8 +61,8 @@ pub struct Eye<'a> {
     stopped: Option<Time>,
     /// The kernel counts the bytes of each thread.
     counts: bool,
-    /// Processes whose calls are not taken, with the part that they belong to: the tracer's library has them, or
-    /// they are not the program yet.
+    /// Processes whose calls are not taken, with the part that they belong to: the tracer's library has them,
+    /// or they are not the program yet.
     left_out: BTreeMap<u32, u32>,
     /// Sessions that may be the tracer's library's, too.
     held: BTreeMap<u32, Held>,
@@ -125,7 +124,8 @@ impl<'a> Eye<'a> {
         Ok(())
     }
 
-    /// Gives what was held long enough, or all, to the engine, and takes back what the tracer's library tells.
+    /// Gives what was held long enough, or all, to the engine, and takes back what the tracer's library
+    /// tells.
     async fn settle(&mut self, all: bool) -> anyhow::Result<()> {
         for session in self.held.keys().copied().collect::<Vec<_>>() {
             let Some(mut held) = self.held.remove(&session) else { continue };
@@ -328,8 +328,8 @@ impl<'a> Eye<'a> {
         }
     }
 
-    /// A process ended, and all that its threads told is read. Unless the kernel follows it no longer: another may
-    /// have its number by now.
+    /// A process ended, and all that its threads told is read. Unless the kernel follows it no longer:
+    /// another may have its number by now.
     async fn ended(&mut self, life: &Life, is_left: bool) -> anyhow::Result<()> {
         self.count_losses();
         if !is_left {
@@ -429,7 +429,8 @@ impl<'a> Eye<'a> {
                 self.give(session, Input::Events { session, batch, dropped }).await?;
             }
         }
-        // The record of its end was lost, or it had ended when it was met: what was told of it is read by now.
+        // The record of its end was lost, or it had ended when it was met: what was told of it is read by
+        // now.
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let is_missing = !self.is_behind && !cawl_host::is_running(pid);
         if std::mem::replace(&mut process.is_missing, is_missing)

@@ -1,7 +1,7 @@
 //! What is told of processes that the tracer's library may tell of, too.
 //!
-//! The library's session is known a moment after its first call. Until then what the probes saw is held; it is taken
-//! back if the library has it, so that no call counts twice.
+//! The library's session is known a moment after its first call. Until then what the probes saw is held; it
+//! is taken back if the library has it, so that no call counts twice.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::engine::Input;
 
 /// From a process's begin until it is taken for one without the library, if it was started with it.
 const STARTS_WITHIN: Duration = Duration::from_secs(1);
-/// From a call until the library's session would be known: in a copy of a process it begins late. Less than the
-/// engine waits for late calls.
+/// From a call until the library's session would be known: in a copy of a process it begins late. Less than
+/// the engine waits for late calls.
 const KNOWN_WITHIN: Duration = Duration::from_millis(100);
 
 /// What is held of a session of the probes.
@@ -30,8 +30,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// A process whose image begins, if it may have the library: by its environment, or as a copy of one that has
-    /// (`of_traced`: its parent). The environment of one that has ended already cannot be read.
+    /// A process whose image begins, if it may have the library: by its environment, or as a copy of one that
+    /// has (`of_traced`: its parent). The environment of one that has ended already cannot be read.
     pub fn new(pid: u32, began: Time, of_traced: bool, is_copy: bool) -> Option<Held> {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let starts_it = |variable: &[u8]| {

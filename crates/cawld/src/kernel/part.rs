@@ -49,8 +49,8 @@ impl Part {
         groups.chain(descendants(roots)).filter(|pid| *pid != std::process::id()).collect()
     }
 
-    /// Processes that the kernel does not find by itself: in groups that it cannot compare, and in those that were
-    /// made anew by the same name, as when a service starts again. It knows these from now on.
+    /// Processes that the kernel does not find by itself: in groups that it cannot compare, and in those that
+    /// were made anew by the same name, as when a service starts again. It knows these from now on.
     pub fn unseen(&mut self, probe: &mut Probe) -> Vec<u32> {
         let mut unseen = Vec::new();
         for (folder, compared) in self.target.cgroups.iter().zip(&mut self.compared) {

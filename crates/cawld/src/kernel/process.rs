@@ -22,7 +22,6 @@ pub struct Process<'a> {
     pub part: u32,
     /// When its image began, or some time before that, if it was met.
     pub began: Time,
-    /// The program.
     pub program: String,
     /// The process that made it.
     pub parent: u32,
@@ -32,8 +31,8 @@ pub struct Process<'a> {
     pub mappings: Mappings<'a>,
     /// What its threads waited for a processor.
     pub run_delays: RunDelays<'a>,
-    /// Bytes that its threads wrote which ended since it is followed, and of calls that were seen before `counted`;
-    /// None: the kernel does not count.
+    /// Bytes that its threads wrote which ended since it is followed, and of calls that were seen before
+    /// `counted`; None: the kernel does not count.
     pub ended_wrote: Option<u64>,
     /// Processor time of those threads in ns, in user mode and in the kernel.
     pub ended_usage: (u64, u64),
@@ -48,8 +47,8 @@ pub struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    /// A process that is met or begins, whose threads had written this. What is not given /proc tells, if it is not
-    /// too late.
+    /// A process that is met or begins, whose threads had written this. What is not given /proc tells, if it
+    /// is not too late.
     pub fn new(
         (pid, part): (u32, u32),
         (began, started): (Time, Time),

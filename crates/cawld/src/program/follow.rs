@@ -1,7 +1,8 @@
 //! `cawld --kernel`: probes in the kernel follow services and containers that nobody restarted.
 //!
-//! All names share the probes. What is there when the daemon starts is followed before it says that it is ready; what is
-//! not there, or has ended, is looked for every second and followed then. While nothing is there, nothing is attached.
+//! All names share the probes. What is there when the daemon starts is followed before it says that it is
+//! ready; what is not there, or has ended, is looked for every second and followed then. While nothing is
+//! there, nothing is attached.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,8 +82,8 @@ pub struct Following {
 }
 
 impl Following {
-    /// Follows what is there now, and looks for the rest. An error if probes cannot be attached, or if there is no
-    /// such process.
+    /// Follows what is there now, and looks for the rest. An error if probes cannot be attached, or if there
+    /// is no such process.
     pub async fn start(daemon: &Arc<Daemon>, args: FollowArgs) -> anyhow::Result<Following> {
         let mut eye = Eye { daemon: Arc::clone(daemon), probes: None, names: BTreeMap::new() };
         for name in args.names() {
@@ -135,7 +136,8 @@ struct Eye {
 }
 
 impl Eye {
-    /// Follows names, and looks for those that do not run, until the daemon ends, which the closed channel tells.
+    /// Follows names, and looks for those that do not run, until the daemon ends, which the closed channel
+    /// tells.
     async fn keep(mut self, mut end: watch::Receiver<()>) -> anyhow::Result<()> {
         let mut is_over = false;
         while !is_over {
@@ -157,7 +159,6 @@ impl Eye {
         Ok(())
     }
 
-    /// Looks at all names.
     async fn look(&mut self) -> anyhow::Result<()> {
         for (name, followed) in std::mem::take(&mut self.names) {
             let mut followed = followed;

@@ -14,7 +14,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds calls of this second.
     pub(super) fn add(&mut self, calls: &CallSums, second: u64) {
         self.sums.add_all(calls);
         if calls.count.bytes > 0 {

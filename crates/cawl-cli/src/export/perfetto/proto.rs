@@ -31,7 +31,6 @@ messages! {
         timestamp_clock_id: u32 = [uint32, tag = "58"],
     }
 
-    /// Clocks at one moment.
     ClockSnapshot {
         clocks: Vec<Clock> = [message, repeated, tag = "1"],
         primary_trace_clock: u32 = [uint32, tag = "2"],

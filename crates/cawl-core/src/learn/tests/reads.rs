@@ -70,8 +70,8 @@ fn cold_memory_is_followed_in_reads() {
     assert!(by_cause.is_some_and(|seconds| seconds > 0.6 * observed), "{by_cause:?} of {observed:.3} s");
 }
 
-/// Small files that come late, as where other programs have the processors: what the device is asked for next, and
-/// who waits behind it, waits no longer than that.
+/// Small files that come late, as where other programs have the processors: what the device is asked for
+/// next, and who waits behind it, waits no longer than that.
 #[test]
 fn reads_that_come_late_leave_the_device_no_work() {
     for together in [false, true] {

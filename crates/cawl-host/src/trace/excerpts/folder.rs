@@ -19,7 +19,6 @@ pub(super) struct Folder {
     room: u64,
     /// Numbers and bytes of the excerpts, the oldest first.
     files: VecDeque<(u64, u64)>,
-    /// Number of the next one.
     next: u64,
     /// Locked: two daemons would remove each other's files.
     _lock: File,

@@ -21,7 +21,6 @@ const PART: f64 = 0.5;
 const DIRTY: usize = 1 << 20;
 const FILE: &str = "policy";
 
-/// What was found.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub policy: CachePolicy,

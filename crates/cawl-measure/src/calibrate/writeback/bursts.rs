@@ -6,8 +6,8 @@ use super::super::bench::{Bench, background, since};
 use super::super::unless_over;
 use super::{CHUNK, UNSEEN, is_ours};
 
-/// Short and long bursts, in turn: `true` is a long one. The short one that comes first tells how long the others
-/// may be.
+/// Short and long bursts, in turn: `true` is a long one. The short one that comes first tells how long the
+/// others may be.
 const BURSTS: [bool; 3] = [false, true, true];
 /// Length of the long ones in short ones; and the longest.
 const LONG: u64 = 4;
@@ -15,9 +15,9 @@ const LONGEST_BURST: u64 = 256 << 20;
 /// Part of the remaining time that the bursts are to take: also the page cache takes some.
 const PART: f64 = 0.7;
 
-/// The rate in bytes per ns of bursts that fsync waits for, on a device that takes about `transfer` ns per byte, if
-/// known, within the byte budget and the remaining time. fsync leaves out other programs' data. What a burst takes
-/// whatever its length is found from bursts of two lengths.
+/// The rate in bytes per ns of bursts that fsync waits for, on a device that takes about `transfer` ns per
+/// byte, if known, within the byte budget and the remaining time. fsync leaves out other programs' data. What
+/// a burst takes whatever its length is found from bursts of two lengths.
 pub fn rate(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
     // In short bursts, what all of them write.
     let parts = BURSTS.iter().map(|long| if *long { LONG } else { 1 }).sum::<u64>();

@@ -49,26 +49,6 @@ fn alg_1_insert_splits_into_unchanged_active_and_inactive() {
 }
 
 #[test]
-fn alg_1_writing_exactly_the_same_again_makes_it_active() {
-    let mut cache = cache();
-    for start in [0, 100, 200] {
-        cache.insert(A, start, start + 100, at(start + 1));
-    }
-    assert_eq!(cache.insert(A, 100, 200, at(500)), Bytes(0));
-    assert_eq!(cache.dump(), [(A, 0, 100, false), (A, 100, 200, true), (A, 200, 300, false)]);
-    assert_eq!((cache.dirty(), cache.oldest()), (Bytes(300), Some(at(1))));
-}
-
-#[test]
-fn files_do_not_overlap_each_other() {
-    let mut cache = cache();
-    cache.insert(A, 0, 100, at(1));
-    assert_eq!(cache.insert(B, 0, 100, at(2)), Bytes(100));
-    assert_eq!(cache.remove_all(Some(1)), Bytes(200));
-    assert!(cache.dump().is_empty());
-}
-
-#[test]
 fn alg_1_the_oldest_inactive_is_cleaned_first_in_part_if_need_be() {
     let mut cache = cache();
     cache.insert(B, 0, 100, at(1));
@@ -77,15 +57,6 @@ fn alg_1_the_oldest_inactive_is_cleaned_first_in_part_if_need_be() {
     assert_eq!(cache.dump(), [(A, 0, 100, false), (B, 30, 100, false)]);
     assert_eq!(cache.clean_oldest(Bytes(1000)), Bytes(70));
     assert_eq!(cache.oldest(), Some(at(2)));
-}
-
-#[test]
-fn a_cleaned_part_can_be_dirtied_again() {
-    let mut cache = cache();
-    cache.insert(A, 0, 100, at(1));
-    cache.clean_oldest(Bytes(30));
-    assert_eq!(cache.insert(A, 0, 40, at(2)), Bytes(30));
-    assert_eq!(cache.dump(), [(A, 0, 30, false), (A, 30, 40, true), (A, 40, 100, false)]);
 }
 
 #[test]

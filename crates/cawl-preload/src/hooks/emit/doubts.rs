@@ -43,8 +43,8 @@ fn find_out(
 }
 
 /// After a call that moved so many bytes, at the descriptor's own position or elsewhere. Where to tell of it,
-/// what is known of the descriptor now, and whether it may go on from the event before; None if it can be told
-/// of no more.
+/// what is known of the descriptor now, and whether it may go on from the event before; None if it can be
+/// told of no more.
 #[cold]
 #[inline(never)]
 pub fn after_call<'a>(

@@ -40,7 +40,6 @@ fn find_out(fd: c_int) -> bool {
     recorded
 }
 
-/// Tells what of a file is cached.
 #[inline(never)]
 fn tell_resident(inside: &Inside, fd: c_int, file: &Descriptor) {
     let Some(length) = sys::fstat_for(fd, |stat| stat.st_size as u64) else { return };
@@ -118,8 +117,8 @@ fn before(stream: Stream) -> Before {
     Before { start: clock::now(), filled, position }
 }
 
-/// Makes a call that moves a stream, and records what the kernel read for that: the C library fills the buffer
-/// from the block in which the new place is.
+/// Makes a call that moves a stream, and records what the kernel read for that: the C library fills the
+/// buffer from the block in which the new place is.
 #[inline(always)]
 pub fn moving<T>(stream: Stream, call: impl FnOnce() -> T) -> T {
     if !is_recorded(stream.number()) {

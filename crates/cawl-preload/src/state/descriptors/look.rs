@@ -2,9 +2,9 @@
 //!
 //! The law of this module: **what goes past every hook is noticed, and said.** A program may close, duplicate
 //! or move a descriptor by a system call of its own, and share it with another process in ways that nobody
-//! sees. So device, inode number and position are compared with the kernel's, of a descriptor once in [`SPAN`]
-//! calls; earlier only as far as the process has such looks left. Where they differ, what was told since the
-//! look before is a [`Doubt`], and positions are asked for from then on.
+//! sees. So device, inode number and position are compared with the kernel's, of a descriptor once in
+//! [`SPAN`] calls; earlier only as far as the process has such looks left. Where they differ, what was told
+//! since the look before is a [`Doubt`], and positions are asked for from then on.
 
 use super::{CROWDED, Descriptor, known};
 use crate::base::hot::{HOT, share_all};
@@ -211,8 +211,8 @@ impl Descriptor {
         false
     }
 
-    /// Where a call of one of several threads began, after which the descriptor was found to stand at `end`. If
-    /// another's call came between the two, this one went on from where those before it end; if such a gap
+    /// Where a call of one of several threads began, after which the descriptor was found to stand at `end`.
+    /// If another's call came between the two, this one went on from where those before it end; if such a gap
     /// stays, that of a thread came before, and waits to be counted.
     #[cold]
     #[inline(never)]

@@ -83,7 +83,7 @@ fn partitions_follow_the_clock_and_names_never_repeat() {
     let now = files(dir.path());
     assert_eq!(hours(&now), ["node=n/date=1970-01-01/hour=00", "node=n/date=2026-11-29/hour=13"]);
     AHEAD.store(1_795_960_790 - 1000, Ordering::SeqCst);
-    writer.work(&queue);
+    writer.work(&Queue { things: queue, dropped: Arc::default() });
     let now = files(dir.path());
     let expected = ["1970-01-01/hour=00", "2026-11-29/hour=13", "2026-11-29/hour=13", "2026-11-29/hour=14"];
     assert_eq!(hours(&now), expected.map(|hour| format!("node=n/date={hour}")));

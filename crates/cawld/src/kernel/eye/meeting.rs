@@ -80,8 +80,8 @@ impl<'a> Eye<'a> {
         }
         self.translator.meet(pid);
         let written = running_wrote(pid);
-        // It ends just now: if it was made by one that is followed, that is still to be read. Of one that goes on we may
-        // not know what it wrote.
+        // It ends just now: if it was made by one that is followed, that is still to be read. Of one that
+        // goes on we may not know what it wrote.
         if written.is_none() && self.counts && cawl_host::alive_since(pid).is_none() {
             if !is_made {
                 self.probe.unfollow(pid);
@@ -181,8 +181,8 @@ impl<'a> Eye<'a> {
 }
 
 /// True if a process that is followed now is the one that has lived since then. Else its number is taken out
-/// of the kernel's table: the end of a process before it was followed is not told, and another process may get
-/// the number.
+/// of the kernel's table: the end of a process before it was followed is not told, and another process may
+/// get the number.
 fn is_kept(probe: &mut Probe, pid: u32, since: Option<u64>) -> bool {
     let is_it = since.is_some() && cawl_host::alive_since(pid) == since;
     if !is_it {
