@@ -31,4 +31,6 @@ pub use machine::{
     alive_since, facts, is_ignored, is_running, is_stopped, now, open_regular, page_cache_drops, parent,
     sample, schedstat, traceparent, usage, wall_clock, wchar, writes_back,
 };
-pub use settings::{Caches, apply_settings, caches, laws, page, processor, release, uncalibrated_profile};
+pub use settings::{
+    Caches, apply_settings, caches, laws, lru_gen, page, processor, release, uncalibrated_profile,
+};

@@ -177,6 +177,7 @@ pub fn facts() -> HostFacts {
         started: now(),
         filesystems: filesystems(),
         deleted: Vec::new(),
+        lru_gen: crate::settings::lru_gen(),
     }
 }
 

@@ -52,6 +52,7 @@ fn apply(root: &Path, told: Told, profile: &mut HostProfile) {
     kernel.hz = told.hz.unwrap_or(kernel.hz);
     let laws = laws_under(root, told.release);
     kernel.fine_stamps = laws.fine_stamps;
+    kernel.lru_gen = laws.generations;
     if !laws.large_folios {
         kernel.folio = kernel.page;
     }
@@ -134,7 +135,18 @@ pub fn laws() -> Laws {
 
 fn laws_under(root: &Path, release: Option<Release>) -> Laws {
     let large_folios = root.join("sys/kernel/mm/transparent_hugepage").exists();
-    Laws::of(release.unwrap_or(Release::LATEST), large_folios)
+    Laws { generations: lru_gen_under(root), ..Laws::of(release.unwrap_or(Release::LATEST), large_folios) }
+}
+
+/// The multi-generational LRU is in use.
+pub fn lru_gen() -> bool {
+    lru_gen_under(Path::new("/"))
+}
+
+/// A mask of its parts, as 0x0007: the first is what moves pages, the others look for those that are mapped.
+fn lru_gen_under(root: &Path) -> bool {
+    let mask = read(root, "sys/kernel/mm/lru_gen/enabled");
+    u32::from_str_radix(mask.trim().trim_start_matches("0x"), 16).is_ok_and(|mask| mask & 1 == 1)
 }
 
 /// Size of a page.

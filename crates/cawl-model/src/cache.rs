@@ -7,11 +7,14 @@
 
 mod eviction;
 mod files;
+mod generations;
 mod holes;
 mod lazy;
 mod lists;
 mod reading;
+mod recency;
 mod requests;
+mod shelves;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

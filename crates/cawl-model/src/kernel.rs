@@ -113,7 +113,7 @@ impl Kernel {
         if let Some(group) = &kernel.group {
             let pages = |bytes: Bytes| bytes.0 / page;
             let lists = [group.inactive, group.active].map(pages);
-            machine.cache.bound(group.room.map(pages), lists);
+            machine.cache.bound(group.room.map(pages), lists, machine.laws);
             machine.room = group.room.map(|room| pages(room) + lists[0] + lists[1]);
         }
         let constants = Constants::of(profile);

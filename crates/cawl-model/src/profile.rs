@@ -410,6 +410,9 @@ constants! {
         /// (`inode_set_ctime_current`, fs/inode.c, since 6.13).
         #[serde(default)]
         fine_stamps: bool => setting;
+        /// The multi-generational LRU is in use (/sys/kernel/mm/lru_gen/enabled).
+        #[serde(default)]
+        lru_gen: bool => setting;
         /// Number of processors online.
         cpus: u32 => setting;
         /// Largest piece of the page cache the filesystem handles at once (large folios), in bytes.
@@ -426,7 +429,8 @@ constants! {
 impl KernelSettings {
     /// The laws that its release has.
     pub fn laws(&self) -> Laws {
-        Laws::of(self.release.unwrap_or(Release::LATEST), self.folio > self.page)
+        let laws = Laws::of(self.release.unwrap_or(Release::LATEST), self.folio > self.page);
+        Laws { generations: self.lru_gen, ..laws }
     }
 }
 

@@ -423,6 +423,9 @@ pub struct HostFacts {
     /// Deleted inodes that new files passed over when tracing began, where the program may make some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<DeletedFacts>,
+    /// The multi-generational LRU is in use.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lru_gen: bool,
 }
 
 /// Inodes that were deleted lately, which a new file passes over (ext4 without a journal).

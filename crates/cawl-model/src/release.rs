@@ -83,7 +83,7 @@ pub struct Law {
 }
 
 /// All of them; docs/science/MODEL.md, "Releases", has the same table.
-pub const LAWS: [Law; 13] = [
+pub const LAWS: [Law; 14] = [
     Law {
         name: "ticks at multiples of their length",
         function: "tick_init_jiffy_update",
@@ -164,6 +164,13 @@ pub const LAWS: [Law; 13] = [
         at: |laws| &mut laws.grants_room,
     },
     Law {
+        name: "a page read five times stays marked",
+        function: "lru_gen_inc_refs, lru_gen_refault",
+        since: Release(6, 14),
+        before: "until it moves or is reclaimed",
+        at: |laws| &mut laws.keeps_workingset,
+    },
+    Law {
         name: "large folios of ext4",
         function: "ext4_set_inode_mapping_order",
         since: Release(6, 16),
@@ -215,6 +222,11 @@ pub struct Laws {
     pub cuts_windows: bool,
     /// There are large folios at all.
     pub large_folios: bool,
+    /// The multi-generational LRU keeps the mark of a page that was read five times, and has its other laws
+    /// of 6.14.
+    pub keeps_workingset: bool,
+    /// The multi-generational LRU is in use, of any release.
+    pub generations: bool,
 }
 
 impl Default for Laws {
@@ -241,6 +253,8 @@ impl Laws {
         ext4_folios: false,
         cuts_windows: false,
         large_folios: false,
+        keeps_workingset: false,
+        generations: false,
     };
 
     /// Those of a release; `large_folios`: it has them at all (CONFIG_TRANSPARENT_HUGEPAGE).

@@ -122,7 +122,7 @@ fn machine() -> Vec<Check> {
     let mut checks = vec![sockets(), library()];
     checks.extend(preloads());
     checks.push(kernel());
-    checks.extend(reclaim(&std::fs::read_to_string("/sys/kernel/mm/lru_gen/enabled").unwrap_or_default()));
+    checks.extend(cawl_host::lru_gen().then(reclaim));
     checks.extend([probes(), coverage(), limits()]);
     checks.extend(group());
     checks.push(profile());
@@ -195,11 +195,8 @@ fn kernel() -> Check {
     check("kernel", State::Note, format_args!("{release}: {text}"))
 }
 
-/// By what lru_gen/enabled has: a mask, as 0x0007.
-fn reclaim(enabled: &str) -> Option<Check> {
-    let mask = u32::from_str_radix(enabled.trim().trim_start_matches("0x"), 16).ok()?;
-    let text = "by the multi-generational LRU; what short memory drops is predicted by the classic one";
-    (mask & 1 > 0).then(|| check("reclaim", State::Note, text))
+fn reclaim() -> Check {
+    check("reclaim", State::Fine, "by the multi-generational LRU, whose law the model goes by here")
 }
 
 fn probes() -> Check {
@@ -257,14 +254,5 @@ fn profile() -> Check {
             let why = "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one";
             check("profile", State::Note, why)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn another_lru_is_told() {
-        let told = |enabled| super::reclaim(enabled).is_some();
-        assert_eq!(["0x0007\n", "0x0000\n", ""].map(told), [true, false, false]);
     }
 }

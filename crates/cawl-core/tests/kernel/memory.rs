@@ -1,8 +1,8 @@
 //! Memory that is short: what of the page cache is dropped for what comes in.
 
 use cawl_core::{
-    Bytes, Cause, CostModel, Filesystem, GroupCache, HostProfile, ListFacts, MemoryFacts, Nanos, Time,
-    ZoneFacts,
+    Bytes, Cause, CostModel, Filesystem, GroupCache, HostProfile, ListFacts, MemoryFacts, Nanos, Release,
+    Time, ZoneFacts,
 };
 use cawl_wire::{ADVICE_DONTNEED, Event, Op};
 
@@ -100,6 +100,34 @@ fn what_was_read_twice_survives_a_stream_and_what_was_written_twice_does_not() {
     read(&mut program, 3, 0, 1000);
     assert_eq!([1, 2, 3].map(|ino| cached(&mut program, ino)), [100, 0, 300]);
     assert_eq!(read(&mut program, 1, 0, 100), 0);
+}
+
+/// The multi-generational LRU of any release: a stream takes what was read twice, not what was read five times.
+#[test]
+fn generations_keep_what_was_read_five_times() {
+    let of = |lru_gen: bool, release, machine: bool| {
+        let mut profile = if machine { roomy() } else { group(400) };
+        (profile.kernel.lru_gen, profile.kernel.release) = (lru_gen, release);
+        let mut program = Program::on(&profile);
+        if machine {
+            program.model.free_memory(&memory(400, 0, 0));
+        }
+        for (ino, times) in [(1, 5), (2, 2)] {
+            open(&mut program, ino, 100);
+            for _ in 0..times {
+                read(&mut program, ino, 0, 100);
+            }
+        }
+        open(&mut program, 3, 1000);
+        read(&mut program, 3, 0, 1000);
+        [1, 2].map(|ino| cached(&mut program, ino))
+    };
+    for (release, machine) in
+        [(Some(Release(6, 12)), false), (None, false), (Some(Release(6, 12)), true), (None, true)]
+    {
+        assert_eq!(of(true, release, machine), [100, 0], "{release:?}, {machine}");
+        assert_eq!(of(false, release, machine), [100, 100], "{release:?}, {machine}");
+    }
 }
 
 /// Reads of 64 KiB in folios of up to 2 MiB: each folio is read once, though by many calls.

@@ -133,6 +133,19 @@ fn large_pages() {
     assert_eq!(processor_under(Machine::new().0.path()), None);
 }
 
+/// A profile tells it; one that was written before it was asked for is of the classic lists.
+#[test]
+fn the_multi_generational_lru_is_asked_for() {
+    let with = |mask: &str| Machine::new().with("sys/kernel/mm/lru_gen/enabled", mask).profile(4096, 1, 250);
+    let found = ["0x0007\n", "0x0001\n", "0x0006\n", "0x0000\n", ""].map(|mask| with(mask).kernel.lru_gen);
+    assert_eq!(found, [true, true, false, false, false]);
+    let told = with("0x0007\n").to_toml();
+    assert!(HostProfile::from_toml(&told).unwrap().kernel.laws().generations);
+    let old: String =
+        told.lines().filter(|line| !line.contains("lru_gen")).map(|line| format!("{line}\n")).collect();
+    assert!(old.len() < told.len() && !HostProfile::from_toml(&old).unwrap().kernel.laws().generations);
+}
+
 /// Two levels only, the second shared by four cores; and two kinds of cores, of which the last one is larger.
 #[test]
 fn caches_of_other_shapes() {

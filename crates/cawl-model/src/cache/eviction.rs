@@ -4,7 +4,7 @@
 //! machine's is used down to the low watermarks of its zones; then kswapd reclaims until they are at the high
 //! ones, from the lists of all control groups in proportion to their lengths (`shrink_node_memcgs`,
 //! `get_scan_count`). A group with a limit reclaims from its own lists when a page would exceed it, 32 pages at
-//! least (`try_charge_memcg`). [`Lists`] has the law of the lists.
+//! least (`try_charge_memcg`). [`Recency`] has the law of the lists.
 //!
 //! Here pages are reclaimed between two calls, so that a call finds what it has read itself. Files in memory
 //! take memory and are on none of these lists: without swap they stay. Reclaim takes no time.
@@ -14,11 +14,14 @@
 
 use std::sync::Arc;
 
-use super::lists::{Lists, Reclaimable};
+use super::lists::Lists;
+use super::recency::Recency;
+use super::shelves::Reclaimable;
 use super::{Cache, File, Files};
 use crate::block::Block;
 use crate::pages::BLOCK;
 use crate::record::MemoryFacts;
+use crate::release::Laws;
 
 /// Pages that a group reclaims at least (`SWAP_CLUSTER_MAX`).
 const CLUSTER: u64 = 32;
@@ -27,7 +30,7 @@ const CLUSTER: u64 = 32;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Eviction {
     /// Copies share them until they change.
-    lists: Arc<Lists>,
+    lists: Arc<Recency>,
     /// Pages that have come in last, and those that were read last: they are not on the lists yet.
     inserted: Run,
     accessed: Run,
@@ -91,7 +94,7 @@ impl Room {
 }
 
 impl Eviction {
-    fn lists(&mut self) -> &mut Lists {
+    fn lists(&mut self) -> &mut Recency {
         Arc::make_mut(&mut self.lists)
     }
 
@@ -181,8 +184,9 @@ impl Eviction {
     }
 
     /// Lists of what is cached already, in the order of the files.
-    fn begun_late(files: &Files, in_memory: Vec<bool>) -> Eviction {
-        let mut eviction = Eviction { in_memory: Arc::new(in_memory), ..Eviction::default() };
+    fn begun_late(files: &Files, in_memory: Vec<bool>, laws: Laws) -> Eviction {
+        let lists = Arc::new(Recency::of(laws, false));
+        let mut eviction = Eviction { lists, in_memory: Arc::new(in_memory), ..Eviction::default() };
         for (at, file) in files.iter().enumerate() {
             let pages = file.clean.runs_between(0, u64::MAX).chain(file.dirty.runs_between(0, u64::MAX));
             for (start, end) in pages {
@@ -270,8 +274,9 @@ impl<F: Fn(&File) -> u64> Reclaimable for Shrinking<'_, F> {
 impl Cache {
     /// The programs are in a group that can take so many pages more, if it has a limit, and has these on its
     /// lists of files.
-    pub fn bound(&mut self, room: Option<u64>, lists: [u64; 2]) {
+    pub fn bound(&mut self, room: Option<u64>, lists: [u64; 2], laws: Laws) {
         let mut eviction = Eviction {
+            lists: Arc::new(Recency::of(laws, true)),
             group: room.map(|room| i64::try_from(room).unwrap_or(i64::MAX)),
             is_of_group: true,
             ..Eviction::default()
@@ -288,13 +293,13 @@ impl Cache {
     }
 
     /// The machine's memory was found so. `in_memory`: for each device whether its files are in memory alone.
-    pub fn found_memory(&mut self, room: Room, in_memory: impl Iterator<Item = bool>) {
+    pub fn found_memory(&mut self, room: Room, in_memory: impl Iterator<Item = bool>, laws: Laws) {
         if self.lazy.is_some() {
             return;
         }
         let eviction = match &mut self.eviction {
             Some(eviction) => eviction,
-            none => none.insert(Box::new(Eviction::begun_late(&self.files, in_memory.collect()))),
+            none => none.insert(Box::new(Eviction::begun_late(&self.files, in_memory.collect(), laws))),
         };
         eviction.found_memory(room);
     }

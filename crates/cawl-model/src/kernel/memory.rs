@@ -77,7 +77,7 @@ impl Memory {
     fn take_room(&mut self, machine: &mut Machine, at: f64) {
         if let Some((_, room)) = self.rooms.iter().rev().find(|(look, _)| *look <= at) {
             let in_memory = machine.devices.iter().map(|device| device.traits.is_in_memory);
-            machine.cache.found_memory(*room, in_memory);
+            machine.cache.found_memory(*room, in_memory, machine.laws);
         }
         self.rooms.clear();
     }

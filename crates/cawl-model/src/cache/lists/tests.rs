@@ -2,13 +2,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use super::super::shelves::{GONE, List, MIN_TIDIED, PATIENCE};
 use super::*;
 
 /// Pages that are in a cache; those of `dirty` are not clean.
 #[derive(Default)]
-struct Cached {
-    pages: BTreeSet<(u32, u64)>,
-    dirty: BTreeSet<(u32, u64)>,
+pub(in crate::cache) struct Cached {
+    pub(in crate::cache) pages: BTreeSet<(u32, u64)>,
+    pub(in crate::cache) dirty: BTreeSet<(u32, u64)>,
+}
+
+impl Cached {
+    /// Pages of a range are gone; how many.
+    pub(in crate::cache) fn take(&mut self, file: u32, start: u64, end: u64) -> u64 {
+        let before = self.pages.len();
+        let is_there = |page: &(u32, u64)| page.0 == file && (start..end).contains(&page.1);
+        self.pages.retain(|page| !is_there(page));
+        self.dirty.retain(|page| !is_there(page));
+        (before - self.pages.len()) as u64
+    }
+
+    /// Those of a range are dirty.
+    pub(in crate::cache) fn dirty(&mut self, file: u32, start: u64, end: u64) {
+        let pages: Vec<_> = self.pages.range((file, start)..(file, end)).copied().collect();
+        self.dirty.extend(pages);
+    }
 }
 
 impl Reclaimable for Cached {
@@ -230,7 +248,7 @@ fn lists_are_bounded() {
 }
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(in crate::cache) enum Op {
     Insert(u32, u64, u64, bool),
     Access(u32, u64, u64),
     Drop(u32, u64, u64),
@@ -242,7 +260,7 @@ enum Op {
     Find(u32, u64, u64),
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(in crate::cache) fn op() -> impl Strategy<Value = Op> {
     let range = || (0..3u32, 0..2000u64, 1..700u64);
     prop_oneof![
         4 => (range(), any::<bool>()).prop_map(|((f, s, n), read)| Op::Insert(f, s, s + n, read)),
@@ -267,17 +285,10 @@ proptest! {
                 Op::Insert(file, start, end, read) => memory.come(file, start, end, read),
                 Op::Access(file, start, end) => memory.lists.access(file, start, end),
                 Op::Drop(file, start, end) => {
-                    let pages: Vec<_> = memory.cached.pages.range((file, start)..(file, end)).copied().collect();
-                    prop_assert_eq!(memory.lists.drop(file, start, end), pages.len() as u64);
-                    for page in pages {
-                        memory.cached.pages.remove(&page);
-                        memory.cached.dirty.remove(&page);
-                    }
+                    let pages = memory.cached.take(file, start, end);
+                    prop_assert_eq!(memory.lists.drop(file, start, end), pages);
                 }
-                Op::Dirty(file, start, end) => {
-                    let pages: Vec<_> = memory.cached.pages.range((file, start)..(file, end)).copied().collect();
-                    memory.cached.dirty.extend(pages);
-                }
+                Op::Dirty(file, start, end) => memory.cached.dirty(file, start, end),
                 Op::Clean => memory.cached.dirty.clear(),
                 Op::Shrink(wanted) => {
                     let before: u64 = memory.lists.pages().iter().sum();
@@ -297,8 +308,7 @@ proptest! {
                 Op::Correct(inactive, active) => memory.lists.correct([inactive, active]),
                 Op::Forget(file) => {
                     memory.lists.forget(|of| of == file);
-                    memory.cached.pages.retain(|page| page.0 != file);
-                    memory.cached.dirty.retain(|page| page.0 != file);
+                    memory.cached.take(file, 0, u64::MAX);
                 }
                 Op::Find(file, start, end) => {
                     // Within a block, so that all are found here or none.
@@ -319,15 +329,15 @@ proptest! {
             for ((file, key), here) in pages {
                 let at = memory.lists.find((file, key)).expect("a block with pages is remembered");
                 let block = &memory.lists.blocks[at as usize];
-                prop_assert_eq!(block.here, here);
-                prop_assert_eq!(block.active.without(here), Block::default());
+                prop_assert_eq!(block.here(), here);
+                prop_assert_eq!(block.on[0].and(block.on[1]), Block::default());
                 prop_assert_eq!(block.reclaimed.and(here), Block::default());
                 // Where it has pages, it has an entry.
                 for list in 0..2 {
                     let entry = Entry::Ours { at, stamp: block.stamps[list] };
                     let passed = list == INACTIVE && memory.lists.passed.contains(&entry);
                     let listed = passed || memory.lists.lists[list].entries.contains(&entry);
-                    prop_assert!(block.on(list).is_empty() || listed, "{:?} on {}", block, list);
+                    prop_assert!(block.on[list].is_empty() || listed, "{:?} on {}", block, list);
                 }
             }
         }
