@@ -35,7 +35,7 @@
 //! assert_eq!(model.state().dirty, Bytes::mib(40));
 //!
 //! // A copy looks ahead; the model itself stays where it is. The program goes on to 160 MiB: too much is
-//! dirty, // and the kernel holds the writer back.
+//! // dirty, and the kernel holds the writer back.
 //! let mut ahead = model.fork();
 //! let mut last = None;
 //! for _ in 10..40 {
