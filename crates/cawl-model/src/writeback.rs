@@ -194,7 +194,13 @@ impl Machine {
         let pages = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
         device.carry = (device.carry - pages as f64).max(0.0);
         self.complete_pages(at, pages);
-        self.devices[at].held_until = None;
+        let device = &mut self.devices[at];
+        device.held_until = None;
+        let written = self.now + device.left() / device.speed() + device.timing.latency;
+        if let Some((_, _, until)) = &mut device.logged {
+            // It was to be written behind these pages.
+            *until = until.min(written);
+        }
         self.reschedule(at);
     }
 

@@ -394,6 +394,32 @@ fn growing_waits_for_no_log_since_6_6() {
     assert!(waits[0] > 0.01 && waits[1] == 0.0, "{waits:?}");
 }
 
+/// A commit that comes due during an fsync has its log behind that file's pages. Once these are known to be written,
+/// which may be sooner than at the flusher's rate, the log is as well.
+#[test]
+fn nothing_waits_for_a_log_behind_what_an_fsync_has_written() {
+    let mut profile = profile();
+    profile.device.commit = Nanos::seconds(1.0);
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(256), hard: Bytes::mib(512) };
+    for observed in [None, Some(60_000_000)] {
+        let mut program = Program::on(&profile);
+        program.call(write(0, 0, 100 << 20));
+        program.now = 980_000_000;
+        let fsync = Event { op: Op::Fsync, start: program.now, ..write(0, 0, 0) };
+        match observed {
+            None => drop(program.call(fsync)),
+            Some(took) => {
+                program.model.follow(&fsync, Time(program.now + took)).expect("a cost");
+                program.now += took;
+            }
+        }
+        assert!(program.now > 1_010_000_000, "the commit is due during the fsync: {}", program.now);
+        program.now += 10_000_000;
+        let waited = program.call(write(0, 0, 4096)).expect("a cost").parts[Cause::Journal];
+        assert!(waited < Nanos::millis(5.0), "{observed:?}: {waited:?}");
+    }
+}
+
 #[test]
 fn pauses_while_a_commit_withholds_completions_are_waiting_for_the_device() {
     let mut profile = profile();
