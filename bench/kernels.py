@@ -234,7 +234,8 @@ def level(timeline):
             last[kind] = last.get(kind) if found is None else found
         if None not in last.values():
             errors.append(abs(last["modelled"] - last["sampled"]))
-    return 100 * statistics.mean(errors or [math.nan]) / timeline["limits"][-1]["hard"]
+    # A run of less than an interval has neither samples nor limits.
+    return 100 * statistics.mean(errors) / timeline["limits"][-1]["hard"] if errors else math.nan
 
 
 def row(cli, out, name):
