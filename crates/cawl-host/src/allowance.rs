@@ -2,8 +2,8 @@
 //! may become (`ulimit -f`).
 
 use std::error::Error;
-use std::fs::File;
 use std::io;
+use std::os::unix::net::UnixDatagram;
 
 use anyhow::ensure;
 use nix::errno::Errno;
@@ -34,8 +34,11 @@ pub fn told(error: &anyhow::Error) -> String {
 
 /// An error unless so many further files may be open. Libraries that need some panic without them.
 pub fn descriptors(count: usize) -> anyhow::Result<()> {
-    let opened: io::Result<Vec<File>> = (0..count).map(|_| File::open("/dev/null")).collect();
-    ensure!(opened.is_ok(), "too many open files: {count} more are needed; allow more (ulimit -n)");
+    // Needs no file: there may be no /dev.
+    let opened: io::Result<Vec<UnixDatagram>> = (0..count).map(|_| UnixDatagram::unbound()).collect();
+    let code = opened.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
+    let is_full = matches!(code, Some(Errno::EMFILE | Errno::ENFILE));
+    ensure!(!is_full, "too many open files: {count} more are needed; allow more (ulimit -n)");
     Ok(())
 }
 
