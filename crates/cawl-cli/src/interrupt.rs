@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Writing past a limit on the length of files (`ulimit -f`) fails from now on, and ends the process no more. It is
-/// a handler, which exec undoes: what this starts has the signal as this process had it.
+/// Writing past a limit on the length of files (`ulimit -f`) fails from now on, and ends the process no more.
+/// It is a handler, which exec undoes: what this starts has the signal as this process had it.
 pub fn outlive_file_limit() {
     if !cawl_host::is_ignored(libc::SIGXFSZ) {
         // Without the handler it is as before.

@@ -54,8 +54,8 @@ pub struct Report {
     /// an untraced one by exec: their coverage is not known.
     #[serde(default)]
     pub uncounted_processes: u64,
-    /// Bytes written by children of the program, or by what it became by exec, that were not traced, as far as the
-    /// kernel tells.
+    /// Bytes written by children of the program, or by what it became by exec, that were not traced, as far
+    /// as the kernel tells.
     pub untraced_bytes: u64,
     /// The profile the models used.
     pub profile: ProfileUsed,
@@ -80,8 +80,8 @@ pub struct Report {
     /// or where the models do not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<ColdReport>,
-    /// Calls that wrote to files in memory alone (tmpfs), and their bytes, which are never written back; None if
-    /// there were none.
+    /// Calls that wrote to files in memory alone (tmpfs), and their bytes, which are never written back; None
+    /// if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_memory: Option<Tally>,
     /// Files that an overlay copied out of a lower layer since they were opened for writing; None if it

@@ -209,7 +209,8 @@ impl FileState {
         self.unplaced += u64::from(!by_mapping);
     }
 
-    /// As far as the calls on the file tell: other processes may have stored to it, too ([`Sharing::verdict`]).
+    /// As far as the calls on the file tell: other processes may have stored to it, too
+    /// ([`Sharing::verdict`]).
     fn verdict(&self) -> Verdict {
         let is_found = |level: Conflict| self.found[level as usize].first.is_some();
         if is_found(Conflict::Overlap) || is_found(Conflict::Shared) {
@@ -237,8 +238,8 @@ impl FileState {
 }
 
 impl Sharing {
-    /// Stores are seen where they make a clean page dirty. Those of another process in pages that are dirty already
-    /// are not, so that a file is not judged where others may have it mapped.
+    /// Stores are seen where they make a clean page dirty. Those of another process in pages that are dirty
+    /// already are not, so that a file is not judged where others may have it mapped.
     pub(super) fn verdict(&self, file: &FileState) -> Verdict {
         match file.verdict() {
             Verdict::OneProcess if file.mapped > 0 && self.may_have_others(file) => Verdict::NotJudged,
@@ -246,8 +247,8 @@ impl Sharing {
         }
     }
 
-    /// True if other processes than the one that stored to a file may have it mapped: they opened it for writing and
-    /// had not ended when that one did, or the mapping is one that fork copied.
+    /// True if other processes than the one that stored to a file may have it mapped: they opened it for
+    /// writing and had not ended when that one did, or the mapping is one that fork copied.
     fn may_have_others(&self, file: &FileState) -> bool {
         let stored = file.parts.iter().find(|(_, part)| part.count.calls > 0);
         let Some((own, Part { opened, .. })) = stored else { return false };

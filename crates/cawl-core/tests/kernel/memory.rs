@@ -102,7 +102,8 @@ fn what_was_read_twice_survives_a_stream_and_what_was_written_twice_does_not() {
     assert_eq!(read(&mut program, 1, 0, 100), 0);
 }
 
-/// The multi-generational LRU of any release: a stream takes what was read twice, not what was read five times.
+/// The multi-generational LRU of any release: a stream takes what was read twice, not what was read five
+/// times.
 #[test]
 fn generations_keep_what_was_read_five_times() {
     let of = |lru_gen: bool, release, machine: bool| {

@@ -352,8 +352,8 @@ fn a_write_waits_for_the_log_of_its_files_transaction() {
     profile.device.latency = Some(Measured::assumed(Nanos::millis(3.0)));
     profile.kernel.limits.hard = Bytes::mib(1024);
     let mut program = Program::on(&profile);
-    // 2 MiB each 10 ms, faster than the device and below freerun: no pause, the queue is full when the commit is
-    // due.
+    // 2 MiB each 10 ms, faster than the device and below freerun: no pause, the queue is full when the commit
+    // is due.
     let mut waits = Vec::new();
     for turn in 0..150_u64 {
         let began = program.now;
@@ -377,8 +377,8 @@ fn a_write_waits_for_the_log_of_its_files_transaction() {
     }
 }
 
-/// Before 6.6 each page by which a file grows changes its inode, so that a call waits which was under way when the
-/// commit began; since then only its time stamps do, at its begin.
+/// Before 6.6 each page by which a file grows changes its inode, so that a call waits which was under way
+/// when the commit began; since then only its time stamps do, at its begin.
 #[test]
 fn growing_waits_for_no_log_since_6_6() {
     let mut profile = profile();
@@ -394,8 +394,8 @@ fn growing_waits_for_no_log_since_6_6() {
     assert!(waits[0] > 0.01 && waits[1] == 0.0, "{waits:?}");
 }
 
-/// A commit that comes due during an fsync has its log behind that file's pages. Once these are known to be written,
-/// which may be sooner than at the flusher's rate, the log is as well.
+/// A commit that comes due during an fsync has its log behind that file's pages. Once these are known to be
+/// written, which may be sooner than at the flusher's rate, the log is as well.
 #[test]
 fn nothing_waits_for_a_log_behind_what_an_fsync_has_written() {
     let mut profile = profile();

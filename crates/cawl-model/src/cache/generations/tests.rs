@@ -202,9 +202,9 @@ fn the_mark_of_a_page_read_five_times_stays_with_it() {
 /// What is read, and how many pages of each file are in memory then.
 type Line = (&'static str, [u64; 3]);
 
-/// What `cawl-lab kernel 6.12 --memory 160M` had in memory (docs/science/ACCURACY.md, "Releases"): pages of h,
-/// a file of 24 MiB, and of s and t of 160, after the reads of each line (MiB from and up to), or when all was
-/// dropped. First: how much room the lists had.
+/// What `cawl-lab kernel 6.12 --memory 160M` had in memory (docs/science/ACCURACY.md, "Releases"): pages of
+/// h, a file of 24 MiB, and of s and t of 160, after the reads of each line (MiB from and up to), or when all
+/// was dropped. First: how much room the lists had.
 const FOUND: [(u64, &[Line]); 2] = [
     (
         28_600,
