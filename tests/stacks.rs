@@ -256,12 +256,16 @@ fn a_service_s_programs_by_its_daemon() {
     let arguments = ["--trace", trace.to_str().unwrap(), "--stacks=0ms", "--stacks-one-in", "1", "--no-save"];
     let daemon = Daemon::start(&dir, &arguments);
     let mut command = dir.command(&program);
-    command.arg("many").env("CAWL_SOCKET", dir.socket()).env("LD_PRELOAD", cawl_kit::library());
-    Running::start(command).finish().success();
-    daemon.status_when(|status| status["calls"].as_u64() > Some(20_000));
+    command.arg("asked").env("CAWL_SOCKET", dir.socket()).env("LD_PRELOAD", cawl_kit::library());
+    let mut program = Running::start(command);
+    // It says so to a program that has begun, before it takes the first of its calls.
+    program.say("x");
+    daemon.status_when(|status| status["calls"].as_u64() > Some(0));
+    program.say(&"x".repeat(1000));
+    program.finish().success();
+    daemon.status_when(|status| status["calls"].as_u64() > Some(1000));
     daemon.end(Signal::SIGTERM).success();
     let traced = read(&trace);
-    // It says so to a program that has begun.
     let stacks: Vec<&Stack> = traced.stacks.values().collect();
     assert!(
         stacks.iter().any(|stack| functions(stack).first().is_some_and(|name| name == "main")),

@@ -120,6 +120,13 @@ int main(int argc, char **argv) {
             if (pwrite(file, "data", 4, 4 * at) != 4) return 5;
         }
     }
+    if (!strcmp(mode, "asked")) {
+        // A write for each byte that comes.
+        char byte;
+        while (read(0, &byte, 1) == 1) {
+            if (pwrite(file, "data", 4, 0) != 4) return 6;
+        }
+    }
     close(file);
     return 0;
 }
