@@ -14,6 +14,8 @@ const OPTIONS: &str = "CGROUPS MEMCG MEMCG_V1 BLK_CGROUP BLK_DEV_THROTTLING CGRO
                        XFS_FS BTRFS_FS FUSE_FS OVERLAY_FS TMPFS DEVTMPFS DEVTMPFS_MOUNT BLK_DEV_LOOP \
                        BLK_DEV_UBD HOSTFS SMP FTRACE ENABLE_DEFAULT_TRACERS SCHED_INFO TASKSTATS TASK_DELAY_ACCT \
                        TASK_XACCT TASK_IO_ACCOUNTING PSI LRU_GEN BLK_WBT BLK_WBT_MQ DEBUG_INFO_NONE";
+/// The driver of its disk: a request is one call of the host's, where it was one for each page.
+const PATCH: &str = include_str!("ubd.patch");
 /// What the defconfig has and the laboratory does not need.
 const NOT: &str =
     "MODULES SOUND WERROR DEBUG_INFO REISERFS_FS AUTOFS_FS ISO9660_FS WIRELESS INPUT HID_SUPPORT";
@@ -70,13 +72,13 @@ fn is_of(version: &str, release: &str) -> bool {
 fn cache() -> anyhow::Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    Ok(cache.context("there is no folder for kernels: set HOME")?.join("cawl-lab/kernels"))
+    Ok(cache.context("there is no folder for kernels: set HOME")?.join("cawl-lab/linux"))
 }
 
 /// Builds a release from an archive or a folder of sources, which stays as it is: some fifteen minutes on one
 /// processor. Leaves the program and its configuration.
 fn build(sources: &Path, name: &str, cache: &Path) -> anyhow::Result<()> {
-    let tools = ["make", "gcc", "flex", "bison", "bc"];
+    let tools = ["make", "gcc", "flex", "bison", "bc", "patch"];
     command::need(&tools.map(|tool| (tool, tool)))?;
     fs::create_dir_all(cache)?;
     let folder = tempfile::tempdir_in(cache)?;
@@ -87,7 +89,9 @@ fn build(sources: &Path, name: &str, cache: &Path) -> anyhow::Result<()> {
         let unpacked = folder.path().join("sources");
         fs::create_dir(&unpacked)?;
         command::run(Command::new("tar").arg("-xJf").arg(sources).arg("-C").arg(&unpacked))?;
-        fs::read_dir(&unpacked)?.next().context("the archive is empty")??.path()
+        let tree = fs::read_dir(&unpacked)?.next().context("the archive is empty")??.path();
+        patch(&tree)?;
+        tree
     };
     let out = folder.path().join("built");
     fs::create_dir(&out)?;
@@ -98,6 +102,23 @@ fn build(sources: &Path, name: &str, cache: &Path) -> anyhow::Result<()> {
     make(&tree, &out, "linux")?;
     fs::copy(&config, cache.join(format!("config-{name}")))?;
     Ok(fs::rename(out.join("linux"), cache.join(format!("linux-{name}")))?)
+}
+
+/// Changes unpacked sources by [`PATCH`]; those that it does not fit stay as they are.
+fn patch(tree: &Path) -> anyhow::Result<()> {
+    let file = tree.join("ubd.patch");
+    fs::write(&file, PATCH)?;
+    let applied = |options: &[&str]| {
+        let mut patch = Command::new("patch");
+        patch.args(["-p1", "-s", "-f", "-d"]).arg(tree).arg("-i").arg(&file).args(options);
+        Ok::<_, anyhow::Error>(patch.stdout(Stdio::null()).status()?.success())
+    };
+    if applied(&["--dry-run"])? {
+        ensure!(applied(&[])?, "the sources could not be patched");
+    } else {
+        eprintln!("its disk's driver is another one: each page of a request is a call of the host's");
+    }
+    Ok(())
 }
 
 /// Lines of .config; the last one of an option counts.
