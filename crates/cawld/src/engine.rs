@@ -40,6 +40,21 @@ pub use runs::{OF_A_UNIT, begin_run, create_trace, end_run};
 /// older than 50 ms at their next call.
 const HOLD: Nanos = Nanos::millis(150.0);
 
+/// Up to when held calls are released, by the times of the ticks so far: [`HOLD`] ago. Who gets no processor for
+/// longer has read no ring either, so that it is not after the last tick but one, since which every ring was
+/// read: counters of the kernel would come before the calls that they count.
+#[derive(Default)]
+pub struct Ticks([Time; 2]);
+
+impl Ticks {
+    /// The tick of now.
+    pub fn tick(&mut self, now: Time) -> Time {
+        let [before, last] = self.0;
+        self.0 = [last, now];
+        before.min(Time(now.0.saturating_sub(HOLD.get() as u64)))
+    }
+}
+
 /// Calls that a lane holds at most: 48 MB. More come only from programs that make 3.3 million calls a second
 /// or more. Then the earliest are released before their time, and what is not read yet stays in the rings.
 const MOST_HELD: usize = 500_000;
@@ -80,8 +95,8 @@ pub enum Input {
     },
     /// All else that happened: sessions and runs that begin or end, the kernel's counters.
     Act(Box<dyn FnOnce(&mut Engine) + Send + Sync>),
-    /// Time to release held calls.
-    Tick,
+    /// Time to release held calls from before this.
+    Tick(Time),
     /// An input of another user's process; its permit frees room in that user's queue.
     OfGuest {
         input: Box<Input>,
@@ -327,7 +342,7 @@ impl Engine {
                 Input::File { session, file } => self.file(session, &file),
                 Input::Note { run, note } => self.note(run, &note),
                 Input::Act(act) => act(&mut self),
-                Input::Tick => self.tick(&mut questions),
+                Input::Tick(until) => self.tick(until, &mut questions),
                 Input::Stop { reply } => {
                     self.stop();
                     let _ = reply.send(());
@@ -514,9 +529,8 @@ impl Engine {
         }
     }
 
-    fn tick(&mut self, questions: &mut mpsc::Receiver<Question>) {
+    fn tick(&mut self, until: Time, questions: &mut mpsc::Receiver<Question>) {
         let clocks = Clocks::now();
-        let until = Time(clocks.monotonic.0.saturating_sub(HOLD.get() as u64));
         self.release(questions, |lane| lane.release(until, PIECE));
         let drops = self.drops();
         for lane in self.lanes.values_mut() {

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
 use crate::connections::Connections;
-use crate::engine::{Engine, EngineOptions, Input, begin_run, end_run};
+use crate::engine::{Engine, EngineOptions, Input, Ticks, begin_run, end_run};
 use crate::guests::Allowed;
 use crate::sampler::Sampler;
 use crate::session;
@@ -269,10 +269,11 @@ async fn watch(
     let mut tick = tokio::time::interval(TICK_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut due = tokio::time::Instant::now();
+    let mut ticks = Ticks::default();
     loop {
         tokio::select! {
             _ = tick.tick() => {
-                if engine.send(Input::Tick).await.is_err() {
+                if engine.send(Input::Tick(ticks.tick(cawl_host::now()))).await.is_err() {
                     return;
                 }
                 // Programs have begun to write: sample soon.

@@ -25,6 +25,10 @@ const TICK: f64 = 10e6;
 /// Fewest windows of a sustained rate, if the byte budget allows: 2.4 s on a slow device.
 const FEWEST_WINDOWS: usize = 6;
 
+/// The base rate and the bandwidth of a device that the kernel has learned nothing of, in bytes per ns (`INIT_BW`,
+/// mm/backing-dev.c, 6.18).
+const FIRST_RATE: f64 = 104_857_600e-9;
+
 /// The constants of writeback.
 #[derive(Clone, Debug, Default)]
 pub struct Writeback {
@@ -202,10 +206,8 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         let time: f64 = rates.iter().map(|(_, span)| span).sum();
         found.value = rates.iter().map(|(rate, span)| rate * span).sum::<f64>() / time;
     }
-    // The first half of the base rates belongs to the approach of the limit. Read here, since a fast device
-    // runs out of work soon.
-    let told = told.map(|told| base_rates(&told)).unwrap_or_default();
-    found.base_rate = Estimate::of(&told[told.len() / 2..]);
+    // Read here, since a fast device runs out of work soon.
+    found.base_rate = told.and_then(|told| base_rate(&base_rates(&told)));
     if kept_busy.is_none() {
         // The device idled at times, so its rate is a lower bound. A flush of a file gives little where the
         // file is short, as below lowered limits; `beside` is another lower bound.
@@ -218,6 +220,12 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     // The bytes in a full queue, which it is while a writer is throttled.
     found.queue = full_queue(&windows).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
     Ok(())
+}
+
+/// The base rate that the kernel told in turn. The first half belongs to the approach of the limit. The kernel's first
+/// value says nothing of the device: it moves by an eighth in 200 ms at most, and not before the level asks for it.
+fn base_rate(told: &[f64]) -> Option<Estimate> {
+    Estimate::of(&told[told.len() / 2..]).filter(|found| (found.value / FIRST_RATE - 1.0).abs() > 0.01)
 }
 
 /// A part of the time in which the writer was throttled.
@@ -467,6 +475,13 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_base_rate_that_has_not_moved_is_none() {
+        assert!(base_rate(&[]).is_none() && base_rate(&[FIRST_RATE * 2.0, FIRST_RATE, FIRST_RATE]).is_none());
+        let found = base_rate(&[FIRST_RATE, FIRST_RATE, 0.15, 0.16, 0.15]).unwrap();
+        assert!((found.value - 0.15).abs() < 1e-9, "{found:?}");
+    }
 
     /// Both counters while an emulated disk was written in circles for forty seconds, about every 50 ms:
     /// milliseconds, pages of the machine, pages of the device.

@@ -155,12 +155,12 @@ impl Kernel {
     }
 
     /// A call that the model would not make to wait took `late` seconds longer than predicted, while the
-    /// flusher works: from a tick on it is taken for a pause.
+    /// device writes: from a tick on it is taken for a pause.
     fn judge_rest(&mut self, event: &Event, until: f64, late: f64) {
         let dev = self.filesystems.below(event.dev);
-        let devices = &self.machine.devices;
+        let (now, devices) = (self.machine.now, &self.machine.devices);
         if late * self.machine.hz >= 1.0
-            && let Some(at) = devices.iter().position(|device| device.id == dev && device.busy())
+            && let Some(at) = devices.iter().position(|device| device.id == dev && device.writes_back(now))
         {
             if !self.machine.foreign.told {
                 self.machine.stand_still(at, late);
@@ -177,9 +177,9 @@ impl Kernel {
     /// tick on it was one, so that the task owes anew from its end. Otherwise that time would count as spent
     /// elsewhere, and pay for all later pauses as well (`balance_dirty_pages`: `current->dirty_paused_when`).
     fn judge_sleep(&mut self, at: usize, until: f64, late: f64) {
-        let (hz, task) = (self.machine.hz, &mut self.writers.tasks.current);
+        let (hz, now, task) = (self.machine.hz, self.machine.now, &mut self.writers.tasks.current);
         let device = &mut self.machine.devices[at];
-        if late * hz >= 1.0 && task.paused_when.is_some() && device.busy() {
+        if late * hz >= 1.0 && task.paused_when.is_some() && device.writes_back(now) {
             task.paused_when = Some((until * hz).floor());
             device.unslept = (device.unslept - late).max(0.0);
         }

@@ -78,6 +78,14 @@ fn losses_are_counted_once() {
     assert_eq!(report(&mut engine).drops, 7);
 }
 
+/// Ticks of every 25 ms, then none for a second: of that second nothing was read yet.
+#[test]
+fn nothing_is_released_of_a_time_in_which_nothing_was_read() {
+    let (mut ticks, ms) = (Ticks::default(), |ms: u64| Time(ms * 1_000_000));
+    let until = [1000, 1025, 1050, 1075, 1100, 2100, 2125, 2150, 2175].map(|at| ticks.tick(ms(at)));
+    assert_eq!(until[2..], [900, 925, 950, 1075, 1100, 2000, 2025].map(ms));
+}
+
 #[test]
 fn a_note_is_taken_once_by_each_lane() {
     let mut engine = engine();
