@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cawl_core::Record;
 use cawl_host::trace::{TraceFile, TraceReader, WhenFull};
-use cawl_kit::{Dir, Finished, Running, find, skipped};
+use cawl_kit::{Dir, Finished, Running, compiled, find, skipped};
 use nix::unistd::geteuid;
 use serde_json::Value;
 
@@ -26,13 +26,17 @@ fn checked(dir: &Dir) -> Value {
     answer
 }
 
+fn none_missing() -> Value {
+    serde_json::json!({ "dropped": 0, "unseen": 0, "bytes": 0, "uncounted_processes": 0, "notes": [] })
+}
+
 /// What becomes of the files of a planted case.
 fn planted(way: &str) -> (Dir, Value) {
     let dir = Dir::new();
     let app = dir.app("sharing");
     dir.run(&[], &[app.to_str().expect("UTF-8"), way]).0.success();
     let answer = checked(&dir);
-    assert_eq!(answer["missing"], serde_json::json!({ "dropped": 0, "unseen": 0 }), "{answer:#}");
+    assert_eq!(answer["missing"], none_missing(), "{answer:#}");
     (dir, answer)
 }
 
@@ -119,14 +123,35 @@ fn a_trace_without_its_end_is_not_judged() {
     fs::write(dir.trace(), &bytes[..bytes.len() - 1]).expect("it is ours");
     let trace = dir.trace();
     let finished = check(&dir, &[trace.to_str().expect("UTF-8")]).code(1);
-    assert!(
-        finished.stdout.contains("not judged: not all of the calls could be read"),
-        "{}",
-        finished.stdout
-    );
+    assert!(finished.stdout.contains("not judged: not all of the calls are known"), "{}", finished.stdout);
     let told = check(&dir, &["--json", trace.to_str().expect("UTF-8")]).code(1);
     let answer: Value = serde_json::from_str(&told.stdout).expect("JSON");
     assert_eq!(answer["verdict"], "not judged");
+}
+
+/// What is known of a trace that lacks calls, by this part of the text.
+fn lacking(command: &[&str], told: &str) -> Option<Value> {
+    let dir = Dir::new();
+    dir.run(&["--via", "preload"], command);
+    let trace = dir.trace();
+    let trace = trace.to_str().expect("UTF-8");
+    let text = in_one_line(&check(&dir, &[trace]).code(1).stdout);
+    assert!(text.contains("not judged: not all") && text.contains(told), "{text}");
+    let answer: Value = serde_json::from_str(&check(&dir, &["--json", trace]).code(1).stdout).ok()?;
+    assert_eq!(answer["verdict"], "not judged");
+    Some(answer["missing"].clone())
+}
+
+#[test]
+fn a_trace_that_lacks_calls_is_not_judged() {
+    let dir = Dir::new();
+    let app = dir.app("sharing");
+    let killed = lacking(&[app.to_str().expect("UTF-8"), "killed"], "ended without notice");
+    assert_eq!(killed.expect("JSON")["notes"].as_array().map(Vec::len), Some(1));
+    let Ok(app) = compiled("sharing", &["-static"]) else { return skipped("cc -static does not work here") };
+    let command = format!("cd {} && {} files", dir.path().display(), app.display());
+    let unseen = lacking(&["sh", "-c", &command], "which the kernel counted").expect("JSON");
+    assert!(unseen["bytes"].as_u64() >= Some(4096), "{unseen}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use cawl_kit::{Daemon, Dir, Report, Running, SmallDisk, built, calls, size};
+use cawl_kit::{Daemon, Dir, Finished, Report, Running, SmallDisk, built, calls, size};
 
 /// The pid in the line "half PID" of paced_writer.
 fn half(running: &mut Running) -> Pid {
@@ -262,13 +262,29 @@ fn too_few_descriptors_are_told() {
 #[test]
 fn a_program_with_few_descriptors_is_told_if_it_is_not_traced() {
     let dir = Dir::new();
+    let under = |command: &str| {
+        let told = limited(&dir, "-n 40", command);
+        (told.status.success(), (told.stdout + &told.stderr).split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let (_, told) = under("run --no-calibrate -- true");
+    let (is_fine, doctor) = under("doctor true");
+    let why = "not traced a program may have fewer than 64 files open; allow more (ulimit -n)";
+    let is_traced = !told.contains("nothing was traced");
+    assert_ne!(told.starts_with(&format!("cawl-cli: {}", why.replacen(" a", ": a", 1))), is_traced, "{told}");
+    assert_eq!((is_fine, !doctor.contains(why)), (is_traced, is_traced), "{doctor}");
+}
+
+fn limited(dir: &Dir, limit: &str, command: &str) -> Finished {
     let mut shell = dir.command("sh");
-    let cawl = built("cawl-cli");
-    shell.args(["-c", &format!("ulimit -n 40; exec {} run --no-calibrate -- true", cawl.display())]);
-    let told = Running::start(shell).finish().code(0).stderr;
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    let why = "a program that may have fewer than 64 files open is not traced; allow more (ulimit -n)";
-    assert_eq!(told.contains("nothing was traced"), told.contains(why), "{told}");
+    shell.args(["-c", &format!("ulimit {limit}; exec {} {command}", built("cawl-cli").display())]);
+    Running::start(shell).finish()
+}
+
+#[test]
+fn a_trace_that_a_limit_forbids_names_the_limit_only() {
+    let dir = Dir::new();
+    let told = limited(&dir, "-f 0", "run --no-calibrate --trace t.cawl -- true").code(1).stderr;
+    assert!(told.contains("(ulimit -f)") && !told.contains("name another file"), "{told}");
 }
 
 #[test]

@@ -341,6 +341,10 @@ fn a_damaged_trace_gives_what_is_whole_and_says_what_is_not() {
         assert!(report["calls"].as_u64() <= all["calls"].as_u64());
         assert!(replay(&dir, &[], &damaged).code(1).stdout.contains("note "), "the text says nothing");
     }
+    of(&whole[..17]);
+    replay(&dir, &["--live"], &damaged)
+        .code(1)
+        .says("how the live run worked cannot be read: the trace is damaged");
     // One wrong bit costs one block.
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0x10;

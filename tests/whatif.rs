@@ -121,6 +121,9 @@ fn another_release_has_its_laws_and_one_that_nobody_measured_is_said() {
     assert_ne!(total("6.1"), total("6.18"));
     assert_eq!(whatif(&dir, &["--kernel", "6.12"]).success().stderr, "");
     whatif(&dir, &["--kernel", "5.15"]).success().says("laws by the sources of 5.15, not verified on 5.15");
+    let notes = |release| asked(&dir, &["--kernel", release])["notes"][0].as_str().map(str::to_owned);
+    assert_eq!(notes("9.9").as_deref(), Some("laws by the sources of 6.18, not verified on 9.9"));
+    assert_eq!(notes("6.12"), None);
     whatif(&dir, &["--kernel", "new"]).code(2).says("give one as 6.12");
 }
 

@@ -2,6 +2,7 @@
  * open before one writes, and the second one writes after the first. Files: `data`, `data0`, `data1`. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,14 @@ int main(int count, char **arguments) {
         check(pthread_create(&other, NULL, thread, turns) == 0, "pthread_create");
         thread(NULL);
         return pthread_join(other, NULL);
+    }
+    if (is("killed")) {
+        check((fd = open("data", O_RDWR | O_CREAT, 0644)) >= 0, "open");
+        put(PAGE, 0);
+        char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        check(page != MAP_FAILED, "mmap");
+        page[0] = 1;
+        return kill(getpid(), SIGKILL);
     }
     check(pipe(turns[0]) == 0 && pipe(turns[1]) == 0, "pipe");
     pid_t child = fork();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::ser::{Formatter, Serializer};
+use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 
 use crate::shown::is_command;
 
@@ -23,9 +23,18 @@ pub fn line(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
 struct OneLine;
 
 impl Formatter for OneLine {
+    fn write_f64<W: Write + ?Sized>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        unsigned_zero(out, value)
+    }
+
     fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
         escaped(out, fragment)
     }
+}
+
+/// Writes a number, and no `-0.0`, as the sum of nothing is.
+fn unsigned_zero(out: &mut (impl Write + ?Sized), value: f64) -> io::Result<()> {
+    CompactFormatter.write_f64(out, value + 0.0)
 }
 
 /// Writes a part of a text. What controls a terminal, or the direction of text, is escaped as in text.
@@ -106,6 +115,10 @@ impl Formatter for Lines {
         out.write_all(if first { b"" } else { b" " })
     }
 
+    fn write_f64<W: Write + ?Sized>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        unsigned_zero(out, value)
+    }
+
     fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
         escaped(out, fragment)
     }
@@ -135,7 +148,7 @@ mod tests {
     #[test]
     fn a_row_is_a_line() {
         let value = json!({
-            "empty": [], "none": {}, "numbers": [1, 2.5, null],
+            "empty": [], "none": {}, "numbers": [1, 2.5, -0.0, null],
             "explain": { "causes": [{ "name": "copy", "calls": 1 }, { "name": "lock", "calls": 2 }] },
             "files": [{ "ops": [{ "op": "write" }], "path": "a \"b\"\n" }],
         });
@@ -155,7 +168,7 @@ mod tests {
     {"ops": [{"op": "write"}], "path": "a \"b\"\n"}
   ],
   "none": {},
-  "numbers": [1,2.5,null]
+  "numbers": [1,2.5,0.0,null]
 }
 "#;
         assert_eq!(text, expected);

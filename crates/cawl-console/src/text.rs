@@ -70,6 +70,8 @@ pub fn time(seconds: f64) -> String {
 
 /// A difference of times, in seconds, with its sign.
 pub fn difference(seconds: f64) -> String {
+    // Less is the rounding of sums.
+    let seconds = if seconds.abs() < 5e-10 { 0.0 } else { seconds };
     let sign = if seconds < 0.0 { "−" } else { "+" };
     format!("{sign}{}", time(seconds.abs()))
 }
@@ -113,4 +115,12 @@ pub fn short(path: &str, width: usize) -> String {
     };
     let end = path.chars().rev().take_while(fits).map(char::len_utf8).sum::<usize>();
     format!("…{}", &path[path.len() - end..])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_difference_of_sums_is_no_less_than_their_rounding() {
+        assert_eq!([-1e-10, 1e-10, -1e-9].map(super::difference), ["+0 ns", "+0 ns", "−1 ns"]);
+    }
 }

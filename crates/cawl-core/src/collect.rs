@@ -26,7 +26,7 @@ use crate::neighbours::{Near, Neighbours};
 use crate::patterns::Patterns;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, LOST_REQUESTS, Outcome, Record, USES_IO_URING};
-use crate::release::Release;
+use crate::release::{self, Release};
 use crate::report::{CopiedUp, FileOp, FileReport, ProfileUsed, REPORT_SCHEMA, Report, Tally};
 use crate::selection::{NAMES, Selection};
 use crate::stacks::StackSums;
@@ -85,6 +85,7 @@ pub struct Collector {
     doubts: Doubts,
     notes: Vec<String>,
     notes_omitted: u64,
+    /// The one whose laws the profile has.
     release: Option<Release>,
     /// A process was noted to use io_uring.
     io_uring: bool,
@@ -110,6 +111,7 @@ impl Collector {
                 merged: profile.merged,
             },
             created: profile.created,
+            release: profile.kernel.release,
             ideal: Ideal::new(profile),
             models: models.into_iter().map(ModelTotals::new).collect(),
             began: Time(u64::MAX),
@@ -123,7 +125,6 @@ impl Collector {
     pub fn note(&mut self, record: &Record) {
         match record {
             Record::Host(host) => {
-                self.release = host.kernel.parse().ok();
                 self.profile.age_s = self.created.map(|created| host.wall_clock.saturating_sub(created));
                 self.host = Some((**host).clone());
             }
@@ -418,7 +419,10 @@ impl Collector {
         let uncertain = self.doubts.report(|file| self.path(file).0);
         let mut notes: Vec<String> =
             uncertain.iter().map(|uncertain| uncertain.text(all.dropped > 0)).collect();
-        notes.extend(self.release.and_then(Release::remark));
+        if self.calls > 0 {
+            let traced = self.host.as_ref().and_then(|host| host.kernel.parse().ok());
+            notes.extend(release::remarks(self.release, traced));
+        }
         notes.extend_from_slice(&self.notes);
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));

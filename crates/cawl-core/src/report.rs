@@ -251,6 +251,17 @@ impl Report {
         self.notes.iter().map(String::as_str).find(|note| note.starts_with(SEEN_BY_PROBES))
     }
 
+    /// Bytes that processes wrote, as the kernel counts them, and those of them that were seen.
+    pub fn wrote_and_seen(&self) -> (Bytes, Bytes) {
+        let mut all = self.sessions_omitted;
+        self.sessions.iter().for_each(|session| all.add(session));
+        // What the program and all that it waited for wrote is known then.
+        let is_known = self.outcome.is_some_and(|outcome| outcome.wchar.is_some());
+        let others = Bytes(if is_known { all.uncounted_bytes } else { 0 });
+        let wrote = Bytes(all.counted_bytes) + Bytes(self.untraced_bytes) + others;
+        (wrote, Bytes(all.seen_bytes) + others)
+    }
+
     /// The other notes.
     pub fn remarks(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().filter(|note| !note.starts_with(SEEN_BY_PROBES))

@@ -29,6 +29,7 @@ use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, Rank, UNKNOWN_OFFS
 use rustc_hash::FxHashSet;
 
 use crate::call::kernel_bytes;
+use crate::collect::Collector;
 use crate::model::{Map, Streams};
 use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd};
 use crate::tally::Tally;
@@ -128,7 +129,8 @@ pub struct Sharing {
     origin: Option<u64>,
     /// Calls on files beyond [`FILES`].
     files_omitted: u64,
-    missing: Missing,
+    /// What was seen of each trace, beside what the kernel counted.
+    seen: BTreeMap<u32, Collector>,
 }
 
 impl Sharing {
@@ -140,6 +142,11 @@ impl Sharing {
 
     /// Takes the next record of a trace, by its number. Records of several traces come in the order of time.
     pub fn take(&mut self, trace: u32, record: &Record) {
+        let seen = self.seen.entry(trace).or_default();
+        match record {
+            Record::Event(event) => seen.unselected(event),
+            _ => seen.note(record),
+        }
         match record {
             Record::Session(session) => self.session(trace, session),
             Record::File(facts) => self.told(trace, facts),
@@ -228,8 +235,6 @@ impl Sharing {
     }
 
     fn end(&mut self, trace: u32, end: &SessionEnd) {
-        self.missing.dropped += end.dropped;
-        self.missing.unseen += end.unseen;
         self.arrive(end.at.0);
         let Some(pid) = self.sessions.remove(&(trace, end.id)) else { return };
         if !matches!(end.how, EndKind::Exec | EndKind::Running)

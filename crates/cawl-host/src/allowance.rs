@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 
 use anyhow::ensure;
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// What the user can do, where such a limit is the cause.
 pub fn remedy(errno: Errno) -> Option<&'static str> {
@@ -40,6 +41,20 @@ pub fn descriptors(count: usize) -> anyhow::Result<()> {
     let is_full = matches!(code, Some(Errno::EMFILE | Errno::ENFILE));
     ensure!(!is_full, "too many open files: {count} more are needed; allow more (ulimit -n)");
     Ok(())
+}
+
+/// Why no library traces a program with this process's limits: it would miss the descriptor that the tracer
+/// takes (cawl-preload's place.rs), which has room only above the limit. The kernel's probes need more, too.
+pub fn few_files() -> Option<&'static str> {
+    const FILES: Resource = Resource::RLIMIT_NOFILE;
+    let (now, most) = getrlimit(FILES).ok()?;
+    let above = now.saturating_add(16);
+    if most >= 64
+        || setrlimit(FILES, above, most.max(above)).is_ok_and(|()| setrlimit(FILES, now, most).is_ok())
+    {
+        return None;
+    }
+    Some("a program may have fewer than 64 files open; allow more (ulimit -n)")
 }
 
 #[cfg(test)]

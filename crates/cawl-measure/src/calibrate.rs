@@ -27,6 +27,7 @@ use cawl_core::{
     Bytes, Estimate, HostProfile, MachineKind, Measured, Nanos, Origin, QueueConstants, Rate, Thoroughness,
     Time, settled_base_rate,
 };
+use cawl_host::cgroup::Group;
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::free;
 use cawl_host::limits::LoweredLimits;
@@ -239,6 +240,14 @@ fn done(
     profile.disturbed = watch.disturbed();
     if let Some(few) = few::few(&profile).filter(|_| !bench.brief) {
         bench.note(&few);
+    }
+    let written = Bytes(bench.bytes_written);
+    if let Some(under) = few::confined(Group::of(None).and_then(|group| group.limit()), written) {
+        bench.note(&format!(
+            "{under}, which is small against the {written} that were written: rates may be many times off; calibrate \
+             outside of this control group"
+        ));
+        profile.name = format!("{} {under}", profile.name);
     }
     if let Some(processors) = profile.disturbed {
         bench.note(&format!(

@@ -416,7 +416,8 @@ impl TimeSums {
 
     /// What the calls would have taken undisturbed, over all causes, in ns.
     pub fn undisturbed(&self) -> f64 {
-        self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum()
+        // The sum of nothing is -0.0.
+        self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum::<f64>() + 0.0
     }
 
     /// What was lost, in ns: observed less undisturbed.

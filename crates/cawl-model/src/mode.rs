@@ -24,7 +24,9 @@ named! {
 
 /// A mode that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mode `{0}`; the modes are open-loop, lockstep, assimilated")]
+#[error(
+    "there is no mode `{0}`; the modes are open-loop, lockstep, assimilated (that of a live run, with --learn)"
+)]
 pub struct UnknownMode(String);
 
 impl FromStr for Mode {

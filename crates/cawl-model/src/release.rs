@@ -35,6 +35,19 @@ impl Release {
     }
 }
 
+/// What a report says of laws that are those of `profile`, or else of the latest release, of calls that were
+/// made on `traced`.
+pub fn remarks(profile: Option<Release>, traced: Option<Release>) -> impl Iterator<Item = String> {
+    let used = profile.unwrap_or(Release::LATEST);
+    let of_others = match traced {
+        None => Some(format!("no release of Linux in the trace: laws of {used}; whatif --kernel has others")),
+        Some(traced) => (traced != used).then(|| {
+            format!("laws of {used}, as the profile has it, of calls on {traced}; whatif --kernel has others")
+        }),
+    };
+    of_others.into_iter().chain(used.remark())
+}
+
 impl fmt::Display for Release {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         write!(out, "{}.{}", self.0, self.1)
@@ -330,6 +343,20 @@ mod tests {
             let row = format!("| {name} | `{functions}` | {since} | {before} |");
             assert!(page.lines().any(|line| line == row), "{row}");
         }
+    }
+
+    #[test]
+    fn laws_of_another_release_than_that_of_the_calls_are_said() {
+        let said = |profile, traced| remarks(profile, traced).collect::<Vec<_>>();
+        let [old, other, latest] = [Release(6, 1), Release(6, 9), Release::LATEST];
+        assert!(said(Some(old), Some(old)).is_empty() && said(None, Some(latest)).is_empty());
+        assert!(said(None, None)[0].starts_with("no release of Linux in the trace: laws of 6.18;"));
+        assert!(
+            said(Some(latest), Some(other))[0]
+                .starts_with("laws of 6.18, as the profile has it, of calls on 6.9")
+        );
+        assert_eq!(said(Some(other), Some(other)), [other.remark().unwrap()]);
+        assert_eq!(said(Some(other), None).len(), 2);
     }
 
     #[test]

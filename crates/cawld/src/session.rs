@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cawl_core::{EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time, Usage, Wchar};
+use cawl_core::{
+    ENDED_UNHEARD, EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time, Usage, Wchar,
+};
 use cawl_host::inspect;
 use cawl_wire::stack::Wanted;
 use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, MAGIC, past};
@@ -543,16 +545,16 @@ impl Tracer<'_> {
             // What was counted before the latest batch says nothing of the calls after it.
             self.wchar = Wchar::default();
             self.note(format!(
-                "{} ended without notice, as one that is killed: its calls since its latest delivery are unknown, \
-                 since without shared memory (as under a small ulimit -f) they come in batches",
+                "{} {ENDED_UNHEARD}: its calls since its latest delivery are unknown, since without shared memory \
+                 (as under a small ulimit -f) they come in batches",
                 self.program
             ))
             .await?;
         }
         if goodbye.is_none() && self.ring.as_ref().is_some_and(|ring| ring.mapped > 0) {
             self.note(format!(
-                "{} ended without notice, as one that is killed, while it could store to shared mappings of files: \
-                 what it stored since the latest look at them, one a second, is not known",
+                "{} {ENDED_UNHEARD}, while it could store to shared mappings of files: what it stored since the \
+                 latest look at them, one a second, is not known",
                 self.program
             ))
             .await?;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 ///
 /// Clients of such a filesystem (write-back caching, close-to-open consistency) lose bytes where two
 /// processes write parts of one page without a flush and a lock or an open between. Lists each such file with
-/// the first place and a remedy, and writes that do not fit the pages. Exit codes: 0 safe, 1 not safe.
-/// docs/reference/CHECK.md has the rule.
+/// the first place and a remedy, and writes that do not fit the pages. Exit codes: 0 safe, 1 not safe, or not
+/// judged since calls are missing. docs/reference/CHECK.md has the rule.
 #[derive(clap::Args)]
 pub struct CheckArgs {
     /// The traces: from `run --trace`, `cawld --trace` or `import`; processes of different traces are

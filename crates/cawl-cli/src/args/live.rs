@@ -251,6 +251,7 @@ mod tests {
     #[test]
     fn modes() {
         assert_eq!("open-loop".parse(), Ok(Mode::OpenLoop));
+        assert!("live".parse::<Mode>().unwrap_err().to_string().contains("assimilated (that of a live run"));
         assert!("loop".parse::<Mode>().unwrap_err().to_string().contains("lockstep"));
     }
 }

@@ -125,7 +125,7 @@ impl Source {
                     }
                     Record::End(end) => end.at = Time(self.shifted(end.at.0)),
                     Record::Session(session) => session.started = Time(self.shifted(session.started.0)),
-                    Record::File(_) => {}
+                    Record::File(_) | Record::Note(_) | Record::Outcome(_) => {}
                     _ => continue,
                 }
                 self.records.push_back(record);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use cawl_client::address;
 use cawl_core::Release;
 use cawl_host::cgroup::{Group, Version};
-use cawl_host::{inspect, profiles};
+use cawl_host::{allowance, inspect, profiles};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -77,6 +77,10 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         findings.program = Some(path);
         (findings.chain, findings.obstacles, findings.remarks) =
             (verdict.chain, verdict.obstacles, verdict.remarks);
+    }
+    if let Some(why) = allowance::few_files() {
+        findings.obstacles.push(why.to_owned());
+        needs_kernel = false;
     }
     let is_fine = findings.machine.iter().all(|check| check.state != State::Bad);
     findings.via =

@@ -16,7 +16,7 @@ use cawl_host::inspect::{self, Verdict};
 use cawl_host::place::Place;
 use cawl_host::profiles::Chosen;
 use cawld::kernel::{Attached, Target};
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::Resource;
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -69,7 +69,9 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let mut spec = recording::spec(&args.record, typed.join(" "))?;
     spec.stacks = args.stacks();
     let path = inspect::find(&args.command[0]);
-    let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
+    let mut verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
+    let few = allowance::few_files().filter(|_| args.via != Via::Kernel);
+    verdict.obstacles.extend(few.map(str::to_owned));
     let filters = Filters::look();
     let mut notes = notes(args, filters);
     for note in tried(&args.tries) {
@@ -82,11 +84,13 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let remedy = remedy(args, &verdict);
     // What goes elsewhere is the program's alone.
     let is_ours = args.record.report.is_none() || io::stderr().is_terminal();
-    if let (true, Some(remedy), Some(why)) = (is_ours, &remedy, verdict.obstacles.first()) {
+    if let (true, Some(remedy), Some(why)) =
+        (is_ours, remedy.as_deref().or(few.map(|_| "")), verdict.obstacles.first())
+    {
         render::tell(format_args!("cawl-cli: not traced: {}", render::shown(&format!("{why}{remedy}"))));
     }
     let devices = Devices::of(&args.command);
-    let chosen = profile(args, &devices, remedy.is_none(), &mut notes);
+    let chosen = profile(args, &devices, remedy.is_none() && few.is_none(), &mut notes);
     let (group, said) = group::bounds(Group::of(None), devices.places(), chosen.profile.kernel.limits);
     spec.group = group;
     notes.extend(said);
@@ -157,9 +161,6 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has run, so its exit code is returned even when the report fails.
     let delivered = report.and_then(|mut report| {
         report.notes.retain(|note| !is_excluded(note, &args.exclude));
-        if report.sessions.is_empty() && args.via != Via::Kernel {
-            report.notes.extend(few_files());
-        }
         recording::deliver(report, &args.record, true)
     });
     if let Err(error) = delivered {
@@ -373,13 +374,6 @@ fn notes(args: &RunArgs, filters: Filters) -> Vec<String> {
         notes.push(why.to_owned());
     }
     notes
-}
-
-/// Who may have only a few files open would miss the one that the tracer takes (cawl-preload's place.rs).
-fn few_files() -> Option<String> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    let why = "a program that may have fewer than 64 files open is not traced; allow more (ulimit -n)";
-    (most < 64).then(|| why.to_owned())
 }
 
 /// Ends this process by the signal that ended the program, so that the parent sees the same status.

@@ -169,6 +169,9 @@ impl SavedTrace {
         let is_default = named.is_none() && !args.learn && default.live && self.live.is_some();
         if args.live || is_default {
             let Some(LiveOptions { models, mode, learn, .. }) = self.live.clone() else {
+                if let Some(damage) = self.reader.damage().describe() {
+                    bail!("how the live run worked cannot be read: {damage}; use --mode assimilated --learn");
+                }
                 bail!(
                     "the trace has no options of a live run: it was imported, or recorded before there was \
                    --live; use --mode assimilated --learn"

@@ -67,8 +67,8 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let compared = |given: &[Request], after: &Ledger| {
         Compared::new(text(given), after, told(given, (before, after), &base.machine.profile, observed))
     };
-    remark(given);
     let mut answer = Answer::new(before, observed);
+    answer.notes = remarks(given);
     if args.each {
         answer.each =
             given.iter().zip(after).map(|(one, after)| compared(std::slice::from_ref(one), after)).collect();
@@ -97,10 +97,10 @@ fn told(
     Some((ratio, sure))
 }
 
-/// Says what is not known of changes.
-fn remark(given: &[Request]) {
+/// What is not known of changes, which is also told.
+fn remarks(given: &[Request]) -> Vec<String> {
     let remarks = given.iter().filter_map(Request::remark);
-    remarks.for_each(|remark| render::tell(format_args!("cawl-cli: {remark}")));
+    remarks.inspect(|remark| render::tell(format_args!("cawl-cli: {remark}"))).collect()
 }
 
 /// A trace as it was, on its machine.

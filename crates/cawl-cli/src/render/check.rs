@@ -1,6 +1,8 @@
 //! What several processes write to the same pages, as text and as JSON.
 
-use cawl_core::sharing::{FileSharing, MeetingReport, SharingReport, TouchReport, Verdict, WriterReport};
+use cawl_core::sharing::{
+    FileSharing, MeetingReport, Missing, SharingReport, TouchReport, Verdict, WriterReport,
+};
 use cawl_core::{Bytes, renamed_path};
 use serde::Serialize;
 
@@ -69,18 +71,16 @@ impl Answer {
         out
     }
 
-    /// All traces could be read to their ends.
+    /// All calls are known: traces could be read to their ends, and nothing is missing in them.
     pub fn is_whole(&self) -> bool {
-        self.traces.iter().all(|trace| trace.damage.is_none())
+        self.traces.iter().all(|trace| trace.damage.is_none()) && self.report.missing == Missing::default()
     }
 
     fn verdict(&self) -> String {
         let report = &self.report;
         let count = |verdict| report.verdicts.get(&verdict).copied().unwrap_or(0);
         let text = match report.verdict {
-            Verdict::NotJudged if !self.is_whole() => {
-                "not judged: not all of the calls could be read".to_owned()
-            }
+            Verdict::NotJudged if !self.is_whole() => "not judged: not all of the calls are known".to_owned(),
             _ if report.calls == 0 => "safe: no file was written".to_owned(),
             Verdict::OneProcess if report.processes == 1 => "safe: one process writes".to_owned(),
             Verdict::OneProcess => "file per process: safe".to_owned(),
@@ -138,12 +138,26 @@ impl Answer {
                 "the traces are of several hosts or do not name theirs: files of one path are one file";
             line(out, "files by", text, terminal);
         }
-        let missing = self.report.missing;
+        let missing = &self.report.missing;
         let (lost, omitted) = (missing.dropped + missing.unseen, self.report.calls_omitted);
         let omitted = omitted + sum(|file| file.omitted);
         if lost > 0 {
             let text = format!("{} or mappings, lost on the way or passed unrecorded", counted(lost, "call"));
             line(out, "missing", &text, terminal);
+        }
+        if missing.bytes > 0 {
+            let text = format!("{}, which the kernel counted and no call wrote", Bytes(missing.bytes));
+            line(out, "missing", &text, terminal);
+        }
+        if missing.uncounted_processes > 0 {
+            let text = format!(
+                "what {} wrote: nobody could read the kernel's count",
+                processes(missing.uncounted_processes)
+            );
+            line(out, "missing", &text, terminal);
+        }
+        for note in &missing.notes {
+            line(out, "missing", &shown(note), terminal);
         }
         if omitted > 0 {
             let text = format!(

@@ -133,13 +133,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
         );
         return warn(&why, terminal);
     }
-    let mut all = report.sessions_omitted;
-    report.sessions.iter().for_each(|session| all.add(session));
-    // What the program and all that it waited for wrote is known then.
-    let is_known = report.outcome.is_some_and(|outcome| outcome.wchar.is_some());
-    let others = Bytes(if is_known { all.uncounted_bytes } else { 0 });
-    let seen = Bytes(all.seen_bytes) + others;
-    let wrote = Bytes(all.counted_bytes) + Bytes(report.untraced_bytes) + others;
+    let (wrote, seen) = report.wrote_and_seen();
     if report.io_uring {
         let why = "what is written through io_uring is neither seen nor counted by the kernel; of the rest";
         return warn(&format!("unknown: {why}, {seen} of {wrote}"), terminal);
@@ -160,7 +154,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
         }
         return "unknown: the bytes written were not counted independently".to_owned();
     };
-    let who = match all.images {
+    let who = match report.sessions.len() as u64 + report.sessions_omitted.images {
         1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
         n => format!("{n} process images"),
     };

@@ -30,6 +30,9 @@ pub struct Answer {
     /// With each change alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<Compared>,
+    /// What is not known of the changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The parts of the machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<SensitivityOfPart>,

@@ -8,7 +8,9 @@ use serde::{Serialize, Serializer};
 
 use super::file::{Conflict, FileState, Found, Meeting, Part, Touch};
 use super::{PAGE, Sharing, Writer};
+use crate::mode::Mode;
 use crate::named::named;
+use crate::record::{ENDED_UNHEARD, EndKind, LOST_REQUESTS, USES_IO_URING};
 use crate::tally::Tally;
 
 /// Version of the JSON that [`SharingReport`] becomes.
@@ -16,6 +18,11 @@ pub const SHARING_SCHEMA: u32 = 1;
 const TOLD: usize = 1000;
 /// Processes of a file that are told one by one.
 const WRITERS: usize = 8;
+/// The part of the bytes that is all of those of a process which was met or left while it ran.
+const WHOLE: f64 = 0.99;
+/// What is in a note that tells of calls or stores that are not in the trace.
+const LOSSES: [&str; 6] =
+    [USES_IO_URING, LOST_REQUESTS, ENDED_UNHEARD, "are missing: ", "calls were dropped", " broke off: "];
 /// A size is the file's record where it has this part of at least so many calls.
 const RECORD: (f64, u64) = (0.9, 4);
 
@@ -45,12 +52,19 @@ impl Serialize for Verdict {
 }
 
 /// What of the calls is not in the trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Calls that were recorded but could not be sent.
     pub dropped: u64,
     /// Calls that passed through unrecorded.
     pub unseen: u64,
+    /// Bytes that the kernel counted and that no call wrote.
+    pub bytes: u64,
+    /// Processes whose count nobody could read.
+    pub uncounted_processes: u64,
+    /// Notes that tell of calls or stores that are not in a trace: of io_uring, of a process that was killed
+    /// before it could tell all.
+    pub notes: Vec<String>,
 }
 
 /// What processes write to pages that others write, too.
@@ -259,6 +273,25 @@ impl Sharing {
         self.forks.get(&(trace, pid)).is_some_and(|at| *at > opened) || others.any(|(other, _)| lived(*other))
     }
 
+    fn missing(&self) -> Missing {
+        let mut missing = Missing::default();
+        for seen in self.seen.values().map(|seen| seen.report(Mode::OpenLoop, false, &[], &[])) {
+            let (wrote, told) = seen.wrote_and_seen();
+            missing.dropped += seen.drops;
+            missing.unseen += seen.unseen;
+            // Of a process that was met or left while it ran, calls at the begin and the end are cut.
+            let is_cut = seen.seen_by_probes().is_some()
+                || seen.sessions.iter().any(|session| session.ended == EndKind::Running);
+            if !is_cut || seen.coverage.is_none_or(|part| part < WHOLE) {
+                missing.bytes += wrote.saturating_sub(told).0;
+            }
+            missing.uncounted_processes += seen.uncounted_processes;
+            let tells = |note: &String| LOSSES.iter().any(|loss| note.contains(loss));
+            missing.notes.extend(seen.notes.into_iter().filter(tells));
+        }
+        missing
+    }
+
     /// What is known by now; calls that have not ended are taken as ended.
     pub fn report(&mut self) -> SharingReport {
         self.arrive(u64::MAX);
@@ -292,7 +325,7 @@ impl Sharing {
             files: files.iter().take(TOLD).map(|(path, file)| self.tell(path, file)).collect(),
             more_files: files.len().saturating_sub(TOLD) as u64,
             calls_omitted: self.files_omitted,
-            missing: self.missing,
+            missing: self.missing(),
         }
     }
 

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::file::Conflict;
 use super::*;
+use crate::record::{ENDED_UNHEARD, Wchar};
 use crate::units::{Bytes, Time};
 
 /// The file that is written, and another one that is locked.
@@ -36,6 +37,24 @@ fn verdict(events: &[Event]) -> Verdict {
 /// Two processes that both have the file open.
 fn both(then: &[Event]) -> Vec<Event> {
     [&[call(Op::Open, 1, 0), call(Op::Open, 2, 1)], then].concat()
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let counted = |bytes| Wchar { process: Some(bytes), thread: Some(bytes) };
+    let session = Session { id: 1, pid: 7, started: Time(1), wchar: counted(0), ..Session::default() };
+    let end = SessionEnd { wchar: counted(50), ..SessionEnd::new(1, Time(100), EndKind::Exit) };
+    let note = Record::Note(format!("prog {ENDED_UNHEARD}"));
+    let missing = |others: &[Record]| {
+        let records = [Record::Session(session.clone()), Record::Event(write(7, 10, 0, 50))];
+        let mut sharing = Sharing::default();
+        records.iter().chain(others).for_each(|record| sharing.take(0, record));
+        sharing.report().missing
+    };
+    assert_eq!(missing(&[Record::End(end)]), Missing::default());
+    assert_eq!(missing(&[Record::End(SessionEnd { wchar: counted(80), ..end })]).bytes, 30);
+    assert_eq!(missing(&[Record::End(SessionEnd { wchar: Wchar::default(), ..end })]).uncounted_processes, 1);
+    assert_eq!(missing(&[Record::End(end), note]).notes.len(), 1);
 }
 
 #[test]

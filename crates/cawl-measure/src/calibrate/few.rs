@@ -1,6 +1,6 @@
-//! Constants of which only few samples are behind.
+//! What makes constants unsure: few samples, little memory.
 
-use cawl_core::HostProfile;
+use cawl_core::{Bytes, HostProfile};
 
 /// Fewer samples than these are told.
 const FEW: u32 = 3;
@@ -22,6 +22,12 @@ pub fn few(profile: &HostProfile) -> Option<String> {
     })
 }
 
+/// The limit of a control group's memory that is small against what was written in it.
+pub fn confined(limit: Option<(&'static str, Bytes)>, written: Bytes) -> Option<String> {
+    let (name, bytes) = limit.filter(|(_, bytes)| *bytes < written)?;
+    Some(format!("under {name} of {bytes}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::rate;
@@ -37,5 +43,12 @@ mod tests {
         (profile.memory.fresh.samples, profile.device.fsync.samples) = (2, 3);
         let told = few(&profile).unwrap();
         assert!(told.starts_with("few samples: memory.fresh (2); "), "{told}");
+    }
+
+    #[test]
+    fn a_small_group_is_told() {
+        let told = |mb: u64| confined(Some(("memory.max", Bytes(64 << 20))), Bytes(mb << 20));
+        assert_eq!(told(65).as_deref(), Some("under memory.max of 64 MiB"));
+        assert_eq!((told(64), confined(None, Bytes(65 << 20))), (None, None));
     }
 }

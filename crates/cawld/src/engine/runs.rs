@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::advise::Kept;
 use cawl_core::{AnalysisOptions, HostFacts, HostProfile, Mode, Report};
+use cawl_host::allowance;
 use cawl_host::trace::{TraceFile, WhenFull};
 use tokio::sync::{mpsc, oneshot};
 
@@ -28,6 +29,8 @@ pub async fn begin_run(
     // Without an owner the daemon is inside `cawl-cli run`, which is in no unit.
     let trace = trace.map_err(|error| match owner {
         Some(_) => anyhow!("{error}. {OF_A_UNIT}, or run without --socket"),
+        // A limit has a remedy of its own.
+        None if error.contains("ulimit") => anyhow!(error),
         None => anyhow!("{error}; name another file with --trace"),
     })?;
     let (reply, answer) = oneshot::channel();
@@ -49,8 +52,9 @@ pub const OF_A_UNIT: &str = "The daemon writes it: if its unit keeps it from the
 
 /// A lane's trace; the error names the file.
 pub fn create_trace(path: &Path) -> Result<TraceFile, String> {
-    TraceFile::create(path, WhenFull::LeaveOut)
-        .map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
+    TraceFile::create(path, WhenFull::LeaveOut).map_err(|error| {
+        format!("cannot write the trace {}: {}", path.display(), allowance::told(&error.into()))
+    })
 }
 
 /// A run whose report is being made.

@@ -7,7 +7,7 @@ use std::thread;
 use cawl_core::advise::Sure;
 use cawl_core::{Ledger, Part, Ratio, Scenario};
 
-use super::{Before, open, pieces, remark, told};
+use super::{Before, open, pieces, remarks, told};
 use crate::args::WhatIfArgs;
 use crate::cmd::on_paper::{a_run, run_all, watched};
 use crate::render::whatif::{Answer, Compared, Sensitivity, SensitivityOfPart};
@@ -65,8 +65,8 @@ pub fn sensitivity(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         sums.changed.add(is);
     }
     let Sums { observed, before, changed, parts, constants, told } = sums;
-    remark(given);
     let mut answer = Answer::new(&before, observed);
+    answer.notes = remarks(given);
     answer.traces = traces.len();
     let text = given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
     let mut calls = changed.changed.iter().copied();
