@@ -3,8 +3,9 @@
 //! The causes are those of Kunkel ("Analyzing and Assessing I/O Performance": t = m + p + n + c + d, and a
 //! class of calls that no law explains), told apart as far as the kernel's code does.
 
+use std::iter::Sum;
 use std::num::NonZero;
-use std::ops::{Index, IndexMut};
+use std::ops::{AddAssign, Index, IndexMut};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -254,27 +255,27 @@ impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
     }
 }
 
-impl ByCause<f64> {
+impl<T: Copy + Default + PartialOrd + AddAssign + Sum> ByCause<T> {
     /// Adds to a cause's part. A cause without one is given none by adding nothing.
-    pub fn add_to(&mut self, cause: Cause, part: f64) {
-        if part > 0.0 {
+    pub fn add_to(&mut self, cause: Cause, part: T) {
+        if part > T::default() {
             self[cause] += part;
         }
     }
 
     /// The cause has no part.
     pub fn clear(&mut self, cause: Cause) {
-        self.values[cause as usize] = 0.0;
+        self.values[cause as usize] = T::default();
         self.given.0 &= !(1 << cause as u32);
     }
 
     /// Sum over all causes.
-    pub fn sum(&self) -> f64 {
+    pub fn sum(&self) -> T {
         self.iter().map(|(_, part)| part).sum()
     }
 
     /// Sum of what a call waits for the device.
-    pub fn waits(&self) -> f64 {
+    pub fn waits(&self) -> T {
         self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 }
