@@ -274,8 +274,8 @@ impl<T: Copy + Default + PartialOrd + AddAssign + Sum> ByCause<T> {
         self.iter().map(|(_, part)| part).sum()
     }
 
-    /// Sum of what a call waits for the device.
-    pub fn waits(&self) -> T {
+    /// Waiting for the device: transfer, seek, flush, journal.
+    pub fn device(&self) -> T {
         self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 }
@@ -289,11 +289,6 @@ impl CostParts {
     /// Getting bytes into the page cache, page allocation included, memory being warm.
     pub fn copying(&self) -> Nanos {
         self[Cause::Copy] + self[Cause::NewPages] + self[Cause::FlusherBeside]
-    }
-
-    /// Waiting for the device: transfer, seek, flush, journal.
-    pub fn device(&self) -> Nanos {
-        self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 
     /// Sets what a call of these parts takes by itself ([`Cause::is_own`]); by the lower of two predictions,

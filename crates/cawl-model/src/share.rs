@@ -69,38 +69,30 @@ mod tests {
 
     const FREE: Bounds = Bounds { min: 0.0, max: 1.0, strict: false };
 
+    fn share(thresh: f64, dirty: f64, fraction: f64, bounds: Bounds, reserved: f64) -> f64 {
+        threshold(Pages(thresh), Pages(dirty), fraction, bounds, reserved).0
+    }
+
     #[test]
     fn completions_halve_every_period() {
         let mut done = Completions::default();
         done.add(Pages(100.0), Seconds(1.0));
         done.add(Pages(100.0), Seconds(2.0));
-        assert_eq!(done.at(Seconds(2.9)), Pages(200.0));
-        assert_eq!(done.at(Seconds(3.1)), Pages(100.0));
-        assert_eq!(done.at(Seconds(6.1)), Pages(50.0));
-        assert_eq!(done.at(Seconds(1e6)), Pages(0.0));
+        assert_eq!(done.at(Seconds(2.9)).0, 200.0);
+        assert_eq!(done.at(Seconds(3.1)).0, 100.0);
+        assert_eq!(done.at(Seconds(6.1)).0, 50.0);
+        assert_eq!(done.at(Seconds(1e6)).0, 0.0);
     }
 
     #[test]
     fn shares_follow_fractions_and_bounds() {
-        assert_eq!(threshold(Pages(1000.0), Pages(1000.0), 0.25, FREE, 0.0), Pages(250.0));
-        assert_eq!(threshold(Pages(1000.0), Pages(200.0), 0.0, FREE, 0.0), Pages(100.0));
-        assert_eq!(
-            threshold(Pages(1000.0), Pages(1000.0), 0.9, Bounds { max: 0.4, ..FREE }, 0.0),
-            Pages(400.0)
-        );
-        assert_eq!(
-            threshold(Pages(1000.0), Pages(1000.0), 0.0, Bounds { min: 0.1, ..FREE }, 0.1),
-            Pages(100.0)
-        );
-        assert_eq!(
-            threshold(Pages(1000.0), Pages(0.0), 0.0, Bounds { strict: true, ..FREE }, 0.0),
-            Pages(10.0)
-        );
+        assert_eq!(share(1000.0, 1000.0, 0.25, FREE, 0.0), 250.0);
+        assert_eq!(share(1000.0, 200.0, 0.0, FREE, 0.0), 100.0);
+        assert_eq!(share(1000.0, 1000.0, 0.9, Bounds { max: 0.4, ..FREE }, 0.0), 400.0);
+        assert_eq!(share(1000.0, 1000.0, 0.0, Bounds { min: 0.1, ..FREE }, 0.1), 100.0);
+        assert_eq!(share(1000.0, 0.0, 0.0, Bounds { strict: true, ..FREE }, 0.0), 10.0);
         // What a device has of its own is not added to what is granted to an idle one.
-        assert_eq!(
-            threshold(Pages(1000.0), Pages(200.0), 0.0, Bounds { min: 0.6, ..FREE }, 0.6),
-            Pages(600.0)
-        );
+        assert_eq!(share(1000.0, 200.0, 0.0, Bounds { min: 0.6, ..FREE }, 0.6), 600.0);
     }
 
     /// As debugfs had it (`BdiDirtyThresh`, kB) while 32 MB were dirty: the slow disk of two, with
@@ -109,7 +101,7 @@ mod tests {
     fn a_share_as_the_kernel_had_it() {
         let slow = Bounds { min: 0.6, ..FREE };
         let fraction = 1.0 - 33_792.0 / (98_304.0 * 0.4);
-        let found = threshold(Pages(98_304.0), Pages(32_768.0), fraction, slow, 0.6);
-        assert!((found.0 / 64_500.0 - 1.0).abs() < 0.001, "{found:?}");
+        let found = share(98_304.0, 32_768.0, fraction, slow, 0.6);
+        assert!((found / 64_500.0 - 1.0).abs() < 0.001, "{found}");
     }
 }

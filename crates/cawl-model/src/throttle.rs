@@ -241,12 +241,13 @@ mod tests {
     use super::*;
 
     fn domain(dirty: f64) -> Domain {
-        Domain {
-            dirty: Pages(dirty),
-            background: Pages(131_072.0),
-            thresh: Pages(262_144.0),
-            limit: Pages(262_144.0),
-        }
+        let [dirty, background, limit] = [dirty, 131_072.0, 262_144.0].map(Pages);
+        Domain { dirty, background, thresh: limit, limit }
+    }
+
+    fn line([dirty, thresh, background]: [f64; 3], bandwidth: f64, strict: bool) -> Line {
+        let [dirty, thresh, background] = [dirty, thresh, background].map(Pages);
+        Line { dirty, thresh, background, bandwidth: PageRate(bandwidth), strict }
     }
 
     #[test]
@@ -261,19 +262,10 @@ mod tests {
     /// Against a recorded `balance_dirty_pages` tracepoint: rates 127 640 and 273 724 KB/s.
     #[test]
     fn position_ratio_as_traced() {
-        let domain = Domain {
-            dirty: Pages(98_309.0),
-            background: Pages(65_536.0),
-            thresh: Pages(131_072.0),
-            limit: Pages(131_072.0),
-        };
-        let line = Line {
-            dirty: Pages(98_304.0),
-            thresh: Pages(131_072.0 * 114_673.0 / 114_688.0),
-            background: Pages(65_536.0),
-            bandwidth: PageRate(113_265.0 / 4.0),
-            strict: false,
-        };
+        let [dirty, background, limit] = [98_309.0, 65_536.0, 131_072.0].map(Pages);
+        let domain = Domain { dirty, background, thresh: limit, limit };
+        let thresh = 131_072.0 * 114_673.0 / 114_688.0;
+        let line = line([98_304.0, thresh, 65_536.0], 113_265.0 / 4.0, false);
         let ratio = position_ratio(&domain, &line);
         assert!((ratio - 273_724.0 / 127_640.0).abs() < 0.001, "{ratio}");
     }
@@ -282,13 +274,7 @@ mod tests {
     #[test]
     fn a_strict_device_goes_no_faster_than_the_machine() {
         let domain = Domain { dirty: Pages(229_376.0), ..domain(0.0) };
-        let mut line = Line {
-            dirty: Pages(0.0),
-            thresh: Pages(1000.0),
-            background: Pages(500.0),
-            bandwidth: PageRate(1e4),
-            strict: true,
-        };
+        let mut line = line([0.0, 1000.0, 500.0], 1e4, true);
         assert_eq!(position_ratio(&domain, &line), 1.0);
         line.dirty = Pages(1000.0);
         assert_eq!(position_ratio(&domain, &line), 0.0);
@@ -300,13 +286,7 @@ mod tests {
     #[test]
     fn the_first_pages_of_an_idle_device_before_6_14() {
         let domain = domain(229_376.0);
-        let mut line = Line {
-            dirty: Pages(7.0),
-            thresh: Pages(0.0),
-            background: Pages(0.0),
-            bandwidth: PageRate(1e4),
-            strict: true,
-        };
+        let mut line = line([7.0, 0.0, 0.0], 1e4, true);
         assert_eq!((ungranted_position_ratio(&domain, &line), position_ratio(&domain, &line)), (2.0, 0.0));
         line.dirty = Pages(8.0);
         assert_eq!(ungranted_position_ratio(&domain, &line), 0.0);
@@ -353,13 +333,7 @@ mod tests {
         let mut limit = RateLimit { base: PageRate(25_600.0), balanced: PageRate(25_600.0) };
         for _ in 0..300 {
             let at = domain(210_000.0);
-            let line = Line {
-                dirty: at.dirty,
-                thresh: at.thresh,
-                background: at.background,
-                bandwidth: PageRate(60_000.0),
-                strict: false,
-            };
+            let line = line([210_000.0, 262_144.0, 131_072.0], 60_000.0, false);
             let ratio = position_ratio(&at, &line);
             limit.update(&at, &line, ratio, limit.base * ratio);
         }

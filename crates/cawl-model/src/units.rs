@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
+use std::ops::{Add, AddAssign, Div, Mul, Rem, Sub, SubAssign};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -246,9 +246,8 @@ algebra! {
 macro_rules! reckoned {
     ($($(#[$doc:meta])* $Quantity:ident)*) => {
         $($(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
         #[repr(transparent)]
-        #[serde(transparent)]
         pub struct $Quantity(pub f64);
 
         impl $Quantity {
@@ -256,6 +255,8 @@ macro_rules! reckoned {
             pub const ZERO: $Quantity = $Quantity(0.0);
             /// More than there ever is.
             pub const INFINITY: $Quantity = $Quantity(f64::INFINITY);
+            /// Less than there ever is.
+            pub const NEG_INFINITY: $Quantity = $Quantity(f64::NEG_INFINITY);
 
             /// The larger of two.
             #[inline]
@@ -286,35 +287,10 @@ macro_rules! reckoned {
             Div div (a: $Quantity, parts: f64) -> $Quantity = $Quantity(a.0 / parts);
         }
 
-        changes! {
-            $Quantity: AddAssign add_assign + $Quantity, SubAssign sub_assign - $Quantity,
-            MulAssign mul_assign * f64
-        }
-
-        impl Neg for $Quantity {
-            type Output = $Quantity;
-
+        impl SubAssign for $Quantity {
             #[inline]
-            fn neg(self) -> $Quantity {
-                $Quantity(-self.0)
-            }
-        }
-
-        impl Sum for $Quantity {
-            fn sum<I: Iterator<Item = $Quantity>>(iter: I) -> $Quantity {
-                $Quantity(iter.map(|each| each.0).sum())
-            }
-        })*
-    };
-}
-
-/// Operators that change a quantity in place.
-macro_rules! changes {
-    ($Quantity:ident: $($Operator:ident $function:ident $sign:tt $Other:ty),*) => {
-        $(impl $Operator<$Other> for $Quantity {
-            #[inline]
-            fn $function(&mut self, other: $Other) {
-                *self = *self $sign other;
+            fn sub_assign(&mut self, other: $Quantity) {
+                *self = *self - other;
             }
         })*
     };
@@ -375,6 +351,7 @@ impl From<Seconds> for Nanos {
 macro_rules! sums {
     ($($Quantity:ident)*) => {
         $(impl AddAssign for $Quantity {
+            #[inline]
             fn add_assign(&mut self, other: $Quantity) {
                 *self = *self + other;
             }
@@ -388,7 +365,7 @@ macro_rules! sums {
     };
 }
 
-sums! { Bytes Nanos }
+sums! { Bytes Nanos Seconds Pages PageRate Jiffies }
 
 /// A value in the largest of these units, each a thousand times the one before, that leaves it at one or
 /// more.

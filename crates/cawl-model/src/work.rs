@@ -95,8 +95,7 @@ pub struct ReadWork {
     pub transferred: f64,
     /// Bytes waited for that were read ahead.
     pub ahead: f64,
-    /// Time that its last request takes which is not the first of its window, if one comes after the
-    /// other.
+    /// Time that its last request takes which is not the first of its window, if one comes after the other.
     pub later: Seconds,
     /// Time that its window takes, if it is the window's first page and a reader has waited for another
     /// since that was asked for.

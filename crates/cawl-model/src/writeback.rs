@@ -221,8 +221,7 @@ impl Machine {
         self.devices.push(device);
     }
 
-    /// The inode of a file changes at `when` in the running transaction; `grows` if its size or
-    /// blocks do.
+    /// The inode of a file changes at `when` in the running transaction; `grows` if its size or blocks do.
     pub fn change(&mut self, file: u32, when: Seconds, grows: bool) {
         let inode = self.cache.file_mut(file);
         let at = inode.device;
@@ -272,7 +271,7 @@ impl Machine {
         device.transaction += 1;
         // What is written back from now on belongs to the next transaction: not before the device goes on, if
         // it was seen to stand still.
-        let stands = (-device.carry).max(Pages::ZERO) / device.speed();
+        let stands = (Pages::ZERO - device.carry).max(Pages::ZERO) / device.speed();
         device.commit_at = (device.in_flight > 0).then_some(now + stands + device.commit);
         device.schedule();
     }
@@ -291,7 +290,7 @@ impl Machine {
         device.transaction += 1;
         device.commit_at = None;
         device.overdue = false;
-        device.commits_by = -Seconds::INFINITY;
+        device.commits_by = Seconds::NEG_INFINITY;
         device.logged = None;
         device.held_until = None;
         self.reschedule(at);
@@ -309,8 +308,7 @@ impl Machine {
         busiest.map_or(PageRate::ZERO, |device| device.rate)
     }
 
-    /// What devices complete which are at work, or the busiest where none is: others have
-    /// nothing to write.
+    /// What the devices complete that are at work, or the busiest where none is: others have nothing to write.
     pub fn rate_at_work(&self) -> PageRate {
         let working = self.devices.iter().filter(|device| device.is_at_work()).map(|device| device.rate);
         match working.sum() {
@@ -505,6 +503,11 @@ mod tests {
         Machine::new(Thresholds::default(), None, Seconds(5.0), Seconds(30.0), Hz(250.0))
     }
 
+    /// With rate and base rate.
+    fn device(id: u64, rate: f64, base: f64) -> Device {
+        Device::new(id, PageRate(rate), PageRate(base), 1024, Bounds::default(), Seconds::ZERO)
+    }
+
     fn limits(background: f64, hard: f64) -> Thresholds {
         let [background, hard] = [background, hard].map(Pages);
         Thresholds { background, hard, limit: hard }
@@ -514,7 +517,7 @@ mod tests {
     #[test]
     fn a_device_that_stands_still_commits_once() {
         let mut machine = machine();
-        let mut device = Device::new(7, PageRate(1e5), PageRate(1e5), 1024, Bounds::default(), Seconds::ZERO);
+        let mut device = device(7, 1e5, 1e5);
         device.commit = Seconds(5.0);
         machine.meet(device);
         (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (32, Seconds(0.001));
@@ -534,14 +537,7 @@ mod tests {
         let estimated = |release| {
             let mut machine = machine();
             machine.laws = Laws::of(release, true);
-            machine.meet(Device::new(
-                7,
-                PageRate(1e5),
-                PageRate(25_600.0),
-                1024,
-                Bounds::default(),
-                Seconds::ZERO,
-            ));
+            machine.meet(device(7, 1e5, 25_600.0));
             machine.now = Seconds(2.0);
             machine.run(0);
             let domain = Machine::domain(&limits(10.0, 20.0), Pages(15.0));
@@ -563,10 +559,10 @@ mod tests {
         let threshold = |release| {
             let mut machine = machine();
             machine.laws = Laws::of(release, true);
-            let bounds = Bounds { max: 1.0, ..Bounds::default() };
             for id in [1, 2] {
-                machine.meet(Device::new(id, PageRate(1e5), PageRate(1e5), 1024, bounds, Seconds::ZERO));
+                machine.meet(device(id, 1e5, 1e5));
             }
+            machine.devices.iter_mut().for_each(|device| device.bounds.max = 1.0);
             (machine.devices[0].dirtied, machine.devices[0].in_flight) = (100, 100);
             machine.complete_pages(0, 100);
             let domain = Machine::domain(&limits(500.0, 1000.0), Pages(200.0));
@@ -581,8 +577,7 @@ mod tests {
     fn a_commit_withholds_no_completions_before_5_6() {
         let in_flight = |release| {
             let mut machine = machine();
-            let mut device =
-                Device::new(7, PageRate(1e3), PageRate(1e3), 1024, Bounds::default(), Seconds::ZERO);
+            let mut device = device(7, 1e3, 1e3);
             device.mount(FilesystemKind::Ext4, Seconds(5.0), Laws::of(release, true));
             machine.meet(device);
             (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (1000, Seconds(0.001));
@@ -601,14 +596,7 @@ mod tests {
         let goes_on = |release| {
             let mut machine = machine();
             machine.laws = Laws::of(release, true);
-            machine.meet(Device::new(
-                7,
-                PageRate(1e5),
-                PageRate(1e5),
-                1024,
-                Bounds::default(),
-                Seconds::ZERO,
-            ));
+            machine.meet(device(7, 1e5, 1e5));
             let file = machine.cache.open(cawl_wire::FileId { dev: 7, ino: 1, birth: 0 }, 0);
             machine.write(file, 0, 4096, 1, Seconds(10.0));
             assert!(machine.devices[0].dirty_list.pop_front().is_some());

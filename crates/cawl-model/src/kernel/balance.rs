@@ -18,9 +18,7 @@ const BELIEVED: f64 = 0.9;
 impl Writers {
     /// Checks the call's task, which has dirtied its quota.
     pub(super) fn balance(&mut self, machine: &mut Machine, call: &mut Call) {
-        let hz = machine.hz;
         while call.patience > 0 {
-            let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(machine, call);
             let foreign = machine.foreign_at(call.at);
             let in_group = machine.count_group(call.at, level);
@@ -43,7 +41,7 @@ impl Writers {
                 }
             });
             if calm {
-                self.tasks.current.run_free(domains.iter().flatten(), jiffy);
+                self.tasks.current.run_free(domains.iter().flatten(), (call.at * machine.hz).floor());
                 return;
             }
             if !machine.devices[call.device].busy() {
@@ -53,7 +51,7 @@ impl Writers {
             machine.devices[call.device].exceeded =
                 line.dirty > line.thresh && (domain.dirty > domain.thresh || strict);
             machine.update_rates(call.device, &domain, &line, ratio, call.at);
-            if self.pause(machine, call, &line, ratio, jiffy) {
+            if self.pause(machine, call, &line, ratio) {
                 let is_groups = machine.counts_late() && domain.limit < machine.global.limit;
                 if is_groups && ratio <= 0.0 && call.at >= call.until {
                     machine.count_allowed(call.at);
@@ -95,15 +93,9 @@ impl Writers {
     }
 
     /// Sleeps or not, by what the task owes. True if it may go on.
-    fn pause(
-        &mut self,
-        machine: &mut Machine,
-        call: &mut Call,
-        line: &Line,
-        ratio: f64,
-        jiffy: Jiffies,
-    ) -> bool {
+    fn pause(&mut self, machine: &mut Machine, call: &mut Call, line: &Line, ratio: f64) -> bool {
         let hz = machine.hz;
+        let jiffy = (call.at * hz).floor();
         let base = machine.devices[call.device].limit.base;
         let rate = (base * ratio).floor();
         let Some(pause) = self.tasks.current.pause(jiffy, hz, base, rate, line) else { return true };

@@ -121,7 +121,7 @@ impl Call {
     }
 
     pub(super) fn state(&self) -> CallState {
-        let (spent, device) = (&self.spent, self.spent.waits());
+        let (spent, device) = (&self.spent, self.spent.device());
         if spent[Cause::Read] > device / 2.0 {
             CallState::Read
         } else if device > Seconds::ZERO && device >= spent[Cause::Throttle] {

@@ -117,7 +117,7 @@ impl Kernel {
             _ => self.local_call(call, event),
         }
         // While it waited, the processor did something else.
-        let device = call.spent.waits();
+        let device = call.spent.device();
         let waited = device + call.spent[Cause::Throttle] + call.spent[Cause::Lock];
         if device > Seconds::ZERO {
             self.machine.device_mut(call).idle_since = call.at;

@@ -105,7 +105,7 @@ impl Kernel {
             let has_paused = prediction.parts[Cause::Throttle] > Nanos::ZERO;
             if !waits && self.machine.counts_late() {
                 // When the group was counted is not known, so that a pause says nothing of the level.
-                if late.max(-late) > LONGEST_PAUSE.into() {
+                if late.0.abs() > LONGEST_PAUSE.as_seconds() {
                     self.machine.count_allowed(until);
                 } else if late * self.machine.hz >= Jiffies(1.0) && !has_paused {
                     self.machine.bound_room();
@@ -119,7 +119,7 @@ impl Kernel {
                 }
             }
             if has_paused && !self.is_groups(&call) {
-                self.judge_pauses(&call, -late);
+                self.judge_pauses(&call, Seconds::ZERO - late);
             }
         }
         prediction

@@ -70,22 +70,17 @@ mod tests {
 
     #[test]
     fn interpolates_and_raises() {
+        let level = |history: &LevelHistory, at| history.level(Seconds(at)).map(|level| level.0);
         let mut history = LevelHistory::default();
         history.note(Seconds(1.0), Pages(100.0));
         history.note(Seconds(2.0), Pages(200.0));
-        assert_eq!(history.level(Seconds(1.5)), Some(Pages(150.0)));
+        assert_eq!(level(&history, 1.5), Some(150.0));
         history.raise(Seconds(1.5), Pages(50.0));
-        assert_eq!(
-            (history.level(Seconds(1.5)), history.level(Seconds(1.75))),
-            (Some(Pages(200.0)), Some(Pages(225.0)))
-        );
+        assert_eq!((level(&history, 1.5), level(&history, 1.75)), (Some(200.0), Some(225.0)));
         history.raise(Seconds(1.5), Pages(8.0));
-        assert_eq!(history.level(Seconds(1.5)), Some(Pages(208.0)));
-        assert_eq!(history.level(Seconds(2.0)), None);
-        assert_eq!(
-            (history.highest(Seconds(1.75)), history.highest(Seconds(3.0))),
-            (Pages(258.0), Pages(258.0))
-        );
+        assert_eq!(level(&history, 1.5), Some(208.0));
+        assert_eq!(level(&history, 2.0), None);
+        assert_eq!((history.highest(Seconds(1.75)).0, history.highest(Seconds(3.0)).0), (258.0, 258.0));
         history.prune(Seconds(2.5));
         assert_eq!(history.points.len(), 1);
     }

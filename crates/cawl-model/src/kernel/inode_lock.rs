@@ -83,7 +83,7 @@ impl InodeLocks {
     pub(super) fn free_at(&self, file: u32, shared: bool, began: Seconds, at: Seconds) -> Seconds {
         let before = |hold: &&LockHold| hold.file == file && hold.began <= began && hold.until > at;
         // When those are done that have it for themselves, and those that share it.
-        let (mut alone, mut together) = (-Seconds::INFINITY, -Seconds::INFINITY);
+        let (mut alone, mut together) = (Seconds::NEG_INFINITY, Seconds::NEG_INFINITY);
         for hold in self.holds.iter().filter(before) {
             let free = if hold.shared { alone } else { alone.max(together) };
             let end = hold.came.max(free) + hold.length;
@@ -113,6 +113,10 @@ mod tests {
         LockHold { file: 1, thread: (1, tid), shared: false, began, came: began, length: Seconds(2.0), until }
     }
 
+    fn free_at(locks: &InodeLocks, file: u32, shared: bool, began: f64, at: f64) -> f64 {
+        locks.free_at(file, shared, Seconds(began), Seconds(at)).0
+    }
+
     fn shared(hold: LockHold) -> LockHold {
         LockHold { shared: true, ..hold }
     }
@@ -124,56 +128,44 @@ mod tests {
     #[test]
     fn calls_get_it_one_after_the_other() {
         let two = locks(&[hold(1, 0.0, 2.0), hold(2, 1.0, 4.0)]);
-        assert_eq!(two.free_at(1, false, Seconds(1.5), Seconds(1.5)), Seconds(4.0));
-        assert_eq!(two.free_at(1, true, Seconds(1.5), Seconds(1.5)), Seconds(4.0));
-        assert_eq!(two.free_at(2, false, Seconds(1.5), Seconds(1.5)), Seconds(1.5), "another file");
-        assert_eq!(two.free_at(1, false, Seconds(0.5), Seconds(0.5)), Seconds(2.0), "the second began later");
+        assert_eq!(free_at(&two, 1, false, 1.5, 1.5), 4.0);
+        assert_eq!(free_at(&two, 1, true, 1.5, 1.5), 4.0);
+        assert_eq!(free_at(&two, 2, false, 1.5, 1.5), 1.5, "another file");
+        assert_eq!(free_at(&two, 1, false, 0.5, 0.5), 2.0, "the second began later");
     }
 
     #[test]
     fn those_who_share_it_wait_for_nobody_but_one_who_has_it_alone() {
         let mut both = locks(&[shared(hold(1, 0.0, 9.0)), shared(hold(2, 1.0, 9.0))]);
-        assert_eq!(both.free_at(1, true, Seconds(1.0), Seconds(1.0)), Seconds(1.0));
-        assert_eq!(both.free_at(1, false, Seconds(1.0), Seconds(1.0)), Seconds(3.0));
+        assert_eq!(free_at(&both, 1, true, 1.0, 1.0), 1.0);
+        assert_eq!(free_at(&both, 1, false, 1.0, 1.0), 3.0);
         both.add(hold(3, 1.0, 9.0));
-        assert_eq!(both.free_at(1, true, Seconds(1.5), Seconds(1.5)), Seconds(5.0));
+        assert_eq!(free_at(&both, 1, true, 1.5, 1.5), 5.0);
     }
 
     #[test]
     fn the_next_has_it_when_one_is_observed_to_be_over() {
         let mut two = locks(&[hold(1, 0.0, 3.0), hold(2, 0.5, 9.0), hold(3, 0.6, 9.0)]);
         two.begin((1, 4), Seconds(3.1));
-        assert_eq!(
-            two.free_at(1, false, Seconds(3.1), Seconds(3.1)),
-            Seconds(7.0),
-            "one after the other from 3 on"
-        );
+        assert_eq!(free_at(&two, 1, false, 3.1, 3.1), 7.0, "one after the other from 3 on");
         let mut fast = locks(&[hold(1, 0.0, 1.0), hold(2, 0.5, 9.0)]);
         fast.begin((1, 4), Seconds(1.5));
-        assert_eq!(fast.free_at(1, false, Seconds(1.5), Seconds(1.5)), Seconds(3.0));
-        assert_eq!(fast.free_at(1, false, Seconds(1.5), Seconds(9.0)), Seconds(9.0), "what is over is over");
+        assert_eq!(free_at(&fast, 1, false, 1.5, 1.5), 3.0);
+        assert_eq!(free_at(&fast, 1, false, 1.5, 9.0), 9.0, "what is over is over");
     }
 
     #[test]
     fn one_that_is_late_needs_its_time_with_the_lock() {
         let late = locks(&[hold(1, 0.0, 9.0), hold(2, 0.0, 9.0)]);
-        assert_eq!(
-            late.free_at(1, false, Seconds(3.0), Seconds(3.0)),
-            Seconds(7.0),
-            "both, though the second had it since 2"
-        );
-        assert_eq!(
-            late.free_at(1, false, Seconds(8.0), Seconds(8.0)),
-            Seconds(9.0),
-            "until they are observed to be over"
-        );
+        assert_eq!(free_at(&late, 1, false, 3.0, 3.0), 7.0, "both, though the second had it since 2");
+        assert_eq!(free_at(&late, 1, false, 8.0, 8.0), 9.0, "until they are observed to be over");
     }
 
     #[test]
     fn a_thread_does_not_wait_for_itself() {
         let mut locks = locks(&[hold(1, 0.0, 9.0)]);
         locks.begin((1, 1), Seconds(1.0));
-        assert_eq!(locks.free_at(1, false, Seconds(1.0), Seconds(1.0)), Seconds(1.0));
+        assert_eq!(free_at(&locks, 1, false, 1.0, 1.0), 1.0);
     }
 
     #[test]

@@ -18,11 +18,11 @@ const LIKELY: f64 = 0.1;
 /// Factors from a part of the cost to its 10th and 90th percentile.
 type Factors = (f64, f64);
 
-/// A time, and how far down and up it goes.
-type Fixed = (Seconds, (Seconds, Seconds));
+/// How far down and up a time may be off.
+type Off = (Seconds, Seconds);
 
 /// A fixed cost of nothing.
-const NONE: Fixed = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
+const NONE: (Seconds, Off) = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spreads {
@@ -40,7 +40,7 @@ pub(super) struct Spreads {
     transfer: Factors,
     /// Of synchronous writes, commits, flushes and the latency: what they take, and how far down and up it
     /// goes.
-    fixed: [Fixed; 4],
+    fixed: [(Seconds, Off); 4],
     /// What copying from the processor's cache takes is known.
     hot: bool,
     known: bool,
@@ -54,11 +54,6 @@ pub(super) struct Cold {
     pub(super) most: Seconds,
     /// What is known of free memory says so.
     pub(super) foreseen: bool,
-}
-
-/// How far something goes down, or `up`.
-fn end<T>((down, high): (T, T), up: bool) -> T {
-    if up { high } else { down }
 }
 
 /// The spread of a product of two constants.
@@ -123,13 +118,7 @@ impl Spreads {
 
     /// By how much copying may be off, down and up: by the seconds of it into new pages and into cached ones,
     /// and those of waiting for the host. Where no look at free memory tells, what is warm may be cold.
-    pub(super) fn copying(
-        &self,
-        allocated: Seconds,
-        cached: Seconds,
-        cold: Cold,
-        flushing: bool,
-    ) -> (Seconds, Seconds) {
+    pub(super) fn copying(&self, allocated: Seconds, cached: Seconds, cold: Cold, flushing: bool) -> Off {
         let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
         let frozen = if cold.foreseen || cold.likely > Seconds::ZERO { 1.0 } else { self.frozen };
         let fresh = (fresh.0, fresh.1.max(frozen));
@@ -150,19 +139,20 @@ impl Spreads {
         let counts = [work.syncs, work.fsyncs, work.flushes, work.latencies];
         let waits = || self.fixed.iter().zip(counts);
         let fixed: Seconds = waits().map(|(fixed, count)| fixed.0 * count).sum();
-        let transfer = (spent.waits() - call.spread.held - fixed).max(Seconds::ZERO);
+        let transfer = (spent.device() - call.spread.held - fixed).max(Seconds::ZERO);
         let off = |up: bool, pause: Seconds, doubt: Seconds| {
-            let of = |part: Seconds, factors: Factors| part * (end(factors, up) - 1.0);
+            let end = |off: Off| if up { off.1 } else { off.0 };
+            let of = |part, factors: Factors| part * (if up { factors.1 } else { factors.0 } - 1.0);
             let squares = [
                 of(spent[Cause::Call], self.call)
                     + of(spent[Cause::Stream], self.stream)
-                    + end(call.spread.copied, up),
+                    + end(call.spread.copied),
                 doubt,
                 of(slept, self.throttle),
                 pause,
                 spent[Cause::Lock],
                 of(transfer, self.transfer)
-                    + waits().map(|(fixed, count)| count * end(fixed.1, up)).sum::<Seconds>(),
+                    + waits().map(|(fixed, count)| count * end(fixed.1)).sum::<Seconds>(),
             ]
             .map(|off| off.0 * off.0);
             Seconds(squares.iter().sum::<f64>().sqrt())

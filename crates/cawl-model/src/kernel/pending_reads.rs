@@ -138,7 +138,7 @@ pub(super) struct Reads {
     pub(super) completions: Vec<Completion>,
     /// The row of reads under way: its device, and how many pages that was asked for.
     pub(super) row: (usize, u64),
-    /// Pages of the row that had come, and when, at the end of the latest wait;.
+    /// Pages of the row that had come, and when, at the end of the latest wait.
     pub(super) latest: Option<(u64, Seconds)>,
     /// How many rows there were.
     pub(super) rows: u64,
@@ -354,7 +354,7 @@ impl Reads {
                 if left > Seconds::ZERO {
                     let pages = (coming.end - coming.first) as f64;
                     transfers += pages * coming.page;
-                    coming.page *= part;
+                    coming.page = coming.page * part;
                     coming.begins = now + stretch(left, transfers) - pages * coming.page;
                 }
             }

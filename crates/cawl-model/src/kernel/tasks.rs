@@ -23,13 +23,13 @@ pub(super) struct Task {
     pub(super) paused_when: Option<Jiffies>,
     /// How long that was; 0 since it was let go on without one.
     pub(super) slept: Seconds,
-    /// When its latest call that has a cost was over, but for what it waited;.
+    /// When its latest call that has a cost was over, but for what it waited.
     pub(super) left: Seconds,
 }
 
 impl Default for Task {
     fn default() -> Task {
-        let (nr_dirtied_pause, left) = (FIRST_CHECK, -Seconds::INFINITY);
+        let (nr_dirtied_pause, left) = (FIRST_CHECK, Seconds::NEG_INFINITY);
         Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause, paused_when: None, slept: Seconds::ZERO, left }
     }
 }

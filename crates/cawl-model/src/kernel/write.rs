@@ -283,8 +283,7 @@ impl Kernel {
             call.work.padded[flushing] += (found.padding * call.constants.page) as f64;
         }
         if writes_back {
-            allocated *= call.constants.flush_slowdown;
-            cached *= call.constants.flush_slowdown;
+            [allocated, cached] = [allocated, cached].map(|time| time * call.constants.flush_slowdown);
             call.flushing = true;
         }
         let cold = if found.fresh > 0 {

@@ -184,13 +184,13 @@ impl Device {
             pass_began: now,
             last_periodic: now,
             transaction: 1,
-            commits_by: -Seconds::INFINITY,
+            commits_by: Seconds::NEG_INFINITY,
             next: Seconds::INFINITY,
             foreign_turn: true,
-            rests_until: -Seconds::INFINITY,
-            idle_since: -Seconds::INFINITY,
-            wrote_until: -Seconds::INFINITY,
-            paused: -Seconds::INFINITY,
+            rests_until: Seconds::NEG_INFINITY,
+            idle_since: Seconds::NEG_INFINITY,
+            wrote_until: Seconds::NEG_INFINITY,
+            paused: Seconds::NEG_INFINITY,
             head: (u32::MAX, 0),
             ..Device::default()
         }
@@ -242,13 +242,8 @@ impl Device {
         if self.busy() || self.in_flight == 0 {
             return self.busy();
         }
-        let span = self.worked(now);
+        let span = if self.held(now) { Seconds::ZERO } else { (now - self.drained).max(Seconds::ZERO) };
         Pages::of(self.in_flight) > self.carry + self.speed() * span
-    }
-
-    /// How long it has written by now that was not counted yet.
-    fn worked(&self, now: Seconds) -> Seconds {
-        if self.held(now) { Seconds::ZERO } else { (now - self.drained).max(Seconds::ZERO) }
     }
 
     /// Dirty pages, those in flight included.
@@ -265,7 +260,7 @@ impl Device {
 
     #[inline(never)]
     fn level_beside_work(&self, now: Seconds) -> u64 {
-        let span = self.worked(now);
+        let span = if self.held(now) { Seconds::ZERO } else { (now - self.drained).max(Seconds::ZERO) };
         self.dirty + self.in_flight - self.counted(self.carry + self.speed() * span)
     }
 
@@ -297,18 +292,13 @@ impl Device {
         if !self.traits.completes_extents {
             return due.max(Pages::ZERO).whole();
         }
-        let extent = self.extent();
+        let extent = Pages::of(self.in_flight) / self.extents.max(1.0);
         ((due / extent).floor().max(0.0) * extent.0).round() as u64
-    }
-
-    /// Pages of an extent in flight.
-    fn extent(&self) -> Pages {
-        Pages::of(self.in_flight) / self.extents.max(1.0)
     }
 
     /// Time until the extent is written that the device is at, if any is in flight.
     pub(super) fn extent_left(&self) -> Option<Seconds> {
-        let extent = self.extent();
+        let extent = Pages::of(self.in_flight) / self.extents.max(1.0);
         (extent > Pages::ZERO).then(|| (extent - self.carry.max(Pages::ZERO) % extent) / self.speed())
     }
 
@@ -327,8 +317,7 @@ impl Device {
     pub(super) fn complete(&mut self, pages: u64) {
         let left = self.in_flight - pages;
         let kept = left as f64 / self.in_flight.max(1) as f64;
-        self.padding *= kept;
-        self.queued *= kept;
+        [self.padding, self.queued] = [self.padding, self.queued].map(|pages| pages * kept);
         self.jumps *= kept;
         self.extents *= kept;
         self.in_flight = left;

@@ -100,7 +100,7 @@ impl Machine {
         let submitted = all.saturating_sub(since).max(self.foreign.submitted);
         let own = Pages::of(submitted - self.foreign.submitted);
         self.foreign.submitted = submitted;
-        let kept = (-span / IDLE).exp();
+        let kept = (-(span / IDLE)).exp();
         self.foreign.ahead = self.foreign.ahead * kept + own - pages;
         let rest = if self.foreign.ahead > Pages::ZERO { super::INTERVAL } else { Seconds::ZERO };
         for device in 0..self.devices.len() {
