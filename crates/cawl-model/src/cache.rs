@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 use super::folios::Folios;
 use super::pages::PageSet;
-use super::units::Seconds;
+use super::units::{Pages, Seconds};
 use eviction::Eviction;
 pub use eviction::Room;
 use files::Files;
@@ -81,7 +81,7 @@ pub struct File {
     /// Transaction in which its size or its blocks changed last, which fdatasync cares for; 0 for none.
     pub grown: u64,
     /// Pages that a write has gone over since they were allocated, as far as is known.
-    pub over: f64,
+    pub over: Pages,
     /// Bytes from its begin that fallocate has given blocks.
     pub reserved: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.

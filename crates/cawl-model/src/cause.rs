@@ -352,10 +352,10 @@ pub struct Causes<'a> {
 }
 
 impl Causes<'_> {
-    /// What it lost, in ns: observed less undisturbed.
-    pub fn lost(&self) -> f64 {
-        let undisturbed = self.own.iter().map(|(cause, time)| time.get().min(self.times[cause] as f64));
-        self.times.total() as f64 - undisturbed.sum::<f64>()
+    /// What it lost: observed less undisturbed.
+    pub fn lost(&self) -> Nanos {
+        let of = |(cause, time): (Cause, Nanos)| time.min(Nanos::new(self.times[cause] as f64));
+        Nanos::new(self.times.total() as f64).saturating_sub(self.own.iter().map(of).sum())
     }
 }
 
@@ -363,7 +363,7 @@ impl Causes<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeSums {
     observed: CauseTimes,
-    undisturbed: ByCause<f64>,
+    undisturbed: CostParts,
 }
 
 impl TimeSums {
@@ -377,7 +377,7 @@ impl TimeSums {
     /// Adds a call.
     pub fn add(&mut self, causes: Causes<'_>) {
         self.observed.add(causes.times);
-        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part.get());
+        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part);
     }
 
     /// Adds the sums of other calls.
@@ -390,14 +390,14 @@ impl TimeSums {
     pub fn since(&self, before: &TimeSums) -> TimeSums {
         let mut since = *self;
         since.observed.sum_up(&before.observed, |sum, then| *sum = sum.saturating_sub(then));
-        since.undisturbed.sum_up(&before.undisturbed, |sum, then| *sum = (*sum - then).max(0.0));
+        since.undisturbed.sum_up(&before.undisturbed, |sum, then| *sum = sum.saturating_sub(then));
         since
     }
 
     /// Adds calls that took `ns` for one cause, which nothing disturbs.
     pub fn add_calls(&mut self, cause: Cause, ns: u64) {
         self.observed[cause] = self.observed[cause].saturating_add(ns);
-        self.undisturbed[cause] += ns as f64;
+        self.undisturbed[cause] += Nanos::new(ns as f64);
     }
 
     /// What they took.
@@ -405,19 +405,19 @@ impl TimeSums {
         &self.observed
     }
 
-    /// What they would have taken undisturbed for a cause, in ns: not more than was observed.
-    pub fn undisturbed_of(&self, cause: Cause) -> f64 {
-        self.undisturbed[cause].min(self.observed[cause] as f64)
+    /// What they would have taken undisturbed for a cause: not more than was observed.
+    pub fn undisturbed_of(&self, cause: Cause) -> Nanos {
+        self.undisturbed[cause].min(Nanos::new(self.observed[cause] as f64))
     }
 
-    /// What the calls would have taken undisturbed, over all causes, in ns.
-    pub fn undisturbed(&self) -> f64 {
+    /// What the calls would have taken undisturbed, over all causes.
+    pub fn undisturbed(&self) -> Nanos {
         self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum()
     }
 
-    /// What was lost, in ns: observed less undisturbed.
-    pub fn lost(&self) -> f64 {
-        self.observed.total() as f64 - self.undisturbed()
+    /// What was lost: observed less undisturbed.
+    pub fn lost(&self) -> Nanos {
+        Nanos::new(self.observed.total() as f64).saturating_sub(self.undisturbed())
     }
 }
 

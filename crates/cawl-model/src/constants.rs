@@ -6,7 +6,7 @@
 mod remote;
 
 use crate::profile::{DeviceConstants, HostProfile, Measured};
-use crate::units::{Nanos, Pages, Rate, Seconds};
+use crate::units::{Bytes, Nanos, Pages, Rate, Seconds};
 pub use remote::Remote;
 
 /// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
@@ -214,7 +214,7 @@ pub struct Timing {
     pub write: Rate,
     pub writeback: Rate,
     /// Bytes that its queue holds.
-    pub queue: f64,
+    pub queue: Bytes,
     /// Of a wait for what was just submitted, without the transfer.
     pub latency: Seconds,
     /// In its place, of a direct write that is not synchronous.
@@ -281,7 +281,7 @@ impl Timing {
         Timing {
             write: device.write.value,
             writeback: device.writeback.value,
-            queue: device.queue.as_f64(),
+            queue: device.queue,
             latency,
             direct: device.direct.map(|direct| direct.value.into()),
             allocation: known(&device.allocation),
@@ -321,7 +321,6 @@ impl Timing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
 
     #[test]
     fn a_core_s_own_cache_is_nearer_than_the_last_one() {

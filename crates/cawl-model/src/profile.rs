@@ -30,9 +30,9 @@ pub use learned::{Kept, Learned};
 pub use network::{CachePolicy, NetworkConstants};
 pub use queue::QueueConstants;
 
-/// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
+/// What a host takes to supply a byte of memory, where that is not known: 13 µs a page
 /// (docs/reference/CALIBRATION.md).
-pub const HOST_BYTE: f64 = 13e-6 / 4096.0;
+pub const HOST_BYTE: Seconds = Seconds(13e-6 / 4096.0);
 
 /// Version of the profile file this code writes.
 pub const PROFILE_SCHEMA: u32 = 1;
@@ -504,7 +504,7 @@ impl MemoryConstants {
 
     /// What cold memory costs where the host is known to take memory back, but none was met yet.
     pub fn assumed_cold(&self) -> Measured<Rate> {
-        Measured::assumed(Rate::per_second(1.0 / (1.0 / self.fresh.value.get() + HOST_BYTE)))
+        Measured::assumed(Rate::per_second(1.0 / (self.fresh.value.byte() + HOST_BYTE).0))
     }
 
     /// Rate of page-cache writes of fresh pages, cold or warm ones.

@@ -264,8 +264,8 @@ impl Kernel {
         self.machine.advance(call.at);
         let dirty = self.dirty();
         let (cost, task) = (parts.total(), &self.writers.tasks.current);
-        let dirtied = call.work.dirtied / self.constants.page as f64;
-        let pause = one_pause(call, task.slept, dirtied, task.nr_dirtied_pause as f64);
+        let dirtied = Pages(call.work.dirtied / self.constants.page as f64);
+        let pause = one_pause(call, task.slept, dirtied, Pages::of(task.nr_dirtied_pause));
         Prediction {
             cost,
             state,

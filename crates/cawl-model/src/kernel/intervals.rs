@@ -10,7 +10,7 @@
 use super::Call;
 use crate::cause::Cause;
 use crate::profile::{HostProfile, Measured};
-use crate::units::{Nanos, Rate, Seconds};
+use crate::units::{Nanos, Pages, Rate, Seconds};
 
 /// Part of a task's quota from which on a call that was predicted not to pause does so in one case of ten.
 const LIKELY: f64 = 0.1;
@@ -165,7 +165,7 @@ impl Spreads {
 
 /// The pause by which a call may differ: the longest that it has; if it has none, the one before
 /// it, if it dirtied enough of the quota to be checked.
-pub(super) fn one_pause(call: &Call, last: Seconds, dirtied: f64, quota: f64) -> Seconds {
+pub(super) fn one_pause(call: &Call, last: Seconds, dirtied: Pages, quota: Pages) -> Seconds {
     if call.spread.pause > Seconds::ZERO {
         call.spread.pause
     } else if dirtied >= LIKELY * quota {

@@ -173,7 +173,7 @@ impl Machine {
             let bytes = (pages * call.constants.page) as f64 * self.device(call).density();
             // `ext4_writepages` hands over so much at a time; while the device writes it, the next is prepared.
             // What follows, and what the queue does not hold at once, is written as fast as the flusher's.
-            let alone = bytes.min(queue).min((BATCH * call.constants.page) as f64);
+            let alone = bytes.min(queue.as_f64()).min((BATCH * call.constants.page) as f64);
             let queued = write.max(writeback);
             let transfer = alone / write + (bytes - alone) / queued;
             call.work.transferred += if queued > write { alone } else { bytes };

@@ -177,15 +177,15 @@ impl Kernel {
     /// written over as any other.
     fn first_over(&mut self, call: &Call, pages: u64, fresh: u64) -> Seconds {
         let inode = self.machine.cache.file_mut(call.file);
-        let over = pages.saturating_sub(fresh) as f64;
-        let before = (inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh) as f64;
+        let over = Pages::of(pages.saturating_sub(fresh));
+        let before = Pages::of((inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh));
         inode.over = inode.over.min(before);
-        if over <= 0.0 || before <= inode.over {
+        if over <= Pages::ZERO || before <= inode.over {
             return Seconds::ZERO;
         }
         let first = over.min(before) * (1.0 - inode.over / before);
         inode.over += first;
-        first * call.constants.over
+        first.0 * call.constants.over
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.
@@ -420,7 +420,7 @@ impl Kernel {
             let end = end.div_ceil(page).min(first.saturating_add(MAX_RESIDENT));
             self.machine.cache.read(file, first, end, Source::Device);
             let inode = self.machine.cache.file_mut(file);
-            inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;
+            inode.over += Pages::of((inode.clean.pages() + inode.dirty.pages()).saturating_sub(before));
         }
         self.machine.change(file, self.machine.now, true);
     }
