@@ -106,8 +106,7 @@ impl Kernel {
         let mut machine = Machine::new(
             thresholds(kernel.limits, page),
             kernel.cgroup.map(|limits| thresholds(limits, page)),
-            kernel.wakeup.into(),
-            kernel.expire.into(),
+            [kernel.wakeup, kernel.expire].map(Seconds::from),
             Hz(f64::from(kernel.hz.max(1))),
         );
         machine.laws = kernel.laws();

@@ -90,14 +90,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with nothing dirty.
-    pub fn new(
-        global: Thresholds,
-        group: Option<Thresholds>,
-        wakeup: Seconds,
-        expire: Seconds,
-        hz: Hz,
-    ) -> Machine {
+    /// A machine with nothing dirty; `intervals` are `wakeup` and `expire`.
+    pub fn new(global: Thresholds, group: Option<Thresholds>, intervals: [Seconds; 2], hz: Hz) -> Machine {
+        let [wakeup, expire] = intervals;
         Machine { global, group, wakeup, expire, hz, next: Seconds::INFINITY, ..Machine::default() }
     }
 
@@ -500,7 +495,7 @@ mod tests {
     use crate::share::Bounds;
 
     fn machine() -> Machine {
-        Machine::new(Thresholds::default(), None, Seconds(5.0), Seconds(30.0), Hz(250.0))
+        Machine::new(Thresholds::default(), None, [5.0, 30.0].map(Seconds), Hz(250.0))
     }
 
     /// With rate and base rate.
