@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use cawl_core::{Bytes, DeletedFacts, HostProfile, Origin};
+use cawl_core::{Bytes, DeletedFacts, HostProfile, Origin, Seconds, passed_over};
 use cawl_host::allowance;
 use cawl_host::new_inode::{self, NewInode};
 use cawl_host::place::{Backing, Place};
@@ -87,7 +87,7 @@ impl Devices {
         let folders = self.places.iter().zip(&self.folders).filter(passes);
         let folders: Vec<PathBuf> = folders.flat_map(|(_, folders)| folders).cloned().collect();
         let facts = |made: NewInode| {
-            let (passed, _) = cawl_core::passed_over(made.took, made.open);
+            let (passed, _) = passed_over(Seconds(made.took), Seconds(made.open));
             DeletedFacts { dev: made.dev, inode: made.inode, passed }
         };
         let found = if folders.is_empty() { Vec::new() } else { new_inode::make_in(folders) };

@@ -526,13 +526,13 @@ impl Collector {
         };
         let of_file = |totals: &FileTotals| {
             let names = totals.counts.iter().filter(|op| of_names(op.op));
-            let names: f64 = names.map(|op| op.sums.time.undisturbed()).sum();
+            let names: Nanos = names.map(|op| op.sums.time.undisturbed()).sum();
             let sums = totals.counts.iter().map(|op| &op.sums);
             let sums = sums.filter(|sums| sums.time.observed()[Cause::Discard] == 0);
             let bytes = sums.clone().map(|sums| sums.count.bytes).fold(0, u64::saturating_add);
             let waits = |(cause, ns): (Cause, u64)| cause.is_device() && cause != Cause::Read && ns > 0;
             let waited = |sums: &CallSums| sums.time.observed().iter().any(waits);
-            self.ideal.cost(Bytes(bytes), sums.clone().any(waited)) + Nanos::new(names)
+            self.ideal.cost(Bytes(bytes), sums.clone().any(waited)) + names
         };
         self.files.rows.iter().map(of_file).sum()
     }
@@ -549,7 +549,7 @@ impl Collector {
             predicted_s: names().zip(predicted(op).map(Nanos::as_seconds)).collect(),
             states: states(&op.states),
             causes: seconds_by_cause(op.sums.time.observed()),
-            undisturbed_s: op.sums.time.undisturbed() / 1e9,
+            undisturbed_s: op.sums.time.undisturbed().as_seconds(),
         });
         let FileId { dev, ino, birth } = totals.identity;
         let (path, first_path) = self.path(totals.identity);

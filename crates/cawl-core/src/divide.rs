@@ -196,7 +196,7 @@ impl Divider {
     ) -> ByCause<f64> {
         let mut parts = prediction.parts.ns();
         let mut measured: &[Cause] = &[];
-        if parts.waits() > 0.0 {
+        if parts.device() > 0.0 {
             measured = self.paces.correct(event.dev, &prediction.work, &self.speeds, &mut parts);
         }
         let duration = event.duration as f64;
@@ -250,7 +250,7 @@ impl Divider {
     /// No part that needs a processor is longer than the thread was on one, and no pause than it slept.
     /// Returns how long it was and did.
     fn fit(&self, parts: &mut ByCause<f64>, prediction: &Prediction, bounds: Bounds) -> Bounds {
-        let waits = parts.waits();
+        let waits = parts.device();
         // What a call that waits for the device does on a processor in addition is part of the wait.
         if waits > 0.0 {
             return Bounds { ran: 0.0, slept: waits + parts[Cause::Throttle] };

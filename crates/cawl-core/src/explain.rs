@@ -128,7 +128,7 @@ impl CauseSums {
                 calls: self.calls[cause],
                 bytes: self.bytes[cause],
                 observed_s: observed as f64 / 1e9,
-                undisturbed_s: self.time.undisturbed_of(cause) / 1e9,
+                undisturbed_s: self.time.undisturbed_of(cause).as_seconds(),
             }
         };
         let mut rows: Vec<CauseReport> = Cause::ALL.into_iter().map(row).collect();
@@ -139,18 +139,15 @@ impl CauseSums {
 
     /// The whole, where the same bytes could take `best`.
     pub fn explain(&self, best: Nanos) -> Explain {
-        let undisturbed = self.time.undisturbed();
+        let undisturbed_s = self.time.undisturbed().as_seconds();
         let observed = self.time.observed().total() as f64;
         Explain {
             schema: EXPLAIN_SCHEMA,
             calls: self.calls.total(),
             bytes: self.bytes.total(),
             observed_s: observed / 1e9,
-            best: BestTimes {
-                undisturbed_s: undisturbed / 1e9,
-                best_s: best.as_seconds().min(undisturbed / 1e9),
-            },
-            lost_s: self.time.lost() / 1e9,
+            best: BestTimes { undisturbed_s, best_s: best.as_seconds().min(undisturbed_s) },
+            lost_s: self.time.lost().as_seconds(),
             causes: self.report(),
             ..Explain::default()
         }

@@ -36,7 +36,7 @@ use crate::cause::Cause;
 use crate::model::{CallState, Prediction, ReadWork, Work};
 use crate::profile::{HostProfile, OtherDevice};
 use crate::record::Sample;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Seconds};
 use bank::{Bank, Memories};
 pub use constants::Constant;
 use supply::Supply;
@@ -229,7 +229,7 @@ impl Learner {
             self.count(self.keeps == Some(event.dev));
             return self.about(event.dev, |learner| learner.read(observed, prediction, event.op));
         }
-        if work.source > 0.0 && !is_plain_copy(observed, prediction) {
+        if work.source > Seconds::ZERO && !is_plain_copy(observed, prediction) {
             return false;
         }
         let copies = work.copied[0] + work.copied[1] > 0.0;
@@ -267,8 +267,8 @@ impl Learner {
                 return read.opens == 0.0 && self.named(observed, prediction);
             }
             let h = [read.opens, read.creates, read.closes, 0.0];
-            let observed = cut(observed, self.opening.expect(&h) + read.believed, &COPYING);
-            return self.opening.observe(&h, observed - read.believed, observed)
+            let observed = cut(observed, self.opening.expect(&h) + read.believed.0, &COPYING);
+            return self.opening.observe(&h, observed - read.believed.0, observed)
                 && self.opening.adopt(&constants::OPENING, &mut self.profile);
         }
         let waited = parts[Cause::Read].as_seconds();
@@ -280,24 +280,24 @@ impl Learner {
         {
             return true;
         }
-        if prediction.has_waited(observed) {
+        if prediction.has_waited(Seconds(observed)) {
             // A stream keeps the device busy between its waits, too.
             let h = [read.latencies, read.transferred, read.ahead];
             let observed = observed.min(cost + WAITING.members[0]);
             // What an idle device takes to wake up is believed.
             let wake = work.idle * self.profile.device.idle.map_or(0.0, |idle| idle.value.as_seconds());
-            let rest = (observed - (cost - waited) - wake).max(0.0) + read.since;
+            let rest = (observed - (cost - waited) - wake).max(0.0) + read.since.0;
             // What was there before says only that it took no longer.
-            let met = prediction.has_met(observed) || self.fetching.expect(&h) > rest;
+            let met = prediction.has_met(Seconds(observed)) || self.fetching.expect(&h) > rest;
             return met
                 && self.fetching.observe(&h, rest, rest)
                 && self.fetching.adopt(&constants::FETCHING, &mut self.profile);
         }
         // It waited for something.
-        if prediction.is_late(observed)
+        if prediction.is_late(Seconds(observed))
             || waited > 0.0
             || parts.device() > Nanos::ZERO
-            || work.source > 0.0
+            || work.source > Seconds::ZERO
             || parts[Cause::ColdMemory] > Nanos::ZERO
         {
             return false;
@@ -335,7 +335,7 @@ impl Learner {
     fn named(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let observed = cut(observed, prediction.cost.as_seconds(), &COPYING);
         let read = &prediction.work.read;
-        let rest = observed - prediction.parts[Cause::FreedPages].as_seconds() - read.believed;
+        let rest = observed - prediction.parts[Cause::FreedPages].as_seconds() - read.believed.0;
         self.naming.observe(&[read.names, read.stats], rest, observed)
             && self.naming.adopt(&constants::NAMING, &mut self.profile)
     }
@@ -382,7 +382,7 @@ impl Learner {
         // What the stream's buffer costs is believed, too.
         let copying = |at: usize| {
             let folios = work.folios[at] * folio + work.padded[at] * padded + work.clean[at] * clean;
-            work.copied[at] * byte + work.fresh[at] * page + folios + work.believed[at]
+            work.copied[at] * byte + work.fresh[at] * page + folios + work.believed[at].0
         };
         let first = work.inodes * inode + work.away * away;
         let plain = work.calls * call + first + copying(0);
@@ -427,7 +427,8 @@ impl Learner {
             let [copied, fresh, padded] = [work.copied, work.fresh, work.padded].map(both);
             let [clean, folios] = [work.clean, work.folios].map(both);
             let h = [work.calls, copied, fresh, padded, work.inodes, work.away, clean, folios];
-            !slows && self.copying.observe(&h, rest - both(work.believed), observed) || told
+            !slows && self.copying.observe(&h, rest - both(work.believed.map(|time| time.0)), observed)
+                || told
         };
         (told && self.adopt_copying()) | changed
     }
@@ -531,7 +532,7 @@ fn is_turned_over(began: &Sample, ended: &Sample) -> bool {
 fn is_plain_copy(observed: f64, prediction: &Prediction) -> bool {
     let cost = prediction.cost.as_seconds();
     prediction.parts.device() == Nanos::ZERO
-        && observed < cost + prediction.work.source / 2.0
+        && observed < cost + prediction.work.source.0 / 2.0
         && observed * TOO_FAST > cost
 }
 

@@ -75,8 +75,8 @@ pub use cause::{ByCause, CauseTimes, Causes, TimeSums, UnknownCause};
 pub use cawl_model::collections::LruMap;
 pub use cawl_model::{
     Bytes, CallState, Cause, Conservation, CostModel, CostParts, DirtyLimits, Disturbance, HostProfile,
-    Kernel, MODELS, ModelState, Nanos, OpenLoop, Prediction, Rate, Regime, Time, build, named, passed_over,
-    quantity, settled_base_rate,
+    Kernel, MODELS, ModelState, Nanos, OpenLoop, Prediction, Rate, Regime, Seconds, Time, build, named,
+    passed_over, quantity, settled_base_rate,
 };
 pub use cgroup::{DirtySetting, GroupBounds, GroupMemory, MachineMemory};
 pub use classes::CallClass;

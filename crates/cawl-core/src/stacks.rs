@@ -159,7 +159,7 @@ impl StackSums {
             calls: sums.calls,
             bytes: sums.bytes,
             observed_s: sums.time.observed().total() as f64 / 1e9,
-            lost_s: sums.time.lost().max(0.0) / 1e9,
+            lost_s: sums.time.lost().as_seconds(),
             causes: seconds_by_cause(sums.time.observed()),
         };
         let mut rows: Vec<StackRow> = same.into_iter().map(row).collect();

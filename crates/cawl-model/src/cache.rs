@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 
 use super::folios::Folios;
 use super::pages::PageSet;
+use super::units::{Pages, Seconds};
 use eviction::Eviction;
 pub use eviction::Room;
 use files::Files;
@@ -52,7 +53,7 @@ pub struct File {
     /// It is on one of the flusher's lists.
     pub listed: bool,
     /// When its oldest dirty data was dirtied, in seconds (`dirtied_when`).
-    pub dirtied_when: f64,
+    pub dirtied_when: Seconds,
     /// Where the flusher goes on (`writeback_index`), in pages.
     pub cursor: u64,
     /// Its latest write: the first page, and the one behind.
@@ -80,7 +81,7 @@ pub struct File {
     /// Transaction in which its size or its blocks changed last, which fdatasync cares for; 0 for none.
     pub grown: u64,
     /// Pages that a write has gone over since they were allocated, as far as is known.
-    pub over: f64,
+    pub over: Pages,
     /// Bytes from its begin that fallocate has given blocks.
     pub reserved: u64,
     /// Its dirty pages will take new blocks, or make it longer on the device.
@@ -176,7 +177,7 @@ impl Cache {
     }
 
     /// When this file's oldest dirty data was dirtied, in seconds.
-    pub fn dirtied_when(&self, at: u32) -> f64 {
+    pub fn dirtied_when(&self, at: u32) -> Seconds {
         self.files.at(at as usize).dirtied_when
     }
 

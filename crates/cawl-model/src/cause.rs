@@ -3,8 +3,9 @@
 //! The causes are those of Kunkel ("Analyzing and Assessing I/O Performance": t = m + p + n + c + d, and a
 //! class of calls that no law explains), told apart as far as the kernel's code does.
 
+use std::iter::Sum;
 use std::num::NonZero;
-use std::ops::{Index, IndexMut};
+use std::ops::{AddAssign, Index, IndexMut};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -254,27 +255,27 @@ impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
     }
 }
 
-impl ByCause<f64> {
+impl<T: Copy + Default + PartialOrd + AddAssign + Sum> ByCause<T> {
     /// Adds to a cause's part. A cause without one is given none by adding nothing.
-    pub fn add_to(&mut self, cause: Cause, part: f64) {
-        if part > 0.0 {
+    pub fn add_to(&mut self, cause: Cause, part: T) {
+        if part > T::default() {
             self[cause] += part;
         }
     }
 
     /// The cause has no part.
     pub fn clear(&mut self, cause: Cause) {
-        self.values[cause as usize] = 0.0;
+        self.values[cause as usize] = T::default();
         self.given.0 &= !(1 << cause as u32);
     }
 
     /// Sum over all causes.
-    pub fn sum(&self) -> f64 {
+    pub fn sum(&self) -> T {
         self.iter().map(|(_, part)| part).sum()
     }
 
-    /// Sum of what a call waits for the device.
-    pub fn waits(&self) -> f64 {
+    /// Waiting for the device: transfer, seek, flush, journal.
+    pub fn device(&self) -> T {
         self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 }
@@ -288,11 +289,6 @@ impl CostParts {
     /// Getting bytes into the page cache, page allocation included, memory being warm.
     pub fn copying(&self) -> Nanos {
         self[Cause::Copy] + self[Cause::NewPages] + self[Cause::FlusherBeside]
-    }
-
-    /// Waiting for the device: transfer, seek, flush, journal.
-    pub fn device(&self) -> Nanos {
-        self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 
     /// Sets what a call of these parts takes by itself ([`Cause::is_own`]); by the lower of two predictions,
@@ -356,10 +352,10 @@ pub struct Causes<'a> {
 }
 
 impl Causes<'_> {
-    /// What it lost, in ns: observed less undisturbed.
-    pub fn lost(&self) -> f64 {
-        let undisturbed = self.own.iter().map(|(cause, time)| time.get().min(self.times[cause] as f64));
-        self.times.total() as f64 - undisturbed.sum::<f64>()
+    /// What it lost: observed less undisturbed.
+    pub fn lost(&self) -> Nanos {
+        let of = |(cause, time): (Cause, Nanos)| time.min(Nanos::new(self.times[cause] as f64));
+        Nanos::new(self.times.total() as f64).saturating_sub(self.own.iter().map(of).sum())
     }
 }
 
@@ -367,7 +363,7 @@ impl Causes<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeSums {
     observed: CauseTimes,
-    undisturbed: ByCause<f64>,
+    undisturbed: CostParts,
 }
 
 impl TimeSums {
@@ -381,7 +377,7 @@ impl TimeSums {
     /// Adds a call.
     pub fn add(&mut self, causes: Causes<'_>) {
         self.observed.add(causes.times);
-        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part.get());
+        self.undisturbed.sum_up(causes.own, |sum, part| *sum += part);
     }
 
     /// Adds the sums of other calls.
@@ -394,14 +390,14 @@ impl TimeSums {
     pub fn since(&self, before: &TimeSums) -> TimeSums {
         let mut since = *self;
         since.observed.sum_up(&before.observed, |sum, then| *sum = sum.saturating_sub(then));
-        since.undisturbed.sum_up(&before.undisturbed, |sum, then| *sum = (*sum - then).max(0.0));
+        since.undisturbed.sum_up(&before.undisturbed, |sum, then| *sum = sum.saturating_sub(then));
         since
     }
 
     /// Adds calls that took `ns` for one cause, which nothing disturbs.
     pub fn add_calls(&mut self, cause: Cause, ns: u64) {
         self.observed[cause] = self.observed[cause].saturating_add(ns);
-        self.undisturbed[cause] += ns as f64;
+        self.undisturbed[cause] += Nanos::new(ns as f64);
     }
 
     /// What they took.
@@ -409,20 +405,20 @@ impl TimeSums {
         &self.observed
     }
 
-    /// What they would have taken undisturbed for a cause, in ns: not more than was observed.
-    pub fn undisturbed_of(&self, cause: Cause) -> f64 {
-        self.undisturbed[cause].min(self.observed[cause] as f64)
+    /// What they would have taken undisturbed for a cause: not more than was observed.
+    pub fn undisturbed_of(&self, cause: Cause) -> Nanos {
+        self.undisturbed[cause].min(Nanos::new(self.observed[cause] as f64))
     }
 
-    /// What the calls would have taken undisturbed, over all causes, in ns.
-    pub fn undisturbed(&self) -> f64 {
+    /// What the calls would have taken undisturbed, over all causes.
+    pub fn undisturbed(&self) -> Nanos {
         // The sum of nothing is -0.0.
-        self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum::<f64>() + 0.0
+        self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum::<Nanos>() + Nanos::ZERO
     }
 
-    /// What was lost, in ns: observed less undisturbed.
-    pub fn lost(&self) -> f64 {
-        self.observed.total() as f64 - self.undisturbed()
+    /// What was lost: observed less undisturbed.
+    pub fn lost(&self) -> Nanos {
+        Nanos::new(self.observed.total() as f64).saturating_sub(self.undisturbed())
     }
 }
 

@@ -6,7 +6,7 @@
 mod remote;
 
 use crate::profile::{DeviceConstants, HostProfile, Measured};
-use crate::units::{Nanos, Rate};
+use crate::units::{Bytes, Nanos, Pages, Rate, Seconds};
 pub use remote::Remote;
 
 /// Most pages of a file that are believed to be cached: 512 GiB of a page of 4 KiB.
@@ -25,12 +25,12 @@ const CORE_CACHE: u64 = 1 << 20;
 /// `jbd2_journal_commit_transaction` flushes before its last block and after it.
 pub const FLUSH: f64 = 0.5;
 
-/// A constant in seconds; 0 if it was not measured.
-pub fn known(time: &Option<Measured<Nanos>>) -> f64 {
-    time.as_ref().map_or(0.0, |time| time.value.as_seconds())
+/// A constant; 0 if it was not measured.
+pub fn known(time: &Option<Measured<Nanos>>) -> Seconds {
+    time.as_ref().map_or(Seconds::ZERO, |time| time.value.into())
 }
 
-/// What calls on files cost, and the page cache: times in seconds.
+/// What calls on files cost, and the page cache.
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
     pub page: u64,
@@ -39,65 +39,65 @@ pub struct Constants {
     pub folio: u64,
     /// The filesystem's block, in bytes, so far as is known: `st_blksize`, a page at most.
     pub block: u64,
-    pub call: f64,
-    pub stream_call: f64,
-    pub stream_byte: f64,
-    pub copy_byte: f64,
-    pub hot_byte: f64,
-    pub hot_large_byte: f64,
-    pub near_byte: f64,
+    pub call: Seconds,
+    pub stream_call: Seconds,
+    pub stream_byte: Seconds,
+    pub copy_byte: Seconds,
+    pub hot_byte: Seconds,
+    pub hot_large_byte: Seconds,
+    pub near_byte: Seconds,
     pub hot_most: u64,
     /// Bytes of the processor's last cache, and of the one that a core has for itself; and what a copy from
     /// the last takes of the difference between memory and the nearer one.
     pub last_cache: u64,
     pub core_cache: u64,
     pub last_part: f64,
-    pub fresh_page: f64,
+    pub fresh_page: Seconds,
     /// Of a call that writes nothing.
-    pub empty_call: f64,
+    pub empty_call: Seconds,
     /// Of a read from the page cache, and of one at the end of the file.
-    pub read_call: f64,
-    pub empty_read: f64,
+    pub read_call: Seconds,
+    pub empty_read: Seconds,
     /// Of a byte read from the page cache: from memory and from the processor's cache; and of a new page to
     /// read into.
-    pub read_byte: f64,
-    pub read_hot_byte: f64,
-    pub read_fresh_page: f64,
+    pub read_byte: Seconds,
+    pub read_hot_byte: Seconds,
+    pub read_fresh_page: Seconds,
     /// Of each folio of a read from memory.
-    pub read_folio_far: f64,
+    pub read_folio_far: Seconds,
     /// Of a read that begins in the middle of a folio in memory, away from the latest read.
-    pub read_apart: f64,
+    pub read_apart: Seconds,
     /// Of a page of the program's memory that is touched first.
-    pub fault: f64,
+    pub fault: Seconds,
     /// Of a stream's buffer.
-    pub buffer: f64,
-    pub open: f64,
-    pub create: f64,
-    pub name: f64,
-    pub stat: f64,
-    pub close: f64,
+    pub buffer: Seconds,
+    pub open: Seconds,
+    pub create: Seconds,
+    pub name: Seconds,
+    pub stat: Seconds,
+    pub close: Seconds,
     /// Of a folio of a page that leaves the cache.
-    pub free: f64,
-    pub fresh_folio: f64,
+    pub free: Seconds,
+    pub fresh_folio: Seconds,
     /// Beyond a warm one.
-    pub cold_page: f64,
-    pub clean_inode: f64,
-    pub clean_folio: f64,
+    pub cold_page: Seconds,
+    pub clean_inode: Seconds,
+    pub clean_folio: Seconds,
     /// Of each way through the kernel that a call takes after a millisecond elsewhere.
-    pub away: f64,
+    pub away: Seconds,
     /// The part of it after ten microseconds.
     pub soon: f64,
     /// Of a read.
-    pub read_away: f64,
-    pub jump: f64,
+    pub read_away: Seconds,
+    pub jump: Seconds,
     /// Of a page that is written over for the first time.
-    pub over: f64,
+    pub over: Seconds,
     /// Of a block that a write passes in a folio, with its description in the processor's cache or not, and
     /// the pages of a file for whose blocks that cache has room.
-    pub block_near: f64,
-    pub block_far: f64,
-    pub block_cache: f64,
-    pub padding_page: f64,
+    pub block_near: Seconds,
+    pub block_far: Seconds,
+    pub block_cache: Pages,
+    pub padding_page: Seconds,
     /// Of pages while the flusher works.
     pub flush_slowdown: f64,
 }
@@ -107,35 +107,35 @@ impl Constants {
     pub fn of(profile: &HostProfile) -> Constants {
         let (kernel, memory) = (&profile.kernel, &profile.memory);
         let page = kernel.page.0.next_power_of_two();
-        let copy_byte = 1.0 / memory.cached.value.get();
+        let copy_byte = memory.cached.value.byte();
         let calls = &profile.calls;
         let read = memory.read.unwrap_or(memory.cached).value;
         let read_hot = memory.read_hot.map_or(read, |hot| hot.value);
         let read_fresh = memory.read_fresh.map_or(memory.fresh.value, |fresh| fresh.value);
         let read_call = calls.read.unwrap_or(calls.write);
         Constants {
-            read_call: read_call.value.as_seconds(),
-            empty_read: calls.empty_read.unwrap_or(read_call).value.as_seconds(),
-            read_byte: 1.0 / read.get(),
-            read_hot_byte: 1.0 / read_hot.get(),
-            read_fresh_page: (page as f64 * (1.0 / read_fresh.get() - 1.0 / read.get())).max(0.0),
+            read_call: read_call.value.into(),
+            empty_read: calls.empty_read.unwrap_or(read_call).value.into(),
+            read_byte: read.byte(),
+            read_hot_byte: read_hot.byte(),
+            read_fresh_page: (page as f64 * (read_fresh.byte() - read.byte())).max(Seconds::ZERO),
             read_folio_far: known(&calls.read_folio_far),
             read_apart: known(&calls.read_apart.or(calls.read_folio_far)),
             fault: known(&calls.fault),
             buffer: known(&calls.buffer),
-            open: calls.open.unwrap_or(calls.write).value.as_seconds(),
+            open: calls.open.unwrap_or(calls.write).value.into(),
             create: known(&calls.create),
-            name: calls.name().value.as_seconds(),
-            stat: calls.stat().value.as_seconds(),
-            close: calls.close.or(calls.empty).unwrap_or(calls.write).value.as_seconds(),
-            free: calls.free.value.as_seconds(),
+            name: calls.name().value.into(),
+            stat: calls.stat().value.into(),
+            close: calls.close.or(calls.empty).unwrap_or(calls.write).value.into(),
+            free: calls.free.value.into(),
             page,
             page_bits: page.ilog2(),
             folio: (kernel.folio.0 / page).max(1),
             block: kernel.stream_buffer.0.clamp(1, page),
-            call: calls.write.value.as_seconds(),
-            stream_call: calls.stream.value.as_seconds(),
-            stream_byte: 1.0 / memory.stream.value.get(),
+            call: calls.write.value.into(),
+            stream_call: calls.stream.value.into(),
+            stream_byte: memory.stream.value.byte(),
             copy_byte,
             hot_byte: copy_byte * memory.hot_part(),
             hot_large_byte: copy_byte * memory.hot_large_part(),
@@ -144,8 +144,8 @@ impl Constants {
             last_cache: memory.last_cache.map_or(LAST_CACHE, |bytes| bytes.0),
             core_cache: memory.core_cache.map_or(CORE_CACHE, |bytes| bytes.0),
             last_part: memory.last_part(),
-            fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
-            empty_call: calls.empty.unwrap_or(calls.write).value.as_seconds(),
+            fresh_page: (page as f64 * (memory.fresh.value.byte() - copy_byte)).max(Seconds::ZERO),
+            empty_call: calls.empty.unwrap_or(calls.write).value.into(),
             fresh_folio: known(&calls.folio),
             clean_inode: known(&calls.inode),
             clean_folio: known(&calls.clean),
@@ -156,9 +156,11 @@ impl Constants {
             over: known(&calls.over),
             block_near: known(&calls.block),
             block_far: known(&calls.block_far.or(calls.block)),
-            block_cache: memory.block_cache.map_or(f64::INFINITY, |bytes| bytes.as_f64() / page as f64),
+            block_cache: memory
+                .block_cache
+                .map_or(Pages::INFINITY, |bytes| Pages(bytes.as_f64() / page as f64)),
             cold_page: page as f64 * memory.cold_byte(),
-            padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
+            padding_page: memory.folio.as_ref().map_or(Seconds::ZERO, |folio| page as f64 / folio.value),
             flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
     }
@@ -190,55 +192,54 @@ impl Constants {
     }
 }
 
-/// How a device reads: seconds a byte, and until the first one comes, of which the seek is its own time.
+/// How a device reads: a byte, and until the first one comes, of which the seek is its own time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Speed {
-    pub byte: f64,
-    pub latency: f64,
-    pub seek: f64,
+    pub byte: Seconds,
+    pub latency: Seconds,
+    pub seek: Seconds,
 }
 
 impl Speed {
     /// What reading pages of so many bytes takes away from the read before.
-    pub fn apart(&self, bytes: f64) -> f64 {
+    pub fn apart(&self, bytes: f64) -> Seconds {
         self.latency + self.seek + bytes * self.byte
     }
 }
 
-/// A device's own constants: times in seconds, rates in bytes per second. What was not measured takes no
-/// time.
+/// A device's own constants. What was not measured takes no time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
     /// Rate of what one call writes and waits for, and of what the flusher hands over.
-    pub write: f64,
-    pub writeback: f64,
+    pub write: Rate,
+    pub writeback: Rate,
     /// Bytes that its queue holds.
-    pub queue: f64,
+    pub queue: Bytes,
     /// Of a wait for what was just submitted, without the transfer.
-    pub latency: f64,
+    pub latency: Seconds,
     /// In its place, of a direct write that is not synchronous.
-    pub direct: Option<f64>,
+    pub direct: Option<Seconds>,
     /// Of new blocks, of a part of one, and of those whose allocation was delayed.
-    pub allocation: f64,
-    pub partial: Option<f64>,
-    pub delayed_allocation: f64,
-    pub sync_call: f64,
-    pub fsync: f64,
+    pub allocation: Seconds,
+    pub partial: Option<Seconds>,
+    pub delayed_allocation: Seconds,
+    pub sync_call: Seconds,
+    pub fsync: Seconds,
     /// Of a flush of its cache; a part of a commit where that is not known.
-    pub flush: f64,
+    pub flush: Seconds,
     pub is_flush_known: bool,
     /// Of its first wait after a millisecond of rest.
-    pub idle: f64,
+    pub idle: Seconds,
     /// Of a request and of a folio beyond the first that are handed over.
-    pub request: f64,
-    pub folio: f64,
+    pub request: Seconds,
+    pub folio: Seconds,
     /// Of an access away from the one before.
-    pub seek: f64,
+    pub seek: Seconds,
     /// Of reading a page that is written in part; None: that is not read.
-    pub partial_page: Option<f64>,
+    pub partial_page: Option<Seconds>,
     /// Rate at which it discards blocks, where a call waits for that, and what that takes beyond.
     pub discard: Option<Rate>,
-    pub discard_latency: f64,
+    pub discard_latency: Seconds,
     /// How it reads for one reader, and ahead of one.
     pub read: Speed,
     pub read_ahead: Speed,
@@ -247,9 +248,9 @@ pub struct Timing {
     /// Its largest window of readahead, in bytes.
     pub readahead: u64,
     /// From asking for a block until it comes, the seek in it; 0 where that was not measured.
-    pub read_latency: f64,
+    pub read_latency: Seconds,
     /// Rate at which it reads ahead.
-    pub read_rate: f64,
+    pub read_rate: Rate,
     /// The part of what it reads for others that a read waits for.
     pub reads_wait: f64,
     /// A synchronous call writes the inode for new time stamps alone: there is no journal.
@@ -264,13 +265,13 @@ impl Timing {
 
     /// That of a device, whose files may be elsewhere.
     pub fn of(device: &DeviceConstants, page: u64, remote: Option<&Remote>) -> Timing {
-        let (latency, seek) = (known(&device.latency), device.seek.value.as_seconds());
-        let fsync = device.fsync.value.as_seconds();
-        let read = device.read.value.get();
+        let (latency, seek) = (known(&device.latency), Seconds::from(device.seek.value));
+        let fsync = Seconds::from(device.fsync.value);
+        let read = device.read.value;
         let read_latency =
-            device.read_latency.map_or(latency, |all| (all.value.as_seconds() - seek).max(0.0));
-        let read_rate = device.sequential_read.unwrap_or(device.read).value.get();
-        let speed = |rate: f64| Speed { byte: 1.0 / rate, latency: read_latency, seek };
+            device.read_latency.map_or(latency, |all| (Seconds::from(all.value) - seek).max(Seconds::ZERO));
+        let read_rate = device.sequential_read.unwrap_or(device.read).value;
+        let speed = |rate: Rate| Speed { byte: rate.byte(), latency: read_latency, seek };
         let partial_page = match remote {
             None => Some(known(&device.direct) + seek + page as f64 / read),
             Some(remote) => {
@@ -278,17 +279,17 @@ impl Timing {
             }
         };
         Timing {
-            write: device.write.value.get(),
-            writeback: device.writeback.value.get(),
-            queue: device.queue.as_f64(),
+            write: device.write.value,
+            writeback: device.writeback.value,
+            queue: device.queue,
             latency,
-            direct: device.direct.map(|direct| direct.value.as_seconds()),
+            direct: device.direct.map(|direct| direct.value.into()),
             allocation: known(&device.allocation),
-            partial: device.partial.map(|partial| partial.value.as_seconds()),
+            partial: device.partial.map(|partial| partial.value.into()),
             delayed_allocation: known(&device.delayed_allocation),
-            sync_call: device.sync_call.value.as_seconds(),
+            sync_call: device.sync_call.value.into(),
             fsync,
-            flush: device.flush.map_or(FLUSH * fsync, |flush| flush.value.as_seconds()),
+            flush: device.flush.map_or(FLUSH * fsync, |flush| flush.value.into()),
             is_flush_known: device.flush.is_some(),
             idle: known(&device.idle),
             request: known(&device.request),
@@ -296,13 +297,13 @@ impl Timing {
             seek,
             partial_page,
             discard: device.discard.map(|rate| rate.value),
-            discard_latency: device.discard_latency.map_or(latency, |of| of.value.as_seconds()),
+            discard_latency: device.discard_latency.map_or(latency, |of| of.value.into()),
             read: speed(read),
             read_ahead: speed(read_rate),
             cached_read: device.cached_read.map(|rate| Speed {
-                byte: 1.0 / rate.value.get(),
+                byte: rate.value.byte(),
                 latency: known(&device.cached_read_latency),
-                seek: 0.0,
+                seek: Seconds::ZERO,
             }),
             readahead: device.readahead.0,
             read_latency: known(&device.read_latency),
@@ -320,7 +321,6 @@ impl Timing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
 
     #[test]
     fn a_core_s_own_cache_is_nearer_than_the_last_one() {

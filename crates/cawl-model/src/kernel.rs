@@ -52,7 +52,7 @@ use crate::lru::LruMap;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
 use crate::release::Laws;
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Hz, PageRate, Pages, Rate, Seconds};
 pub use account::Conservation;
 use call::Call;
 use copy::Copies;
@@ -93,7 +93,8 @@ pub struct Kernel {
 
 /// Limits in pages.
 fn thresholds(limits: DirtyLimits, page: u64) -> Thresholds {
-    let [background, hard] = [limits.background, limits.hard].map(|of| (of.0 / page).min(MAX_LIMIT) as f64);
+    let [background, hard] =
+        [limits.background, limits.hard].map(|of| Pages::of((of.0 / page).min(MAX_LIMIT)));
     Thresholds { background, hard, limit: hard }
 }
 
@@ -105,9 +106,8 @@ impl Kernel {
         let mut machine = Machine::new(
             thresholds(kernel.limits, page),
             kernel.cgroup.map(|limits| thresholds(limits, page)),
-            kernel.wakeup.as_seconds(),
-            kernel.expire.as_seconds(),
-            f64::from(kernel.hz.max(1)),
+            [kernel.wakeup, kernel.expire].map(Seconds::from),
+            Hz(f64::from(kernel.hz.max(1))),
         );
         machine.laws = kernel.laws();
         if let Some(group) = &kernel.group {
@@ -160,17 +160,17 @@ impl Kernel {
     /// The base rate at which writers to a device are let through (`dirty_ratelimit`).
     pub fn ratelimit(&self, dev: u64) -> Option<Rate> {
         let device = self.machine.devices.iter().find(|d| d.id == dev)?;
-        Some(Rate::per_second(device.limit.base * self.constants.page as f64))
+        Some(Rate::per_second(device.limit.base.0 * self.constants.page as f64))
     }
 
-    fn seconds(&mut self, moment: u64) -> f64 {
+    fn seconds(&mut self, moment: u64) -> Seconds {
         let origin = *self.origin.get_or_insert_with(|| {
             // Profiles that tell no release are from before this was known.
             let aligned = self.profile.kernel.release.is_some_and(|of| Laws::of(of, true).aligned_ticks);
             let tick = if aligned { 1_000_000_000 / u64::from(self.profile.kernel.hz.max(1)) } else { 1 };
             moment - moment % tick.max(1)
         });
-        moment.saturating_sub(origin) as f64 * 1e-9
+        Seconds(moment.saturating_sub(origin) as f64 * 1e-9)
     }
 
     fn device(&mut self, dev: u64) -> usize {
@@ -187,15 +187,15 @@ impl Kernel {
         let of = self.profile.device_of(profiled);
         let page = self.constants.page as f64;
         let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
-        let rate = of.writeback.value.get() / page;
-        let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
+        let rate = PageRate(of.writeback.value.get() / page);
+        let base = of.base_rate.as_ref().map_or(rate, |base| PageRate(base.value.get() / page));
         let queue = (of.queue.0 as f64 / page) as u64;
         let mut device = Device::new(id, rate, base, queue, bounds, self.machine.now);
         self.reads.meet(id, of.completes_together == Some(true));
         device.profiled = profiled;
         device.describe(&self.profile, &self.constants);
         let kind = self.filesystems.kind(id).or(of.filesystem).unwrap_or_default();
-        device.mount(kind, of.commit.as_seconds(), self.profile.kernel.laws());
+        device.mount(kind, of.commit.into(), self.profile.kernel.laws());
         if self.filesystems.delays_replacements(id) {
             (device.traits.writes_cut_files, device.traits.writes_renamed_files) = (false, false);
         }
@@ -236,7 +236,7 @@ impl Kernel {
             // Without the way by floats, twice a call.
             return Bytes(level.saturating_mul(self.constants.page));
         }
-        let pages = level as f64 + self.machine.foreign_at(self.machine.now);
-        Bytes::from_f64(pages * self.constants.page as f64)
+        let pages = Pages::of(level) + self.machine.foreign_at(self.machine.now);
+        Bytes::from_f64(pages.0 * self.constants.page as f64)
     }
 }

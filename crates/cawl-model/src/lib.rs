@@ -102,4 +102,4 @@ pub use models::{MODELS, build};
 pub use open_loop::OpenLoop;
 pub use prediction::{CallState, Prediction};
 pub use profile::HostProfile;
-pub use units::{Bytes, Nanos, Rate, Time};
+pub use units::{Bytes, Nanos, Rate, Seconds, Time};

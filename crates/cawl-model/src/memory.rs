@@ -10,12 +10,13 @@
 //! has comes from clean pages that are dropped, and is warm.
 
 use crate::record::MemoryFacts;
+use crate::units::{Pages, Seconds};
 
 /// More zones than a machine has, and more orders than an allocator.
 const ZONES: usize = 1 << 12;
 const ORDERS: usize = 64;
-/// Time between passes (`PAGE_REPORTING_DELAY`), in seconds.
-const DELAY: f64 = 2.0;
+/// Time between passes (`PAGE_REPORTING_DELAY`).
+const DELAY: Seconds = Seconds(2.0);
 /// Blocks in a report (`PAGE_REPORTING_CAPACITY`).
 const CAPACITY: f64 = 32.0;
 /// Parts of a list of which one more report is made (`page_reporting_cycle`).
@@ -24,10 +25,10 @@ const PARTS: f64 = CAPACITY * 16.0;
 /// Pages of a list, taken out, and given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct List {
-    warm: f64,
-    cold: f64,
+    warm: Pages,
+    cold: Pages,
     /// Were taken since the beginning, and come back when they are freed.
-    taken: f64,
+    taken: Pages,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +36,12 @@ struct Zone {
     /// By order.
     lists: Vec<List>,
     /// Pages that it keeps.
-    low: f64,
+    low: Pages,
     /// Pages of all lists.
-    free: f64,
+    free: Pages,
 }
 
-/// Free memory, in pages, at a moment of its own, in seconds.
+/// Free memory, at a moment of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FreeMemory {
     /// In the order in which they give.
@@ -48,27 +49,27 @@ pub(super) struct FreeMemory {
     /// Least order that is reported.
     order: usize,
     /// When the next pass is due.
-    pass: Option<f64>,
+    pass: Option<Seconds>,
 }
 
 impl FreeMemory {
     /// As it was found at `now`, with `doubt` times the warm memory. Where it is not known what is cold,
     /// large blocks are: as they lie on a machine that rests.
-    pub(super) fn new(facts: &MemoryFacts, now: f64, doubt: f64) -> FreeMemory {
+    pub(super) fn new(facts: &MemoryFacts, now: Seconds, doubt: f64) -> FreeMemory {
         let order = facts.order as usize;
         let zones = facts.zones.iter().take(ZONES).map(|zone| {
             let list = |(at, blocks): (usize, &u64)| {
-                let pages = |blocks: u64| blocks as f64 * (1u64 << at.min(32)) as f64;
+                let pages = |blocks: u64| Pages(blocks as f64 * (1u64 << at.min(32)) as f64);
                 let all = pages(*blocks);
                 let reported = zone.cold.as_ref().map_or(*blocks, |cold| cold.get(at).copied().unwrap_or(0));
-                let cold = if at < order { 0.0 } else { pages(reported).min(all) };
+                let cold = if at < order { Pages::ZERO } else { pages(reported).min(all) };
                 let warm = (all - cold) * doubt;
-                let cold = if at < order { 0.0 } else { (all - warm).max(0.0) };
-                List { warm, cold, taken: 0.0 }
+                let cold = if at < order { Pages::ZERO } else { (all - warm).max(Pages::ZERO) };
+                List { warm, cold, taken: Pages::ZERO }
             };
             let lists: Vec<List> = zone.free.iter().enumerate().take(ORDERS).map(list).collect();
             let free = lists.iter().map(|list| list.warm + list.cold).sum();
-            Zone { lists, low: zone.low as f64, free }
+            Zone { lists, low: Pages::of(zone.low), free }
         });
         let mut memory = FreeMemory { zones: zones.collect(), order, pass: None };
         memory.notify(now);
@@ -76,8 +77,8 @@ impl FreeMemory {
     }
 
     /// A pass comes, if there is something to report.
-    fn notify(&mut self, now: f64) {
-        let large = |zone: &Zone| zone.lists.iter().skip(self.order).any(|list| list.warm >= 1.0);
+    fn notify(&mut self, now: Seconds) {
+        let large = |zone: &Zone| zone.lists.iter().skip(self.order).any(|list| list.warm >= Pages(1.0));
         if self.pass.is_none() && self.zones.iter().any(large) {
             self.pass = Some(now + DELAY);
         }
@@ -85,7 +86,7 @@ impl FreeMemory {
 
     /// Lets time pass: what has lain free turns cold.
     #[inline]
-    pub(super) fn advance(&mut self, now: f64) {
+    pub(super) fn advance(&mut self, now: Seconds) {
         // Seldom, and asked for with every piece of a write.
         if self.pass.is_some_and(|at| at <= now) {
             self.pass_up_to(now);
@@ -93,11 +94,11 @@ impl FreeMemory {
     }
 
     #[cold]
-    fn pass_up_to(&mut self, now: f64) {
+    fn pass_up_to(&mut self, now: Seconds) {
         while let Some(at) = self.pass.filter(|at| *at <= now) {
             for zone in &mut self.zones {
                 for (order, list) in zone.lists.iter_mut().enumerate().skip(self.order) {
-                    let block = (1u64 << order.min(32)) as f64;
+                    let block = Pages::of(1 << order.min(32));
                     let reports = ((list.warm + list.cold) / block / PARTS).ceil() + 1.0;
                     let reported = list.warm.min(reports * CAPACITY * block);
                     list.warm -= reported;
@@ -110,14 +111,14 @@ impl FreeMemory {
     }
 
     /// Takes pages in folios of an order; says how many of them are cold.
-    pub(super) fn take(&mut self, pages: f64, order: u32) -> f64 {
-        let (mut left, mut found) = (pages, 0.0);
+    pub(super) fn take(&mut self, pages: Pages, order: u32) -> Pages {
+        let (mut left, mut found) = (pages, Pages::ZERO);
         for zone in &mut self.zones {
-            let mut room = (zone.free - zone.low).max(0.0).min(left);
+            let mut room = (zone.free - zone.low).max(Pages::ZERO).min(left);
             left -= room;
             zone.free -= room;
             for list in zone.lists.iter_mut().skip(order as usize) {
-                if room <= 0.0 {
+                if room <= Pages::ZERO {
                     break;
                 }
                 let warm = list.warm.min(room);
@@ -130,7 +131,7 @@ impl FreeMemory {
             }
             left += room;
             zone.free += room;
-            if left <= 0.0 {
+            if left <= Pages::ZERO {
                 break;
             }
         }
@@ -138,19 +139,19 @@ impl FreeMemory {
     }
 
     /// Pages that are cold, as far as zones give them.
-    pub(super) fn cold(&self) -> f64 {
+    pub(super) fn cold(&self) -> Pages {
         let of = |zone: &Zone| {
-            let cold = zone.lists.iter().map(|list| list.cold).sum::<f64>();
-            cold.min((zone.free - zone.low).max(0.0))
+            let cold = zone.lists.iter().map(|list| list.cold).sum::<Pages>();
+            cold.min((zone.free - zone.low).max(Pages::ZERO))
         };
         self.zones.iter().map(of).sum()
     }
 
     /// These pages were freed. They return to where they were taken from; more than were taken lie in large
     /// blocks.
-    pub(super) fn free(&mut self, pages: f64, now: f64) {
-        let taken: f64 = self.zones.iter().flat_map(|zone| &zone.lists).map(|list| list.taken).sum();
-        let part = if taken > 0.0 { (pages / taken).min(1.0) } else { 0.0 };
+    pub(super) fn free(&mut self, pages: Pages, now: Seconds) {
+        let taken: Pages = self.zones.iter().flat_map(|zone| &zone.lists).map(|list| list.taken).sum();
+        let part = if taken > Pages::ZERO { (pages / taken).min(1.0) } else { 0.0 };
         for zone in &mut self.zones {
             for list in &mut zone.lists {
                 let back = list.taken * part;
@@ -162,7 +163,7 @@ impl FreeMemory {
         if let Some(zone) = self.zones.first_mut()
             && let Some(list) = zone.lists.last_mut()
         {
-            let more = (pages - taken).max(0.0);
+            let more = (pages - taken).max(Pages::ZERO);
             list.warm += more;
             zone.free += more;
         }
@@ -186,7 +187,7 @@ mod tests {
         MemoryFacts { time: Time(0), order: 9, zones: vec![zone], files: None }
     }
 
-    const MIB: f64 = 256.0;
+    const MIB: Pages = Pages(256.0);
 
     /// MiB of the first cold page, if `most` are written in folios of a mebibyte.
     fn onset(memory: &FreeMemory, most: u32) -> Option<u32> {
@@ -203,42 +204,42 @@ mod tests {
         (free[8], free[9], free[10]) = (1300, 352, 370);
         let mut cold = [0; 11];
         cold[10] = 102;
-        let mut memory = FreeMemory::new(&facts(free, Some(cold), 0), 0.0, 1.0);
+        let mut memory = FreeMemory::new(&facts(free, Some(cold), 0), Seconds::ZERO, 1.0);
         let blocks = |memory: &FreeMemory| {
             let lists = &memory.zones[0].lists;
-            lists[9].cold / 512.0 + lists[10].cold / 1024.0
+            lists[9].cold / Pages(512.0) + lists[10].cold / Pages(1024.0)
         };
         assert_eq!(blocks(&memory), 102.0);
         for (pass, found) in measured.into_iter().enumerate() {
-            memory.advance(2.0 * (pass + 1) as f64 - 0.01);
+            memory.advance(Seconds(2.0 * (pass + 1) as f64 - 0.01));
             assert!(blocks(&memory) < f64::from(found));
-            memory.advance(2.0 * (pass + 1) as f64);
+            memory.advance(Seconds(2.0 * (pass + 1) as f64));
             assert_eq!(blocks(&memory), f64::from(found), "pass {pass}");
         }
         // In half a minute all is cold, and passes end.
-        memory.advance(30.0);
+        memory.advance(Seconds(30.0));
         assert_eq!((blocks(&memory), memory.pass), (722.0, None));
-        assert_eq!(memory.zones[0].lists[8].cold, 0.0);
+        assert_eq!(memory.zones[0].lists[8].cold, Pages::ZERO);
     }
 
     #[test]
     fn small_blocks_come_first_and_what_was_freed_is_warm() {
         let mut free = [0; 11];
         (free[3], free[8], free[10]) = (100_000, 300, 500);
-        let mut memory = FreeMemory::new(&facts(free, None, 0), 0.0, 1.0);
+        let mut memory = FreeMemory::new(&facts(free, None, 0), Seconds::ZERO, 1.0);
         assert_eq!(onset(&memory, 1000), Some(300));
         // Small folios are taken from small blocks.
-        assert_eq!(memory.clone().take(100_000.0, 0), 0.0);
+        assert_eq!(memory.clone().take(Pages(100_000.0), 0), Pages::ZERO);
         let cold = memory.take(1000.0 * MIB, 8);
         assert_eq!(cold, 700.0 * MIB);
-        memory.free(1000.0 * MIB, 10.0);
+        memory.free(1000.0 * MIB, Seconds(10.0));
         assert_eq!(onset(&memory, 1000), None, "the file's pages are warm");
-        memory.advance(11.9);
+        memory.advance(Seconds(11.9));
         assert_eq!(onset(&memory, 1000), None);
         // One pass: 64 blocks, behind those that are warm still.
-        memory.advance(12.0);
+        memory.advance(Seconds(12.0));
         assert_eq!(onset(&memory, 1000), Some(1000 - 256));
-        memory.advance(60.0);
+        memory.advance(Seconds(60.0));
         assert_eq!(onset(&memory, 1000), Some(300));
     }
 
@@ -246,8 +247,8 @@ mod tests {
     fn memory_below_the_watermark_is_not_given() {
         let mut free = [0; 11];
         free[10] = 100;
-        let mut memory = FreeMemory::new(&facts(free, None, 100 * 256), 0.0, 1.0);
+        let mut memory = FreeMemory::new(&facts(free, None, 100 * 256), Seconds::ZERO, 1.0);
         assert_eq!(memory.take(1000.0 * MIB, 8), 300.0 * MIB);
-        assert_eq!(memory.take(1000.0 * MIB, 8), 0.0, "what is dropped from the page cache is warm");
+        assert_eq!(memory.take(1000.0 * MIB, 8), Pages::ZERO, "what is dropped from the page cache is warm");
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{Cause, CostParts};
 use crate::named::named;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Seconds};
 use crate::work::Work;
 
 /// What a call should cost, and why.
@@ -52,32 +52,32 @@ named! {
     }
 }
 
-/// A read that was not to wait has waited if it takes this long, in seconds, and so many times its cost.
-const LATE: (f64, f64) = (20e-6, 2.0);
+/// A read that was not to wait has waited if it takes this long, and so many times its cost.
+const LATE: (Seconds, f64) = (Seconds(20e-6), 2.0);
 
 /// A read that took less than this part of the wait that was predicted has not met what came.
 const MET: f64 = 0.1;
 
 impl Prediction {
-    /// A read that `took` these seconds has waited, though it was not predicted to.
-    pub fn is_late(&self, took: f64) -> bool {
-        took > LATE.0 + LATE.1 * self.cost.as_seconds()
+    /// A read that `took` so long has waited, though it was not predicted to.
+    pub fn is_late(&self, took: Seconds) -> bool {
+        took > LATE.0 + LATE.1 * Seconds::from(self.cost)
     }
 
-    /// A read that `took` these seconds has waited for what its work tells of, as predicted or not. What
+    /// A read that `took` so long has waited for what its work tells of, as predicted or not. What
     /// was long there is not late because of a moment; what it takes to hand a window over is no wait.
-    pub fn has_waited(&self, took: f64) -> bool {
+    pub fn has_waited(&self, took: Seconds) -> bool {
         let read = &self.work.read;
-        let waited = match read.there > 0.0 {
-            true => self.is_late(took) && took - self.cost.as_seconds() > read.there * MET,
+        let waited = match read.there > Seconds::ZERO {
+            true => self.is_late(took) && took - Seconds::from(self.cost) > read.there * MET,
             false => self.is_late(took) || self.parts[Cause::Read] > Nanos::ZERO,
         };
         read.told && waited
     }
 
-    /// A read that `took` these seconds waited over `MET` of what was predicted; else it tells a bound.
-    pub fn has_met(&self, took: f64) -> bool {
-        let waited = self.parts[Cause::Read].as_seconds();
-        took - (self.cost.as_seconds() - waited) > waited * MET
+    /// A read that `took` so long waited over `MET` of what was predicted; else it tells a bound.
+    pub fn has_met(&self, took: Seconds) -> bool {
+        let waited = Seconds::from(self.parts[Cause::Read]);
+        took - (Seconds::from(self.cost) - waited) > waited * MET
     }
 }

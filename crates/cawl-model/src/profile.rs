@@ -21,7 +21,7 @@ use crate::limits::{DirtyLimits, GroupCache};
 use crate::release::{Laws, Release};
 use crate::table::constants;
 pub use crate::table::{Constants, Figure, Measured, Row, Unit, Value};
-use crate::units::{Bytes, Nanos, Rate, is_zero};
+use crate::units::{Bytes, Nanos, Rate, Seconds, is_zero};
 pub use constants::ShownConstant;
 pub use error::ProfileError;
 pub use growth::{block_cache, blocks_out};
@@ -30,9 +30,9 @@ pub use learned::{Kept, Learned};
 pub use network::{CachePolicy, NetworkConstants};
 pub use queue::QueueConstants;
 
-/// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
+/// What a host takes to supply a byte of memory, where that is not known: 13 µs a page
 /// (docs/reference/CALIBRATION.md).
-pub const HOST_BYTE: f64 = 13e-6 / 4096.0;
+pub const HOST_BYTE: Seconds = Seconds(13e-6 / 4096.0);
 
 /// Version of the profile file this code writes.
 pub const PROFILE_SCHEMA: u32 = 1;
@@ -497,14 +497,14 @@ impl MemoryConstants {
     }
 
     /// Seconds that a byte of a new page takes longer if its memory is cold; 0 where that is not known.
-    pub fn cold_byte(&self) -> f64 {
-        let more = |cold: &Measured<Rate>| 1.0 / cold.value.get() - 1.0 / self.fresh.value.get();
-        self.cold.as_ref().map_or(0.0, more).max(0.0)
+    pub fn cold_byte(&self) -> Seconds {
+        let more = |cold: &Measured<Rate>| cold.value.byte() - self.fresh.value.byte();
+        self.cold.as_ref().map_or(Seconds::ZERO, more).max(Seconds::ZERO)
     }
 
     /// What cold memory costs where the host is known to take memory back, but none was met yet.
     pub fn assumed_cold(&self) -> Measured<Rate> {
-        Measured::assumed(Rate::per_second(1.0 / (1.0 / self.fresh.value.get() + HOST_BYTE)))
+        Measured::assumed(Rate::per_second(1.0 / (self.fresh.value.byte() + HOST_BYTE).0))
     }
 
     /// Rate of page-cache writes of fresh pages, cold or warm ones.

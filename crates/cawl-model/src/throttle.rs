@@ -2,39 +2,40 @@
 //!
 //! The law: a task may dirty pages at `dirty_ratelimit × pos_ratio`. `pos_ratio` (2 at freerun, 1 at the
 //! setpoint, 0 at the limit) pulls the dirty level to the setpoint; `dirty_ratelimit` follows the rate at
-//! which the device cleans. Quantities are pages, jiffies and pages per second as in the kernel, in
-//! floating point where the kernel uses fixed point.
+//! which the device cleans. Quantities are those of the kernel, in floating point where it uses fixed point.
+
+use crate::units::{Hz, Jiffies, PageRate, Pages, Seconds};
 
 /// Pages between checks of a task that has not been checked yet (`init_task`: 128 KiB).
 pub const FIRST_CHECK: u64 = 32;
 
 /// `writeback_set_ratelimit`: pages that a processor may dirty before a task on it is checked, whatever its
 /// quota.
-pub fn check_interval(thresh: f64, cpus: u32) -> u64 {
-    ((thresh / (f64::from(cpus.max(1)) * 32.0)) as u64).max(16)
+pub fn check_interval(thresh: Pages, cpus: u32) -> u64 {
+    (thresh / (f64::from(cpus.max(1)) * 32.0)).whole().max(16)
 }
 
-/// A domain's limits and level, in pages: `struct dirty_throttle_control`.
+/// A domain's limits and level: `struct dirty_throttle_control`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Domain {
     /// Dirty pages, those under writeback included.
-    pub dirty: f64,
+    pub dirty: Pages,
     /// Background threshold (`bg_thresh`).
-    pub background: f64,
+    pub background: Pages,
     /// Hard threshold (`thresh`).
-    pub thresh: f64,
+    pub thresh: Pages,
     /// `hard_dirty_limit`: follows `thresh` up at once and down slowly.
-    pub limit: f64,
+    pub limit: Pages,
 }
 
 impl Domain {
     /// `dirty_freerun_ceiling`: no throttling up to here.
-    pub fn freerun(&self) -> f64 {
+    pub fn freerun(&self) -> Pages {
         ((self.thresh + self.background) / 2.0).floor()
     }
 
     /// The level the control aims at.
-    pub fn setpoint(&self) -> f64 {
+    pub fn setpoint(&self) -> Pages {
         (self.freerun() + self.limit) / 2.0
     }
 
@@ -44,24 +45,24 @@ impl Domain {
     }
 }
 
-/// A device's place in a domain, in pages (`wb_dirty`, `wb_thresh`, `wb_bg_thresh`).
+/// A device's place in a domain (`wb_dirty`, `wb_thresh`, `wb_bg_thresh`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// Its dirty pages, those under writeback included.
-    pub dirty: f64,
+    pub dirty: Pages,
     /// Its share of the hard threshold.
-    pub thresh: f64,
+    pub thresh: Pages,
     /// Its share of the background threshold.
-    pub background: f64,
-    /// `avg_write_bandwidth`, in pages per second.
-    pub bandwidth: f64,
+    pub background: Pages,
+    /// `avg_write_bandwidth`.
+    pub bandwidth: PageRate,
     /// The device must keep to its own share whatever the others do (BDI_CAP_STRICTLIMIT).
     pub strict: bool,
 }
 
 /// `pos_ratio_polynom`: 1 + ((setpoint − dirty)/(limit − setpoint))³ between 0 and 2.
-pub fn polynom(setpoint: f64, dirty: f64, limit: f64) -> f64 {
-    let x = (setpoint - dirty) / (limit - setpoint).max(1.0);
+pub fn polynom(setpoint: Pages, dirty: Pages, limit: Pages) -> f64 {
+    let x = (setpoint - dirty) / (limit - setpoint).max(Pages(1.0));
     (1.0 + x * x * x).clamp(0.0, 2.0)
 }
 
@@ -75,18 +76,18 @@ pub fn position_ratio(domain: &Domain, line: &Line) -> f64 {
     }
     if line.strict {
         let setpoint = (line.thresh + line.background) / 2.0;
-        if line.dirty >= line.thresh || setpoint <= 0.0 || setpoint >= line.thresh {
+        if line.dirty >= line.thresh || setpoint <= Pages::ZERO || setpoint >= line.thresh {
             return 0.0;
         }
         return global.min(polynom(setpoint, line.dirty, line.thresh));
     }
     let thresh = line.thresh.min(domain.thresh);
-    let share = thresh / domain.thresh.max(1.0);
+    let share = thresh / domain.thresh.max(Pages(1.0));
     let setpoint = domain.setpoint() * share;
-    let span = (domain.thresh - thresh + 8.0 * line.bandwidth) * share;
+    let span = (domain.thresh - thresh + line.bandwidth * Seconds(8.0)) * share;
     let intercept = setpoint + span;
     let mut ratio = if line.dirty < intercept - span / 4.0 {
-        global * (intercept - line.dirty) / span.max(1.0)
+        global * (intercept - line.dirty) / span.max(Pages(1.0))
     } else {
         global / 4.0
     };
@@ -102,37 +103,43 @@ pub fn position_ratio(domain: &Domain, line: &Line) -> f64 {
 /// pages.
 pub fn ungranted_position_ratio(domain: &Domain, line: &Line) -> f64 {
     if line.strict {
-        let first = line.dirty < 8.0;
+        let first = line.dirty < Pages(8.0);
         return if first { (2.0 * domain.pos_ratio()).min(2.0) } else { position_ratio(domain, line) };
     }
-    let granted = (domain.limit - domain.dirty).max(0.0) / 8.0;
+    let granted = (domain.limit - domain.dirty).max(Pages::ZERO) / 8.0;
     position_ratio(domain, &Line { thresh: line.thresh.max(granted), ..*line })
 }
 
 /// `dirty_poll_interval`: pages until the next check in free run, 2^(⌊log2(thresh − dirty)⌋ / 2).
-pub fn poll_interval(dirty: f64, thresh: f64) -> u64 {
-    let room = (thresh - dirty) as u64;
+pub fn poll_interval(dirty: Pages, thresh: Pages) -> u64 {
+    let room = (thresh - dirty).whole();
     if room > 0 { 1 << (room.ilog2() >> 1) } else { 1 }
 }
 
-/// `wb_max_pause`, in jiffies: long enough not to let the device run dry, 200 ms at most.
-pub fn max_pause(line_dirty: f64, bandwidth: f64, hz: f64) -> f64 {
+/// `wb_max_pause`: long enough not to let the device run dry, 200 ms at most.
+pub fn max_pause(Pages(dirty): Pages, PageRate(bandwidth): PageRate, Hz(hz): Hz) -> Jiffies {
     let unit = ((1.0 + (hz / 8.0).floor()) as u64).next_power_of_two() as f64;
-    let t = (line_dirty / (1.0 + (bandwidth / unit).floor())).floor() + 1.0;
-    t.min((hz / 5.0).floor().max(1.0))
+    let t = (dirty / (1.0 + (bandwidth / unit).floor())).floor() + 1.0;
+    Jiffies(t.min((hz / 5.0).floor().max(1.0)))
 }
 
-/// What `wb_min_pause` decides: the shortest pause worth taking (jiffies) and the pages to the next check.
+/// What `wb_min_pause` decides: the shortest pause worth taking and the pages to the next check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pacing {
-    /// Pauses shorter than this are skipped and carried over, in jiffies.
-    pub min_pause: f64,
+    /// Pauses shorter than this are skipped and carried over.
+    pub min_pause: Jiffies,
     /// `nr_dirtied_pause` after the pause.
     pub pages: u64,
 }
 
 /// `wb_min_pause`: aims at pauses of 10 ms, longer with many writers, and at half the longest pause.
-pub fn min_pause(bandwidth: f64, max_pause: f64, task_rate: f64, base_rate: f64, hz: f64) -> Pacing {
+pub fn min_pause(
+    PageRate(bandwidth): PageRate,
+    Jiffies(max_pause): Jiffies,
+    PageRate(task_rate): PageRate,
+    PageRate(base_rate): PageRate,
+    Hz(hz): Hz,
+) -> Pacing {
     const POLL: f64 = 32.0;
     let log2 = |rate: f64| f64::from((rate as u64).max(1).ilog2());
     let round_hz = (hz as u64).next_power_of_two() as f64;
@@ -155,25 +162,25 @@ pub fn min_pause(bandwidth: f64, max_pause: f64, task_rate: f64, base_rate: f64,
         t = max_pause;
         pages = (task_rate * t / round_hz).floor();
     }
-    let min_pause = if pages >= POLL { 1.0 + (t / 2.0).floor() } else { t };
+    let min_pause = Jiffies(if pages >= POLL { 1.0 + (t / 2.0).floor() } else { t });
     Pacing { min_pause, pages: pages as u64 }
 }
 
-/// `write_bandwidth` and `avg_write_bandwidth` of a device, in pages per second.
+/// `write_bandwidth` and `avg_write_bandwidth` of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bandwidth {
     /// The estimate over about three seconds.
-    pub write: f64,
+    pub write: PageRate,
     /// The estimate, smoothed once more.
-    pub average: f64,
+    pub average: PageRate,
 }
 
 impl Bandwidth {
-    /// `wb_update_write_bandwidth`: `written` pages in `elapsed` seconds.
-    pub fn update(&mut self, written: f64, elapsed: f64, hz: f64) {
-        let period = ((3.0 * hz) as u64).next_power_of_two() as f64 / hz;
+    /// `wb_update_write_bandwidth`: what was `written` in the time that has `elapsed`.
+    pub fn update(&mut self, written: Pages, elapsed: Seconds, hz: Hz) {
+        let period = Jiffies(((3.0 * hz.0) as u64).next_power_of_two() as f64) / hz;
         if elapsed > period {
-            (self.write, self.average) = (written / elapsed, (written / elapsed).max(1.0));
+            (self.write, self.average) = (written / elapsed, (written / elapsed).max(PageRate(1.0)));
             return;
         }
         let old = self.write;
@@ -184,26 +191,26 @@ impl Bandwidth {
         if self.average < old && old <= new {
             self.average += (old - self.average) / 8.0;
         }
-        self.average = self.average.max(1.0);
+        self.average = self.average.max(PageRate(1.0));
         self.write = new;
     }
 }
 
-/// `dirty_ratelimit` of a device and the last balanced rate, in pages per second.
+/// `dirty_ratelimit` of a device and the last balanced rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RateLimit {
     /// The base rate of every task that dirties pages of the device.
-    pub base: f64,
+    pub base: PageRate,
     /// `balanced_dirty_ratelimit` as of the last update.
-    pub balanced: f64,
+    pub balanced: PageRate,
 }
 
 impl RateLimit {
     /// `wb_update_dirty_ratelimit`: walks one eighth of the way to the balanced rate, less when near,
     /// and only when position and rate agree on the direction.
-    pub fn update(&mut self, domain: &Domain, line: &Line, ratio: f64, dirtied_rate: f64) {
-        let task_rate = self.base * ratio + 1.0;
-        let balanced = (task_rate * line.bandwidth / dirtied_rate.max(1.0)).min(line.bandwidth);
+    pub fn update(&mut self, domain: &Domain, line: &Line, ratio: f64, dirtied_rate: PageRate) {
+        let task_rate = self.base * ratio + PageRate(1.0);
+        let balanced = (task_rate.0 * line.bandwidth / dirtied_rate.0.max(1.0)).min(line.bandwidth);
         let (dirty, setpoint) = match line.strict {
             false => (domain.dirty, domain.setpoint()),
             true => (line.dirty, (line.thresh + line.background) / 2.0),
@@ -213,14 +220,15 @@ impl RateLimit {
         } else {
             self.base - self.balanced.max(balanced).max(task_rate)
         }
-        .max(0.0)
+        .max(PageRate::ZERO)
         .floor();
-        let shift = (self.base / (2.0 * step + 1.0)).floor();
-        let step = if shift < 64.0 { ((step / shift.exp2()).floor() / 8.0).ceil() } else { 0.0 };
+        let shift = (self.base / (2.0 * step + PageRate(1.0))).floor();
+        let step = if shift < 64.0 { ((step / shift.exp2()).floor().0 / 8.0).ceil() } else { 0.0 };
+        let step = PageRate(step);
         if self.base < balanced {
             self.base += step;
         } else {
-            self.base = (self.base - step).max(1.0);
+            self.base = (self.base - step).max(PageRate(1.0));
         }
         self.balanced = balanced;
     }
@@ -233,7 +241,13 @@ mod tests {
     use super::*;
 
     fn domain(dirty: f64) -> Domain {
-        Domain { dirty, background: 131_072.0, thresh: 262_144.0, limit: 262_144.0 }
+        let [dirty, background, limit] = [dirty, 131_072.0, 262_144.0].map(Pages);
+        Domain { dirty, background, thresh: limit, limit }
+    }
+
+    fn line([dirty, thresh, background]: [f64; 3], bandwidth: f64, strict: bool) -> Line {
+        let [dirty, thresh, background] = [dirty, thresh, background].map(Pages);
+        Line { dirty, thresh, background, bandwidth: PageRate(bandwidth), strict }
     }
 
     #[test]
@@ -248,14 +262,10 @@ mod tests {
     /// Against a recorded `balance_dirty_pages` tracepoint: rates 127 640 and 273 724 KB/s.
     #[test]
     fn position_ratio_as_traced() {
-        let domain = Domain { dirty: 98_309.0, background: 65_536.0, thresh: 131_072.0, limit: 131_072.0 };
-        let line = Line {
-            dirty: 98_304.0,
-            thresh: 131_072.0 * 114_673.0 / 114_688.0,
-            background: 65_536.0,
-            bandwidth: 113_265.0 / 4.0,
-            strict: false,
-        };
+        let [dirty, background, limit] = [98_309.0, 65_536.0, 131_072.0].map(Pages);
+        let domain = Domain { dirty, background, thresh: limit, limit };
+        let thresh = 131_072.0 * 114_673.0 / 114_688.0;
+        let line = line([98_304.0, thresh, 65_536.0], 113_265.0 / 4.0, false);
         let ratio = position_ratio(&domain, &line);
         assert!((ratio - 273_724.0 / 127_640.0).abs() < 0.001, "{ratio}");
     }
@@ -263,10 +273,10 @@ mod tests {
     /// Nothing dirty is no reason to let a strict device's writers go on twice as fast as all others.
     #[test]
     fn a_strict_device_goes_no_faster_than_the_machine() {
-        let domain = Domain { dirty: 229_376.0, ..domain(0.0) };
-        let mut line = Line { dirty: 0.0, thresh: 1000.0, background: 500.0, bandwidth: 1e4, strict: true };
+        let domain = Domain { dirty: Pages(229_376.0), ..domain(0.0) };
+        let mut line = line([0.0, 1000.0, 500.0], 1e4, true);
         assert_eq!(position_ratio(&domain, &line), 1.0);
-        line.dirty = 1000.0;
+        line.dirty = Pages(1000.0);
         assert_eq!(position_ratio(&domain, &line), 0.0);
     }
 
@@ -276,62 +286,57 @@ mod tests {
     #[test]
     fn the_first_pages_of_an_idle_device_before_6_14() {
         let domain = domain(229_376.0);
-        let mut line = Line { dirty: 7.0, thresh: 0.0, background: 0.0, bandwidth: 1e4, strict: true };
+        let mut line = line([7.0, 0.0, 0.0], 1e4, true);
         assert_eq!((ungranted_position_ratio(&domain, &line), position_ratio(&domain, &line)), (2.0, 0.0));
-        line.dirty = 8.0;
+        line.dirty = Pages(8.0);
         assert_eq!(ungranted_position_ratio(&domain, &line), 0.0);
         line.strict = false;
-        let granted = Line { thresh: 4096.0, ..line };
+        let granted = Line { thresh: Pages(4096.0), ..line };
         assert_eq!(ungranted_position_ratio(&domain, &line), position_ratio(&domain, &granted));
     }
 
     #[test]
     fn poll_interval_is_about_the_root_of_the_room() {
-        assert_eq!(poll_interval(0.0, 262_144.0), 512);
-        assert_eq!(poll_interval(196_608.0, 262_144.0), 256);
-        assert_eq!(poll_interval(262_144.0, 262_144.0), 1);
-        assert_eq!(poll_interval(300_000.0, 262_144.0), 1);
+        assert_eq!(poll_interval(Pages(0.0), Pages(262_144.0)), 512);
+        assert_eq!(poll_interval(Pages(196_608.0), Pages(262_144.0)), 256);
+        assert_eq!(poll_interval(Pages(262_144.0), Pages(262_144.0)), 1);
+        assert_eq!(poll_interval(Pages(300_000.0), Pages(262_144.0)), 1);
     }
 
     /// With two processors and limits of 128 and 256 MiB, tasks were traced at 1024 pages though their quota
     /// was 1065.
     #[test]
     fn processors_share_a_32nd_of_the_threshold() {
-        assert_eq!(check_interval(65_536.0, 2), 1024);
-        assert_eq!((check_interval(262_144.0, 1), check_interval(100.0, 4)), (8192, 16));
+        assert_eq!(check_interval(Pages(65_536.0), 2), 1024);
+        assert_eq!((check_interval(Pages(262_144.0), 1), check_interval(Pages(100.0), 4)), (8192, 16));
     }
 
     #[test]
     fn pacing_as_traced() {
-        let pacing = min_pause(57_000.0, 50.0, 145_000.0, 57_039.0, 250.0);
+        let pacing =
+            min_pause(PageRate(57_000.0), Jiffies(50.0), PageRate(145_000.0), PageRate(57_039.0), Hz(250.0));
         assert_eq!(pacing.pages, 445);
-        assert_eq!(pacing.min_pause, 2.0);
+        assert_eq!(pacing.min_pause, Jiffies(2.0));
     }
 
     #[test]
     fn bandwidth_converges() {
-        let mut bandwidth = Bandwidth { write: 25_600.0, average: 25_600.0 };
+        let mut bandwidth = Bandwidth { write: PageRate(25_600.0), average: PageRate(25_600.0) };
         for _ in 0..400 {
-            bandwidth.update(12_000.0, 0.2, 250.0);
+            bandwidth.update(Pages(12_000.0), Seconds(0.2), Hz(250.0));
         }
-        assert!((bandwidth.average - 60_000.0).abs() < 600.0, "{bandwidth:?}");
+        assert!((bandwidth.average.0 - 60_000.0).abs() < 600.0, "{bandwidth:?}");
     }
 
     #[test]
     fn the_base_rate_follows_the_device() {
-        let mut limit = RateLimit { base: 25_600.0, balanced: 25_600.0 };
+        let mut limit = RateLimit { base: PageRate(25_600.0), balanced: PageRate(25_600.0) };
         for _ in 0..300 {
             let at = domain(210_000.0);
-            let line = Line {
-                dirty: at.dirty,
-                thresh: at.thresh,
-                background: at.background,
-                bandwidth: 60_000.0,
-                strict: false,
-            };
+            let line = line([210_000.0, 262_144.0, 131_072.0], 60_000.0, false);
             let ratio = position_ratio(&at, &line);
             limit.update(&at, &line, ratio, limit.base * ratio);
         }
-        assert!((limit.base - 60_000.0).abs() < 6_000.0, "{limit:?}");
+        assert!((limit.base.0 - 60_000.0).abs() < 6_000.0, "{limit:?}");
     }
 }

@@ -3,10 +3,13 @@
 //! `Bytes / Rate = Nanos`, `Rate * Nanos = Bytes`, `Time - Time = Nanos`. A [`Nanos`] is never NaN,
 //! negative or infinite, and a [`Rate`] is always positive and finite: both constructors see to it, so
 //! no prediction built from them can be anything else.
+//!
+//! The kernel's laws reckon with [`Seconds`], [`Pages`] and what follows from these. They are as the kernel has
+//! them: fractions, debts and moments that never come among them.
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Div, Mul, Sub};
+use std::ops::{Add, AddAssign, Div, Mul, Rem, Sub, SubAssign};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -160,9 +163,22 @@ impl Rate {
         self.0
     }
 
+    /// What a byte takes.
+    #[inline]
+    pub const fn byte(self) -> Seconds {
+        Seconds(1.0 / self.0)
+    }
+
     /// The faster of two.
     pub const fn max(self, other: Rate) -> Rate {
         if self.0 >= other.0 { self } else { other }
+    }
+}
+
+impl Default for Rate {
+    /// The slowest.
+    fn default() -> Rate {
+        Rate::MIN
     }
 }
 
@@ -203,6 +219,7 @@ macro_rules! algebra {
         $(impl $operator<$Right> for $Left {
             type Output = $Result;
 
+            #[inline]
             fn $function(self, other: $Right) -> $Result {
                 let ($left, $right) = (self, other);
                 $result
@@ -225,10 +242,116 @@ algebra! {
     Sub sub (moment: Time, earlier: Time) -> Nanos = moment.since(earlier);
 }
 
+/// Quantities of the kernel's laws: any number of a unit.
+macro_rules! reckoned {
+    ($($(#[$doc:meta])* $Quantity:ident)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+        #[repr(transparent)]
+        pub struct $Quantity(pub f64);
+
+        impl $Quantity {
+            /// None.
+            pub const ZERO: $Quantity = $Quantity(0.0);
+            /// More than there ever is.
+            pub const INFINITY: $Quantity = $Quantity(f64::INFINITY);
+            /// Less than there ever is.
+            pub const NEG_INFINITY: $Quantity = $Quantity(f64::NEG_INFINITY);
+
+            /// The larger of two.
+            #[inline]
+            pub const fn max(self, other: $Quantity) -> $Quantity {
+                $Quantity(self.0.max(other.0))
+            }
+
+            /// The smaller of two.
+            #[inline]
+            pub const fn min(self, other: $Quantity) -> $Quantity {
+                $Quantity(self.0.min(other.0))
+            }
+
+            /// Rounded down to a whole number.
+            #[inline]
+            pub fn floor(self) -> $Quantity {
+                $Quantity(self.0.floor())
+            }
+        }
+
+        algebra! {
+            Add add (a: $Quantity, b: $Quantity) -> $Quantity = $Quantity(a.0 + b.0);
+            Sub sub (a: $Quantity, b: $Quantity) -> $Quantity = $Quantity(a.0 - b.0);
+            Rem rem (a: $Quantity, b: $Quantity) -> $Quantity = $Quantity(a.0 % b.0);
+            Div div (a: $Quantity, b: $Quantity) -> f64 = a.0 / b.0;
+            Mul mul (a: $Quantity, times: f64) -> $Quantity = $Quantity(a.0 * times);
+            Mul mul (times: f64, a: $Quantity) -> $Quantity = $Quantity(times * a.0);
+            Div div (a: $Quantity, parts: f64) -> $Quantity = $Quantity(a.0 / parts);
+        }
+
+        impl SubAssign for $Quantity {
+            #[inline]
+            fn sub_assign(&mut self, other: $Quantity) {
+                *self = *self - other;
+            }
+        })*
+    };
+}
+
+reckoned! {
+    /// A span of time in seconds, or a moment by the clock of the model, which began at 0.
+    Seconds
+    /// A number of pages.
+    Pages
+    /// A rate in pages per second.
+    PageRate
+    /// A span of time in ticks of the kernel's timer, or a moment by them.
+    Jiffies
+    /// Ticks of the kernel's timer per second.
+    Hz
+}
+
+algebra! {
+    // Of bytes that may be parts.
+    Div div (bytes: f64, rate: Rate) -> Seconds = Seconds(bytes / rate.0);
+    Div div (pages: Pages, rate: PageRate) -> Seconds = Seconds(pages.0 / rate.0);
+    Div div (pages: Pages, span: Seconds) -> PageRate = PageRate(pages.0 / span.0);
+    Mul mul (rate: PageRate, span: Seconds) -> Pages = Pages(rate.0 * span.0);
+    Mul mul (span: Seconds, hz: Hz) -> Jiffies = Jiffies(span.0 * hz.0);
+    Div div (ticks: Jiffies, hz: Hz) -> Seconds = Seconds(ticks.0 / hz.0);
+}
+
+impl Pages {
+    /// Whole pages.
+    #[inline]
+    pub const fn of(count: u64) -> Pages {
+        Pages(count as f64)
+    }
+
+    /// Whole pages of this, none if it is negative.
+    #[inline]
+    pub const fn whole(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl From<Nanos> for Seconds {
+    #[inline]
+    fn from(span: Nanos) -> Seconds {
+        Seconds(span.as_seconds())
+    }
+}
+
+impl From<Seconds> for Nanos {
+    #[inline]
+    fn from(span: Seconds) -> Nanos {
+        Nanos::seconds(span.0)
+    }
+}
+
 /// What follows from adding two of a quantity.
 macro_rules! sums {
     ($($Quantity:ident)*) => {
         $(impl AddAssign for $Quantity {
+            #[inline]
             fn add_assign(&mut self, other: $Quantity) {
                 *self = *self + other;
             }
@@ -242,7 +365,7 @@ macro_rules! sums {
     };
 }
 
-sums! { Bytes Nanos }
+sums! { Bytes Nanos Seconds Pages PageRate Jiffies }
 
 /// A value in the largest of these units, each a thousand times the one before, that leaves it at one or
 /// more.

@@ -1,5 +1,7 @@
 //! What a call has to do, for learning constants from what it took.
 
+use crate::units::Seconds;
+
 /// What a call has to do: how often each constant counts in its cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
@@ -18,9 +20,9 @@ pub struct Work {
     pub clean: [f64; 2],
     /// New folios, while the flusher is idle and while it works.
     pub folios: [f64; 2],
-    /// Seconds of what is not learned, new pages apart from the latest ones and pages written over first,
+    /// Time of what is not learned, new pages apart from the latest ones and pages written over first,
     /// while the flusher is idle and while it works.
-    pub believed: [f64; 2],
+    pub believed: [Seconds; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,
     /// Bytes copied into a stream's buffer.
@@ -51,11 +53,11 @@ pub struct Work {
     pub requests: f64,
     /// Folios that it handed over and waited for, beyond the first.
     pub handed: f64,
-    /// Seconds more that it takes if the source of a copy, or what it reads, is not cached.
-    pub source: f64,
-    /// Seconds more, or less if negative, that it takes if the device reads at the other of its speeds: from
+    /// Time more that it takes if the source of a copy, or what it reads, is not cached.
+    pub source: Seconds,
+    /// Time more, or less if negative, that it takes if the device reads at the other of its speeds: from
     /// its own cache, or from its medium.
-    pub other_speed: f64,
+    pub other_speed: Seconds,
     /// Pages that it takes out of the cache; those of a folio beyond its first count in part.
     pub freed: f64,
     /// Waits until the device has discarded what was freed.
@@ -93,16 +95,15 @@ pub struct ReadWork {
     pub transferred: f64,
     /// Bytes waited for that were read ahead.
     pub ahead: f64,
-    /// Seconds that its last request takes which is not the first of its window, if one comes after the
-    /// other.
-    pub later: f64,
-    /// Seconds that its window takes, if it is the window's first page and a reader has waited for another
+    /// Time that its last request takes which is not the first of its window, if one comes after the other.
+    pub later: Seconds,
+    /// Time that its window takes, if it is the window's first page and a reader has waited for another
     /// since that was asked for.
-    pub again: f64,
-    /// Seconds before the call for which the device was busy with what it waits for.
-    pub since: f64,
-    /// Seconds before the call for which all was there, if it waits for nothing.
-    pub there: f64,
+    pub again: Seconds,
+    /// Time before the call for which the device was busy with what it waits for.
+    pub since: Seconds,
+    /// Time before the call for which all was there, if it waits for nothing.
+    pub there: Seconds,
     /// Files opened.
     pub opens: f64,
     /// Files created.
@@ -113,9 +114,9 @@ pub struct ReadWork {
     pub names: f64,
     /// Names looked at, or as much as what it lists.
     pub stats: f64,
-    /// Seconds of what is not learned, of names, opens and closes: deleted files that one who makes a file
+    /// Time of what is not learned, of names, opens and closes: deleted files that one who makes a file
     /// passes over, and what other work before has cost.
-    pub believed: f64,
+    pub believed: Seconds,
 }
 
 impl Work {

@@ -29,27 +29,28 @@ use super::cache::{Cache, Found};
 use super::release::Laws;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
+use crate::units::{Hz, PageRate, Pages, Seconds};
 
-/// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
-pub const INTERVAL: f64 = 0.2;
+/// Interval of the bandwidth estimation (`BANDWIDTH_INTERVAL`).
+pub const INTERVAL: Seconds = Seconds(0.2);
 
-/// The limits of a domain and its slowly falling hard limit, in pages.
+/// The limits of a domain and its slowly falling hard limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Thresholds {
-    pub background: f64,
-    pub hard: f64,
+    pub background: Pages,
+    pub hard: Pages,
     /// `dom->dirty_limit`.
-    pub limit: f64,
+    pub limit: Pages,
 }
 
 impl Thresholds {
     /// Dirty pages up to which nobody is held back (`dirty_freerun_ceiling`).
-    pub fn freerun(&self) -> f64 {
+    pub fn freerun(&self) -> Pages {
         (self.background + self.hard) / 2.0
     }
 
     /// `update_dirty_limit`: up at once, down by 1/32 of the gap, never below what is dirty.
-    pub fn follow(&mut self, dirty: f64) {
+    pub fn follow(&mut self, dirty: Pages) {
         let target = self.hard.max(dirty);
         if self.limit < self.hard {
             self.limit = self.hard;
@@ -68,34 +69,35 @@ pub struct Machine {
     pub global: Thresholds,
     /// Those of the traced programs' cgroup, if it has any.
     pub group: Option<Thresholds>,
-    /// When that group's dirty pages were counted, in seconds, and how many there were.
-    counted: Option<(f64, f64)>,
+    /// When that group's dirty pages were counted, and how many there were.
+    counted: Option<(Seconds, Pages)>,
     /// Pages of files that the group can hold; None: it has no limit.
     pub room: Option<u64>,
-    /// The time, in seconds.
-    pub now: f64,
-    /// `dirty_writeback_interval`, in seconds; 0 for never.
-    pub wakeup: f64,
-    /// `dirty_expire_interval`, in seconds.
-    pub expire: f64,
+    /// The time.
+    pub now: Seconds,
+    /// `dirty_writeback_interval`; 0 for never.
+    pub wakeup: Seconds,
+    /// `dirty_expire_interval`.
+    pub expire: Seconds,
     /// Timer ticks per second.
-    pub hz: f64,
+    pub hz: Hz,
     /// The laws of its release.
     pub laws: Laws,
     /// Dirty pages of untraced writers, which are not in the cache.
     pub foreign: Foreign,
     completions: Completions,
-    next: f64,
+    next: Seconds,
 }
 
 impl Machine {
-    /// A machine with nothing dirty.
-    pub fn new(global: Thresholds, group: Option<Thresholds>, wakeup: f64, expire: f64, hz: f64) -> Machine {
-        Machine { global, group, wakeup, expire, hz, next: f64::INFINITY, ..Machine::default() }
+    /// A machine with nothing dirty; `intervals` are `wakeup` and `expire`.
+    pub fn new(global: Thresholds, group: Option<Thresholds>, intervals: [Seconds; 2], hz: Hz) -> Machine {
+        let [wakeup, expire] = intervals;
+        Machine { global, group, wakeup, expire, hz, next: Seconds::INFINITY, ..Machine::default() }
     }
 
     fn schedule(&mut self) {
-        self.next = self.devices.iter().map(|d| d.next).fold(f64::INFINITY, f64::min);
+        self.next = self.devices.iter().map(|d| d.next).fold(Seconds::INFINITY, Seconds::min);
     }
 
     /// What happens next to a device has changed.
@@ -108,25 +110,25 @@ impl Machine {
     pub fn drain(&mut self, at: usize) {
         let device = &mut self.devices[at];
         let span = self.now - device.drained;
-        if span <= 0.0 || device.held(self.now) {
+        if span <= Seconds::ZERO || device.held(self.now) {
             return;
         }
         device.drained = self.now;
         if device.in_flight == 0 {
-            device.carry = 0.0;
+            device.carry = Pages::ZERO;
             return;
         }
-        let due = device.carry + span * device.speed();
+        let due = device.carry + device.speed() * span;
         let done = device.counted(due);
-        let beyond = (due - device.in_flight as f64).max(0.0);
+        let beyond = (due - Pages::of(device.in_flight)).max(Pages::ZERO);
         device.wrote_until = self.now - beyond / device.speed();
-        device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
+        device.carry = if done == device.in_flight { Pages::ZERO } else { due - Pages::of(done) };
         self.complete_pages(at, done);
     }
 
-    /// Copying was over sooner than thought, at `to` (seconds). What a device did in the rest of the time is
+    /// Copying was over sooner than thought, at `to`. What a device did in the rest of the time is
     /// not undone, but nor is it done again: the device goes on from where it stands.
-    pub fn rewind(&mut self, to: f64) {
+    pub fn rewind(&mut self, to: Seconds) {
         self.now = self.now.min(to);
     }
 
@@ -135,14 +137,14 @@ impl Machine {
         self.devices.iter_mut().for_each(Device::coarsen);
     }
 
-    /// A call that may be made to sleep took `seconds` longer than predicted, or less if negative: its writer
+    /// A call that may be made to sleep took so much longer than predicted, or less if negative: its writer
     /// slept, or did not, as the level is another. The device is taken to have written that much less, or
     /// more.
-    pub fn stand_still(&mut self, at: usize, seconds: f64) {
+    pub fn stand_still(&mut self, at: usize, longer: Seconds) {
         self.drain(at);
         let device = &mut self.devices[at];
         if device.in_flight > 0 {
-            device.carry -= seconds * device.speed();
+            device.carry -= device.speed() * longer;
             self.reschedule(at);
         }
     }
@@ -161,12 +163,13 @@ impl Machine {
         let device = &self.devices[at];
         let written = device.level().saturating_sub(most).min(device.in_flight);
         self.complete_pages(at, written);
-        self.devices[at].carry -= self.devices[at].carry.min(written as f64).max(0.0);
+        let carry = &mut self.devices[at].carry;
+        *carry -= carry.min(Pages::of(written)).max(Pages::ZERO);
         self.reschedule(at);
     }
 
-    /// A device completes `rate` pages a second from now on, and holds `queue` pages in flight.
-    pub fn set_rate(&mut self, at: usize, rate: f64, queue: u64) {
+    /// A device completes pages at `rate` from now on, and holds `queue` pages in flight.
+    pub fn set_rate(&mut self, at: usize, rate: PageRate, queue: u64) {
         let queue = queue.max(1);
         if self.devices[at].rate == rate && self.devices[at].queue == queue {
             return;
@@ -181,8 +184,8 @@ impl Machine {
         if pages > 0 {
             let device = &mut self.devices[at];
             device.complete(pages);
-            device.completions.add(pages as f64, self.now);
-            self.completions.add(pages as f64, self.now);
+            device.completions.add(Pages::of(pages), self.now);
+            self.completions.add(Pages::of(pages), self.now);
         }
     }
 
@@ -192,7 +195,7 @@ impl Machine {
         self.drain(at);
         let device = &mut self.devices[at];
         let pages = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
-        device.carry = (device.carry - pages as f64).max(0.0);
+        device.carry = (device.carry - Pages::of(pages)).max(Pages::ZERO);
         self.complete_pages(at, pages);
         let device = &mut self.devices[at];
         device.held_until = None;
@@ -206,16 +209,15 @@ impl Machine {
 
     /// A device is met: a transaction that began before may be running.
     pub fn meet(&mut self, mut device: Device) {
-        if device.commit > 0.0 {
+        if device.commit > Seconds::ZERO {
             device.is_due(self.now + device.commit);
         }
         self.cache.meet(device.traits.is_in_memory);
         self.devices.push(device);
     }
 
-    /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
-    /// blocks do.
-    pub fn change(&mut self, file: u32, when: f64, grows: bool) {
+    /// The inode of a file changes at `when` in the running transaction; `grows` if its size or blocks do.
+    pub fn change(&mut self, file: u32, when: Seconds, grows: bool) {
         let inode = self.cache.file_mut(file);
         let at = inode.device;
         let device = &mut self.devices[at];
@@ -257,13 +259,14 @@ impl Machine {
         let device = &mut self.devices[at];
         device.is_due(now);
         device.overdue = false;
-        let until = now + device.left().min(device.in_flight as f64) / device.speed() + device.timing.latency;
+        let until =
+            now + device.left().min(Pages::of(device.in_flight)) / device.speed() + device.timing.latency;
         device.logged = Some((device.transaction, now, until));
         device.held_until = device.traits.withholds_completions().then_some(until);
         device.transaction += 1;
         // What is written back from now on belongs to the next transaction: not before the device goes on, if
         // it was seen to stand still.
-        let stands = (-device.carry).max(0.0) / device.speed();
+        let stands = (Pages::ZERO - device.carry).max(Pages::ZERO) / device.speed();
         device.commit_at = (device.in_flight > 0).then_some(now + stands + device.commit);
         device.schedule();
     }
@@ -282,7 +285,7 @@ impl Machine {
         device.transaction += 1;
         device.commit_at = None;
         device.overdue = false;
-        device.commits_by = f64::NEG_INFINITY;
+        device.commits_by = Seconds::NEG_INFINITY;
         device.logged = None;
         device.held_until = None;
         self.reschedule(at);
@@ -294,28 +297,28 @@ impl Machine {
         (inode.changed, inode.grown) = (0, 0);
     }
 
-    /// The device that has most to do, or had, if none has.
-    fn busiest(&self) -> Option<&Device> {
-        self.devices.iter().max_by_key(|device| (device.level(), device.dirtied))
+    /// The rate of the device that has most to do, or had, if none has.
+    fn busiest_rate(&self) -> PageRate {
+        let busiest = self.devices.iter().max_by_key(|device| (device.level(), device.dirtied));
+        busiest.map_or(PageRate::ZERO, |device| device.rate)
     }
 
-    /// Pages a second that devices complete which are at work, or the busiest where none is: others have
-    /// nothing to write.
-    pub fn rate_at_work(&self) -> f64 {
+    /// What the devices complete that are at work, or the busiest where none is: others have nothing to write.
+    pub fn rate_at_work(&self) -> PageRate {
         let working = self.devices.iter().filter(|device| device.is_at_work()).map(|device| device.rate);
         match working.sum() {
-            0.0 => self.busiest().map_or(0.0, |device| device.rate),
+            PageRate(0.0) => self.busiest_rate(),
             rate => rate,
         }
     }
 
-    /// Dirty pages of untraced writers, at a moment (seconds); they are taken to be the busiest device's.
+    /// Dirty pages of untraced writers, at a moment; they are taken to be the busiest device's.
     #[inline]
-    pub fn foreign_at(&self, at: f64) -> f64 {
+    pub fn foreign_at(&self, at: Seconds) -> Pages {
         if self.foreign.are_none() {
-            return 0.0;
+            return Pages::ZERO;
         }
-        self.foreign.pages(at, || self.busiest().map_or(0.0, |device| device.rate))
+        self.foreign.pages(at, || self.busiest_rate())
     }
 
     /// Dirty pages of all devices, those in flight included, now.
@@ -332,10 +335,10 @@ impl Machine {
         self.devices.iter().map(|device| device.level_at(self.now)).sum()
     }
 
-    /// The pages of a file from `start` up to `end` are written in the cache at `when` (seconds), in new folios
+    /// The pages of a file from `start` up to `end` are written in the cache at `when`, in new folios
     /// of `folio` pages at most. In memory alone they stay as clean as they were; btrfs will write them to
     /// new blocks, whatever was there (`btrfs_dirty_folio`).
-    pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: f64) -> Found {
+    pub fn write(&mut self, file: u32, start: u64, end: u64, folio: u64, when: Seconds) -> Found {
         let found = self.cache.dirty(file, start, end, folio);
         let traits = self.devices[self.cache.device(file)].traits;
         if traits.is_in_memory {
@@ -350,7 +353,7 @@ impl Machine {
     }
 
     /// Takes note that `pages` of a file have become dirty at `when` (`__mark_inode_dirty`).
-    pub fn mark_dirty(&mut self, file: u32, pages: u64, when: f64) {
+    pub fn mark_dirty(&mut self, file: u32, pages: u64, when: Seconds) {
         if pages == 0 {
             return;
         }
@@ -359,7 +362,7 @@ impl Machine {
         let device = &mut self.devices[inode.device];
         device.dirty += pages;
         device.dirtied += pages;
-        if device.commit_at.is_none() && device.commit > 0.0 {
+        if device.commit_at.is_none() && device.commit > Seconds::ZERO {
             device.join_transaction(when);
             self.next = self.next.min(device.next);
         }
@@ -368,7 +371,7 @@ impl Machine {
             inode.listed = true;
             inode.dirtied_when = when;
             device.dirty_list.push_back((file, inode.generation));
-            if first && wakeup > 0.0 && device.wakeup_at.is_none() {
+            if first && wakeup > Seconds::ZERO && device.wakeup_at.is_none() {
                 device.wakeup_at = Some(when + wakeup);
                 device.schedule();
                 self.schedule();
@@ -423,13 +426,13 @@ impl Machine {
         self.drain(at);
         let device = &self.devices[at];
         let counted = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
-        counted.saturating_sub(device.carry.max(0.0) as u64)
+        counted.saturating_sub(device.carry.max(Pages::ZERO).whole())
     }
 
     /// A device's share of the completions, between 0 and 1. One without writes has none.
     fn fraction(&self, at: usize) -> f64 {
         let all = self.completions.at(self.now);
-        if all < 1.0 {
+        if all < Pages(1.0) {
             return 1.0 / self.written_to().count().max(1) as f64;
         }
         (self.devices[at].completions.at(self.now) / all).min(1.0)
@@ -440,12 +443,12 @@ impl Machine {
         self.devices.iter().filter(|device| device.dirtied > 0)
     }
 
-    pub fn domain(thresholds: &Thresholds, dirty: f64) -> Domain {
+    pub fn domain(thresholds: &Thresholds, dirty: Pages) -> Domain {
         Domain { dirty, background: thresholds.background, thresh: thresholds.hard, limit: thresholds.limit }
     }
 
     /// A device's line in a domain (`wb_dirty_limits`), given the device's level.
-    pub fn line(&self, at: usize, domain: &Domain, level: f64) -> Line {
+    pub fn line(&self, at: usize, domain: &Domain, level: Pages) -> Line {
         let device = &self.devices[at];
         let reserved = self.written_to().map(|d| d.bounds.min).sum();
         let fraction = if self.devices.len() == 1 { 1.0 } else { self.fraction(at) };
@@ -454,7 +457,7 @@ impl Machine {
         Line {
             dirty: level,
             thresh,
-            background: thresh * domain.background / domain.thresh.max(1.0),
+            background: thresh * domain.background.0 / domain.thresh.max(Pages(1.0)).0,
             bandwidth: device.bandwidth.average,
             strict: device.bounds.strict,
         }
@@ -462,7 +465,7 @@ impl Machine {
 
     /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`
     /// at `now` (`__wb_update_bandwidth`), if it is time.
-    pub fn update_rates(&mut self, at: usize, domain: &Domain, line: &Line, ratio: f64, now: f64) {
+    pub fn update_rates(&mut self, at: usize, domain: &Domain, line: &Line, ratio: f64, now: Seconds) {
         let (hz, laws) = (self.hz, self.laws);
         let elapsed = now - self.devices[at].stamp;
         if elapsed < INTERVAL {
@@ -477,9 +480,9 @@ impl Machine {
             group.follow(domain.dirty);
         }
         let device = &mut self.devices[at];
-        let rate = (device.dirtied - device.dirtied_stamp) as f64 / elapsed;
+        let rate = Pages::of(device.dirtied - device.dirtied_stamp) / elapsed;
         device.limit.update(domain, line, ratio, rate);
-        device.bandwidth.update((device.written - device.written_stamp) as f64, elapsed, hz);
+        device.bandwidth.update(Pages::of(device.written - device.written_stamp), elapsed, hz);
         device.restamp(now);
     }
 }
@@ -491,19 +494,33 @@ mod tests {
     use crate::release::Release;
     use crate::share::Bounds;
 
+    fn machine() -> Machine {
+        Machine::new(Thresholds::default(), None, [5.0, 30.0].map(Seconds), Hz(250.0))
+    }
+
+    /// With rate and base rate.
+    fn device(id: u64, rate: f64, base: f64) -> Device {
+        Device::new(id, PageRate(rate), PageRate(base), 1024, Bounds::default(), Seconds::ZERO)
+    }
+
+    fn limits(background: f64, hard: f64) -> Thresholds {
+        let [background, hard] = [background, hard].map(Pages);
+        Thresholds { background, hard, limit: hard }
+    }
+
     /// Not every five seconds: a call that lasts for centuries, in a damaged trace, would take minutes.
     #[test]
     fn a_device_that_stands_still_commits_once() {
-        let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
-        let mut device = Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0);
-        device.commit = 5.0;
+        let mut machine = machine();
+        let mut device = device(7, 1e5, 1e5);
+        device.commit = Seconds(5.0);
         machine.meet(device);
-        (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (32, 0.001);
-        machine.devices[0].join_transaction(0.0);
-        machine.stand_still(0, 1e7);
-        machine.advance(1e7);
+        (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (32, Seconds(0.001));
+        machine.devices[0].join_transaction(Seconds::ZERO);
+        machine.stand_still(0, Seconds(1e7));
+        machine.advance(Seconds(1e7));
         assert!(machine.devices[0].transaction <= 3, "{}", machine.devices[0].transaction);
-        machine.advance(1.01e7);
+        machine.advance(Seconds(1.01e7));
         assert_eq!(machine.devices[0].in_flight, 0);
     }
 
@@ -513,17 +530,17 @@ mod tests {
     #[test]
     fn the_first_estimate_after_a_rest_was_lost_before_5_15() {
         let estimated = |release| {
-            let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
+            let mut machine = machine();
             machine.laws = Laws::of(release, true);
-            machine.meet(Device::new(7, 1e5, 25_600.0, 1024, Bounds::default(), 0.0));
-            machine.now = 2.0;
+            machine.meet(device(7, 1e5, 25_600.0));
+            machine.now = Seconds(2.0);
             machine.run(0);
-            let domain = Machine::domain(&Thresholds { background: 10.0, hard: 20.0, limit: 20.0 }, 15.0);
+            let domain = Machine::domain(&limits(10.0, 20.0), Pages(15.0));
             [2.25, 2.5].map(|now| {
                 machine.devices[0].written += 1000;
-                let line = machine.line(0, &domain, 15.0);
-                machine.update_rates(0, &domain, &line, 1.0, now);
-                machine.devices[0].bandwidth.write.round()
+                let line = machine.line(0, &domain, Pages(15.0));
+                machine.update_rates(0, &domain, &line, 1.0, Seconds(now));
+                machine.devices[0].bandwidth.write.0.round()
             })
         };
         assert_eq!(estimated(Release(5, 15)), [24_282.0, 23_044.0]);
@@ -535,19 +552,18 @@ mod tests {
     #[test]
     fn an_idle_device_has_no_threshold_before_6_14() {
         let threshold = |release| {
-            let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
+            let mut machine = machine();
             machine.laws = Laws::of(release, true);
-            let bounds = Bounds { max: 1.0, ..Bounds::default() };
             for id in [1, 2] {
-                machine.meet(Device::new(id, 1e5, 1e5, 1024, bounds, 0.0));
+                machine.meet(device(id, 1e5, 1e5));
             }
+            machine.devices.iter_mut().for_each(|device| device.bounds.max = 1.0);
             (machine.devices[0].dirtied, machine.devices[0].in_flight) = (100, 100);
             machine.complete_pages(0, 100);
-            let domain =
-                Machine::domain(&Thresholds { background: 500.0, hard: 1000.0, limit: 1000.0 }, 200.0);
-            machine.line(1, &domain, 0.0).thresh
+            let domain = Machine::domain(&limits(500.0, 1000.0), Pages(200.0));
+            machine.line(1, &domain, Pages::ZERO).thresh
         };
-        assert_eq!((threshold(Release(6, 14)), threshold(Release(6, 12))), (100.0, 0.0));
+        assert_eq!((threshold(Release(6, 14)), threshold(Release(6, 12))), (Pages(100.0), Pages::ZERO));
     }
 
     /// A commit begins while 1000 pages are in flight, a page a millisecond: half a second later as many
@@ -555,13 +571,13 @@ mod tests {
     #[test]
     fn a_commit_withholds_no_completions_before_5_6() {
         let in_flight = |release| {
-            let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
-            let mut device = Device::new(7, 1e3, 1e3, 1024, Bounds::default(), 0.0);
-            device.mount(FilesystemKind::Ext4, 5.0, Laws::of(release, true));
+            let mut machine = machine();
+            let mut device = device(7, 1e3, 1e3);
+            device.mount(FilesystemKind::Ext4, Seconds(5.0), Laws::of(release, true));
             machine.meet(device);
-            (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (1000, 0.001);
+            (machine.devices[0].in_flight, machine.devices[0].timing.latency) = (1000, Seconds(0.001));
             machine.begin_commit(0);
-            machine.now = 0.5;
+            machine.now = Seconds(0.5);
             machine.drain(0);
             machine.devices[0].in_flight
         };
@@ -573,13 +589,13 @@ mod tests {
     #[test]
     fn the_periodic_flusher_left_no_young_inode_before_6_10() {
         let goes_on = |release| {
-            let mut machine = Machine::new(Thresholds::default(), None, 5.0, 30.0, 250.0);
+            let mut machine = machine();
             machine.laws = Laws::of(release, true);
-            machine.meet(Device::new(7, 1e5, 1e5, 1024, Bounds::default(), 0.0));
+            machine.meet(device(7, 1e5, 1e5));
             let file = machine.cache.open(cawl_wire::FileId { dev: 7, ino: 1, birth: 0 }, 0);
-            machine.write(file, 0, 4096, 1, 10.0);
+            machine.write(file, 0, 4096, 1, Seconds(10.0));
             assert!(machine.devices[0].dirty_list.pop_front().is_some());
-            machine.requeue(0, file, true, 5.0);
+            machine.requeue(0, file, true, Seconds(5.0));
             !machine.devices[0].more.is_empty()
         };
         assert_eq!((goes_on(Release(6, 10)), goes_on(Release(6, 9))), (false, true));

@@ -230,7 +230,7 @@ impl Spans {
         if !self.lost.wants(room) && !self.longest.wants(longest) {
             return;
         }
-        let (lost, path) = (causes.lost().max(0.0) as u64, path());
+        let (lost, path) = (causes.lost().get() as u64, path());
         for (most, key) in [(&mut self.lost, (lost, event.duration)), (&mut self.longest, longest)] {
             if most.wants(key) {
                 let (path, causes) = (path.map(str::to_owned), *causes.times);

@@ -192,13 +192,14 @@ pub(super) const COPYING: [Coefficient; 8] = [
 ];
 
 /// What the host takes to supply a byte of memory; the constant is that of a cold page, with its copy.
-pub(super) const HOST: [Coefficient; 1] = [coefficient!(memory.cold, (HOST_BYTE / 4.0, BYTES.1), |of, _| {
-    let (value, spread) = match &of.memory.cold {
-        Some(cold) => (of_rate(cold).0 - of_rate(&of.memory.fresh).0, of_rate(cold).1),
-        None => (HOST_BYTE, ASSUMED * HOST_BYTE),
-    };
-    (value.max(HOST_BYTE / 4.0), spread)
-})];
+pub(super) const HOST: [Coefficient; 1] =
+    [coefficient!(memory.cold, (HOST_BYTE.0 / 4.0, BYTES.1), |of, _| {
+        let (value, spread) = match &of.memory.cold {
+            Some(cold) => (of_rate(cold).0 - of_rate(&of.memory.fresh).0, of_rate(cold).1),
+            None => (HOST_BYTE.0, ASSUMED * HOST_BYTE.0),
+        };
+        (value.max(HOST_BYTE.0 / 4.0), spread)
+    })];
 
 pub(super) const SLOWDOWN: [Coefficient; 1] = [coefficient!(memory.flush_factor, (1.0, 100.0), |of, _| {
     spread(&of.memory.flush_factor, |factor| 1.0 / factor, 0.0)

@@ -462,7 +462,7 @@ fn what_the_host_took_for_memory_is_told_apart() {
     assert!(!world.analysis.came_warm());
     let cause = report.explain.as_ref().expect("causes").seconds_of(crate::cause::Cause::ColdMemory);
     assert!((cold.seconds - cause).abs() < 1e-9, "{cold:?}, the cause {cause} s");
-    let page = 4096.0 * truth.memory.cold_byte();
+    let page = 4096.0 * truth.memory.cold_byte().0;
     assert!((62 * 256..=66 * 256).contains(&cold.pages), "{cold:?}");
     assert!((cold.per_page_s / page - 1.0).abs() < 0.2, "{cold:?}, not {page}");
     assert_eq!((cold.op.as_str(), cold.op_observed_s), ("write", report.models[0].observed_s));
@@ -526,7 +526,7 @@ fn a_copy_teaches_unless_its_source_was_read_or_its_blocks_are_shared() {
             (event.ino, event.offset, event.kind) = (ino, 0, FileKind::Regular);
             (event.requested, event.returned) = (16 << 20, 16 << 20);
             let prediction = Kernel::new(&profile).step(&event).expect("a cost");
-            event.duration = (took(prediction.cost.as_seconds(), prediction.work.source) * 1e9) as u64;
+            event.duration = (took(prediction.cost.as_seconds(), prediction.work.source.0) * 1e9) as u64;
             learner.call(&event, &prediction);
         }
         learner.profile.memory.fresh.value / profile.memory.fresh.value

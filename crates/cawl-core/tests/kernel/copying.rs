@@ -123,7 +123,7 @@ fn cold_memory_is_a_part_of_its_own() {
     let again = model.step(&write(2_000_000_000, 2 << 20, 2 << 20)).expect("a cost");
     assert_eq!((warm.parts[Cause::ColdMemory], again.parts[Cause::ColdMemory]), (Nanos::ZERO, Nanos::ZERO));
     assert!((cold.parts.copying() / warm.parts.copying() - 1.0).abs() < 1e-6, "{cold:?} {warm:?}");
-    let expected = (2 << 20) as f64 * profile.memory.cold_byte();
+    let expected = (2 << 20) as f64 * profile.memory.cold_byte().0;
     assert!((cold.parts[Cause::ColdMemory].as_seconds() / expected - 1.0).abs() < 1e-6, "{cold:?}");
     assert!((cold.cost / cold.parts.total() - 1.0).abs() < 1e-9);
 }
@@ -189,7 +189,7 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
         others: Rate::MIN,
     };
     let cost = predict(Scene::new(&ahead, Time(0), 5), &job).expect("a job");
-    let expected = (300 << 20) as f64 * profile.memory.cold_byte();
+    let expected = (300 << 20) as f64 * profile.memory.cold_byte().0;
     assert!((cost.cold.as_seconds() / expected - 1.0).abs() < 0.02, "{cost:?}, not {expected}");
     assert!(cost.interval.is_some_and(|(low, high)| low < cost.cost && cost.cost < high), "{cost:?}");
 }

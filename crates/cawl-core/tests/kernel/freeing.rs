@@ -2,7 +2,7 @@
 
 use cawl_core::{
     Analysis, AnalysisOptions, Cause, CostModel, DeletedFacts, DeviceConstants, Filesystem, FilesystemKind,
-    HostProfile, Measured, Mode, Nanos, Prediction, Rate, Record, Time, passed_over,
+    HostProfile, Measured, Mode, Nanos, Prediction, Rate, Record, Seconds, Time, passed_over,
 };
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
@@ -59,7 +59,7 @@ fn opens_and_names_take_longer_after_other_work() {
         let told = program.call(call).expect("a cost");
         let more = micros(told, Cause::Call);
         assert!((more - cost).abs() < 0.01, "{more} µs instead of {cost}: {:?}", call.op);
-        assert!(told.work.read.believed > 1e-6, "not learned: {:?}", call.op);
+        assert!(told.work.read.believed > Seconds(1e-6), "not learned: {:?}", call.op);
     }
 }
 
@@ -404,8 +404,9 @@ fn new_files_pass_over_what_was_deleted_before() {
     assert_eq!(created(false), [12.0; 4]);
     // Of a file without a name, which takes 4.4 times as long as opening its folder if it passes over none.
     let (folder, nameless) = (0.78 * 2e-6, 4.4 * 0.78 * 2e-6);
-    assert_eq!(passed_over(nameless + 0.12e-6 * 3000.5, folder).0, 3000);
-    assert_eq!([0.0, nameless, nameless + 5e-6, 2e-3].map(|took| passed_over(took, folder)), [(0, 0.0); 4]);
+    let passed = |took| passed_over(Seconds(took), Seconds(folder));
+    assert_eq!(passed(nameless + 0.12e-6 * 3000.5).0, 3000);
+    assert_eq!([0.0, nameless, nameless + 5e-6, 2e-3].map(passed), [(0, Seconds::ZERO); 4]);
 }
 
 /// Nothing tells of these, but in lockstep the files that were made: some fifty are enough, and one that took

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use cawl_core::{Estimate, Line, Modes, quantile};
+use cawl_core::{Estimate, Line, Modes, Seconds, passed_over, quantile};
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::new_inode;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
@@ -330,8 +330,8 @@ fn opening(bench: &Bench, index: usize, round: &mut Reads) -> anyhow::Result<()>
     round.close.push(close);
     // What others deleted does not last.
     let made = bench.place.lacks_journal.then(|| new_inode::make(&bench.scratch.path("."))).flatten();
-    let (_, passing) = made.map_or((0, 0.0), |made| cawl_core::passed_over(made.took, made.open));
-    round.create.push((create - open - passing * 1e9).max(0.0));
+    let passing = made.map_or(Seconds::ZERO, |made| passed_over(Seconds(made.took), Seconds(made.open)).1);
+    round.create.push((create - open - passing.0 * 1e9).max(0.0));
     Ok(())
 }
 

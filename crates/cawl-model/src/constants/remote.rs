@@ -8,19 +8,19 @@ use crate::call::is_file_read;
 use crate::profile::{
     CachePolicy, DeviceConstants, HostProfile, Measured, MemoryConstants, NetworkConstants,
 };
-use crate::units::{Nanos, Rate};
+use crate::units::{Nanos, Rate, Seconds};
 
-/// A way over the network, in seconds and bytes.
+/// A way over the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     pub policy: CachePolicy,
     /// Of a round trip that writes, and one that reads.
-    pub latency: f64,
-    pub read_latency: f64,
+    pub latency: Seconds,
+    pub read_latency: Seconds,
     /// Of a byte: in requests one after the other, in several at a time, and read.
-    pub write_byte: f64,
-    pub flush_byte: f64,
-    pub read_byte: f64,
+    pub write_byte: Seconds,
+    pub flush_byte: Seconds,
+    pub read_byte: Seconds,
     /// Most bytes of a request.
     pub request: u64,
     pub read_request: u64,
@@ -30,19 +30,19 @@ pub struct Remote {
     pub close_flushes: bool,
     pub open_keeps: bool,
     pub reads_partial: bool,
-    pub open: f64,
-    pub create: f64,
-    pub close: f64,
-    pub commit: f64,
-    pub unlink: f64,
-    pub rename: f64,
-    pub truncate: f64,
-    pub drop_page: f64,
+    pub open: Seconds,
+    pub create: Seconds,
+    pub close: Seconds,
+    pub commit: Seconds,
+    pub unlink: Seconds,
+    pub rename: Seconds,
+    pub truncate: Seconds,
+    pub drop_page: Seconds,
     /// What makes data durable that the server has: of an fsync after writes, of one without, of a
     /// synchronous write.
-    pub fsync: f64,
-    pub flush: f64,
-    pub sync_call: f64,
+    pub fsync: Seconds,
+    pub flush: Seconds,
+    pub sync_call: Seconds,
 }
 
 impl Remote {
@@ -51,15 +51,15 @@ impl Remote {
         let network = device.network.as_ref()?;
         let latency = known(&device.latency);
         let trip = |time: &Option<Measured<Nanos>>, else_trips: f64| {
-            time.as_ref().map_or(else_trips * latency, |time| time.value.as_seconds())
+            time.as_ref().map_or(else_trips * latency, |time| time.value.into())
         };
         Some(Remote {
             policy: network.policy,
             latency,
             read_latency: trip(&device.read_latency, 1.0),
-            write_byte: 1.0 / device.write.value.get(),
-            flush_byte: 1.0 / device.writeback.value.get(),
-            read_byte: 1.0 / device.read.value.get(),
+            write_byte: device.write.value.byte(),
+            flush_byte: device.writeback.value.byte(),
+            read_byte: device.read.value.byte(),
             request: network.request.0.max(1),
             read_request: network.read_request.unwrap_or(network.request).0.max(1),
             in_flight: f64::from(network.in_flight.max(1)),
@@ -75,9 +75,9 @@ impl Remote {
             rename: trip(&network.rename, 1.0),
             truncate: trip(&network.truncate, 1.0),
             drop_page: known(&network.drop_page),
-            fsync: device.fsync.value.as_seconds(),
-            flush: device.flush.unwrap_or(device.fsync).value.as_seconds(),
-            sync_call: device.sync_call.value.as_seconds(),
+            fsync: device.fsync.value.into(),
+            flush: device.flush.unwrap_or(device.fsync).value.into(),
+            sync_call: device.sync_call.value.into(),
         })
     }
 
@@ -89,9 +89,9 @@ impl Remote {
         if together { requests.div_ceil(self.in_flight as u64) } else { requests }
     }
 
-    /// What a run of pages costs the flusher that lies apart from the one before, in seconds: a request of
-    /// its own, beside others.
-    pub fn seek(&self) -> f64 {
+    /// What a run of pages costs the flusher that lies apart from the one before: a request of its
+    /// own, beside others.
+    pub fn seek(&self) -> Seconds {
         self.latency / self.in_flight
     }
 }
@@ -102,9 +102,9 @@ impl Constants {
         let mut constants = Constants::of(&seen_through(profile, network));
         if let Some(cached) = network.cached {
             // Pages that are not in the last cache, as those were that were measured.
-            let hot = 1.0 / outside(cached, network.near, profile.memory.last_part()).value.get();
+            let hot = outside(cached, network.near, profile.memory.last_part()).value.byte();
             let beyond = (hot - constants.hot_byte) * constants.page as f64;
-            constants.fresh_page = (constants.fresh_page - beyond).max(0.0);
+            constants.fresh_page = (constants.fresh_page - beyond).max(Seconds::ZERO);
             (constants.hot_byte, constants.hot_large_byte) = (hot, hot);
         }
         constants

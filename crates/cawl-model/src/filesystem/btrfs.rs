@@ -9,6 +9,7 @@
 //! transaction, after `commit=`, 30 s.
 
 use super::{Changes, Filesystem, SyncEnd, Traits};
+use crate::units::Seconds;
 
 #[derive(Debug)]
 pub(super) struct Btrfs;
@@ -38,8 +39,8 @@ impl Filesystem for Btrfs {
     }
 }
 
-/// Seconds from one transaction to the next (`BTRFS_DEFAULT_COMMIT_INTERVAL`).
-const COMMIT: f64 = 30.0;
+/// Time from one transaction to the next (`BTRFS_DEFAULT_COMMIT_INTERVAL`).
+const COMMIT: Seconds = Seconds(30.0);
 /// Bytes of an item: `struct btrfs_item` and a `struct btrfs_file_extent_item`.
 const ITEM: f64 = 25.0 + 53.0;
 /// Bytes of a leaf (mkfs.btrfs's default), and the part of it that is full: a leaf that gets no more room is
@@ -52,13 +53,13 @@ pub(crate) const COPIES: f64 = 2.0;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TreeLog {
     items: f64,
-    /// When its transaction began, in seconds.
-    began: f64,
+    /// When its transaction began.
+    began: Seconds,
 }
 
 impl TreeLog {
     /// A sync at `now` adds so many runs of blocks; how many leaves it writes, one at least.
-    pub(crate) fn add(&mut self, runs: u64, now: f64) -> f64 {
+    pub(crate) fn add(&mut self, runs: u64, now: Seconds) -> f64 {
         if now - self.began >= COMMIT || self.items == 0.0 {
             *self = TreeLog { items: 0.0, began: now };
         }
@@ -80,14 +81,14 @@ mod tests {
     #[test]
     fn syncs_of_scattered_pages_write_more_and_more_leaves() {
         let mut log = TreeLog::default();
-        let leaves: Vec<f64> = (0..256).map(|sync| log.add(32, f64::from(sync) * 6e-3)).collect();
+        let leaves: Vec<f64> = (0..256).map(|sync| log.add(32, Seconds(f64::from(sync) * 6e-3))).collect();
         assert_eq!(leaves[0], 1.0);
         for (pages, took) in [(1000, 4.0), (2300, 5.05), (4400, 6.25), (8000, 7.1)] {
             let [more, observed] = [leaves[pages / 32] - 1.0, (took - 2.7) / 0.184];
             assert!((more / observed - 1.0).abs() < 0.25, "{pages} pages: {more} more leaves for {observed}");
         }
         // A run of blocks has one item; a new transaction has a new log.
-        assert!(log.add(1, 2.0) < 1.01);
-        assert_eq!(log.add(32, 40.0), 1.0);
+        assert!(log.add(1, Seconds(2.0)) < 1.01);
+        assert_eq!(log.add(32, Seconds(40.0)), 1.0);
     }
 }

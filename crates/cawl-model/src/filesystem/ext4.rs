@@ -6,6 +6,7 @@
 //! fs/ext4/ialloc.c), so that no name on the device comes to mean another file.
 
 use super::{Filesystem, Traits};
+use crate::units::Seconds;
 
 #[derive(Debug)]
 pub(super) struct Ext4;
@@ -73,15 +74,15 @@ struct Group {
 struct Before {
     passed: f64,
     inode: u64,
-    /// Seconds, when they were found.
-    at: f64,
+    /// When they were found.
+    at: Seconds,
 }
 
 impl Before {
     /// How many of them lie below an inode of the group that begins with `first`, and are not free again.
-    fn below(&self, inode: u64, first: u64, at: f64) -> f64 {
+    fn below(&self, inode: u64, first: u64, at: Seconds) -> f64 {
         let part = (inode - first) as f64 / (self.inode - first).max(1) as f64;
-        self.passed * part.min(1.0) * (1.0 - (at - self.at) / RECENT as f64).max(0.0)
+        self.passed * part.min(1.0) * (1.0 - (at - self.at) / Seconds(RECENT as f64)).max(0.0)
     }
 }
 
@@ -103,20 +104,20 @@ impl Group {
 }
 
 impl Deleted {
-    fn group(&mut self, inode: u64, at: f64) -> Option<&mut Group> {
+    fn group(&mut self, inode: u64, at: Seconds) -> Option<&mut Group> {
         let number = inode.checked_sub(1)? / GROUP;
         let group = self.0.iter_mut().find(|group| group.number == number)?;
-        group.advance(at as u64);
+        group.advance(at.0 as u64);
         Some(group)
     }
 
     /// The group of this inode, which is remembered from now on.
-    fn met(&mut self, inode: u64, at: f64) -> Option<&mut Group> {
+    fn met(&mut self, inode: u64, at: Seconds) -> Option<&mut Group> {
         if inode > 0 && self.group(inode, at).is_none() {
             self.0.truncate(GROUPS - 1);
             let group = Group {
                 number: (inode - 1) / GROUP,
-                now: at as u64,
+                now: at.0 as u64,
                 seconds: [Second::default(); RECENT],
                 before: Before { inode, ..Before::default() },
                 latest: 0,
@@ -128,15 +129,15 @@ impl Deleted {
         self.group(inode, at)
     }
 
-    /// A new file got this inode at so many seconds and passed over so many.
-    pub(crate) fn found(&mut self, inode: u64, passed: u32, at: f64) {
+    /// A new file got this inode at a moment and passed over so many.
+    pub(crate) fn found(&mut self, inode: u64, passed: u32, at: Seconds) {
         if let Some(group) = self.met(inode, at) {
             group.before = Before { passed: f64::from(passed).min(GROUP as f64), inode, at };
         }
     }
 
-    /// This inode was deleted, at so many seconds.
-    pub(crate) fn add(&mut self, inode: u64, at: f64) {
+    /// This inode was deleted.
+    pub(crate) fn add(&mut self, inode: u64, at: Seconds) {
         if let Some(group) = self.met(inode, at) {
             let inode = inode as u32;
             let Second { inodes, lowest, highest } = &mut group.seconds[group.now as usize % RECENT];
@@ -146,8 +147,8 @@ impl Deleted {
         }
     }
 
-    /// This inode is given to a new file, at so many seconds; how many were passed over on the way.
-    pub(crate) fn give(&mut self, inode: u64, at: f64) -> f64 {
+    /// This inode is given to a new file; how many were passed over on the way.
+    pub(crate) fn give(&mut self, inode: u64, at: Seconds) -> f64 {
         let Some(group) = self.met(inode, at) else { return 0.0 };
         let first = group.number * GROUP + 1;
         let before = group.before.below(inode, first, at);
@@ -174,7 +175,7 @@ impl Deleted {
 
     /// A new file that got this inode was thought to pass over so many, and took as long as if it had passed
     /// over `more`.
-    pub(crate) fn correct(&mut self, inode: u64, passed: f64, more: f64, at: f64) {
+    pub(crate) fn correct(&mut self, inode: u64, passed: f64, more: f64, at: Seconds) {
         let Some(group) = self.group(inode, at) else { return };
         let unknown = &mut group.unknown[usize::from(group.goes_down)];
         // One may have taken long for another reason.
@@ -196,30 +197,30 @@ mod tests {
     #[test]
     fn a_new_file_passes_over_the_deleted_inodes_below() {
         let mut deleted = Deleted::default();
-        let remove = |deleted: &mut Deleted, from: u64, to: u64, at: f64| {
+        let remove = |deleted: &mut Deleted, from: u64, to: u64, at: Seconds| {
             (from..to).for_each(|inode| deleted.add(inode, at));
         };
-        remove(&mut deleted, 312, 812, 0.5);
-        assert_eq!(deleted.give(312, 0.9), 0.0, "it is given away again");
-        assert_eq!(deleted.give(812, 1.6), 499.0);
-        assert_eq!(deleted.give(300, 1.6), 0.0, "none of them lies before it");
-        assert_eq!(deleted.give(GROUP + 12, 1.6), 0.0, "another group");
-        remove(&mut deleted, 1012, 2012, 1.9);
-        assert_eq!(deleted.give(2112, 3.1), 1499.0);
-        assert_eq!(deleted.give(2113, 60.5), 1000.0, "those of the first second are free again");
-        assert_eq!(deleted.give(312, 4000.0), 0.0);
+        remove(&mut deleted, 312, 812, Seconds(0.5));
+        assert_eq!(deleted.give(312, Seconds(0.9)), 0.0, "it is given away again");
+        assert_eq!(deleted.give(812, Seconds(1.6)), 499.0);
+        assert_eq!(deleted.give(300, Seconds(1.6)), 0.0, "none of them lies before it");
+        assert_eq!(deleted.give(GROUP + 12, Seconds(1.6)), 0.0, "another group");
+        remove(&mut deleted, 1012, 2012, Seconds(1.9));
+        assert_eq!(deleted.give(2112, Seconds(3.1)), 1499.0);
+        assert_eq!(deleted.give(2113, Seconds(60.5)), 1000.0, "those of the first second are free again");
+        assert_eq!(deleted.give(312, Seconds(4000.0)), 0.0);
     }
 
     /// 9000 files made, deleted, and made again: the first one had the last inode of the group after 1700 µs.
     #[test]
     fn a_group_with_nothing_else_left_is_given_away_from_its_end() {
         let mut deleted = Deleted::default();
-        (1..=GROUP).for_each(|inode| deleted.add(inode, 0.5));
-        assert_eq!(deleted.give(GROUP, 2.0), (GROUP - 1) as f64);
-        assert_eq!(deleted.give(GROUP - 1, 2.0), (GROUP - 2) as f64);
+        (1..=GROUP).for_each(|inode| deleted.add(inode, Seconds(0.5)));
+        assert_eq!(deleted.give(GROUP, Seconds(2.0)), (GROUP - 1) as f64);
+        assert_eq!(deleted.give(GROUP - 1, Seconds(2.0)), (GROUP - 2) as f64);
         // Others have deleted those.
         assert_eq!(
-            [500, 499, 490, 400].map(|inode| deleted.give(GROUP + inode, 2.0)),
+            [500, 499, 490, 400].map(|inode| deleted.give(GROUP + inode, Seconds(2.0))),
             [0.0, 249.0, 244.5, 0.0]
         );
     }
@@ -227,22 +228,22 @@ mod tests {
     #[test]
     fn what_was_deleted_before_is_free_again_by_and_by() {
         let mut deleted = Deleted::default();
-        deleted.found(GROUP + 5001, 3000, 0.2);
-        let mut give = |inode, at| deleted.give(GROUP + inode, at);
+        deleted.found(GROUP + 5001, 3000, Seconds(0.2));
+        let mut give = |inode, at| deleted.give(GROUP + inode, Seconds(at));
         assert_eq!([give(5001, 0.2), give(2501, 0.2), give(5002, 30.2)], [3000.0, 1500.0, 1500.0]);
         assert_eq!([give(1, 0.2), give(5003, 60.2), give(5004, 700.0)], [0.0; 3]);
-        deleted.found(7, u32::MAX, 70.0);
-        assert_eq!(deleted.give(8, 70.0), GROUP as f64, "no group has more");
-        deleted.found(0, 7, 70.0);
-        deleted.found(1, 7, 70.0);
-        assert_eq!(deleted.give(1, 70.0), 0.0);
+        deleted.found(7, u32::MAX, Seconds(70.0));
+        assert_eq!(deleted.give(8, Seconds(70.0)), GROUP as f64, "no group has more");
+        deleted.found(0, 7, Seconds(70.0));
+        deleted.found(1, 7, Seconds(70.0));
+        assert_eq!(deleted.give(1, Seconds(70.0)), 0.0);
     }
 
     #[test]
     fn a_file_that_lives_shortly_has_the_inode_of_the_one_before() {
         let mut deleted = Deleted::default();
         for at in 0..20_000 {
-            let at = f64::from(at) / 10_000.0;
+            let at = Seconds(f64::from(at) / 10_000.0);
             assert!(deleted.give(100, at) <= 1.0);
             deleted.add(100, at);
         }

@@ -10,6 +10,7 @@ use super::super::writeback::Machine;
 use super::Call;
 use super::writers::Writers;
 use crate::cause::Cause;
+use crate::units::{Jiffies, PageRate, Pages, Seconds};
 
 /// Part of the way from the setpoint to the limit up to which untraced pages are believed to fill it.
 const BELIEVED: f64 = 0.9;
@@ -17,16 +18,14 @@ const BELIEVED: f64 = 0.9;
 impl Writers {
     /// Checks the call's task, which has dirtied its quota.
     pub(super) fn balance(&mut self, machine: &mut Machine, call: &mut Call) {
-        let hz = machine.hz;
         while call.patience > 0 {
-            let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(machine, call);
             let foreign = machine.foreign_at(call.at);
             let in_group = machine.count_group(call.at, level);
             let domains = domains(machine, level, foreign, in_group);
             let device_level =
                 if machine.is_busiest(call.device) { device_level + foreign } else { device_level };
-            let device_level = device_level.max(0.0);
+            let device_level = device_level.max(Pages::ZERO);
             if machine.machine_over_background(call.device, 0) {
                 machine.start_background(call.device);
             }
@@ -42,7 +41,7 @@ impl Writers {
                 }
             });
             if calm {
-                self.tasks.current.run_free(domains.iter().flatten(), jiffy);
+                self.tasks.current.run_free(domains.iter().flatten(), (call.at * machine.hz).floor());
                 return;
             }
             if !machine.devices[call.device].busy() {
@@ -52,7 +51,7 @@ impl Writers {
             machine.devices[call.device].exceeded =
                 line.dirty > line.thresh && (domain.dirty > domain.thresh || strict);
             machine.update_rates(call.device, &domain, &line, ratio, call.at);
-            if self.pause(machine, call, &line, ratio, jiffy) {
+            if self.pause(machine, call, &line, ratio) {
                 let is_groups = machine.counts_late() && domain.limit < machine.global.limit;
                 if is_groups && ratio <= 0.0 && call.at >= call.until {
                     machine.count_allowed(call.at);
@@ -68,8 +67,8 @@ impl Writers {
     pub(super) fn wait_for_room(&mut self, machine: &mut Machine, call: &mut Call, pages: u64) {
         let Some(room) = machine.room else { return };
         let over = |machine: &mut Machine| (machine.level() + pages).saturating_sub(room.max(pages));
-        let wait = over(machine) as f64 / machine.devices[call.device].speed();
-        if wait <= 0.0 {
+        let wait = Pages::of(over(machine)) / machine.devices[call.device].speed();
+        if wait <= Seconds::ZERO {
             return;
         }
         machine.start_all(call.device);
@@ -83,25 +82,26 @@ impl Writers {
     }
 
     /// Dirty pages of the machine and of the call's device, at the time of the call.
-    fn levels(&self, machine: &mut Machine, call: &Call) -> (f64, f64) {
-        let level = machine.level() as f64;
-        let of_device = machine.devices[call.device].level() as f64;
+    fn levels(&self, machine: &mut Machine, call: &Call) -> (Pages, Pages) {
+        let level = Pages::of(machine.level());
+        let of_device = Pages::of(machine.devices[call.device].level());
         let then = if self.tasks.several { self.history.level(call.at) } else { None };
         match then {
-            Some(then) => (then.max(0.0), (of_device + then - level).max(0.0)),
+            Some(then) => (then.max(Pages::ZERO), (of_device + then - level).max(Pages::ZERO)),
             None => (level, of_device),
         }
     }
 
     /// Sleeps or not, by what the task owes. True if it may go on.
-    fn pause(&mut self, machine: &mut Machine, call: &mut Call, line: &Line, ratio: f64, jiffy: f64) -> bool {
+    fn pause(&mut self, machine: &mut Machine, call: &mut Call, line: &Line, ratio: f64) -> bool {
         let hz = machine.hz;
+        let jiffy = (call.at * hz).floor();
         let base = machine.devices[call.device].limit.base;
         let rate = (base * ratio).floor();
         let Some(pause) = self.tasks.current.pause(jiffy, hz, base, rate, line) else { return true };
         // A timer never fires early: the sleep ends on the tick after.
-        let wake = (jiffy + pause + 1.0) / hz;
-        let slept = (wake - call.at).max(0.0);
+        let wake = (jiffy + pause + Jiffies(1.0)) / hz;
+        let slept = (wake - call.at).max(Seconds::ZERO);
         // While a commit withholds completions, the level stands still: the writer waits for that.
         let held = machine.devices[call.device].held(call.at);
         if held {
@@ -114,7 +114,7 @@ impl Writers {
         self.tasks.current.slept = slept;
         machine.devices[call.device].paused = call.at;
         call.pass(slept);
-        if held && (wake - call.at) * hz >= 1.0 {
+        if held && (wake - call.at) * hz >= Jiffies(1.0) {
             // It went on a tick early: the completions count by now.
             machine.end_log(call.device);
         }
@@ -122,27 +122,27 @@ impl Writers {
             // It is known to have gone on by then.
             let ended = (call.at * hz).floor();
             self.tasks.current.paused_when = Some(ended);
-            call.unlikely |= rate <= 0.0;
+            call.unlikely |= rate <= PageRate::ZERO;
         }
         self.pass_to(machine, call.at);
-        rate > 0.0 || call.at >= call.until
+        rate > PageRate::ZERO || call.at >= call.until
     }
 }
 
 /// The machine's domain with the pages of untraced writers. The kernel keeps the level below its limit,
 /// so that an estimate of these pages that says otherwise is wrong: it counts for most of the way to the
 /// limit only.
-fn disturbed(machine: &Machine, level: f64, foreign: f64) -> Domain {
-    let mut domain = Machine::domain(&machine.global, (level + foreign).max(0.0));
+fn disturbed(machine: &Machine, level: Pages, foreign: Pages) -> Domain {
+    let mut domain = Machine::domain(&machine.global, (level + foreign).max(Pages::ZERO));
     let setpoint = domain.setpoint();
     let highest = setpoint + BELIEVED * (domain.limit - setpoint);
-    if foreign > 0.0 && domain.dirty > highest {
+    if foreign > Pages::ZERO && domain.dirty > highest {
         domain.dirty = highest.max(level);
     }
     domain
 }
 
-fn domains(machine: &Machine, level: f64, foreign: f64, in_group: f64) -> [Option<Domain>; 2] {
+fn domains(machine: &Machine, level: Pages, foreign: Pages, in_group: Pages) -> [Option<Domain>; 2] {
     [
         Some(disturbed(machine, level, foreign)),
         machine.group.as_ref().map(|group| Machine::domain(group, in_group)),
@@ -155,7 +155,7 @@ pub(super) fn tightest(
     machine: &Machine,
     device: usize,
     domains: &[Option<Domain>; 2],
-    device_level: f64,
+    device_level: Pages,
 ) -> (Domain, Line, f64) {
     let judged = |domain: &Domain| {
         let line = machine.line(device, domain, device_level);

@@ -7,6 +7,7 @@ use super::tasks::Key;
 use crate::CallState;
 use crate::cause::{ByCause, Cause};
 use crate::constants::Constants;
+use crate::units::Seconds;
 use crate::work::Work;
 
 /// What it costs in addition to do something for the first time; taken when that is done.
@@ -14,38 +15,38 @@ use crate::work::Work;
 pub(super) struct Surcharge {
     /// Of each way through the kernel that the call has not taken yet: square root of milliseconds.
     pub(super) away: f64,
-    /// Of pages allocated apart from the latest ones of the file, in seconds.
-    pub(super) jump: f64,
-    /// Of pages written over for the first time, in seconds.
-    pub(super) over: f64,
+    /// Of pages allocated apart from the latest ones of the file.
+    pub(super) jump: Seconds,
+    /// Of pages written over for the first time.
+    pub(super) over: Seconds,
     /// Of its first wait, since the device was idle: square root of milliseconds.
     pub(super) idle: f64,
 }
 
-/// How far off its cost may be, in seconds.
+/// How far off its cost may be.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread {
     /// Of copying, down and up.
-    pub(super) copied: (f64, f64),
+    pub(super) copied: (Seconds, Seconds),
     /// Copying that is assumed to come from the processor's cache, and how much more it takes if that does
     /// not.
-    pub(super) doubt: (f64, f64),
+    pub(super) doubt: (Seconds, Seconds),
     /// The longest of its pauses.
-    pub(super) pause: f64,
+    pub(super) pause: Seconds,
     /// What of its waiting for the device were pauses, or waits for a log.
-    pub(super) held: f64,
+    pub(super) held: Seconds,
 }
 
 /// A call under way.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    /// The model's time in the call, in seconds.
-    pub(super) at: f64,
-    /// When it began, in seconds.
-    pub(super) began: f64,
+    /// The model's time in the call.
+    pub(super) at: Seconds,
+    /// When it began.
+    pub(super) began: Seconds,
     pub(super) thread: Key,
     /// When the call is known to have been over; infinite if that is to be predicted.
-    pub(super) until: f64,
+    pub(super) until: Seconds,
     /// The observation contradicts the model: the call went on where the model would not let it.
     pub(super) unlikely: bool,
     pub(super) file: u32,
@@ -54,8 +55,8 @@ pub(super) struct Call {
     pub(super) constants: Arc<Constants>,
     /// The largest folio that it allocates, in pages.
     pub(super) folio: u64,
-    /// Where the time goes, in seconds.
-    pub(super) spent: ByCause<f64>,
+    /// Where the time goes.
+    pub(super) spent: ByCause<Seconds>,
     /// What it writes comes from the processor's cache.
     pub(super) hot: bool,
     pub(super) spread: Spread,
@@ -85,16 +86,16 @@ impl Call {
     pub(super) const PATIENCE: u32 = 100_000;
 
     /// Time passes in the call, until it is over.
-    pub(super) fn pass(&mut self, seconds: f64) {
+    pub(super) fn pass(&mut self, time: Seconds) {
         // By comparison: `min` asks of both whether they are numbers, and every part of a call comes here.
-        let at = self.at + seconds;
+        let at = self.at + time;
         self.at = if at < self.until { at } else { self.until };
     }
 
     /// Time passes in the call for this cause.
-    pub(super) fn spend(&mut self, cause: Cause, seconds: f64) {
-        self.pass(seconds);
-        self.spent[cause] += seconds;
+    pub(super) fn spend(&mut self, cause: Cause, time: Seconds) {
+        self.pass(time);
+        self.spent[cause] += time;
     }
 
     /// It takes longer after other work before, by `paths` times what a write does. Not learned.
@@ -105,8 +106,8 @@ impl Call {
     }
 
     /// Time passes for a call of the kernel, which is an example of what others cost.
-    pub(super) fn spend_call(&mut self, seconds: f64) {
-        self.spend(Cause::Call, seconds);
+    pub(super) fn spend_call(&mut self, time: Seconds) {
+        self.spend(Cause::Call, time);
         self.work.calls += 1.0;
     }
 
@@ -120,16 +121,16 @@ impl Call {
     }
 
     pub(super) fn state(&self) -> CallState {
-        let (spent, device) = (&self.spent, self.spent.waits());
+        let (spent, device) = (&self.spent, self.spent.device());
         if spent[Cause::Read] > device / 2.0 {
             CallState::Read
-        } else if device > 0.0 && device >= spent[Cause::Throttle] {
+        } else if device > Seconds::ZERO && device >= spent[Cause::Throttle] {
             CallState::Sync
-        } else if spent[Cause::Throttle] > 0.0 {
+        } else if spent[Cause::Throttle] > Seconds::ZERO {
             CallState::Throttle
         } else if self.flushing {
             CallState::Flush
-        } else if spent[Cause::Stream] > 0.0 && spent[Cause::Call] <= 0.0 {
+        } else if spent[Cause::Stream] > Seconds::ZERO && spent[Cause::Call] <= Seconds::ZERO {
             CallState::Buffered
         } else {
             CallState::Free

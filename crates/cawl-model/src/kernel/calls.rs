@@ -15,7 +15,7 @@ use crate::call::{
 use crate::cause::{ByCause, Cause};
 use crate::constants::Remote;
 use crate::profile::{CachePolicy, grown, growth};
-use crate::units::Nanos;
+use crate::units::{Nanos, Pages, Seconds};
 use crate::work::Work;
 
 impl Kernel {
@@ -34,7 +34,7 @@ impl Kernel {
             at,
             began: at,
             thread,
-            until: f64::INFINITY,
+            until: Seconds::INFINITY,
             patience: Call::PATIENCE,
             passed: 0.0,
             file,
@@ -89,7 +89,7 @@ impl Kernel {
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
         let end = self.machine.cache.size(call.file);
         let writes = self.streams.writes(event, end);
-        let buffer = if writes.allocates { call.constants.buffer } else { 0.0 };
+        let buffer = if writes.allocates { call.constants.buffer } else { Seconds::ZERO };
         let streaming =
             call.constants.stream_call + writes.buffered as f64 * call.constants.stream_byte + buffer;
         call.spend(Cause::Stream, streaming);
@@ -108,9 +108,8 @@ impl Kernel {
         }
     }
 
-    /// Lives through a call that has a cost, as soon as it has begun, and is over at `until` at the latest,
-    /// in seconds.
-    pub(super) fn run(&mut self, call: &mut Call, event: &Event, until: f64) {
+    /// Lives through a call that has a cost, as soon as it has begun, and is over at `until` at the latest.
+    pub(super) fn run(&mut self, call: &mut Call, event: &Event, until: Seconds) {
         call.until = until.max(call.at);
         let started = call.at;
         match self.remote(call) {
@@ -118,9 +117,9 @@ impl Kernel {
             _ => self.local_call(call, event),
         }
         // While it waited, the processor did something else.
-        let device = call.spent.waits();
+        let device = call.spent.device();
         let waited = device + call.spent[Cause::Throttle] + call.spent[Cause::Lock];
-        if device > 0.0 {
+        if device > Seconds::ZERO {
             self.machine.device_mut(call).idle_since = call.at;
         }
         if !call.work.stays_in_stream() {
@@ -261,19 +260,19 @@ impl Kernel {
     }
 
     pub(super) fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
-        let parts = call.spent.map(Nanos::seconds);
+        let parts = call.spent.map(Nanos::from);
         self.machine.advance(call.at);
         let dirty = self.dirty();
         let (cost, task) = (parts.total(), &self.writers.tasks.current);
-        let dirtied = call.work.dirtied / self.constants.page as f64;
-        let pause = one_pause(call, task.slept, dirtied, task.nr_dirtied_pause as f64);
+        let dirtied = Pages(call.work.dirtied / self.constants.page as f64);
+        let pause = one_pause(call, task.slept, dirtied, Pages::of(task.nr_dirtied_pause));
         Prediction {
             cost,
             state,
             parts,
             dirty,
             interval: self.intervals.around(cost, call, pause),
-            may_pause: dirty.as_f64() > self.machine.freerun() * self.constants.page as f64,
+            may_pause: Pages(dirty.as_f64()) > self.machine.freerun() * self.constants.page as f64,
             flushing: call.flushing || call.met_flusher,
             may_commit: call.may_commit,
             work: call.work,
@@ -292,7 +291,7 @@ impl Kernel {
             }
         }
         let mut call = self.begin(event);
-        self.run(&mut call, event, f64::INFINITY);
+        self.run(&mut call, event, Seconds::INFINITY);
         self.writers.over(&call, call.at);
         self.prediction_of(&call, event)
     }

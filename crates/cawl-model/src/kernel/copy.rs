@@ -25,6 +25,7 @@ use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
 use crate::cause::Cause;
 use crate::constants::Timing;
+use crate::units::Seconds;
 
 /// Pages that a copy moves at a time (`PIPE_DEF_BUFFERS`).
 const PIECE: u64 = 16;
@@ -128,7 +129,7 @@ impl Kernel {
         let ahead = bytes.saturating_sub(readahead) as f64 / bytes.max(1) as f64;
         let spent = &call.spent;
         let copied = spent[Cause::Copy] + spent[Cause::NewPages] + spent[Cause::FlusherBeside];
-        let reading = (reading - copied * ahead).max(0.0);
+        let reading = (reading - copied * ahead).max(Seconds::ZERO);
         call.work.source = reading;
         if self.copies.read.peek(&event.pid).is_some() {
             call.spend(Cause::PartialPage, reading);
@@ -150,8 +151,8 @@ impl Kernel {
         self.machine.change(file, self.machine.now, true);
     }
 
-    /// What a copy that `took` these seconds says of those to come.
-    pub(super) fn judge_copy(&mut self, event: &Event, prediction: &Prediction, took: f64) {
+    /// What a copy that `took` so long says of those to come.
+    pub(super) fn judge_copy(&mut self, event: &Event, prediction: &Prediction, took: Seconds) {
         let bytes = kernel_bytes(event);
         let copies = matches!(event.op, Op::CopyRange | Op::Sendfile);
         if !copies || is_clone(event) {
@@ -168,12 +169,12 @@ impl Kernel {
         }
     }
 
-    /// Learns from a copy that `took` these seconds whether the sources of its process have to be read.
-    fn judge_source(&mut self, event: &Event, prediction: &Prediction, took: f64) {
+    /// Learns from a copy that `took` so long whether the sources of its process have to be read.
+    fn judge_source(&mut self, event: &Event, prediction: &Prediction, took: Seconds) {
         let source = prediction.work.source;
-        if source > 0.0 {
+        if source > Seconds::ZERO {
             let was_read = self.copies.read.take(&event.pid).is_some();
-            let cost = prediction.cost.as_seconds() - if was_read { source } else { 0.0 };
+            let cost = Seconds::from(prediction.cost) - if was_read { source } else { Seconds::ZERO };
             // Cold memory takes as long as reading does.
             if took > cost + source / 2.0 && self.memory.supply != Some(true) {
                 self.copies.read.put(event.pid, ());

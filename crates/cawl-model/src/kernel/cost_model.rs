@@ -14,7 +14,7 @@ use crate::limits::DirtyLimits;
 use crate::mounts::Filesystems;
 use crate::profile::HostProfile;
 use crate::record::{DeletedFacts, Filesystem, MemoryFacts};
-use crate::units::{Bytes, Nanos, Rate, Time};
+use crate::units::{Bytes, Nanos, PageRate, Pages, Rate, Time};
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
 const WRITERS: f64 = 64.0;
@@ -47,7 +47,7 @@ impl CostModel for Kernel {
         self.limits = limits;
         let new = thresholds(limits, self.constants.page);
         self.writers.check_interval = check_interval(new.hard, self.profile.kernel.cpus);
-        let limit = self.machine.global.limit.max(new.hard).max(self.machine.level_now() as f64);
+        let limit = self.machine.global.limit.max(new.hard).max(Pages::of(self.machine.level_now()));
         self.machine.global = Thresholds { limit, ..new };
     }
 
@@ -56,8 +56,8 @@ impl CostModel for Kernel {
         if let Some(device) = self.machine.devices.iter_mut().find(|of| of.id == id) {
             // The kernel shares the device's bandwidth out among writers, and seldom among more than these.
             let (least, most) = (device.rate / WRITERS, device.rate * WRITERS.sqrt());
-            device.limit.base = (device.limit.base * factor).clamp(least, most);
-            device.limit.balanced = (device.limit.balanced * factor).clamp(least, most);
+            device.limit.base = (device.limit.base * factor).max(least).min(most);
+            device.limit.balanced = (device.limit.balanced * factor).max(least).min(most);
         }
     }
 
@@ -79,7 +79,7 @@ impl CostModel for Kernel {
             let of = self.profile.device_of(self.machine.devices[at].profiled);
             let queue = (of.queue.0 as f64 / page) as u64;
             self.machine.devices[at].describe(&self.profile, &self.constants);
-            self.machine.set_rate(at, of.writeback.value.get() / page, queue);
+            self.machine.set_rate(at, PageRate(of.writeback.value.get() / page), queue);
         }
     }
 
@@ -98,7 +98,7 @@ impl CostModel for Kernel {
 
     fn cold_left(&self) -> Option<Nanos> {
         let [_, likely, _] = self.memory.free.as_deref()?;
-        Some(Nanos::seconds(likely.cold() * self.constants.cold_page))
+        Some((likely.cold().0 * self.constants.cold_page).into())
     }
 
     fn in_calls_of(&mut self, chunk: Bytes) {
@@ -117,7 +117,8 @@ impl CostModel for Kernel {
         let at = self.seconds(disturbance.at.0);
         let foreign = &mut self.machine.foreign;
         (foreign.at, foreign.told) = (at, true);
-        (foreign.pages, foreign.drift) = (disturbance.offset / page, disturbance.drift / page);
+        (foreign.pages, foreign.drift) =
+            (Pages(disturbance.offset / page), PageRate(disturbance.drift / page));
     }
 
     fn take_adopted(&mut self) -> Bytes {
@@ -126,14 +127,14 @@ impl CostModel for Kernel {
 
     fn begun(&mut self, at: Time, bytes: f64, span: Nanos) {
         let at = self.seconds(at.0);
-        self.machine.begun(at, bytes / self.constants.page as f64, span.as_seconds());
+        self.machine.begun(at, Pages(bytes / self.constants.page as f64), span.into());
     }
 
     fn disturbance(&self, at: Time) -> Disturbance {
         let page = self.constants.page as f64;
-        let seconds = at.since(Time(self.origin.unwrap_or(at.0))).as_seconds();
-        let offset = self.machine.foreign_at(seconds) * page;
-        Disturbance { at, offset, drift: self.machine.foreign.drift * page }
+        let seconds = at.since(Time(self.origin.unwrap_or(at.0)));
+        let offset = self.machine.foreign_at(seconds.into()).0 * page;
+        Disturbance { at, offset, drift: self.machine.foreign.drift.0 * page }
     }
 
     fn dirty_level(&self) -> Bytes {
@@ -148,10 +149,10 @@ impl CostModel for Kernel {
         let at_work = |device: &Device| device.writes_back(machine.now);
         let flushing = dirty > self.limits.background || machine.devices.iter().any(at_work);
         let throttled = dirty > self.limits.freerun();
-        let rate = |pages: f64| Rate::per_second(pages * page as f64);
+        let rate = |rate: PageRate| Rate::per_second(rate.0 * page as f64);
         let busiest = machine.devices.iter().max_by(|a, b| a.level().cmp(&b.level()));
         ModelState {
-            time: Time(self.origin.unwrap_or(0)) + Nanos::seconds(machine.now),
+            time: Time(self.origin.unwrap_or(0)) + machine.now.into(),
             dirty,
             regime: match (throttled, flushing) {
                 (true, _) => Regime::Throttle,

@@ -26,13 +26,13 @@ use super::write::EXCEEDED_CHECK;
 use super::{Call, Kernel};
 use crate::call::{Class, classify, cuts_off, is_file_read, is_of_name_or_length, kernel_bytes};
 use crate::cause::Cause;
-use crate::units::{Nanos, Time};
+use crate::units::{Jiffies, Nanos, PageRate, Pages, Seconds, Time};
 
 /// So many times as long as reading takes, a read may be late for what the device does.
 const MAX_LATE: f64 = 4.0;
 
 /// By so many ticks at least must pauses be shorter than predicted, all in all, before that is no chance.
-const TICKS: f64 = 50.0;
+const TICKS: Jiffies = Jiffies(50.0);
 
 /// It moves data; others, which open, close or change a file, are never made to pause.
 fn is_moving(event: &Event) -> bool {
@@ -55,12 +55,12 @@ impl Kernel {
         }
     }
 
-    /// Predicts a call that nothing holds back, and lives through it up to `until` (seconds).
-    fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
+    /// Predicts a call that nothing holds back, and lives through it up to `until`.
+    fn follow_free(&mut self, event: &Event, start: Seconds, until: Seconds) -> Option<Prediction> {
         let before = self.machine.now.max(start);
         let wait = self.reads.latest_wait();
         let mut call = self.begin(event);
-        self.run(&mut call, event, f64::INFINITY);
+        self.run(&mut call, event, Seconds::INFINITY);
         self.writers.over(&call, until);
         let prediction = self.prediction_of(&call, event);
         self.machine.rewind(until.max(before));
@@ -71,16 +71,16 @@ impl Kernel {
             self.judge_copy(event, prediction, until - start);
             self.judge_read(event, prediction, (start, until), wait);
             self.judge_late_read(&call, prediction, until - start);
-            self.judge_new_inode(&call, event, until - start - prediction.cost.as_seconds());
+            self.judge_new_inode(&call, event, until - start - Seconds::from(prediction.cost));
             if prediction.parts[Cause::Lock] == Nanos::ZERO {
-                self.judge_rest(event, until, until - start - prediction.cost.as_seconds());
+                self.judge_rest(event, until, until - start - Seconds::from(prediction.cost));
             }
         }
         prediction
     }
 
     /// Predicts a call that the device or the throttling may hold back, and lives through it up to `until`.
-    fn follow_waiting(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
+    fn follow_waiting(&mut self, event: &Event, start: Seconds, until: Seconds) -> Option<Prediction> {
         let prediction = self.copy().step_call(event);
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);
@@ -93,7 +93,7 @@ impl Kernel {
         // How long it waits for another thread says nothing of pauses.
         let alone = |prediction: &&Prediction| prediction.parts[Cause::Lock] == Nanos::ZERO;
         if let Some(prediction) = prediction.as_ref().filter(alone) {
-            let cost = prediction.cost.as_seconds();
+            let cost = Seconds::from(prediction.cost);
             self.judge_read(event, prediction, (start, until), wait);
             self.judge_late_read(&call, prediction, until - start);
             if prediction.parts[Cause::Read] > Nanos::ZERO {
@@ -105,9 +105,9 @@ impl Kernel {
             let has_paused = prediction.parts[Cause::Throttle] > Nanos::ZERO;
             if !waits && self.machine.counts_late() {
                 // When the group was counted is not known, so that a pause says nothing of the level.
-                if late.abs() > LONGEST_PAUSE.as_seconds() {
+                if late.0.abs() > LONGEST_PAUSE.as_seconds() {
                     self.machine.count_allowed(until);
-                } else if late * self.machine.hz >= 1.0 && !has_paused {
+                } else if late * self.machine.hz >= Jiffies(1.0) && !has_paused {
                     self.machine.bound_room();
                 }
             } else if !waits {
@@ -119,18 +119,18 @@ impl Kernel {
                 }
             }
             if has_paused && !self.is_groups(&call) {
-                self.judge_pauses(&call, -late);
+                self.judge_pauses(&call, Seconds::ZERO - late);
             }
         }
         prediction
     }
 
-    /// What a read from `start` until `end` (seconds) says of those to come.
+    /// What a read from `start` until `end` says of those to come.
     fn judge_read(
         &mut self,
         event: &Event,
         prediction: &Prediction,
-        (start, end): (f64, f64),
+        (start, end): (Seconds, Seconds),
         wait: LatestWait,
     ) {
         let took = end - start;
@@ -141,7 +141,7 @@ impl Kernel {
 
     /// What a read needs is thought to be there; if it `took` as long as a wait does, that comes only now, and what
     /// the device was asked for later, after it.
-    fn judge_late_read(&mut self, call: &Call, prediction: &Prediction, took: f64) {
+    fn judge_late_read(&mut self, call: &Call, prediction: &Prediction, took: Seconds) {
         let read = &prediction.work.read;
         if prediction.parts[Cause::Read] == Nanos::ZERO && prediction.has_waited(took) {
             // Nobody's delay makes the device slower by more than that.
@@ -149,17 +149,17 @@ impl Kernel {
             self.reads.shift(
                 &mut self.machine,
                 call.device,
-                (took - prediction.cost.as_seconds()).min(most) + read.there,
+                (took - Seconds::from(prediction.cost)).min(most) + read.there,
             );
         }
     }
 
-    /// A call that the model would not make to wait took `late` seconds longer than predicted, while the
+    /// A call that the model would not make to wait took longer by `late` than predicted, while the
     /// device writes: from a tick on it is taken for a pause.
-    fn judge_rest(&mut self, event: &Event, until: f64, late: f64) {
+    fn judge_rest(&mut self, event: &Event, until: Seconds, late: Seconds) {
         let dev = self.filesystems.below(event.dev);
         let (now, devices) = (self.machine.now, &self.machine.devices);
-        if late * self.machine.hz >= 1.0
+        if late * self.machine.hz >= Jiffies(1.0)
             && let Some(at) = devices.iter().position(|device| device.id == dev && device.writes_back(now))
         {
             if !self.machine.foreign.told {
@@ -173,41 +173,41 @@ impl Kernel {
         }
     }
 
-    /// A call for which the model had no pause took `late` seconds longer than predicted, until `until`: from a
+    /// A call for which the model had no pause took longer by `late` than predicted, until `until`: from a
     /// tick on it was one, so that the task owes anew from its end. Otherwise that time would count as spent
     /// elsewhere, and pay for all later pauses as well (`balance_dirty_pages`: `current->dirty_paused_when`).
-    fn judge_sleep(&mut self, at: usize, until: f64, late: f64) {
+    fn judge_sleep(&mut self, at: usize, until: Seconds, late: Seconds) {
         let (hz, now, task) = (self.machine.hz, self.machine.now, &mut self.writers.tasks.current);
         let device = &mut self.machine.devices[at];
-        if late * hz >= 1.0 && task.paused_when.is_some() && device.writes_back(now) {
+        if late * hz >= Jiffies(1.0) && task.paused_when.is_some() && device.writes_back(now) {
             task.paused_when = Some((until * hz).floor());
-            device.unslept = (device.unslept - late).max(0.0);
+            device.unslept = (device.unslept - late).max(Seconds::ZERO);
         }
     }
 
     /// The machine would let the call go on, and only the count of its group does not, which may be old.
     fn is_groups(&mut self, call: &Call) -> bool {
-        let level = self.machine.level() as f64 + self.machine.foreign_at(call.at);
+        let level = Pages::of(self.machine.level()) + self.machine.foreign_at(call.at);
         self.machine.counts_late() && level < self.machine.global.freerun()
     }
 
-    /// Writers to the call's device went on `early` seconds before they should have.
-    fn judge_pauses(&mut self, call: &Call, early: f64) {
+    /// Writers to the call's device went on earlier by `early` than they should have.
+    fn judge_pauses(&mut self, call: &Call, early: Seconds) {
         let unslept = &mut self.machine.devices[call.device].unslept;
-        *unslept = (*unslept + early).max(0.0);
+        *unslept = (*unslept + early).max(Seconds::ZERO);
         // A pause is a tick longer or shorter than it should be, at random.
-        let most = LONGEST_PAUSE.as_seconds().max(TICKS / self.machine.hz);
+        let most = (TICKS / self.machine.hz).max(LONGEST_PAUSE.into());
         if *unslept > most || call.unlikely {
-            *unslept = 0.0;
+            *unslept = Seconds::ZERO;
             let foreign = self.machine.foreign_at(call.at);
             let others = self.machine.level() - self.machine.devices[call.device].level();
-            let most = (self.machine.freerun() - foreign).max(0.0) as u64;
+            let most = (self.machine.freerun() - foreign).max(Pages::ZERO).whole();
             self.machine.relieve(call.device, most.saturating_sub(others));
         }
     }
 
     /// The device or the throttling may hold this call back. True where that is not known.
-    fn may_wait(&self, event: &Event, start: f64) -> bool {
+    fn may_wait(&self, event: &Event, start: Seconds) -> bool {
         if waits(event) || event.has(flag::SYNC | flag::DSYNC | flag::DIRECT) || self.may_read(event, start) {
             return true;
         }
@@ -234,7 +234,7 @@ impl Kernel {
         if of_device.is_some_and(|device| device.remote.is_some()) {
             return true;
         }
-        if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.as_seconds())) {
+        if of_device.is_some_and(|device| device.may_log(start + LONGEST_PAUSE.into())) {
             return true;
         }
         let exceeded = of_device.is_some_and(|device| device.exceeded);
@@ -243,13 +243,13 @@ impl Kernel {
             return false;
         }
         let strict = of_device.is_none_or(|device| device.bounds.strict);
-        let mut level = devices.iter().map(|device| device.level()).sum::<u64>() as f64;
+        let mut level = Pages::of(devices.iter().map(|device| device.level()).sum());
         if self.writers.tasks.several && self.machine.now > start {
             // It begins before another one is over, and finds the level of its own time.
             level = level.max(self.writers.history.highest(start));
         }
-        let drift = self.machine.foreign.drift.max(0.0) * Disturbance::LASTS.as_seconds();
-        let highest = level + pages as f64 + self.machine.foreign_at(start) + drift;
+        let drift = self.machine.foreign.drift.max(PageRate::ZERO) * Seconds::from(Disturbance::LASTS);
+        let highest = level + Pages::of(pages) + self.machine.foreign_at(start) + drift;
         strict || highest > self.machine.freerun()
     }
 }

@@ -23,7 +23,7 @@ use crate::cause::Cause;
 use crate::constants::{FOLIO, MAX_RESIDENT, Timing};
 use crate::filesystem::{GROUP, PLAUSIBLE};
 use crate::record::DeletedFacts;
-use crate::units::{Bytes, Time};
+use crate::units::{Bytes, Seconds, Time};
 use crate::writeback::Device;
 
 /// Part of what the first page of a folio takes that each further one does, to free it or to hand it over.
@@ -64,10 +64,10 @@ const NAMELESS: f64 = 4.4;
 
 /// How many inodes a file without a name passed over that took so long to make where opening its folder takes
 /// `open`, and how much of the time that was.
-pub fn passed_over(took: f64, open: f64) -> (u32, f64) {
+pub fn passed_over(took: Seconds, open: Seconds) -> (u32, Seconds) {
     let time = took - NAMELESS * open;
     let passed = time * FOLDER / (PASSED_OF_OPEN * open);
-    if (PLAUSIBLE..=GROUP as f64).contains(&passed) { (passed as u32, time) } else { (0, 0.0) }
+    if (PLAUSIBLE..=GROUP as f64).contains(&passed) { (passed as u32, time) } else { (0, Seconds::ZERO) }
 }
 
 /// Part of what a stat takes that getdents does, and each byte of a folder's entries (`ext4_readdir`): on 6.18
@@ -210,9 +210,9 @@ impl Kernel {
         }
     }
 
-    /// A call that made a file took `late` seconds longer than predicted: on the way to its inode it passed over more
+    /// A call that made a file took longer by `late` than predicted: on the way to its inode it passed over more
     /// that were deleted lately than is known, or fewer.
-    pub(super) fn judge_new_inode(&mut self, call: &Call, event: &Event, late: f64) {
+    pub(super) fn judge_new_inode(&mut self, call: &Call, event: &Event, late: Seconds) {
         if !event.has(flag::CREATED) {
             return;
         }
@@ -274,7 +274,7 @@ impl Kernel {
         }
         let folios = self.machine.cache.pieces(call.file, 0, u64::MAX).folios;
         let &Timing { allocation, delayed_allocation, .. } = &self.machine.device(call).timing;
-        let blocks = if allocation > 0.0 { HANDED * allocation } else { delayed_allocation };
+        let blocks = if allocation > Seconds::ZERO { HANDED * allocation } else { delayed_allocation };
         let time = blocks + self.further(call, pages, folios) * call.constants.free;
         call.spend(Cause::Transfer, time);
         self.machine.begin_range(call, (0, u64::MAX));
@@ -353,7 +353,7 @@ impl Kernel {
         self.machine.advance(call.at);
         self.machine.drain(call.device);
         let page = call.constants.page;
-        let before = self.machine.devices[call.device].left() * page as f64 / write;
+        let before = self.machine.devices[call.device].left().0 * page as f64 / write;
         call.spent.add_to(Cause::Queue, before);
         self.machine.wait_until(call, call.at + before);
         let device = self.machine.device(call);
@@ -361,7 +361,7 @@ impl Kernel {
         let fixed = latency + device.wake(call, Cause::Transfer);
         call.spent[Cause::Transfer] += latency;
         call.work.discards += 1.0;
-        self.machine.occupy(call, (Bytes(blocks * page) / rate).as_seconds(), fixed);
+        self.machine.occupy(call, (Bytes(blocks * page) / rate).into(), fixed);
     }
 
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).

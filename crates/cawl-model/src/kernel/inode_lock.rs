@@ -13,6 +13,7 @@
 //! that is not done, and never beyond their observed ends; not for what delays or overtakes them.
 
 use super::tasks::Key;
+use crate::units::Seconds;
 
 /// Calls that are remembered at a time, of all files: the latest ones.
 const MAX_HOLDS: usize = 64;
@@ -23,24 +24,24 @@ pub(super) struct LockHold {
     pub(super) file: u32,
     pub(super) thread: Key,
     pub(super) shared: bool,
-    /// When the call began, in seconds.
-    pub(super) began: f64,
-    /// When it came to the lock, or could have it since another call was over, in seconds.
-    pub(super) came: f64,
-    /// How long it has the lock by the model, in seconds.
-    pub(super) length: f64,
-    /// When it is known to have released it, in seconds.
-    pub(super) until: f64,
+    /// When the call began.
+    pub(super) began: Seconds,
+    /// When it came to the lock, or could have it since another call was over.
+    pub(super) came: Seconds,
+    /// How long it has the lock by the model.
+    pub(super) length: Seconds,
+    /// When it is known to have released it.
+    pub(super) until: Seconds,
 }
 
-/// The time that a call has the lock of its file, in seconds.
+/// The time that a call has the lock of its file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockTime {
     pub(super) shared: bool,
-    pub(super) came: f64,
-    pub(super) taken: f64,
-    pub(super) end: f64,
-    pub(super) length: f64,
+    pub(super) came: Seconds,
+    pub(super) taken: Seconds,
+    pub(super) end: Seconds,
+    pub(super) length: Seconds,
 }
 
 /// Calls that may still hold the lock of their file, in the order in which they are shown to the model.
@@ -52,7 +53,7 @@ pub(super) struct InodeLocks {
 impl InodeLocks {
     /// A thread's call begins `at` this moment: what is over is forgotten.
     #[inline]
-    pub(super) fn begin(&mut self, thread: Key, at: f64) {
+    pub(super) fn begin(&mut self, thread: Key, at: Seconds) {
         let is_over = |hold: &LockHold| hold.until <= at || hold.thread == thread;
         match &self.holds[..] {
             [] => {}
@@ -69,7 +70,7 @@ impl InodeLocks {
     }
 
     /// A call is over: those that could not have the lock beside it have it later.
-    fn release(&mut self, number: usize, at: f64) {
+    fn release(&mut self, number: usize, at: Seconds) {
         let over = self.holds.remove(number);
         for hold in &mut self.holds {
             if hold.file == over.file && !(hold.shared && over.shared) {
@@ -78,11 +79,11 @@ impl InodeLocks {
         }
     }
 
-    /// When a call gets the lock of a file that began at `began` and comes to the lock at `at`, in seconds.
-    pub(super) fn free_at(&self, file: u32, shared: bool, began: f64, at: f64) -> f64 {
+    /// When a call gets the lock of a file that began at `began` and comes to the lock at `at`.
+    pub(super) fn free_at(&self, file: u32, shared: bool, began: Seconds, at: Seconds) -> Seconds {
         let before = |hold: &&LockHold| hold.file == file && hold.began <= began && hold.until > at;
         // When those are done that have it for themselves, and those that share it.
-        let (mut alone, mut together) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        let (mut alone, mut together) = (Seconds::NEG_INFINITY, Seconds::NEG_INFINITY);
         for hold in self.holds.iter().filter(before) {
             let free = if hold.shared { alone } else { alone.max(together) };
             let end = hold.came.max(free) + hold.length;
@@ -108,7 +109,12 @@ mod tests {
 
     /// A call that has the lock for 2 s.
     fn hold(tid: u32, began: f64, until: f64) -> LockHold {
-        LockHold { file: 1, thread: (1, tid), shared: false, began, came: began, length: 2.0, until }
+        let (began, until) = (Seconds(began), Seconds(until));
+        LockHold { file: 1, thread: (1, tid), shared: false, began, came: began, length: Seconds(2.0), until }
+    }
+
+    fn free_at(locks: &InodeLocks, file: u32, shared: bool, began: f64, at: f64) -> f64 {
+        locks.free_at(file, shared, Seconds(began), Seconds(at)).0
     }
 
     fn shared(hold: LockHold) -> LockHold {
@@ -122,44 +128,44 @@ mod tests {
     #[test]
     fn calls_get_it_one_after_the_other() {
         let two = locks(&[hold(1, 0.0, 2.0), hold(2, 1.0, 4.0)]);
-        assert_eq!(two.free_at(1, false, 1.5, 1.5), 4.0);
-        assert_eq!(two.free_at(1, true, 1.5, 1.5), 4.0);
-        assert_eq!(two.free_at(2, false, 1.5, 1.5), 1.5, "another file");
-        assert_eq!(two.free_at(1, false, 0.5, 0.5), 2.0, "the second began later");
+        assert_eq!(free_at(&two, 1, false, 1.5, 1.5), 4.0);
+        assert_eq!(free_at(&two, 1, true, 1.5, 1.5), 4.0);
+        assert_eq!(free_at(&two, 2, false, 1.5, 1.5), 1.5, "another file");
+        assert_eq!(free_at(&two, 1, false, 0.5, 0.5), 2.0, "the second began later");
     }
 
     #[test]
     fn those_who_share_it_wait_for_nobody_but_one_who_has_it_alone() {
         let mut both = locks(&[shared(hold(1, 0.0, 9.0)), shared(hold(2, 1.0, 9.0))]);
-        assert_eq!(both.free_at(1, true, 1.0, 1.0), 1.0);
-        assert_eq!(both.free_at(1, false, 1.0, 1.0), 3.0);
+        assert_eq!(free_at(&both, 1, true, 1.0, 1.0), 1.0);
+        assert_eq!(free_at(&both, 1, false, 1.0, 1.0), 3.0);
         both.add(hold(3, 1.0, 9.0));
-        assert_eq!(both.free_at(1, true, 1.5, 1.5), 5.0);
+        assert_eq!(free_at(&both, 1, true, 1.5, 1.5), 5.0);
     }
 
     #[test]
     fn the_next_has_it_when_one_is_observed_to_be_over() {
         let mut two = locks(&[hold(1, 0.0, 3.0), hold(2, 0.5, 9.0), hold(3, 0.6, 9.0)]);
-        two.begin((1, 4), 3.1);
-        assert_eq!(two.free_at(1, false, 3.1, 3.1), 7.0, "one after the other from 3 on");
+        two.begin((1, 4), Seconds(3.1));
+        assert_eq!(free_at(&two, 1, false, 3.1, 3.1), 7.0, "one after the other from 3 on");
         let mut fast = locks(&[hold(1, 0.0, 1.0), hold(2, 0.5, 9.0)]);
-        fast.begin((1, 4), 1.5);
-        assert_eq!(fast.free_at(1, false, 1.5, 1.5), 3.0);
-        assert_eq!(fast.free_at(1, false, 1.5, 9.0), 9.0, "what is over is over");
+        fast.begin((1, 4), Seconds(1.5));
+        assert_eq!(free_at(&fast, 1, false, 1.5, 1.5), 3.0);
+        assert_eq!(free_at(&fast, 1, false, 1.5, 9.0), 9.0, "what is over is over");
     }
 
     #[test]
     fn one_that_is_late_needs_its_time_with_the_lock() {
         let late = locks(&[hold(1, 0.0, 9.0), hold(2, 0.0, 9.0)]);
-        assert_eq!(late.free_at(1, false, 3.0, 3.0), 7.0, "both, though the second had it since 2");
-        assert_eq!(late.free_at(1, false, 8.0, 8.0), 9.0, "until they are observed to be over");
+        assert_eq!(free_at(&late, 1, false, 3.0, 3.0), 7.0, "both, though the second had it since 2");
+        assert_eq!(free_at(&late, 1, false, 8.0, 8.0), 9.0, "until they are observed to be over");
     }
 
     #[test]
     fn a_thread_does_not_wait_for_itself() {
         let mut locks = locks(&[hold(1, 0.0, 9.0)]);
-        locks.begin((1, 1), 1.0);
-        assert_eq!(locks.free_at(1, false, 1.0, 1.0), 1.0);
+        locks.begin((1, 1), Seconds(1.0));
+        assert_eq!(free_at(&locks, 1, false, 1.0, 1.0), 1.0);
     }
 
     #[test]
@@ -169,7 +175,7 @@ mod tests {
             locks.add(hold(tid, 0.0, f64::INFINITY));
             assert!(locks.holds.len() <= MAX_HOLDS);
         }
-        locks.begin((1, 0), f64::INFINITY);
+        locks.begin((1, 0), Seconds::INFINITY);
         assert!(locks.holds.is_empty());
     }
 }

@@ -10,7 +10,7 @@
 use super::Call;
 use crate::cause::Cause;
 use crate::profile::{HostProfile, Measured};
-use crate::units::{Nanos, Rate};
+use crate::units::{Nanos, Pages, Rate, Seconds};
 
 /// Part of a task's quota from which on a call that was predicted not to pause does so in one case of ten.
 const LIKELY: f64 = 0.1;
@@ -18,8 +18,11 @@ const LIKELY: f64 = 0.1;
 /// Factors from a part of the cost to its 10th and 90th percentile.
 type Factors = (f64, f64);
 
+/// How far down and up a time may be off.
+type Off = (Seconds, Seconds);
+
 /// A fixed cost of nothing.
-const NONE: (f64, Factors) = (0.0, (0.0, 0.0));
+const NONE: (Seconds, Off) = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spreads {
@@ -36,19 +39,19 @@ pub(super) struct Spreads {
     throttle: Factors,
     transfer: Factors,
     /// Of synchronous writes, commits, flushes and the latency: what they take, and how far down and up it
-    /// goes, in seconds.
-    fixed: [(f64, Factors); 4],
+    /// goes.
+    fixed: [(Seconds, Off); 4],
     /// What copying from the processor's cache takes is known.
     hot: bool,
     known: bool,
 }
 
-/// Seconds that the host takes to supply memory.
+/// Time that the host takes to supply memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cold {
-    pub(super) least: f64,
-    pub(super) likely: f64,
-    pub(super) most: f64,
+    pub(super) least: Seconds,
+    pub(super) likely: Seconds,
+    pub(super) most: Seconds,
     /// What is known of free memory says so.
     pub(super) foreseen: bool,
 }
@@ -70,9 +73,9 @@ impl Spreads {
         };
         let rates = |m: &Measured<Rate>| ratio(m.value.get(), m.p10.map(Rate::get), m.p90.map(Rate::get));
         let seconds = |m: &Measured<Nanos>| {
-            let of = |time: Option<Nanos>| time.unwrap_or(m.value).as_seconds();
-            let value = m.value.as_seconds();
-            (value, ((of(m.p10) - value).min(0.0), (of(m.p90) - value).max(0.0)))
+            let of = |time: Option<Nanos>| Seconds::from(time.unwrap_or(m.value));
+            let value = Seconds::from(m.value);
+            (value, ((of(m.p10) - value).min(Seconds::ZERO), (of(m.p90) - value).max(Seconds::ZERO)))
         };
         let times = |m: &Measured<Nanos>| match (m.p10, m.p90) {
             (Some(lo), Some(hi)) if m.value.get() > 0.0 => Some((lo / m.value, hi / m.value)),
@@ -115,19 +118,19 @@ impl Spreads {
 
     /// By how much copying may be off, down and up: by the seconds of it into new pages and into cached ones,
     /// and those of waiting for the host. Where no look at free memory tells, what is warm may be cold.
-    pub(super) fn copying(&self, allocated: f64, cached: f64, cold: Cold, flushing: bool) -> (f64, f64) {
+    pub(super) fn copying(&self, allocated: Seconds, cached: Seconds, cold: Cold, flushing: bool) -> Off {
         let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
-        let frozen = if cold.foreseen || cold.likely > 0.0 { 1.0 } else { self.frozen };
+        let frozen = if cold.foreseen || cold.likely > Seconds::ZERO { 1.0 } else { self.frozen };
         let fresh = (fresh.0, fresh.1.max(frozen));
-        let off = |pick: fn(Factors) -> f64, supplied: f64| {
+        let off = |pick: fn(Factors) -> f64, supplied: Seconds| {
             allocated * (pick(fresh) - 1.0) + cached * (pick(over) - 1.0) + supplied * pick(self.cold)
                 - cold.likely
         };
         (off(|f| f.0, cold.least), off(|f| f.1, cold.most))
     }
 
-    /// The interval around the cost of a call that may have one `pause`, in seconds, more or less.
-    pub(super) fn around(&self, cost: Nanos, call: &Call, pause: f64) -> Option<(Nanos, Nanos)> {
+    /// The interval around the cost of a call that may have one `pause`, more or less.
+    pub(super) fn around(&self, cost: Nanos, call: &Call, pause: Seconds) -> Option<(Nanos, Nanos)> {
         if !self.known {
             return None;
         }
@@ -135,40 +138,39 @@ impl Spreads {
         let slept = spent[Cause::Throttle] + call.spread.held;
         let counts = [work.syncs, work.fsyncs, work.flushes, work.latencies];
         let waits = || self.fixed.iter().zip(counts);
-        let fixed: f64 = waits().map(|(fixed, count)| fixed.0 * count).sum();
-        let transfer = (spent.waits() - call.spread.held - fixed).max(0.0);
-        let off = |pick: fn(Factors) -> f64, pause: f64, doubt: f64| {
-            let of = |part: f64, factors: Factors| part * (pick(factors) - 1.0);
-            [
+        let fixed: Seconds = waits().map(|(fixed, count)| fixed.0 * count).sum();
+        let transfer = (spent.device() - call.spread.held - fixed).max(Seconds::ZERO);
+        let off = |up: bool, pause: Seconds, doubt: Seconds| {
+            let end = |off: Off| if up { off.1 } else { off.0 };
+            let of = |part, factors: Factors| part * (if up { factors.1 } else { factors.0 } - 1.0);
+            let squares = [
                 of(spent[Cause::Call], self.call)
                     + of(spent[Cause::Stream], self.stream)
-                    + pick(call.spread.copied),
+                    + end(call.spread.copied),
                 doubt,
                 of(slept, self.throttle),
                 pause,
                 spent[Cause::Lock],
                 of(transfer, self.transfer)
-                    + waits().map(|(fixed, count)| count * pick(fixed.1)).sum::<f64>(),
+                    + waits().map(|(fixed, count)| count * end(fixed.1)).sum::<Seconds>(),
             ]
-            .iter()
-            .map(|off| off * off)
-            .sum::<f64>()
-            .sqrt()
+            .map(|off| off.0 * off.0);
+            Seconds(squares.iter().sum::<f64>().sqrt())
         };
-        let low = off(|f| f.0, pause.min(slept), if self.hot { 0.0 } else { call.spread.doubt.0 });
-        let high = off(|f| f.1, pause, call.spread.doubt.1);
-        Some((Nanos::seconds((cost.as_seconds() - low).max(0.0)), cost + Nanos::seconds(high)))
+        let low = off(false, pause.min(slept), if self.hot { Seconds::ZERO } else { call.spread.doubt.0 });
+        let high = off(true, pause, call.spread.doubt.1);
+        Some(((Seconds::from(cost) - low).max(Seconds::ZERO).into(), cost + high.into()))
     }
 }
 
-/// The pause, in seconds, by which a call may differ: the longest that it has; if it has none, the one before
+/// The pause by which a call may differ: the longest that it has; if it has none, the one before
 /// it, if it dirtied enough of the quota to be checked.
-pub(super) fn one_pause(call: &Call, last: f64, dirtied: f64, quota: f64) -> f64 {
-    if call.spread.pause > 0.0 {
+pub(super) fn one_pause(call: &Call, last: Seconds, dirtied: Pages, quota: Pages) -> Seconds {
+    if call.spread.pause > Seconds::ZERO {
         call.spread.pause
     } else if dirtied >= LIKELY * quota {
         last
     } else {
-        0.0
+        Seconds::ZERO
     }
 }

@@ -6,6 +6,7 @@ use super::super::writeback::Machine;
 use super::Call;
 use super::intervals::Cold;
 use crate::record::MemoryFacts;
+use crate::units::{Pages, Seconds};
 
 /// Looks at memory that are remembered at most: one a second.
 const LOOKS: usize = 16;
@@ -22,9 +23,9 @@ pub(super) struct Memory {
     /// less.
     pub(super) free: Option<Box<[FreeMemory; 3]>>,
     /// What was known before each later look at it, and when that was, until a call begins after that.
-    before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
+    before: Vec<(Seconds, Option<Box<[FreeMemory; 3]>>)>,
     /// Looks at memory that no call has begun after yet: when, and what was found.
-    rooms: Vec<(f64, Room)>,
+    rooms: Vec<(Seconds, Room)>,
     /// Most pages that a call writes.
     pub(super) most: u64,
 }
@@ -36,8 +37,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// It was found so at this moment, in seconds.
-    pub(super) fn found(&mut self, facts: &MemoryFacts, now: f64) {
+    /// It was found so at this moment.
+    pub(super) fn found(&mut self, facts: &MemoryFacts, now: Seconds) {
         if let Some(room) = Room::of(facts) {
             if self.rooms.len() >= LOOKS {
                 self.rooms.remove(0);
@@ -52,9 +53,9 @@ impl Memory {
         }
     }
 
-    /// A call begins at this moment, in seconds.
+    /// A call begins at this moment.
     #[inline]
-    pub(super) fn begin(&mut self, machine: &mut Machine, at: f64) {
+    pub(super) fn begin(&mut self, machine: &mut Machine, at: Seconds) {
         if !self.before.is_empty() {
             self.forget_later_looks(at);
         }
@@ -65,7 +66,7 @@ impl Memory {
 
     /// A long call is told when it is over. A look at free memory during it saw what it had taken by then,
     /// which the model has yet to take: it does not count.
-    fn forget_later_looks(&mut self, at: f64) {
+    fn forget_later_looks(&mut self, at: Seconds) {
         let later = self.before.iter().position(|(look, _)| *look > at);
         if let Some((_, before)) = later.map(|first| self.before.swap_remove(first)) {
             self.free = before;
@@ -73,8 +74,8 @@ impl Memory {
         self.before.clear();
     }
 
-    /// Takes over how much memory there is by the latest look up to `at` (seconds); later looks do not count.
-    fn take_room(&mut self, machine: &mut Machine, at: f64) {
+    /// Takes over how much memory there is by the latest look up to `at`; later looks do not count.
+    fn take_room(&mut self, machine: &mut Machine, at: Seconds) {
         if let Some((_, room)) = self.rooms.iter().rev().find(|(look, _)| *look <= at) {
             let in_memory = machine.devices.iter().map(|device| device.traits.is_in_memory);
             machine.cache.found_memory(*room, in_memory, machine.laws);
@@ -86,35 +87,35 @@ impl Memory {
     pub(super) fn supplied(&mut self, call: &Call, fresh: u64, folio: u64) -> Cold {
         let taken = self.allocate_pages(fresh, folio, call.at);
         let [least, likely, most] = match (self.supply, taken) {
-            (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
+            (Some(cold), _) => [if cold { Pages::of(fresh) } else { Pages::ZERO }; 3],
             (None, Some(taken)) => taken,
-            (None, None) => [0.0; 3],
+            (None, None) => [Pages::ZERO; 3],
         }
-        .map(|pages| pages * call.constants.cold_page);
+        .map(|pages| pages.0 * call.constants.cold_page);
         Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
     }
 
     /// What has lain free turns cold.
-    pub(super) fn age(&mut self, now: f64) {
+    pub(super) fn age(&mut self, now: Seconds) {
         self.free.iter_mut().flat_map(|memory| memory.iter_mut()).for_each(|memory| memory.advance(now));
     }
 
     /// So many pages are free again.
-    pub(super) fn give(&mut self, pages: u64, now: f64) {
+    pub(super) fn give(&mut self, pages: u64, now: Seconds) {
         self.age(now);
         for memory in self.free.iter_mut().flat_map(|memory| memory.iter_mut()) {
-            memory.free(pages as f64, now);
+            memory.free(Pages::of(pages), now);
         }
     }
 
     /// Takes free memory for `pages`, and says how many of them are cold: at least, most likely, and at most.
-    fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
+    fn allocate_pages(&mut self, pages: u64, folio: u64, now: Seconds) -> Option<[Pages; 3]> {
         let order = folio.min(self.most).max(1).ilog2();
         self.age(now);
         let memory = self.free.as_mut()?;
-        let mut found = [0.0; 3];
+        let mut found = [Pages::ZERO; 3];
         for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
-            *found = memory.take(pages as f64, order);
+            *found = memory.take(Pages::of(pages), order);
         }
         // Those with more warm memory may meet their cold later: the least may be that of any of them.
         let [a, likely, b] = found;
@@ -135,20 +136,20 @@ mod tests {
         (cold[9], cold[10]) = (36, 173);
         let zone = ZoneFacts { free, cold: Some(cold), ..ZoneFacts::default() };
         let facts = MemoryFacts { time: Time(0), order: 9, zones: vec![zone], files: None };
-        let (mut memory, mut likely) = (Memory::default(), FreeMemory::new(&facts, 0.0, 1.0));
-        memory.found(&facts, 0.0);
-        let mut met = [0.0; 3];
+        let (mut memory, mut likely) = (Memory::default(), FreeMemory::new(&facts, Seconds::ZERO, 1.0));
+        memory.found(&facts, Seconds::ZERO);
+        let mut met = [Pages::ZERO; 3];
         for (at, mebibytes, order) in
             [(0.0, 250, 9), (0.7, 350, 8), (1.4, 350, 8), (2.2, 350, 8), (2.9, 350, 8), (3.6, 350, 8)]
         {
             for _ in 0..mebibytes {
-                likely.advance(at);
-                let pages = memory.allocate_pages(256, 1 << order, at).unwrap();
-                assert_eq!(pages[1], likely.take(256.0, order));
+                likely.advance(Seconds(at));
+                let pages = memory.allocate_pages(256, 1 << order, Seconds(at)).unwrap();
+                assert_eq!(pages[1], likely.take(Pages(256.0), order));
                 assert!(pages.is_sorted());
                 met = std::array::from_fn(|of| met[of] + pages[of]);
             }
         }
-        assert!(met[0] < met[1] && met[1] < met[2] && met[1] > 100.0 * 256.0, "{met:?}");
+        assert!(met[0] < met[1] && met[1] < met[2] && met[1] > Pages(100.0 * 256.0), "{met:?}");
     }
 }

@@ -17,6 +17,7 @@ use crate::constants::Speed;
 use crate::lru::LruMap;
 use crate::profile::HostProfile;
 use crate::readahead::Readahead;
+use crate::units::Seconds;
 use crate::work::ReadWork;
 
 /// Reads in a row that contradict how a device is taken to complete requests, and windows, before it is taken
@@ -26,8 +27,8 @@ const WINDOWS_AGAINST: u32 = 2;
 /// How much closer the other speed of a device must be to what was observed before it is believed.
 const CLEARLY: f64 = 2.0;
 
-/// The latest wait of the row of reads under way: which row, the pages of it that had come, and when, in seconds.
-pub(super) type LatestWait = (u64, Option<(u64, f64)>);
+/// The latest wait of the row of reads under way: which row, the pages of it that had come, and when.
+pub(super) type LatestWait = (u64, Option<(u64, Seconds)>);
 
 /// Pages of a file that the device is reading.
 #[derive(Clone, Copy, Debug)]
@@ -36,15 +37,15 @@ pub(super) struct PendingRead {
     pub(super) file: u32,
     pub(super) first: u64,
     pub(super) end: u64,
-    /// When the device was asked, in seconds.
-    asked: f64,
-    /// When its first byte comes, in seconds, and how long a page takes.
-    pub(super) begins: f64,
-    pub(super) page: f64,
+    /// When the device was asked.
+    asked: Seconds,
+    /// When its first byte comes, and how long a page takes.
+    pub(super) begins: Seconds,
+    pub(super) page: Seconds,
     /// Pages that the device was asked for before in a row without a rest; 0 for the first ones of a row.
     pub(super) before: u64,
-    /// What the host takes to supply the memory of a page when it is first touched, in seconds.
-    pub(super) cold: f64,
+    /// What the host takes to supply the memory of a page when it is first touched.
+    pub(super) cold: Seconds,
     /// It has come, whatever the model thinks of the device.
     pub(super) came: bool,
     /// A reader has waited for other pages since it was asked for.
@@ -72,16 +73,16 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    /// A read that was predicted to wait these seconds took so many more than without that; true if the way
+    /// A read that was predicted to wait so long took so many more than without that; true if the way
     /// has changed.
-    fn judge(&mut self, work: &ReadWork, waited: f64, more: f64) -> bool {
+    fn judge(&mut self, work: &ReadWork, waited: Seconds, more: Seconds) -> bool {
         let before = self.way;
         let count = |against: &mut u32, contradicts: bool, most: u32| {
             *against = if contradicts { *against + 1 } else { 0 };
             *against >= most
         };
         let none_came = more < waited / 4.0;
-        if work.later > 0.0 {
+        if work.later > Seconds::ZERO {
             match self.way {
                 Way::InTurn if waited <= work.later / 2.0 => {}
                 Way::InTurn if count(&mut self.requests, none_came, AGAINST) => self.way = Way::ByWindow,
@@ -89,7 +90,7 @@ impl Completion {
                 _ if count(&mut self.requests, more > work.later / 2.0, AGAINST) => self.way = Way::InTurn,
                 _ => {}
             }
-        } else if work.again > 0.0 {
+        } else if work.again > Seconds::ZERO {
             let waits = waited > work.again / 4.0;
             match self.way {
                 Way::ByWindow if waits && count(&mut self.windows, none_came, WINDOWS_AGAINST) => {
@@ -110,7 +111,7 @@ impl Completion {
 
 impl PendingRead {
     /// When this page is there: requests are complete as a whole.
-    pub(super) fn ready(&self, page: u64) -> f64 {
+    pub(super) fn ready(&self, page: u64) -> Seconds {
         let last = self.first + (page - self.first + 1).next_multiple_of(REQUEST);
         self.begins + (last.min(self.end) - self.first) as f64 * self.page
     }
@@ -137,8 +138,8 @@ pub(super) struct Reads {
     pub(super) completions: Vec<Completion>,
     /// The row of reads under way: its device, and how many pages that was asked for.
     pub(super) row: (usize, u64),
-    /// Pages of the row that had come, and when, at the end of the latest wait; in seconds.
-    pub(super) latest: Option<(u64, f64)>,
+    /// Pages of the row that had come, and when, at the end of the latest wait.
+    pub(super) latest: Option<(u64, Seconds)>,
     /// How many rows there were.
     pub(super) rows: u64,
     /// Pages of the row that the call under way needs.
@@ -177,27 +178,27 @@ impl Reads {
         let device = machine.device_mut(call);
         let behind = device.timing.reads_wait;
         let head = std::mem::replace(&mut device.head, (call.file, end.saturating_mul(page)));
-        let goes_on = head == (call.file, first.saturating_mul(page)) && writes == 0.0;
+        let goes_on = head == (call.file, first.saturating_mul(page)) && writes == Seconds::ZERO;
         let (latency, seek) = if goes_on {
-            (speed.latency.min(device.timing.latency), 0.0)
+            (speed.latency.min(device.timing.latency), Seconds::ZERO)
         } else {
             (speed.latency, speed.seek)
         };
         let page_time = page as f64 * speed.byte;
         let rested = device.occupied < call.at + latency;
         // The arm comes back to what is written, too.
-        let writes = if writes > 0.0 { writes + seek } else { 0.0 };
+        let writes = if writes > Seconds::ZERO { writes + seek } else { Seconds::ZERO };
         let begins = (call.at + latency).max(device.occupied.max(call.at) + writes) + seek;
         let transfer = (end - first) as f64 * page_time;
         device.occupied = begins + transfer;
         // What is served at the same time takes as long again, and no longer than one after the other.
-        let others = (begins - seek - writes - call.at - latency).max(0.0);
-        let apart = if goes_on { 0.0 } else { others * (1.0 - behind) };
-        let begins = begins - (apart - transfer).max(0.0);
+        let others = (begins - seek - writes - call.at - latency).max(Seconds::ZERO);
+        let apart = if goes_on { Seconds::ZERO } else { others * (1.0 - behind) };
+        let begins = begins - (apart - transfer).max(Seconds::ZERO);
         let done = begins + transfer;
         let at = call.device;
         machine.begin_read(at, begins - seek, done, (end - first).div_ceil(REQUEST));
-        let is_own = others > 0.0 && behind < 1.0 && !goes_on;
+        let is_own = others > Seconds::ZERO && behind < 1.0 && !goes_on;
         if rested || self.row.0 != at || !ahead || is_own {
             (self.row, self.latest) = ((at, 0), None);
             self.rows += 1;
@@ -213,7 +214,7 @@ impl Reads {
             begins,
             page: page_time,
             before,
-            cold: 0.0,
+            cold: Seconds::ZERO,
             came: false,
             waited: false,
         }
@@ -245,7 +246,7 @@ impl Reads {
             Way::ByWindow => (coming.end, coming.ready(coming.end - 1), all),
             Way::Together => (coming.end, machine.device(call).occupied, self.row.1),
         };
-        let ready = if coming.came && way != Way::InTurn { 0.0 } else { ready };
+        let ready = if coming.came && way != Way::InTurn { Seconds::ZERO } else { ready };
         self.note_speed(call, &coming, pages);
         if page >= coming.first + REQUEST {
             call.work.read.later = (request - page) as f64 * coming.page;
@@ -253,7 +254,7 @@ impl Reads {
             call.work.read.again = (coming.end - coming.first) as f64 * coming.page;
         }
         let waits = ready > call.at;
-        call.work.read.there = (call.at - ready).max(0.0);
+        call.work.read.there = (call.at - ready).max(Seconds::ZERO);
         // If the call was observed not to wait, this window had come before; later ones may not have.
         let together = way == Way::Together && waits && call.until - call.at >= (ready - call.at) / 2.0;
         for of in self.pending.iter_mut().filter(|of| of.device == call.device) {
@@ -278,12 +279,12 @@ impl Reads {
         match self.latest {
             Some((latest, when)) if latest < pages => {
                 read.told |= is_first;
-                read.since += (call.at - when).max(0.0);
+                read.since += (call.at - when).max(Seconds::ZERO);
                 read.ahead += ((pages - latest) * call.constants.page) as f64;
             }
             None if coming.before == 0 && is_first => {
                 read.told = true;
-                read.since += (call.at - coming.asked).max(0.0);
+                read.since += (call.at - coming.asked).max(Seconds::ZERO);
                 read.latencies += 1.0;
                 read.ahead += (pages * call.constants.page) as f64;
             }
@@ -296,25 +297,25 @@ impl Reads {
         (self.rows, self.latest)
     }
 
-    /// What a read that `took` these seconds says of those to come, where `before` was the latest wait.
+    /// What a read that `took` so long says of those to come, where `before` was the latest wait.
     pub(super) fn judge(
         &mut self,
         machine: &mut Machine,
         (pid, dev): (u32, u64),
         prediction: &Prediction,
-        (took, end): (f64, f64),
+        (took, end): (Seconds, Seconds),
         (before, is_cold): (LatestWait, bool),
     ) {
-        let (work, cost) = (&prediction.work, prediction.cost.as_seconds());
+        let (work, cost) = (&prediction.work, Seconds::from(prediction.cost));
         if !prediction.has_met(took) && before.0 == self.rows {
             self.latest = before.1;
         } else if prediction.has_waited(took) {
             self.latest = Some((self.reached, end));
         }
-        let waited = prediction.parts[Cause::Read].as_seconds();
-        if work.source > 0.0 && took > cost + work.source / 2.0 && !is_cold {
+        let waited = Seconds::from(prediction.parts[Cause::Read]);
+        if work.source > Seconds::ZERO && took > cost + work.source / 2.0 && !is_cold {
             self.uncached.put(pid, ());
-        } else if waited > 0.0 && took < cost - waited / 2.0 && work.other_speed >= 0.0 {
+        } else if waited > Seconds::ZERO && took < cost - waited / 2.0 && work.other_speed >= Seconds::ZERO {
             self.uncached.take(&pid);
         }
         let completion = self.completions.iter_mut().find(|of| of.device == dev);
@@ -324,8 +325,8 @@ impl Reads {
             self.pending.iter_mut().filter(|of| Some(of.device) == device).for_each(|of| of.came = true);
             device.into_iter().for_each(|at| machine.devices[at].occupied = machine.now);
         }
-        let off = |cost: f64| (took / cost.max(1e-9)).ln().abs();
-        if work.other_speed != 0.0 && off(cost + work.other_speed) * CLEARLY < off(cost) {
+        let off = |cost: Seconds| (took / cost.max(Seconds(1e-9))).ln().abs();
+        if work.other_speed != Seconds::ZERO && off(cost + work.other_speed) * CLEARLY < off(cost) {
             let devices = &mut self.from_cache;
             if devices.contains(&dev) {
                 devices.retain(|of| *of != dev);
@@ -340,20 +341,20 @@ impl Reads {
         let now = machine.now;
         for (at, device) in machine.devices.iter_mut().enumerate() {
             let after = profile.device_of(device.profiled);
-            let part = device.timing.read_rate / after.sequential_read.unwrap_or(after.read).value.get();
+            let part = device.timing.read_rate / after.sequential_read.unwrap_or(after.read).value;
             if part == 1.0 || self.from_cache.contains(&device.id) {
                 continue;
             }
             // Only what is still to be transferred takes more or less time, what else delays the device does not.
-            let mut transfers = 0.0;
-            let stretch = |left: f64, transfers: f64| left + left.min(transfers) * (part - 1.0);
+            let mut transfers = Seconds::ZERO;
+            let stretch = |left: Seconds, transfers: Seconds| left + left.min(transfers) * (part - 1.0);
             for coming in self.pending.iter_mut().filter(|of| of.device == at) {
                 // What of it has come, has come.
                 let left = coming.ready(coming.end - 1) - now;
-                if left > 0.0 {
+                if left > Seconds::ZERO {
                     let pages = (coming.end - coming.first) as f64;
                     transfers += pages * coming.page;
-                    coming.page *= part;
+                    coming.page = coming.page * part;
                     coming.begins = now + stretch(left, transfers) - pages * coming.page;
                 }
             }
@@ -363,13 +364,13 @@ impl Reads {
         }
     }
 
-    /// The device came `late` seconds after its time, or before if negative: so will what it is reading now.
-    pub(super) fn shift(&mut self, machine: &mut Machine, device: usize, late: f64) {
+    /// The device came `late` after its time, or before if negative: so will what it is reading now.
+    pub(super) fn shift(&mut self, machine: &mut Machine, device: usize, late: Seconds) {
         let of = &mut machine.devices[device];
         if self.way(of.id) == Way::Together {
             let time = |coming: &PendingRead| (coming.end - coming.first) as f64 * coming.page;
             let left = self.pending.iter().filter(|of| of.device == device && !of.came).map(time);
-            of.occupied = machine.now + left.sum::<f64>();
+            of.occupied = machine.now + left.sum::<Seconds>();
         } else {
             of.occupied += late;
             self.pending.iter_mut().for_each(|coming| coming.begins += late);
@@ -378,7 +379,7 @@ impl Reads {
 }
 
 impl Machine {
-    pub(super) fn wait_for_read(&mut self, call: &mut Call, ready: f64) {
+    pub(super) fn wait_for_read(&mut self, call: &mut Call, ready: Seconds) {
         if ready > call.at {
             let wake = self.device(call).wake(call, Cause::Read);
             call.spent[Cause::Read] += ready - call.at;

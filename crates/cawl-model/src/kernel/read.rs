@@ -20,6 +20,7 @@ use crate::call::is_file_read;
 use crate::cause::Cause;
 use crate::constants::{FOLIO, MAX_RESIDENT};
 use crate::readahead::{Advice, Window};
+use crate::units::Seconds;
 use crate::work::ReadWork;
 
 /// Ranges that [`Op::Resident`] tells of.
@@ -29,7 +30,7 @@ const MAX_READ: u64 = 0x7fff_f000;
 /// Windows on their way that are remembered; those of a reader follow one another, two at most.
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
-const PASSED: f64 = 1.0;
+const PASSED: Seconds = Seconds(1.0);
 /// Bytes of the pages that [`Event::aux`] of a read counts.
 const TOUCHED: u64 = 4096;
 /// Advice of posix_fadvise as [`Event::aux`] has it.
@@ -53,7 +54,7 @@ impl Kernel {
 
     /// A read from a stream's buffer, which is filled when it is empty.
     fn stream_read(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let buffer = if self.streams.read(event) { call.constants.buffer } else { 0.0 };
+        let buffer = if self.streams.read(event) { call.constants.buffer } else { Seconds::ZERO };
         let streaming = call.constants.stream_call + bytes as f64 * call.constants.stream_byte + buffer;
         call.spend(Cause::Stream, streaming);
         match event.refilled().unwrap_or(bytes).min(MAX_READ) {
@@ -201,7 +202,7 @@ impl Kernel {
         let constants = &call.constants;
         let each = constants.read_folio_far;
         // What it costs to begin in the middle is learned as a part of a folio.
-        let is_apart = first > begin && begins && next - begin > 1 && each > 0.0;
+        let is_apart = first > begin && begins && next - begin > 1 && each > Seconds::ZERO;
         let begun = f64::from(u8::from(begins || first == begin));
         let folios = more + if is_apart { constants.read_apart / each } else { begun };
         call.work.read.folios += folios;
@@ -275,7 +276,7 @@ impl Kernel {
     }
 
     /// Copies these cached pages out, `copying` seconds each, as they come.
-    fn copy_pages(&mut self, call: &mut Call, first: u64, end: u64, copying: f64) {
+    fn copy_pages(&mut self, call: &mut Call, first: u64, end: u64, copying: Seconds) {
         let mut at = first;
         while at < end {
             let (mut until, mut here) = (end, None);
@@ -293,7 +294,7 @@ impl Kernel {
             if let Some(coming) = here {
                 // What the device has written, the processor touches first here.
                 call.work.read.arrived += pages * call.constants.page as f64;
-                let by_regime = |cold| if cold { call.constants.cold_page } else { 0.0 };
+                let by_regime = |cold| if cold { call.constants.cold_page } else { Seconds::ZERO };
                 self.supply_cold(call, pages * self.memory.supply.map_or(coming.cold, by_regime));
             }
             self.copy_out(call, pages * copying);
@@ -301,19 +302,19 @@ impl Kernel {
         }
     }
 
-    fn supply_cold(&mut self, call: &mut Call, seconds: f64) {
-        if seconds > 0.0 {
-            call.spend(Cause::ColdMemory, seconds);
+    fn supply_cold(&mut self, call: &mut Call, time: Seconds) {
+        if time > Seconds::ZERO {
+            call.spend(Cause::ColdMemory, time);
         }
     }
 
-    fn copy_out(&mut self, call: &mut Call, seconds: f64) {
-        call.spend(Cause::Copy, seconds);
+    fn copy_out(&mut self, call: &mut Call, time: Seconds) {
+        call.spend(Cause::Copy, time);
         self.writers.pass_to(&mut self.machine, call.at);
     }
 
     /// The call may have to wait for the device to read.
-    pub(super) fn may_read(&self, event: &Event, start: f64) -> bool {
+    pub(super) fn may_read(&self, event: &Event, start: Seconds) -> bool {
         if !is_file_read(event) || event.offset == UNKNOWN_OFFSET {
             return false;
         }

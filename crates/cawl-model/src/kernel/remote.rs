@@ -18,6 +18,7 @@ use crate::call::{cuts_off, is_synchronous};
 use crate::cause::Cause;
 use crate::constants::Remote;
 use crate::profile::CachePolicy;
+use crate::units::Seconds;
 
 impl Kernel {
     /// A write of `bytes` at `offset`, in requests of `most` bytes at most.
@@ -36,7 +37,7 @@ impl Kernel {
             if is_synchronous(event) {
                 self.remote_flush(call, remote);
                 call.work.syncs += 1.0;
-                self.machine.travel(call, 0.0, remote.sync_call);
+                self.machine.travel(call, Seconds::ZERO, remote.sync_call);
             } else {
                 self.push(call, remote, offset, bytes);
             }
@@ -69,7 +70,7 @@ impl Kernel {
         call.unlock();
         if is_synchronous(event) && !past {
             call.work.syncs += 1.0;
-            self.machine.travel(call, 0.0, remote.sync_call);
+            self.machine.travel(call, Seconds::ZERO, remote.sync_call);
         }
     }
 
@@ -132,7 +133,7 @@ impl Kernel {
         let transfer = bytes * remote.flush_byte;
         let begins = self.machine.transfer_begins(call, call.device, pages > submitted);
         let apart = runs.saturating_sub(1) as f64 * remote.latency / remote.in_flight;
-        let latency = if submitted > 0 { remote.latency } else { 0.0 };
+        let latency = if submitted > 0 { remote.latency } else { Seconds::ZERO };
         call.spent.add_to(Cause::Queue, begins - call.at);
         call.spent[Cause::Network] += transfer + apart + latency;
         let done = begins + transfer;
@@ -157,7 +158,7 @@ impl Kernel {
             false => (&mut call.work.flushes, remote.flush),
         };
         *count += 1.0;
-        self.machine.travel(call, 0.0, fixed);
+        self.machine.travel(call, Seconds::ZERO, fixed);
     }
 
     /// open, fopen: the server is asked, and what is clean is dropped if it may have changed there.
@@ -171,7 +172,7 @@ impl Kernel {
             (false, true) => remote.open + remote.truncate,
             (false, false) => remote.open,
         };
-        self.machine.travel(call, 0.0, trips);
+        self.machine.travel(call, Seconds::ZERO, trips);
         if !remote.open_keeps {
             self.remote_drop(call, remote);
         }
@@ -216,7 +217,7 @@ impl Kernel {
             Op::Mkdir | Op::Symlink => remote.create,
             _ => remote.unlink,
         };
-        self.machine.travel(call, 0.0, trip);
+        self.machine.travel(call, Seconds::ZERO, trip);
         if event.takes_last_link() {
             self.lose(call);
             if !event.has(flag::HELD) {
@@ -232,7 +233,7 @@ impl Kernel {
         if !launders {
             self.remote_flush(call, remote);
         }
-        self.machine.travel(call, 0.0, remote.truncate);
+        self.machine.travel(call, Seconds::ZERO, remote.truncate);
         let changes = self.machine.cache.size(call.file) != event.offset;
         self.dropping(call, remote, |kernel, call| kernel.truncate(call.file, event.offset));
         if launders && changes {
@@ -244,9 +245,9 @@ impl Kernel {
     pub(super) fn remote_close(&mut self, call: &mut Call, remote: &Remote) {
         if remote.close_flushes && remote.policy == CachePolicy::WriteBack {
             let is_changed = self.remote_flush(call, remote) | self.take_untimed(call);
-            self.machine.travel(call, 0.0, if is_changed { remote.commit } else { 0.0 });
+            self.machine.travel(call, Seconds::ZERO, if is_changed { remote.commit } else { Seconds::ZERO });
         }
-        self.machine.travel(call, 0.0, remote.close);
+        self.machine.travel(call, Seconds::ZERO, remote.close);
     }
 
     /// read and relatives where nothing is cached.

@@ -9,11 +9,11 @@ use super::Kernel;
 use super::balance::tightest;
 use super::tasks::Task;
 use crate::profile::{HostProfile, Measured};
-use crate::units::Rate;
+use crate::units::{Jiffies, Pages, Rate, Seconds};
 
-/// Seconds of undisturbed writing at most, and without a step of the base rate.
-const MAX_TIME: f64 = 600.0;
-const STILL: f64 = 600.0;
+/// Time of undisturbed writing at most, and without a step of the base rate.
+const MAX_TIME: Seconds = Seconds(600.0);
+const STILL: Seconds = Seconds(600.0);
 
 /// `dirty_ratelimit` of the profile's device when it stands still, from a first value on.
 fn settled(profile: &HostProfile, from: Rate) -> Rate {
@@ -26,39 +26,41 @@ fn settled(profile: &HostProfile, from: Rate) -> Rate {
     let allocated = constants.fresh_page + constants.fresh_folio / folio as f64;
     let copy = (constants.page as f64 * constants.copy_byte + allocated) * constants.flush_slowdown;
     let mut task = Task::default();
-    let (mut level, mut now, mut moved, mut dirtied, mut written) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    let (mut level, mut dirtied, mut written) = (Pages::ZERO, Pages::ZERO, Pages::ZERO);
+    let (mut now, mut moved) = (Seconds::ZERO, Seconds::ZERO);
     while now < MAX_TIME && now < moved + STILL {
         let pages = task.nr_dirtied_pause.clamp(1, writers.check_interval).next_multiple_of(folio);
         task.nr_dirtied += pages;
-        dirtied += pages as f64;
         let mut took = pages as f64 * copy;
+        let pages = Pages::of(pages);
+        dirtied += pages;
         let end = now + took;
         let jiffy = (end * hz).floor();
-        let reached = level + pages as f64 - rate * took;
+        let reached = level + pages - rate * took;
         let domains = [Some(&machine.global), machine.group.as_ref()]
-            .map(|limits| limits.map(|limits| Machine::domain(limits, reached.max(0.0))));
+            .map(|limits| limits.map(|limits| Machine::domain(limits, reached.max(Pages::ZERO))));
         if domains.iter().flatten().all(|domain| domain.dirty < domain.freerun()) {
             task.run_free(domains.iter().flatten(), jiffy);
         } else {
             let (domain, line, ratio) =
-                tightest(machine, at, &domains, domains[0].map_or(0.0, |all| all.dirty));
+                tightest(machine, at, &domains, domains[0].map_or(Pages::ZERO, |all| all.dirty));
             let before = machine.devices[at].limit.base;
-            (machine.devices[at].dirtied, machine.devices[at].written) = (dirtied as u64, written as u64);
+            (machine.devices[at].dirtied, machine.devices[at].written) = (dirtied.whole(), written.whole());
             machine.update_rates(at, &domain, &line, ratio, end);
             let base = machine.devices[at].limit.base;
             if base != before {
                 moved = end;
             }
             if let Some(pause) = task.pause(jiffy, hz, base, (base * ratio).floor(), &line) {
-                took = (jiffy + pause + 1.0) / hz - now;
+                took = (jiffy + pause + Jiffies(1.0)) / hz - now;
             }
         }
         now += took;
-        let done = (rate * took).min(level + pages as f64);
+        let done = (rate * took).min(level + pages);
         written += done;
-        level += pages as f64 - done;
+        level += pages - done;
     }
-    Rate::per_second(machine.devices[at].limit.base * constants.page as f64)
+    Rate::per_second(machine.devices[at].limit.base.0 * constants.page as f64)
 }
 
 /// `device.base_rate` where the kernel does not tell it: where the model's own control settles when a device

@@ -6,7 +6,7 @@
 //! device's cache alone, even if nothing was written. A filesystem may end it otherwise
 //! ([`ends_sync`](crate::filesystem::Filesystem::ends_sync)).
 //!
-//! A function here that returns seconds has booked them under their causes.
+//! A function here that returns a time has booked them under their causes.
 
 use super::super::writeback::{Device, Machine};
 use super::{Call, Kernel};
@@ -14,6 +14,7 @@ use crate::call::{RANGE_WRITE, WAIT_AFTER, WAIT_BEFORE, is_copied_up};
 use crate::cause::Cause;
 use crate::constants::{FLUSH, Timing};
 use crate::filesystem::{COPIES, Changes, LEAF, SyncEnd};
+use crate::units::{Pages, Seconds};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// msync: nothing is written now.
@@ -38,12 +39,12 @@ fn range(event: &Event, page: u64) -> (u64, u64) {
 }
 
 impl Device {
-    /// What getting from the latest synchronous write to this one takes, in seconds. Before the first one the
+    /// What getting from the latest synchronous write to this one takes. Before the first one the
     /// device was elsewhere.
-    fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> f64 {
+    fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> Seconds {
         let head = std::mem::replace(&mut self.head, (call.file, last));
         if head == (call.file, offset) {
-            return 0.0;
+            return Seconds::ZERO;
         }
         call.work.seeks += 1.0;
         let seek = self.timing.seek;
@@ -51,12 +52,12 @@ impl Device {
         seek
     }
 
-    /// What the leaves of a log of synced files take that a sync writes beyond the first, in seconds; nothing
+    /// What the leaves of a log of synced files take that a sync writes beyond the first; nothing
     /// where there is no such log.
-    fn write_log(&mut self, call: &mut Call) -> f64 {
+    fn write_log(&mut self, call: &mut Call) -> Seconds {
         let device = self;
         if !device.traits.logs_files {
-            return 0.0;
+            return Seconds::ZERO;
         }
         let leaves = device.tree_log.add(call.runs, call.at) - 1.0;
         let all = leaves * COPIES * (LEAF / device.timing.write + device.timing.request);
@@ -81,15 +82,15 @@ impl Machine {
         let grown = self.cache.file(call.file).grown;
         let device = self.device(call);
         let allocates = grown == device.transaction;
-        let allocation = if allocates { device.timing.delayed_allocation } else { 0.0 };
+        let allocation = if allocates { device.timing.delayed_allocation } else { Seconds::ZERO };
         call.work.allocated += f64::from(u8::from(allocates));
         call.spent[Cause::Transfer] += allocation;
         let fixed = self.write_last(call, event);
-        self.occupy(call, 0.0, allocation + fixed + seek);
+        self.occupy(call, Seconds::ZERO, allocation + fixed + seek);
     }
 
-    /// What a synchronous write ends with, in seconds.
-    fn write_last(&mut self, call: &mut Call, event: &Event) -> f64 {
+    /// What a synchronous write ends with.
+    fn write_last(&mut self, call: &mut Call, event: &Event) -> Seconds {
         let end = self.end_of_sync(call, event.has(flag::SYNC));
         self.end_sync(call, end, true)
     }
@@ -105,11 +106,11 @@ impl Machine {
 
     /// Ends a call that has waited for its data, `is_write` if that is not an fsync; how long it takes, in
     /// seconds.
-    fn end_sync(&mut self, call: &mut Call, end: SyncEnd, is_write: bool) -> f64 {
+    fn end_sync(&mut self, call: &mut Call, end: SyncEnd, is_write: bool) -> Seconds {
         let device = self.device(call);
         let &Timing { fsync, sync_call, flush, is_flush_known, syncs_stamps, .. } = &device.timing;
         if end == SyncEnd::Nothing {
-            return 0.0;
+            return Seconds::ZERO;
         }
         if end != SyncEnd::Flush {
             match syncs_stamps || device.traits.logs_files {
@@ -117,8 +118,9 @@ impl Machine {
                 false => self.commit(call.device),
             }
         }
-        let inode = if end == SyncEnd::Inode { self.device(call).latency(call) } else { 0.0 };
-        let leaves = if end != SyncEnd::Flush { self.device_mut(call).write_log(call) } else { 0.0 };
+        let inode = if end == SyncEnd::Inode { self.device(call).latency(call) } else { Seconds::ZERO };
+        let leaves =
+            if end != SyncEnd::Flush { self.device_mut(call).write_log(call) } else { Seconds::ZERO };
         let (sum, part, fixed) = match end {
             SyncEnd::Commit if is_write => (&mut call.work.syncs, 1.0, sync_call),
             SyncEnd::Commit => (&mut call.work.fsyncs, 1.0, fsync),
@@ -128,7 +130,7 @@ impl Machine {
         *sum += part;
         // A commit has the flush in it.
         call.spent[Cause::DeviceFlush] += flush.min(fixed);
-        call.spent[Cause::Journal] += (fixed - flush).max(0.0);
+        call.spent[Cause::Journal] += (fixed - flush).max(Seconds::ZERO);
         inode + leaves + fixed
     }
 
@@ -140,7 +142,7 @@ impl Machine {
         }
         self.write_all_out(call);
         let device = self.device_mut(call);
-        let mut fixed = 0.0;
+        let mut fixed = Seconds::ZERO;
         let end = if event.kind == FileKind::Directory {
             let renamed = std::mem::take(&mut device.renamed);
             let in_transaction = device.changed == device.transaction;
@@ -157,14 +159,14 @@ impl Machine {
         };
         fixed += self.end_sync(call, end, false);
         fixed += self.device(call).wake(call, Cause::Transfer);
-        self.occupy(call, 0.0, fixed);
+        self.occupy(call, Seconds::ZERO, fixed);
     }
 
     /// The dirty pages of a file that was just made are written and waited for, and the journal is committed.
     pub(super) fn make_durable(&mut self, call: &mut Call) {
         self.write_all_out(call);
         let fixed = self.end_sync(call, SyncEnd::Commit, false);
-        self.occupy(call, 0.0, fixed);
+        self.occupy(call, Seconds::ZERO, fixed);
     }
 
     /// sync_file_range: no journal, no flush; waits if told to, and while the device's queue has no room for
@@ -207,7 +209,7 @@ impl Machine {
         call.spend_call(call.constants.call);
         let mut until = call.at;
         let before = call.spent[Cause::Transfer];
-        let (mut last, mut others) = (Vec::new(), 0.0);
+        let (mut last, mut others) = (Vec::new(), Seconds::ZERO);
         let all = 0..self.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
             Some(only) => only == at && !machine.devices[at].traits.is_in_memory,
@@ -224,9 +226,9 @@ impl Machine {
             self.drain(device);
             let busy = &self.devices[device];
             if busy.in_flight > 0 {
-                let begin = self.transfer_begins(call, device, busy.left() as u64 > submitted);
+                let begin = self.transfer_begins(call, device, busy.left().whole() > submitted);
                 until = until.max(begin + busy.left() / busy.speed());
-                others += foreign as f64 / busy.speed();
+                others += Pages::of(foreign) / busy.speed();
             }
             if submitted > 0 {
                 until += self.device(call).latency(call);
@@ -247,7 +249,7 @@ impl Machine {
                 // Every file's changes are on the device.
                 self.commit(device);
             }
-            self.occupy(call, 0.0, fixed);
+            self.occupy(call, Seconds::ZERO, fixed);
         }
         call.device = own;
         if early {
@@ -280,7 +282,7 @@ impl Kernel {
         }
         self.stamp(call);
         let is_synchronous = event.has(flag::SYNC | flag::DSYNC);
-        let fixed = if is_synchronous { self.machine.write_last(call, event) } else { 0.0 };
+        let fixed = if is_synchronous { self.machine.write_last(call, event) } else { Seconds::ZERO };
         let seek = self.machine.device_mut(call).write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
         let &Timing { write, direct, allocation, partial, .. } = &self.machine.device(call).timing;
@@ -296,7 +298,7 @@ impl Kernel {
         let partial = partial.filter(|_| !in_blocks && grows);
         // The rest of a block that the call before has begun is there already.
         let allocates = if partial.is_some() { allocates } else { grows };
-        let allocation = if allocates { allocation } else { 0.0 } + partial.unwrap_or(0.0);
+        let allocation = if allocates { allocation } else { Seconds::ZERO } + partial.unwrap_or_default();
         call.spent[Cause::Transfer] += allocation;
         self.machine.occupy(call, transfer, latency + allocation + fixed + seek);
         call.unlock();

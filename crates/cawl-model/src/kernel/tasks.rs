@@ -5,11 +5,12 @@
 
 use super::super::lru::LruMap;
 use super::super::throttle::{Domain, FIRST_CHECK, Line, max_pause, min_pause, poll_interval};
+use crate::units::{Hz, Jiffies, PageRate, Seconds};
 
 /// Process and thread.
 pub(super) type Key = (u32, u32);
 
-/// A thread's counters. Pages and jiffies.
+/// A thread's counters, in pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     /// Pages dirtied since the last check.
@@ -19,46 +20,53 @@ pub(super) struct Task {
     /// Pages between checks.
     pub(super) nr_dirtied_pause: u64,
     /// When its last pause ended; None before the first check.
-    pub(super) paused_when: Option<f64>,
-    /// How long that was, in seconds; 0 since it was let go on without one.
-    pub(super) slept: f64,
-    /// When its latest call that has a cost was over, but for what it waited; in seconds.
-    pub(super) left: f64,
+    pub(super) paused_when: Option<Jiffies>,
+    /// How long that was; 0 since it was let go on without one.
+    pub(super) slept: Seconds,
+    /// When its latest call that has a cost was over, but for what it waited.
+    pub(super) left: Seconds,
 }
 
 impl Default for Task {
     fn default() -> Task {
-        let (nr_dirtied_pause, left) = (FIRST_CHECK, f64::NEG_INFINITY);
-        Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause, paused_when: None, slept: 0.0, left }
+        let (nr_dirtied_pause, left) = (FIRST_CHECK, Seconds::NEG_INFINITY);
+        Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause, paused_when: None, slept: Seconds::ZERO, left }
     }
 }
 
 impl Task {
     /// Below freerun of all domains: the task goes on, with a new quota.
-    pub(super) fn run_free<'a>(&mut self, domains: impl Iterator<Item = &'a Domain>, jiffy: f64) {
+    pub(super) fn run_free<'a>(&mut self, domains: impl Iterator<Item = &'a Domain>, jiffy: Jiffies) {
         let quota = domains.map(|domain| poll_interval(domain.dirty, domain.thresh)).min();
         self.paused_when = Some(jiffy);
         self.nr_dirtied = 0;
-        self.slept = 0.0;
+        self.slept = Seconds::ZERO;
         self.nr_dirtied_pause = quota.unwrap_or(1);
     }
 
-    /// `balance_dirty_pages` above freerun: how long the task sleeps now, in jiffies, by what it owes at
-    /// `rate` pages a second, of the device's `base` rate; None: it goes on.
-    pub(super) fn pause(&mut self, jiffy: f64, hz: f64, base: f64, rate: f64, line: &Line) -> Option<f64> {
+    /// `balance_dirty_pages` above freerun: how long the task sleeps now, by what it owes at `rate`, of the
+    /// device's `base` rate; None: it goes on.
+    pub(super) fn pause(
+        &mut self,
+        jiffy: Jiffies,
+        hz: Hz,
+        base: PageRate,
+        rate: PageRate,
+        line: &Line,
+    ) -> Option<Jiffies> {
         let longest = max_pause(line.dirty, line.bandwidth, hz);
         let pacing = min_pause(line.bandwidth, longest, rate, base, hz);
         let mut now = jiffy;
         let mut pause = longest;
-        if rate > 0.0 {
-            let period = (hz * self.nr_dirtied as f64 / rate).floor();
-            pause = period - self.paused_when.map_or(0.0, |when| now - when);
+        if rate > PageRate::ZERO {
+            let period = Jiffies((hz.0 * self.nr_dirtied as f64 / rate.0).floor());
+            pause = period - self.paused_when.map_or(Jiffies::ZERO, |when| now - when);
             if pause < pacing.min_pause {
-                if pause < -hz {
+                if pause < Seconds(-1.0) * hz {
                     self.paused_when = Some(now);
                     self.nr_dirtied = 0;
-                } else if period > 0.0 {
-                    self.paused_when = Some(self.paused_when.unwrap_or(0.0) + period);
+                } else if period > Jiffies::ZERO {
+                    self.paused_when = Some(self.paused_when.unwrap_or_default() + period);
                     self.nr_dirtied = 0;
                 } else if self.nr_dirtied_pause <= self.nr_dirtied {
                     self.nr_dirtied_pause += self.nr_dirtied;

@@ -5,28 +5,29 @@
 //! if it is higher. A wait for what was just submitted has the latency of a request. Transfers of several tasks
 //! follow each other.
 //!
-//! A function here that returns seconds has booked them under their causes.
+//! A function here that returns a time has booked them under their causes.
 
 use super::super::writeback::{BATCH, Device, Machine, Thresholds};
 use super::Call;
 use crate::cause::Cause;
 use crate::constants::Timing;
+use crate::units::{Pages, Seconds};
 
 /// Most folios of a request (`BIO_MAX_VECS`).
 const FULL_REQUEST: u64 = 256;
 
 impl Device {
-    /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
-    pub(super) fn latency(&self, call: &mut Call) -> f64 {
+    /// Latency of a wait for data that were submitted just before, without the transfer.
+    pub(super) fn latency(&self, call: &mut Call) -> Seconds {
         call.work.latencies += 1.0;
         let latency = self.timing.latency;
         call.spent[Cause::Transfer] += latency;
         latency + self.wake(call, Cause::Transfer)
     }
 
-    /// What the call's first wait takes longer since the device was idle before, in seconds, booked under the
+    /// What the call's first wait takes longer since the device was idle before, booked under the
     /// cause of the wait.
-    pub(super) fn wake(&self, call: &mut Call, cause: Cause) -> f64 {
+    pub(super) fn wake(&self, call: &mut Call, cause: Cause) -> Seconds {
         let idle = std::mem::take(&mut call.surcharge.idle);
         call.work.idle += idle;
         let wake = idle * self.timing.idle;
@@ -47,30 +48,30 @@ impl Machine {
         &mut self.devices[call.device]
     }
 
-    /// The least freerun of all domains, in pages.
-    pub(super) fn freerun(&self) -> f64 {
-        self.group.as_ref().map_or(f64::INFINITY, Thresholds::freerun).min(self.global.freerun())
+    /// The least freerun of all domains.
+    pub(super) fn freerun(&self) -> Pages {
+        self.group.as_ref().map_or(Pages::INFINITY, Thresholds::freerun).min(self.global.freerun())
     }
 
-    /// The call waits for the device until then, in seconds.
-    pub(super) fn wait_until(&mut self, call: &mut Call, until: f64) {
+    /// The call waits for the device until then.
+    pub(super) fn wait_until(&mut self, call: &mut Call, until: Seconds) {
         call.at = until.max(call.at).min(call.until);
         self.advance(call.at);
     }
 
-    /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of
+    /// When the device begins with what a call has just submitted. The machine may be ahead of
     /// the call: of one that takes long is told only when it is over, and time goes on until then. What the
     /// device wrote meanwhile, it wrote for the call, or before.
-    pub(super) fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
+    pub(super) fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> Seconds {
         let device = &self.devices[device];
         let free =
             if behind_others { self.now } else { device.occupied.max(device.wrote_until.min(self.now)) };
         free.max(call.at)
     }
 
-    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more,
+    /// Has the device to itself for the time of a `transfer`, after the transfers before it; then `fixed` more,
     /// which are booked.
-    pub(super) fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
+    pub(super) fn occupy(&mut self, call: &mut Call, transfer: Seconds, fixed: Seconds) {
         let device = self.device_mut(call);
         let free = device.occupied.max(call.at);
         // A call that was observed to be over has had the device: that is done with what was before it.
@@ -80,9 +81,9 @@ impl Machine {
         self.wait_until(call, free + transfer + fixed);
     }
 
-    /// Requests that a call waits for: `transfer` seconds of the link, behind what others send, and `trips`
-    /// seconds of round trips.
-    pub(super) fn travel(&mut self, call: &mut Call, transfer: f64, trips: f64) {
+    /// Requests that a call waits for: the `transfer` on the link, behind what others send, and the round
+    /// `trips`.
+    pub(super) fn travel(&mut self, call: &mut Call, transfer: Seconds, trips: Seconds) {
         let device = self.device_mut(call);
         let free = device.occupied.max(call.at);
         device.occupied = (free + transfer).min(call.until.max(free));
@@ -103,7 +104,7 @@ impl Machine {
         let [requests, all] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
         let later = pieces.folios.saturating_sub(pieces.requests * FULL_REQUEST) as f64;
         let later = if waits { later } else { 0.0 };
-        let folios = if later * folio > 0.0 {
+        let folios = if later * folio > Seconds::ZERO {
             let pages = self.cache.file(call.file).dirty.count(first, end) as f64;
             let transfer = pages * call.constants.page as f64 / write;
             all - later.min(transfer * later / all / folio)
@@ -140,7 +141,7 @@ impl Machine {
         let device = self.device(call);
         if submitted > 0 && device.queued_pages() > device.queue {
             let until = device.taken_at();
-            call.spent[Cause::Queue] += (until - call.at).max(0.0);
+            call.spent[Cause::Queue] += (until - call.at).max(Seconds::ZERO);
             self.wait_until(call, until);
         }
         submitted
@@ -172,7 +173,7 @@ impl Machine {
             let bytes = (pages * call.constants.page) as f64 * self.device(call).density();
             // `ext4_writepages` hands over so much at a time; while the device writes it, the next is prepared.
             // What follows, and what the queue does not hold at once, is written as fast as the flusher's.
-            let alone = bytes.min(queue).min((BATCH * call.constants.page) as f64);
+            let alone = bytes.min(queue.as_f64()).min((BATCH * call.constants.page) as f64);
             let queued = write.max(writeback);
             let transfer = alone / write + (bytes - alone) / queued;
             call.work.transferred += if queued > write { alone } else { bytes };
@@ -183,7 +184,7 @@ impl Machine {
             let device = self.device_mut(call);
             device.occupied = device.occupied.max(done).min(call.until);
             // What was submitted before is on its way: its latency is over by now.
-            let until = done + if submitted > 0 { self.device(call).latency(call) } else { 0.0 };
+            let until = done + if submitted > 0 { self.device(call).latency(call) } else { Seconds::ZERO };
             self.wait_until(call, until);
             self.complete(call.file);
         }

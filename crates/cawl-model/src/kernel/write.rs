@@ -17,6 +17,7 @@ use crate::call::{COLLAPSE, INSERT, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::cause::Cause;
 use crate::constants::MAX_RESIDENT;
 use crate::profile::blocks_out;
+use crate::units::{Pages, Seconds};
 use cawl_wire::{Event, Op};
 
 /// Bytes of a call at `hot`, the rest is copied at `hot_large`.
@@ -32,13 +33,13 @@ fn quota(task: &Task, exceeded: bool) -> u64 {
     if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause }
 }
 
-/// Seconds it takes to copy a page, into a new one and over a cached one, and what it would if nothing were
+/// What it takes to copy a page, into a new one and over a cached one, and what it would if nothing were
 /// in the processor's cache.
 #[derive(Clone, Copy)]
 struct Copying {
-    fresh: f64,
-    cached: f64,
-    from_memory: f64,
+    fresh: Seconds,
+    cached: Seconds,
+    from_memory: Seconds,
 }
 
 impl Kernel {
@@ -64,7 +65,7 @@ impl Kernel {
         let apart = first != latest.1 && end != latest.0;
         // What has blocks takes no place among the delayed extents (`ext4_da_map_blocks`).
         let reserved = self.machine.cache.file(call.file).reserved;
-        call.surcharge.jump = if apart && last > reserved { call.constants.jump } else { 0.0 };
+        call.surcharge.jump = if apart && last > reserved { call.constants.jump } else { Seconds::ZERO };
         let constants = &call.constants;
         call.hot = hot;
         // Where each page is a folio of its own, a part of one takes as long as all of it.
@@ -129,7 +130,7 @@ impl Kernel {
                 self.check(call);
             }
         }
-        if fresh_pages == 0 && passed > 0.0 {
+        if fresh_pages == 0 && passed > Seconds::ZERO {
             call.spend(Cause::LargeFolio, passed);
             call.work.believed[usize::from(call.flushing)] += passed;
             self.writers.pass_to(&mut self.machine, call.at);
@@ -153,38 +154,38 @@ impl Kernel {
     /// covers in part, if they are cached, in seconds: `ext4_block_write_begin` and `block_commit_write` go
     /// through the list of a folio's blocks. It is in the processor's cache if the write before, at page
     /// `latest`, was to the same folio, else as likely as the file's blocks are.
-    fn blocks_passed(&mut self, call: &Call, first: u64, end: u64, latest: u64) -> f64 {
+    fn blocks_passed(&mut self, call: &Call, first: u64, end: u64, latest: u64) -> Seconds {
         let (near, far) = (call.constants.block_near, call.constants.block_far);
         if !self.machine.devices[call.device].traits.walks_blocks {
-            return 0.0;
+            return Seconds::ZERO;
         }
         let inode = self.machine.cache.file(call.file);
-        if far <= 0.0 || inode.folios.are_single() {
-            return 0.0;
+        if far <= Seconds::ZERO || inode.folios.are_single() {
+            return Seconds::ZERO;
         }
         let folio = inode.folios.around(first);
         let (_, last) = inode.folios.around(end - 1);
         let blocks = ((first - folio.0) + last.saturating_sub(end)) as f64;
         let cached = (inode.clean.pages() + inode.dirty.pages()) as f64;
         let is_latest = (folio.0..last).contains(&latest) && last == folio.1;
-        let away = if is_latest { 0.0 } else { blocks_out(cached, call.constants.block_cache) };
+        let away = if is_latest { 0.0 } else { blocks_out(cached, call.constants.block_cache.0) };
         blocks * (near + away * (far - near))
     }
 
     /// What `pages` of a file, of which some are fresh, take that are written over for the first time since
-    /// they were allocated, in seconds. Which these are is not remembered, only how many: a page was as likely
+    /// they were allocated. Which these are is not remembered, only how many: a page was as likely
     /// written over as any other.
-    fn first_over(&mut self, call: &Call, pages: u64, fresh: u64) -> f64 {
+    fn first_over(&mut self, call: &Call, pages: u64, fresh: u64) -> Seconds {
         let inode = self.machine.cache.file_mut(call.file);
-        let over = pages.saturating_sub(fresh) as f64;
-        let before = (inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh) as f64;
+        let over = Pages::of(pages.saturating_sub(fresh));
+        let before = Pages::of((inode.clean.pages() + inode.dirty.pages()).saturating_sub(fresh));
         inode.over = inode.over.min(before);
-        if over <= 0.0 || before <= inode.over {
-            return 0.0;
+        if over <= Pages::ZERO || before <= inode.over {
+            return Seconds::ZERO;
         }
         let first = over.min(before) * (1.0 - inode.over / before);
         inode.over += first;
-        first * call.constants.over
+        first.0 * call.constants.over
     }
 
     /// The inode is in a transaction whose log is being written: it changes when that is done.
@@ -216,20 +217,20 @@ impl Kernel {
     }
 
     fn tick_of(&self, call: &Call) -> u64 {
-        (call.at * self.machine.hz) as u64 + 1
+        (call.at * self.machine.hz).0 as u64 + 1
     }
 
     /// What a write costs in addition after something else, and into a clean inode.
     fn spend_first(&mut self, call: &mut Call) {
         let away = call.surcharge.away;
-        let mut cost = 0.0;
+        let mut cost = Seconds::ZERO;
         if !self.machine.cache.file(call.file).listed && !self.in_memory(call) {
             call.work.inodes += 1.0;
             cost = call.constants.clean_inode;
         }
         call.work.away += away;
         cost += away * call.constants.away;
-        if cost > 0.0 {
+        if cost > Seconds::ZERO {
             call.spend(Cause::Call, cost);
             self.machine.advance(call.at);
         }
@@ -241,8 +242,8 @@ impl Kernel {
         let limits = &machine.global;
         let level: u64 = machine.devices.iter().map(|d| d.level()).sum();
         let foreign = machine.foreign_at(call.at);
-        let calm = (level + pages) as f64 + foreign <= limits.background
-            && machine.group.is_none_or(|group| (level + pages) as f64 <= group.background);
+        let calm = Pages::of(level + pages) + foreign <= limits.background
+            && machine.group.is_none_or(|group| Pages::of(level + pages) <= group.background);
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
     }
 
@@ -254,7 +255,7 @@ impl Kernel {
         let folios = folios as f64;
         let (fresh, over) = (found.fresh as f64, pages.saturating_sub(found.fresh) as f64);
         let copied = fresh * copying.fresh;
-        let jump = if found.fresh > 0 { mem::take(&mut call.surcharge.jump) } else { 0.0 };
+        let jump = if found.fresh > 0 { mem::take(&mut call.surcharge.jump) } else { Seconds::ZERO };
         let new_pages = fresh * call.constants.fresh_page + folios * call.constants.fresh_folio + jump;
         let clean = found.clean as f64;
         let first_over = mem::take(&mut call.surcharge.over);
@@ -268,7 +269,7 @@ impl Kernel {
         call.work.copied[flushing] +=
             (fresh * copying.fresh + over * copying.cached) / call.constants.copy_byte;
         call.work.met.add(pages, found.fresh, found.cached);
-        if first_over > 0.0 {
+        if first_over > Seconds::ZERO {
             call.work.believed[flushing] += first_over;
         }
         // Most calls of a program that writes little at a time meet dirty pages only.
@@ -282,8 +283,7 @@ impl Kernel {
             call.work.padded[flushing] += (found.padding * call.constants.page) as f64;
         }
         if writes_back {
-            allocated *= call.constants.flush_slowdown;
-            cached *= call.constants.flush_slowdown;
+            [allocated, cached] = [allocated, cached].map(|time| time * call.constants.flush_slowdown);
             call.flushing = true;
         }
         let cold = if found.fresh > 0 {
@@ -303,17 +303,17 @@ impl Kernel {
         if writes_back {
             call.spent[Cause::FlusherBeside] += (allocated - copied - new_pages) + (cached - over_cached);
         }
-        if cold.likely > 0.0 {
+        if cold.likely > Seconds::ZERO {
             call.spent[Cause::ColdMemory] += cold.likely;
         }
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.spread.copied = (call.spread.copied.0 + down, call.spread.copied.1 + up);
-        let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
+        let doubtful = |hot: bool, time: Seconds| if hot { time } else { Seconds::ZERO };
         call.spread.doubt.0 += doubtful(call.hot, fresh * copying.fresh + over * copying.cached);
         call.spread.doubt.1 +=
             fresh * (copying.from_memory - copying.fresh) + over * (copying.from_memory - copying.cached);
         if self.writers.tasks.several {
-            self.writers.history.raise(from, found.dirtied as f64);
+            self.writers.history.raise(from, Pages::of(found.dirtied));
         }
         self.writers.pass_to(&mut self.machine, call.at);
     }
@@ -364,7 +364,7 @@ impl Kernel {
     pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) -> Found {
         let page = self.constants.page;
         // The writer was held back at the limit: what is beyond that, by far, has been written out since.
-        let most = 2 * self.machine.global.hard as u64;
+        let most = 2 * self.machine.global.hard.whole();
         let room = most.min(MAX_RESIDENT).saturating_sub(self.machine.level_now());
         let bytes = bytes.min(room.saturating_mul(page));
         if bytes == 0 {
@@ -420,7 +420,7 @@ impl Kernel {
             let end = end.div_ceil(page).min(first.saturating_add(MAX_RESIDENT));
             self.machine.cache.read(file, first, end, Source::Device);
             let inode = self.machine.cache.file_mut(file);
-            inode.over += (inode.clean.pages() + inode.dirty.pages()).saturating_sub(before) as f64;
+            inode.over += Pages::of((inode.clean.pages() + inode.dirty.pages()).saturating_sub(before));
         }
         self.machine.change(file, self.machine.now, true);
     }

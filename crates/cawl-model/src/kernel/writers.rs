@@ -6,6 +6,7 @@ use super::history::LevelHistory;
 use super::inode_lock::{InodeLocks, LockHold, LockTime};
 use super::tasks::Tasks;
 use crate::cause::Cause;
+use crate::units::{Pages, Seconds};
 
 /// All threads.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +19,8 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// A thread's call begins at this moment, in seconds.
-    pub(super) fn begin(&mut self, thread: (u32, u32), at: f64) {
+    /// A thread's call begins at this moment.
+    pub(super) fn begin(&mut self, thread: (u32, u32), at: Seconds) {
         self.tasks.switch(thread);
         self.locks.begin(thread, at);
         if self.tasks.several {
@@ -28,10 +29,10 @@ impl Writers {
     }
 
     /// Lets time pass, and notes the level for calls that overlap this one.
-    pub(super) fn pass_to(&mut self, machine: &mut Machine, at: f64) {
+    pub(super) fn pass_to(&mut self, machine: &mut Machine, at: Seconds) {
         machine.advance(at);
         if self.tasks.several {
-            let level = machine.level_now() as f64;
+            let level = Pages::of(machine.level_now());
             self.history.note(machine.now, level);
         }
     }
@@ -48,23 +49,23 @@ impl Writers {
             self.wait_for_lock(machine, call, shared);
         }
         let (taken, end) = (call.at, call.at);
-        let held = call.locked.get_or_insert(LockTime { shared, came, taken, end, length: 0.0 });
+        let held = call.locked.get_or_insert(LockTime { shared, came, taken, end, length: Seconds::ZERO });
         held.shared &= shared;
         held.taken = taken;
     }
 
     fn wait_for_lock(&mut self, machine: &mut Machine, call: &mut Call, shared: bool) {
         let wait = self.locks.free_at(call.file, shared, call.began, call.at) - call.at;
-        if wait > 0.0 {
+        if wait > Seconds::ZERO {
             call.spend(Cause::Lock, wait);
             self.pass_to(machine, call.at);
         }
     }
 
-    /// The call is over at `until`, in seconds. One that goes on after it released the lock has released it
+    /// The call is over at `until`. One that goes on after it released the lock has released it
     /// when the model says so.
     #[inline]
-    pub(super) fn over(&mut self, call: &Call, until: f64) {
+    pub(super) fn over(&mut self, call: &Call, until: Seconds) {
         let Some(LockTime { shared, came, end, length, .. }) = call.locked else { return };
         let until = if call.at > end { until.min(end) } else { until };
         let (file, thread, began) = (call.file, call.thread, call.began);

@@ -1,20 +1,20 @@
 //! How costs grow with the time since others, and with what is cached.
 
 use super::CallConstants;
-use crate::units::Nanos;
+use crate::units::{Nanos, Seconds};
 
-/// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18
+/// Time after which caches have forgotten a thread and a device is as idle as it gets: on 6.18
 /// with 32 MiB of last-level cache no call took longer after 100 ms than after 10.
-const FORGOTTEN: f64 = 0.01;
-/// The times of [`CallConstants::away_soon`] and [`CallConstants::away`], in seconds.
-const SOON: f64 = 1e-5;
-const LATER: f64 = 1e-3;
+const FORGOTTEN: Seconds = Seconds(0.01);
+/// The times of [`CallConstants::away_soon`] and [`CallConstants::away`].
+const SOON: Seconds = Seconds(1e-5);
+const LATER: Seconds = Seconds(1e-3);
 
-/// How far what comes after `seconds` of something else has grown, as a part of what it is after a
+/// How far what comes after a `time` of something else has grown, as a part of what it is after a
 /// millisecond: with the square root (6.18, AMD EPYC: a write of 4 KiB 10, 100, 1000 µs after another took
 /// 0.5, 1.8, 3.5 µs longer).
-pub fn growth(seconds: f64) -> f64 {
-    (seconds.clamp(0.0, FORGOTTEN) / LATER).sqrt()
+pub fn growth(time: Seconds) -> f64 {
+    (time.max(Seconds::ZERO).min(FORGOTTEN) / LATER).sqrt()
 }
 
 impl CallConstants {
@@ -22,7 +22,7 @@ impl CallConstants {
     ///
     /// [`away`]: CallConstants::away
     pub fn after(&self, elsewhere: Nanos) -> Nanos {
-        let grown = grown(elsewhere.as_seconds(), self.soon());
+        let grown = grown(elsewhere.into(), self.soon());
         self.away.map_or(Nanos::ZERO, |away| away.value * grown)
     }
 
@@ -41,13 +41,13 @@ impl CallConstants {
 /// that and a millisecond. The nearest caches forget first: on 6.18 (AMD EPYC, caches of 48 KiB, 1 and 32
 /// MiB) a write of 4 KiB took 0.02, 0.17, 0.39, 0.6, 1.25 µs longer after 0.7, 2.3, 7.5, 29, 1000 µs of
 /// copying.
-pub fn grown(seconds: f64, soon: f64) -> f64 {
-    if seconds >= LATER {
-        growth(seconds)
-    } else if seconds > SOON {
-        soon.powf((seconds / LATER).ln() / (SOON / LATER).ln())
+pub fn grown(time: Seconds, soon: f64) -> f64 {
+    if time >= LATER {
+        growth(time)
+    } else if time > SOON {
+        soon.powf((time / LATER).ln() / (SOON / LATER).ln())
     } else {
-        soon * (seconds.max(0.0) / SOON).sqrt()
+        soon * (time.max(Seconds::ZERO) / SOON).sqrt()
     }
 }
 
@@ -74,11 +74,12 @@ mod tests {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
         // The square root, where nothing else was measured.
         for micros in [0.0, 1.0, 10.0, 50.0, 100.0, 999.0, 1000.0, 4000.0, 1e6] {
-            near(grown(micros * 1e-6, growth(SOON)), growth(micros * 1e-6));
+            let time = Seconds(micros * 1e-6);
+            near(grown(time, growth(SOON)), growth(time));
         }
         for (micros, part) in [(2.5, 0.2), (10.0, 0.4), (100.0, 0.4_f64.sqrt()), (1000.0, 1.0), (4000.0, 2.0)]
         {
-            near(grown(micros * 1e-6, 0.4), part);
+            near(grown(Seconds(micros * 1e-6), 0.4), part);
         }
     }
 }

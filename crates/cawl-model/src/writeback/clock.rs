@@ -2,11 +2,12 @@
 
 use super::Machine;
 use super::device::TIMER;
+use crate::units::Seconds;
 
 impl Machine {
-    /// Lets time pass up to `to` (seconds); the past is left alone.
+    /// Lets time pass up to `to`; the past is left alone.
     #[inline]
-    pub fn advance(&mut self, to: f64) {
+    pub fn advance(&mut self, to: Seconds) {
         // Seldom, and asked for several times a call.
         if self.next <= to {
             self.live_through(to);
@@ -16,10 +17,10 @@ impl Machine {
         }
     }
 
-    /// What is due up to `to` (seconds) happens.
+    /// What is due up to `to` happens.
     #[cold]
     #[inline(never)]
-    fn live_through(&mut self, to: f64) {
+    fn live_through(&mut self, to: Seconds) {
         while self.next <= to {
             self.now = self.now.max(self.next);
             for at in 0..self.devices.len() {

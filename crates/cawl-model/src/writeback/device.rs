@@ -14,6 +14,7 @@ use crate::profile::HostProfile;
 use crate::release::Laws;
 use crate::share::{Bounds, Completions};
 use crate::throttle::{Bandwidth, RateLimit};
+use crate::units::{Hz, PageRate, Pages, Seconds};
 
 /// Pages the flusher hands over at a time: what ext4 maps in one go (`MAX_WRITEPAGES_EXTENT_LEN`).
 pub const BATCH: u64 = 2048;
@@ -21,12 +22,12 @@ pub const BATCH: u64 = 2048;
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
 
-/// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
-pub(super) const IDLE: f64 = 1.0;
+/// After this long without writeback the estimation starts afresh (`WB_BANDWIDTH_IDLE_JIF`).
+pub(super) const IDLE: Seconds = Seconds(1.0);
 
-/// Seconds by which a commit may be late that no change starts: jbd2's timer fires on whole seconds of
+/// Time by which a commit may be late that no change starts: jbd2's timer fires on whole seconds of
 /// jiffies (`round_jiffies_up`, 6.18).
-pub(super) const TIMER: f64 = 1.0;
+pub(super) const TIMER: Seconds = Seconds(1.0);
 
 /// Small files that a coarse flusher hands over at a time; each takes the room of a request.
 const FILES: u64 = 8;
@@ -48,11 +49,11 @@ pub(super) struct Work {
     pub(super) file: Option<u32>,
     /// What is left of its chunk, in pages.
     pub(super) chunk: u64,
-    /// Inodes first dirtied later than this are not taken, in seconds.
-    pub(super) dirtied_before: f64,
+    /// Inodes first dirtied later than this are not taken.
+    pub(super) dirtied_before: Seconds,
 }
 
-/// A device and its flusher (`struct bdi_writeback`). Counters are in pages, times in seconds.
+/// A device and its flusher (`struct bdi_writeback`). Counters are in pages.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     /// Its number (`st_dev`).
@@ -65,10 +66,10 @@ pub struct Device {
     pub timing: Timing,
     /// The way to its files, if they are elsewhere.
     pub remote: Option<Arc<Remote>>,
-    /// Pages per second it completes.
-    pub rate: f64,
-    /// Time that a run of pages away from the one before takes in addition, in seconds.
-    pub seek: f64,
+    /// Rate at which it completes pages.
+    pub rate: PageRate,
+    /// Time that a run of pages away from the one before takes in addition.
+    pub seek: Seconds,
     /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
     /// Pages for which there must be room in the queue before the flusher goes on.
@@ -80,9 +81,9 @@ pub struct Device {
     /// Submitted and not completed.
     pub in_flight: u64,
     /// Of those, pages that count as written with their folio and are not given to the device.
-    pub padding: f64,
+    pub padding: Pages,
     /// Room that what is in flight takes in the queue, in pages.
-    pub(super) queued: f64,
+    pub(super) queued: Pages,
     /// Runs among this that are away from the one before.
     pub(super) jumps: f64,
     /// Extents that this was mapped to: the filesystem counts none of an extent's pages as written before all
@@ -101,7 +102,7 @@ pub struct Device {
     /// The flusher's next batch is one of untraced writers' pages, if there are any.
     pub(super) foreign_turn: bool,
     /// Until when the flusher rests, since the kernel's has not begun as much.
-    pub(super) rests_until: f64,
+    pub(super) rests_until: Seconds,
     /// Its bandwidth as the kernel estimates it.
     pub bandwidth: Bandwidth,
     /// The base rate of its writers.
@@ -109,26 +110,26 @@ pub struct Device {
     /// `dirty_exceeded`: tasks are checked every eight pages.
     pub exceeded: bool,
     /// When bandwidth was last estimated.
-    pub stamp: f64,
+    pub stamp: Seconds,
     pub(super) dirtied_stamp: u64,
     pub(super) written_stamp: u64,
     pub(super) completions: Completions,
-    pub(super) drained: f64,
-    pub(super) carry: f64,
+    pub(super) drained: Seconds,
+    pub(super) carry: Pages,
     pub(super) dirty_list: Queue,
     pub(super) io: Queue,
     pub(super) more: Queue,
     pub(super) work: Option<Work>,
-    pub(super) pass_began: f64,
+    pub(super) pass_began: Seconds,
     /// When the flusher began its work.
-    pub(super) work_began: f64,
-    pub(super) wakeup_at: Option<f64>,
-    pub(super) last_periodic: f64,
+    pub(super) work_began: Seconds,
+    pub(super) wakeup_at: Option<Seconds>,
+    pub(super) last_periodic: Seconds,
     /// The law of its filesystem, and what of that each call asks for.
     pub(crate) filesystem: &'static dyn Filesystem,
     pub(crate) traits: Traits,
-    /// Interval of the journal's commits, in seconds; 0 if nothing waits for any.
-    pub commit: f64,
+    /// Interval of the journal's commits; 0 if nothing waits for any.
+    pub commit: Seconds,
     /// A name has changed since a folder was last synced.
     pub renamed: bool,
     /// The log of synced files, where it has one of its own.
@@ -140,27 +141,27 @@ pub struct Device {
     /// The latest in which anything changed; 0 for none.
     pub changed: u64,
     /// When the running transaction is due, or, when that is over, its commit begins at the latest.
-    pub(super) commit_at: Option<f64>,
+    pub(super) commit_at: Option<Seconds>,
     /// The running transaction is due: the next change starts its commit.
     pub(super) overdue: bool,
     /// When the commit of an earlier one begins, at the latest.
-    pub(super) commits_by: f64,
+    pub(super) commits_by: Seconds,
     /// Until when a commit withholds completions: its log is being written.
-    pub(super) held_until: Option<f64>,
+    pub(super) held_until: Option<Seconds>,
     /// The latest transaction whose log was written, from when, and until when.
-    pub(super) logged: Option<(u64, f64, f64)>,
+    pub(super) logged: Option<(u64, Seconds, Seconds)>,
     /// When something happens next if no call comes.
-    pub(super) next: f64,
+    pub(super) next: Seconds,
     /// Until when synchronous transfers occupy it.
-    pub occupied: f64,
+    pub occupied: Seconds,
     /// Until when a call last waited for it.
-    pub idle_since: f64,
+    pub idle_since: Seconds,
     /// Until when it last had pages in flight.
-    pub wrote_until: f64,
+    pub wrote_until: Seconds,
     /// How much less its writers slept than was predicted.
-    pub unslept: f64,
-    /// When a writer to it was last paused, in seconds.
-    pub paused: f64,
+    pub unslept: Seconds,
+    /// When a writer to it was last paused.
+    pub paused: Seconds,
     /// What of its queue the flusher has.
     pub wbt: Wbt,
     /// Where the last synchronous access to it ended: file and byte.
@@ -168,9 +169,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// An idle device that completes `rate` pages a second, and whose writers the kernel holds to `base`
-    /// pages a second at first.
-    pub fn new(id: u64, rate: f64, base: f64, queue: u64, bounds: Bounds, now: f64) -> Device {
+    /// An idle device that completes pages at `rate`, and whose writers the kernel holds to `base` at first.
+    pub fn new(id: u64, rate: PageRate, base: PageRate, queue: u64, bounds: Bounds, now: Seconds) -> Device {
         Device {
             id,
             rate,
@@ -184,20 +184,20 @@ impl Device {
             pass_began: now,
             last_periodic: now,
             transaction: 1,
-            commits_by: f64::NEG_INFINITY,
-            next: f64::INFINITY,
+            commits_by: Seconds::NEG_INFINITY,
+            next: Seconds::INFINITY,
             foreign_turn: true,
-            rests_until: f64::NEG_INFINITY,
-            idle_since: f64::NEG_INFINITY,
-            wrote_until: f64::NEG_INFINITY,
-            paused: f64::NEG_INFINITY,
+            rests_until: Seconds::NEG_INFINITY,
+            idle_since: Seconds::NEG_INFINITY,
+            wrote_until: Seconds::NEG_INFINITY,
+            paused: Seconds::NEG_INFINITY,
             head: (u32::MAX, 0),
             ..Device::default()
         }
     }
 
     /// It has this filesystem, whose journal is committed every so many seconds.
-    pub fn mount(&mut self, kind: FilesystemKind, commit: f64, laws: Laws) {
+    pub fn mount(&mut self, kind: FilesystemKind, commit: Seconds, laws: Laws) {
         (self.filesystem, self.traits) = (kind.law(), kind.law().traits());
         self.traits.has_single_pages = laws.has_single_pages(kind);
         self.traits.completes_extents &= laws.converts_extents;
@@ -233,17 +233,17 @@ impl Device {
     }
 
     /// Pages in flight that the device has not written, whether they count or not.
-    pub fn left(&self) -> f64 {
-        (self.in_flight as f64 - self.carry).max(0.0)
+    pub fn left(&self) -> Pages {
+        (Pages::of(self.in_flight) - self.carry).max(Pages::ZERO)
     }
 
     /// True while the flusher works on this device, or the device on what it was handed.
-    pub fn writes_back(&self, now: f64) -> bool {
+    pub fn writes_back(&self, now: Seconds) -> bool {
         if self.busy() || self.in_flight == 0 {
             return self.busy();
         }
-        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
-        self.in_flight as f64 > self.carry + span * self.speed()
+        let span = if self.held(now) { Seconds::ZERO } else { (now - self.drained).max(Seconds::ZERO) };
+        Pages::of(self.in_flight) > self.carry + self.speed() * span
     }
 
     /// Dirty pages, those in flight included.
@@ -251,63 +251,63 @@ impl Device {
         self.dirty + self.in_flight
     }
 
-    /// Dirty pages at a moment (seconds), those in flight included, without bringing the device up to date.
+    /// Dirty pages at a moment, those in flight included, without bringing the device up to date.
     #[inline]
-    pub(super) fn level_at(&self, now: f64) -> u64 {
+    pub(super) fn level_at(&self, now: Seconds) -> u64 {
         // What is asked for twice a call is worth the shortest way.
         if self.in_flight == 0 { self.dirty } else { self.level_beside_work(now) }
     }
 
     #[inline(never)]
-    fn level_beside_work(&self, now: f64) -> u64 {
-        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
-        self.dirty + self.in_flight - self.counted(self.carry + span * self.speed())
+    fn level_beside_work(&self, now: Seconds) -> u64 {
+        let span = if self.held(now) { Seconds::ZERO } else { (now - self.drained).max(Seconds::ZERO) };
+        self.dirty + self.in_flight - self.counted(self.carry + self.speed() * span)
     }
 
     /// Part of the pages in flight that the device really writes.
     pub fn density(&self) -> f64 {
-        if self.padding <= 0.0 || self.in_flight == 0 {
+        if self.padding <= Pages::ZERO || self.in_flight == 0 {
             return 1.0;
         }
         // No folio is larger than a block.
-        (1.0 - self.padding / self.in_flight as f64).max(1.0 / BLOCK as f64)
+        (1.0 - self.padding / Pages::of(self.in_flight)).max(1.0 / BLOCK as f64)
     }
 
-    /// Pages per second that the kernel counts as completed of those in flight, which may lie scattered.
-    pub fn speed(&self) -> f64 {
-        if self.padding <= 0.0 && self.seek == 0.0 {
+    /// Rate of pages that the kernel counts as completed of those in flight, which may lie scattered.
+    pub fn speed(&self) -> PageRate {
+        if self.padding <= Pages::ZERO && self.seek == Seconds::ZERO {
             // Nothing slows it down; asked for several times a call.
             return self.rate;
         }
-        let seeking = self.jumps * self.seek * self.rate / self.in_flight.max(1) as f64;
+        let seeking = self.rate * (self.jumps * self.seek) / Pages::of(self.in_flight.max(1));
         self.rate / (self.density() + seeking)
     }
 
     /// How many of `due` pages that the device has written count as written: whole extents
     /// (`ext4_end_io_rsv_work`, 6.18), all of them about equally long.
-    pub(super) fn counted(&self, due: f64) -> u64 {
-        if due >= self.in_flight as f64 {
+    pub(super) fn counted(&self, due: Pages) -> u64 {
+        if due >= Pages::of(self.in_flight) {
             return self.in_flight;
         }
         if !self.traits.completes_extents {
-            return due.max(0.0) as u64;
+            return due.max(Pages::ZERO).whole();
         }
-        let extent = self.in_flight as f64 / self.extents.max(1.0);
-        ((due / extent).floor().max(0.0) * extent).round() as u64
+        let extent = Pages::of(self.in_flight) / self.extents.max(1.0);
+        ((due / extent).floor().max(0.0) * extent.0).round() as u64
     }
 
-    /// Seconds until the extent is written that the device is at, if any is in flight.
-    pub(super) fn extent_left(&self) -> Option<f64> {
-        let extent = self.in_flight as f64 / self.extents.max(1.0);
-        (extent > 0.0).then(|| (extent - self.carry.max(0.0) % extent) / self.speed())
+    /// Time until the extent is written that the device is at, if any is in flight.
+    pub(super) fn extent_left(&self) -> Option<Seconds> {
+        let extent = Pages::of(self.in_flight) / self.extents.max(1.0);
+        (extent > Pages::ZERO).then(|| (extent - self.carry.max(Pages::ZERO) % extent) / self.speed())
     }
 
     /// Pages of a file are handed over to the device.
     pub(super) fn submit(&mut self, cleaned: Cleaned) {
         self.dirty -= cleaned.pages;
         self.in_flight += cleaned.pages;
-        self.padding += cleaned.padding as f64;
-        self.queued += cleaned.queued as f64;
+        self.padding += Pages::of(cleaned.padding);
+        self.queued += Pages::of(cleaned.queued);
         self.jumps += cleaned.jumps as f64;
         self.extents += cleaned.jumps.max(cleaned.pages.div_ceil(BATCH)) as f64;
         self.submitted += cleaned.pages;
@@ -317,8 +317,7 @@ impl Device {
     pub(super) fn complete(&mut self, pages: u64) {
         let left = self.in_flight - pages;
         let kept = left as f64 / self.in_flight.max(1) as f64;
-        self.padding *= kept;
-        self.queued *= kept;
+        [self.padding, self.queued] = [self.padding, self.queued].map(|pages| pages * kept);
         self.jumps *= kept;
         self.extents *= kept;
         self.in_flight = left;
@@ -335,20 +334,20 @@ impl Device {
     }
 
     /// How many pages go in one turn of an inode (`writeback_chunk_size`).
-    pub(super) fn chunk(&self, limit: f64) -> u64 {
-        let pages = (self.bandwidth.average / 2.0).min(limit / 8.0) as u64;
+    pub(super) fn chunk(&self, limit: Pages) -> u64 {
+        let pages = (self.bandwidth.average * Seconds(0.5)).min(limit / 8.0).whole();
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
     /// What is queued, to the nearest page: it is never negative, and this is asked for each file.
     pub fn queued_pages(&self) -> u64 {
-        (self.queued + 0.5) as u64
+        (self.queued + Pages(0.5)).whole()
     }
 
     /// Pages queued, without what the device has written of an extent that does not count as written yet.
     fn unwritten(&self) -> u64 {
-        let left = 1.0 - self.carry / self.in_flight.max(1) as f64;
-        (self.queued * left.max(0.0) + 0.5) as u64
+        let left = 1.0 - self.carry / Pages::of(self.in_flight.max(1));
+        (self.queued * left.max(0.0) + Pages(0.5)).whole()
     }
 
     /// Room in the queue, in pages.
@@ -357,23 +356,24 @@ impl Device {
     }
 
     /// When a batch fits the queue again.
-    pub(super) fn room_at(&self) -> f64 {
+    pub(super) fn room_at(&self) -> Seconds {
         self.room_for(self.batch.min(self.queue))
     }
 
     /// When the queue holds all that it was given, by any task: until then the last of them waits for a
     /// request (`blk_mq_get_tag`, `wbt_wait`, 6.18).
-    pub fn taken_at(&self) -> f64 {
-        self.room_for(0).max(self.held_until.unwrap_or(0.0))
+    pub fn taken_at(&self) -> Seconds {
+        self.room_for(0).max(self.held_until.unwrap_or(Seconds::ZERO))
     }
 
     /// When this number of pages fits the queue.
-    fn room_for(&self, pages: u64) -> f64 {
+    fn room_for(&self, pages: u64) -> Seconds {
         let over = (self.queued_pages() + pages).saturating_sub(self.queue);
-        let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
+        let pages = over as f64 * self.in_flight as f64 / self.queued.0.max(1.0);
         // A nanosecond late rather than a rounding error early; and later than now, however late that is.
-        let at = self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9;
-        at.max(self.drained.next_up())
+        let at =
+            self.drained + (Pages(pages.ceil()) - self.carry).max(Pages::ZERO) / self.speed() + Seconds(1e-9);
+        at.max(Seconds(self.drained.0.next_up()))
     }
 
     /// The flusher waits for room for several small files. The device has enough to do all the same, so what
@@ -387,74 +387,74 @@ impl Device {
         let flusher = match (self.held_until, self.work) {
             (Some(until), _) => until,
             (None, Some(_)) => self.room_at().max(self.rests_until),
-            (None, None) => self.wakeup_at.unwrap_or(f64::INFINITY),
+            (None, None) => self.wakeup_at.unwrap_or(Seconds::INFINITY),
         };
         self.next = self.commit_at.map_or(flusher, |commit| commit.min(flusher));
     }
 
     /// A transaction is running from `when` on, if none was.
-    pub(super) fn join_transaction(&mut self, when: f64) {
-        if self.commit_at.is_none() && self.commit > 0.0 {
+    pub(super) fn join_transaction(&mut self, when: Seconds) {
+        if self.commit_at.is_none() && self.commit > Seconds::ZERO {
             self.commit_at = Some(when + self.commit);
             self.next = self.next.min(when + self.commit);
         }
     }
 
-    /// The running transaction is due at `at` (seconds).
-    pub(super) fn is_due(&mut self, at: f64) {
+    /// The running transaction is due at `at`.
+    pub(super) fn is_due(&mut self, at: Seconds) {
         self.commits_by = at + TIMER;
     }
 
-    /// A commit that nobody asked for may be under way at `now` (seconds), or begin before the device has
+    /// A commit that nobody asked for may be under way at `now`, or begin before the device has
     /// written as much as its queue holds.
     #[inline]
-    pub fn may_commit(&self, now: f64) -> bool {
-        let (rate, queue) = (self.rate, self.queue as f64);
-        (now - self.commits_by) * rate <= queue || self.commit_at.is_some_and(|at| (at - now) * rate <= queue)
+    pub fn may_commit(&self, now: Seconds) -> bool {
+        let (rate, queue) = (self.rate, Pages::of(self.queue));
+        rate * (now - self.commits_by) <= queue || self.commit_at.is_some_and(|at| rate * (at - now) <= queue)
     }
 
-    /// When the log that is being written at `now` (seconds) is written, if a file that changed last in
+    /// When the log that is being written at `now` is written, if a file that changed last in
     /// `transaction` belongs to it: until then its inode cannot change again (`do_get_write_access` waits for
     /// `BH_Shadow`, 6.18).
     #[inline]
-    pub fn logged_at(&self, transaction: u64, now: f64) -> Option<f64> {
+    pub fn logged_at(&self, transaction: u64, now: Seconds) -> Option<Seconds> {
         let (of, from, until) = self.logged?;
         (of == transaction && from <= now && now < until).then_some(until)
     }
 
-    /// A log is being written, or may be before `by` (seconds).
+    /// A log is being written, or may be before `by`.
     #[inline]
-    pub fn may_log(&self, by: f64) -> bool {
+    pub fn may_log(&self, by: Seconds) -> bool {
         let logs = self.held_until.is_some() || self.logged.is_some() && !self.traits.completes_extents;
         logs || self.overdue || self.commit_at.is_some_and(|at| at <= by)
     }
 
     /// Completions are withheld at this moment.
-    pub fn held(&self, now: f64) -> bool {
+    pub fn held(&self, now: Seconds) -> bool {
         self.held_until.is_some_and(|until| now < until)
     }
 
     /// Bandwidth without the base rate (`wb_update_bandwidth`), if it is time.
-    pub(super) fn estimate(&mut self, now: f64, hz: f64, laws: Laws) {
+    pub(super) fn estimate(&mut self, now: Seconds, hz: Hz, laws: Laws) {
         if now - self.stamp >= INTERVAL {
             if !self.skips_estimate(now, self.work_began, laws) {
-                self.bandwidth.update((self.written - self.written_stamp) as f64, now - self.stamp, hz);
+                self.bandwidth.update(Pages::of(self.written - self.written_stamp), now - self.stamp, hz);
             }
             self.restamp(now);
         }
     }
 
     /// Before 5.15: the device had rested before who estimates began (`__wb_update_bandwidth`, `snapshot`).
-    pub(super) fn skips_estimate(&self, now: f64, began: f64, laws: Laws) -> bool {
+    pub(super) fn skips_estimate(&self, now: Seconds, began: Seconds, laws: Laws) -> bool {
         !laws.idle_estimates && now - self.stamp > IDLE && self.stamp < began
     }
 
-    pub(super) fn restamp(&mut self, now: f64) {
+    pub(super) fn restamp(&mut self, now: Seconds) {
         (self.dirtied_stamp, self.written_stamp, self.stamp) = (self.dirtied, self.written, now);
     }
 
     /// `wb_bandwidth_estimate_start`, since 5.15.
-    pub(super) fn begin_estimate(&mut self, now: f64, laws: Laws) {
+    pub(super) fn begin_estimate(&mut self, now: Seconds, laws: Laws) {
         if laws.idle_estimates && self.in_flight == 0 && now - self.stamp > IDLE {
             self.restamp(now);
         }

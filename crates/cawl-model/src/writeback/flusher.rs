@@ -4,12 +4,13 @@
 use super::Machine;
 use super::device::{BATCH, Why, Work};
 use super::{Thresholds, threshold};
+use crate::units::{Pages, Seconds};
 
 impl Machine {
     /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages in
     /// addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
     pub fn over_background(&self, at: usize, metadata: u64) -> bool {
-        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
+        let own = Pages::of(self.devices.iter().map(|d| d.dirty).sum());
         // Of the group's device the kernel knows what is dirty now (`wb_bg_dirty_limits`).
         let in_group = self.counted.map_or(own, |counted| counted.1.max(own));
         self.machine_over_background(at, metadata)
@@ -18,13 +19,13 @@ impl Machine {
 
     /// The same of the machine alone, by which a writer starts the flusher.
     pub fn machine_over_background(&self, at: usize, metadata: u64) -> bool {
-        let own = self.devices.iter().map(|d| d.dirty).sum::<u64>() as f64;
-        self.over(at, &self.global, (own + self.foreign_at(self.now)).max(0.0), metadata)
+        let own = Pages::of(self.devices.iter().map(|d| d.dirty).sum());
+        self.over(at, &self.global, (own + self.foreign_at(self.now)).max(Pages::ZERO), metadata)
     }
 
-    fn over(&self, at: usize, thresholds: &Thresholds, dirty: f64, metadata: u64) -> bool {
+    fn over(&self, at: usize, thresholds: &Thresholds, dirty: Pages, metadata: u64) -> bool {
         let device = &self.devices[at];
-        if self.devices.iter().any(|d| d.dirty > 0) && dirty + metadata as f64 > thresholds.background {
+        if self.devices.iter().any(|d| d.dirty > 0) && dirty + Pages::of(metadata) > thresholds.background {
             return true;
         }
         if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
@@ -33,7 +34,7 @@ impl Machine {
         let reserved = self.written_to().map(|d| d.bounds.min).sum();
         let level = if self.laws.grants_room { dirty } else { thresholds.background };
         let share = threshold(thresholds.background, level, self.fraction(at), device.bounds, reserved);
-        device.dirty as f64 > share
+        Pages::of(device.dirty) > share
     }
 
     /// `wb_start_background_writeback`, unless the flusher is at work.
@@ -69,7 +70,7 @@ impl Machine {
         device.begin_estimate(now, self.laws);
         device.wakeup_at = None;
         (device.pass_began, device.work_began) = (now, now);
-        let periodic = wakeup > 0.0 && now - device.last_periodic >= wakeup;
+        let periodic = wakeup > Seconds::ZERO && now - device.last_periodic >= wakeup;
         let (why, dirtied_before) = match periodic {
             true => (Why::Periodic, now - expire),
             false => (Why::Background, now),
@@ -113,7 +114,7 @@ impl Machine {
 
     /// `requeue_inode`: what is still dirty after a full chunk goes on in the next turn, unless it is
     /// younger than this work cares for (since 6.10).
-    pub(super) fn requeue(&mut self, at: usize, file: u32, used_up: bool, dirtied_before: f64) {
+    pub(super) fn requeue(&mut self, at: usize, file: u32, used_up: bool, dirtied_before: Seconds) {
         let (now, hz) = (self.now, self.hz);
         let laws = self.laws;
         let device = &mut self.devices[at];
@@ -143,7 +144,8 @@ impl Machine {
 
     /// Picks the next inode (`queue_io`), or ends the work.
     fn next_inode(&mut self, at: usize, work: Work) {
-        let pass_over = self.devices[at].io.is_empty() || self.now - self.devices[at].pass_began >= 0.1;
+        let pass_over =
+            self.devices[at].io.is_empty() || self.now - self.devices[at].pass_began >= Seconds(0.1);
         if pass_over && !self.laws.idle_estimates && self.now > self.devices[at].work_began {
             // `wb_writeback`, before 5.15.
             self.devices[at].estimate(self.now, self.hz, self.laws);
@@ -196,6 +198,6 @@ impl Machine {
             return;
         }
         let dirty = device.has_dirty_inodes();
-        device.wakeup_at = (dirty && self.wakeup > 0.0).then_some(self.now + self.wakeup);
+        device.wakeup_at = (dirty && self.wakeup > Seconds::ZERO).then_some(self.now + self.wakeup);
     }
 }

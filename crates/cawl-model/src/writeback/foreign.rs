@@ -13,16 +13,17 @@ use super::Machine;
 use super::device::{BATCH, IDLE};
 use crate::Disturbance;
 use crate::cache::Cleaned;
+use crate::units::{PageRate, Pages, Seconds};
 
-/// Dirty pages of untraced writers: pages at a moment (seconds), and pages per second from then on.
+/// Dirty pages of untraced writers: pages at a moment, and how many come from then on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Foreign {
     /// The moment.
-    pub at: f64,
+    pub at: Seconds,
     /// Pages; negative where the model has too many.
-    pub pages: f64,
-    /// Pages per second.
-    pub drift: f64,
+    pub pages: Pages,
+    /// How fast they become more.
+    pub drift: PageRate,
     /// The kernel's counters have been told at all.
     pub told: bool,
     /// Pages that the flusher has taken of these, and nobody was told of.
@@ -30,23 +31,23 @@ pub struct Foreign {
     /// Pages that all devices were given, as of the latest word of the kernel's flusher.
     submitted: u64,
     /// How many more these were lately than the kernel's.
-    ahead: f64,
+    ahead: Pages,
 }
 
 impl Foreign {
     /// There are none, at any time.
     pub fn are_none(&self) -> bool {
-        self.pages == 0.0 && self.drift == 0.0
+        self.pages == Pages::ZERO && self.drift == PageRate::ZERO
     }
 
-    /// Pages at a moment, in seconds. They are written back like any other: what no sample confirms for
-    /// longer than the drift is believed goes at the `rate` of the device, in pages per second.
+    /// Pages at a moment. They are written back like any other: what no sample confirms for
+    /// longer than the drift is believed goes at the `rate` of the device.
     #[inline]
-    pub fn pages(&self, now: f64, rate: impl FnOnce() -> f64) -> f64 {
-        let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
+    pub fn pages(&self, now: Seconds, rate: impl FnOnce() -> PageRate) -> Pages {
+        let (span, lasts) = ((now - self.at).max(Seconds::ZERO), Disturbance::LASTS.into());
         let pages = self.pages + self.drift * span.min(lasts);
-        let gone = if span > lasts { (span - lasts) * rate() } else { 0.0 };
-        if pages > 0.0 { (pages - gone).max(0.0) } else { (pages + gone).min(0.0) }
+        let gone = if span > lasts { rate() * (span - lasts) } else { Pages::ZERO };
+        if pages > Pages::ZERO { (pages - gone).max(Pages::ZERO) } else { (pages + gone).min(Pages::ZERO) }
     }
 }
 
@@ -67,7 +68,7 @@ impl Machine {
         if self.foreign.are_none() || !self.is_busiest(at) {
             0
         } else {
-            self.foreign_at(self.now).max(0.0) as u64
+            self.foreign_at(self.now).max(Pages::ZERO).whole()
         }
     }
 
@@ -76,7 +77,7 @@ impl Machine {
         let pages = self.foreign_of(at).min(most);
         if pages > 0 {
             // None that are there twice.
-            self.foreign.pages -= pages as f64;
+            self.foreign.pages -= Pages::of(pages);
             self.foreign.adopted += pages;
             let device = &mut self.devices[at];
             device.adopted += pages;
@@ -91,17 +92,17 @@ impl Machine {
         self.devices.iter().all(|other| other.level() <= self.devices[at].level())
     }
 
-    /// The kernel has begun to write `pages` to all devices, in the `span` seconds before `at`.
-    pub fn begun(&mut self, at: f64, pages: f64, span: f64) {
+    /// The kernel has begun to write `pages` to all devices, in the `span` before `at`.
+    pub fn begun(&mut self, at: Seconds, pages: Pages, span: Seconds) {
         // What was handed over since then, as far as a call was taken as a whole.
-        let since = ((self.now - at).max(0.0) * self.rate_at_work()) as u64;
+        let since = (self.rate_at_work() * (self.now - at).max(Seconds::ZERO)).whole();
         let all: u64 = self.devices.iter().map(|device| device.submitted).sum();
         let submitted = all.saturating_sub(since).max(self.foreign.submitted);
-        let own = (submitted - self.foreign.submitted) as f64;
+        let own = Pages::of(submitted - self.foreign.submitted);
         self.foreign.submitted = submitted;
-        let kept = (-span / IDLE).exp();
+        let kept = (-(span / IDLE)).exp();
         self.foreign.ahead = self.foreign.ahead * kept + own - pages;
-        let rest = if self.foreign.ahead > 0.0 { super::INTERVAL } else { 0.0 };
+        let rest = if self.foreign.ahead > Pages::ZERO { super::INTERVAL } else { Seconds::ZERO };
         for device in 0..self.devices.len() {
             self.devices[device].rests_until = at + rest;
             self.reschedule(device);

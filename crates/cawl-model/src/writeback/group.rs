@@ -4,9 +4,10 @@
 //! At which times is not told: what calls contradict is corrected.
 
 use super::Machine;
+use crate::units::{Pages, Seconds};
 
-/// Seconds after which a control group's counts are added up (`FLUSH_TIME`, mm/memcontrol.c).
-const COUNTED: f64 = 2.0;
+/// Time after which a control group's counts are added up (`FLUSH_TIME`, mm/memcontrol.c).
+const COUNTED: Seconds = Seconds(2.0);
 /// Part of what a group can hold from which on it may be full.
 const ALMOST: f64 = 0.9;
 
@@ -17,7 +18,7 @@ impl Machine {
     }
 
     /// The group's dirty pages as the kernel counts them at `now`, of which there are `level`.
-    pub fn count_group(&mut self, now: f64, level: f64) -> f64 {
+    pub fn count_group(&mut self, now: Seconds, level: Pages) -> Pages {
         if !self.counts_late() {
             return level;
         }
@@ -38,9 +39,9 @@ impl Machine {
     }
 
     /// A writer went on at `now`, so that the group was counted before, and its limits let it.
-    pub fn count_allowed(&mut self, now: f64) {
+    pub fn count_allowed(&mut self, now: Seconds) {
         if let (true, Some(group)) = (self.laws.late_counts, &self.group) {
-            self.counted = Some((now, group.freerun() - 1.0));
+            self.counted = Some((now, group.freerun() - Pages(1.0)));
         }
     }
 }

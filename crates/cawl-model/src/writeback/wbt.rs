@@ -12,17 +12,18 @@ use std::collections::VecDeque;
 use super::Machine;
 use crate::cache::REQUEST;
 use crate::profile::QueueConstants;
+use crate::units::{Pages, Seconds};
 
 /// Requests to begin with (`RWB_DEF_DEPTH`).
 const DEPTH: u64 = 16;
-/// A window, in seconds (`RWB_WINDOW_NSEC`).
-const WINDOW: f64 = 0.1;
+/// A window (`RWB_WINDOW_NSEC`).
+const WINDOW: Seconds = Seconds(0.1);
 /// Fewest writes of a window that say something (`RWB_MIN_WRITE_SAMPLES`).
 const WRITES: f64 = 3.0;
 /// Windows in a row that say nothing after which the depth goes back (`RWB_UNKNOWN_BUMP`).
 const UNKNOWN: u32 = 5;
-/// A pause counts so many seconds (`wb_recent_wait`).
-const RECENT: f64 = 1.0;
+/// A pause counts so long (`wb_recent_wait`).
+const RECENT: Seconds = Seconds(1.0);
 /// Windows that are gone through one by one; longer ago nothing is remembered.
 const WINDOWS: f64 = 64.0;
 /// The last step of scaling up that makes a difference: 16 << 16 requests are more than any device has.
@@ -34,8 +35,8 @@ const MAX_READS: usize = 256;
 /// What is known of a device's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QueueFacts {
-    /// Latency of a read above which the flusher gets fewer requests, in seconds; 0: it gets all.
-    pub target: f64,
+    /// Latency of a read above which the flusher gets fewer requests; 0: it gets all.
+    pub target: Seconds,
     /// Requests that the queue holds.
     pub requests: u64,
     /// The device has a volatile cache.
@@ -47,7 +48,7 @@ pub struct QueueFacts {
 impl QueueFacts {
     pub fn of(queue: &QueueConstants) -> QueueFacts {
         QueueFacts {
-            target: queue.wbt_latency.as_seconds(),
+            target: queue.wbt_latency.into(),
             requests: queue.requests,
             write_cache: queue.write_cache,
             behind: queue.reads_wait.value,
@@ -55,20 +56,20 @@ impl QueueFacts {
     }
 }
 
-/// A read that the device was asked for: when, and when it has come, in seconds.
+/// A read that the device was asked for: when, and when it has come.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    asked: f64,
-    done: f64,
+    asked: Seconds,
+    done: Seconds,
 }
 
 /// A window in which latencies are watched.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    begin: f64,
-    length: f64,
+    begin: Seconds,
+    length: Seconds,
     /// Pages that the device had written since its first one.
-    written: f64,
+    written: Pages,
 }
 
 /// The flusher's wbt of a device's queue (`struct rq_wb`).
@@ -81,10 +82,10 @@ pub struct Wbt {
     window: Option<Window>,
     samples: VecDeque<Sample>,
     /// When the device reads, of which the flusher's pages are told at once.
-    reading: VecDeque<(f64, f64)>,
+    reading: VecDeque<(Seconds, Seconds)>,
     /// Pages written since the first one, as of the latest read, and when that begins.
-    written: f64,
-    ahead: f64,
+    written: Pages,
+    ahead: Pages,
 }
 
 /// What a window says (`latency_exceeded`).
@@ -113,7 +114,7 @@ impl Wbt {
     /// Most requests that the flusher has, and how many are left when it gets further ones (`get_limit`,
     /// `wbt_rqw_done`); `recent` if a writer was paused lately.
     fn range(&self, recent: bool) -> (u64, u64) {
-        if self.facts.target <= 0.0 {
+        if self.facts.target <= Seconds::ZERO {
             return (self.facts.requests.max(1), self.facts.requests.max(1) - 1);
         }
         let depth = self.depth();
@@ -127,25 +128,25 @@ impl Wbt {
     }
 
     /// Pages of the flusher's that the device has after so many `written` since the first one.
-    fn given(&self, written: f64, recent: bool) -> f64 {
+    fn given(&self, written: Pages, recent: bool) -> Pages {
         let (most, left) = self.range(recent);
-        let since = written.rem_euclid(((most - left) * REQUEST) as f64);
-        (most * REQUEST) as f64 - since
+        let since = written.0.rem_euclid(((most - left) * REQUEST) as f64);
+        Pages::of(most * REQUEST) - Pages(since)
     }
 
     /// The device has written so many pages by now. If these are fewer than were told before (a device may turn
     /// out to be late), the windows and the read ahead of it move back by the difference.
-    fn follow(&mut self, written: f64) {
-        let back = (self.written - written).max(0.0);
+    fn follow(&mut self, written: Pages) {
+        let back = (self.written - written).max(Pages::ZERO);
         self.ahead -= back;
         self.window = self.window.map(|window| Window { written: window.written - back, ..window });
         self.written = written;
     }
 
-    /// Lets windows pass up to `now` (seconds), by when so many pages are `written`; a writer was last paused
+    /// Lets windows pass up to `now`, by when so many pages are `written`; a writer was last paused
     /// at `paused`.
-    fn pass(&mut self, now: f64, written: f64, paused: f64, in_flight: bool) {
-        if self.facts.target <= 0.0 {
+    fn pass(&mut self, now: Seconds, written: Pages, paused: Seconds, in_flight: bool) {
+        if self.facts.target <= Seconds::ZERO {
             return;
         }
         if let Some(window) = self.window.filter(|window| now - window.begin > WINDOWS * WINDOW) {
@@ -158,7 +159,7 @@ impl Wbt {
             let end = window.begin + window.length;
             let part = window.length / (now - window.begin);
             let then = window.written + (written - window.written) * part;
-            let writes = (then - window.written) / REQUEST as f64;
+            let writes = (then - window.written) / Pages::of(REQUEST);
             let seen = self.seen(window, writes, end - paused < RECENT || in_flight);
             self.scale(seen);
             self.window = (self.step != 0 || in_flight).then(|| self.window_at(end, then));
@@ -169,14 +170,14 @@ impl Wbt {
     }
 
     /// `rwb_arm_timer`.
-    fn window_at(&self, begin: f64, written: f64) -> Window {
+    fn window_at(&self, begin: Seconds, written: Pages) -> Window {
         Window { begin, length: WINDOW / f64::from(self.step.max(0) + 1).sqrt(), written }
     }
 
     /// `latency_exceeded` at the end of a window.
     fn seen(&mut self, window: Window, writes: f64, writing: bool) -> Seen {
         let end = window.begin + window.length;
-        let (mut fastest, mut oldest) = (f64::INFINITY, 0.0_f64);
+        let (mut fastest, mut oldest) = (Seconds::INFINITY, Seconds::ZERO);
         self.samples.retain(|sample| {
             if sample.done > end {
                 oldest = oldest.max(end - sample.asked);
@@ -187,9 +188,9 @@ impl Wbt {
             }
             false
         });
-        if oldest > window.length || oldest > self.facts.target && fastest.is_infinite() {
+        if oldest > window.length || oldest > self.facts.target && fastest == Seconds::INFINITY {
             Seen::Slow
-        } else if fastest.is_infinite() || writes < WRITES {
+        } else if fastest == Seconds::INFINITY || writes < WRITES {
             if writes > 0.0 || writing { Seen::OnlyWrites } else { Seen::Nothing }
         } else if fastest > self.facts.target {
             Seen::Slow
@@ -222,34 +223,34 @@ impl Wbt {
 
 impl Machine {
     /// Pages that the device has written since the first one by now, what it will read later left out.
-    fn written_by_now(&mut self, at: usize) -> f64 {
+    fn written_by_now(&mut self, at: usize) -> Pages {
         self.drain(at);
         let now = self.now;
         let device = &mut self.devices[at];
         device.wbt.reading.retain(|(_, until)| *until > now);
-        let later = device.wbt.reading.iter().map(|(from, until)| until - from.max(now)).sum::<f64>();
-        device.written as f64 + device.carry + later * device.speed()
+        let later: Seconds = device.wbt.reading.iter().map(|(from, until)| *until - from.max(now)).sum();
+        Pages::of(device.written) + device.carry + device.speed() * later
     }
 
-    /// Seconds that the device takes for the flusher's requests that a read waits for which comes now.
-    pub fn writes_ahead(&mut self, at: usize) -> f64 {
+    /// What the device takes for the flusher's requests that a read waits for which comes now.
+    pub fn writes_ahead(&mut self, at: usize) -> Seconds {
         let written = self.written_by_now(at);
         let (now, device) = (self.now, &mut self.devices[at]);
         let in_flight = device.in_flight > 0;
         device.wbt.follow(written);
         device.wbt.pass(now, written, device.paused, in_flight);
         if !in_flight || device.wbt.facts.behind <= 0.0 {
-            return 0.0;
+            return Seconds::ZERO;
         }
-        let left = (device.written + device.in_flight) as f64;
+        let left = Pages::of(device.written + device.in_flight);
         let given = (written + device.wbt.given(written, now - device.paused < RECENT)).min(left);
         let before = device.wbt.ahead.max(written);
         device.wbt.ahead = device.wbt.ahead.max(given);
-        (given - before).max(0.0) * device.wbt.facts.behind / device.speed()
+        (given - before).max(Pages::ZERO) * device.wbt.facts.behind / device.speed()
     }
 
-    /// The device reads from `from` until `until`, in seconds, what it was asked for now; so many `requests`.
-    pub fn begin_read(&mut self, at: usize, from: f64, until: f64, requests: u64) {
+    /// The device reads from `from` until `until`, what it was asked for now; so many `requests`.
+    pub fn begin_read(&mut self, at: usize, from: Seconds, until: Seconds, requests: u64) {
         self.stand_still(at, until - from);
         let (now, device) = (self.now, &mut self.devices[at]);
         let wbt = &mut device.wbt;
@@ -261,7 +262,7 @@ impl Machine {
             Some(last) => last.1 += until - from,
             None => wbt.reading.push_back((from, until)),
         }
-        if wbt.facts.target <= 0.0 || wbt.samples.len() >= MAX_READS {
+        if wbt.facts.target <= Seconds::ZERO || wbt.samples.len() >= MAX_READS {
             return;
         }
         for number in 1..=requests.min(UNKNOWN.into()) {
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     fn wbt(write_cache: bool) -> Wbt {
-        let facts = QueueFacts { target: 2e-3, requests: 128, write_cache, behind: 1.0 };
+        let facts = QueueFacts { target: Seconds(2e-3), requests: 128, write_cache, behind: 1.0 };
         Wbt { facts, ..Wbt::default() }
     }
 
@@ -306,48 +307,52 @@ mod tests {
         assert_eq!((plain.range(false), plain.range(true)), ((4, 3), (16, 6)));
         let narrow = Wbt { step: 4, ..wbt(true) };
         assert_eq!((narrow.range(false), narrow.range(true)), ((1, 0), (1, 0)));
-        let off = QueueFacts { target: 0.0, ..wbt(true).facts };
+        let off = QueueFacts { target: Seconds::ZERO, ..wbt(true).facts };
         assert_eq!(Wbt { facts: off, ..Wbt::default() }.range(false), (128, 127));
     }
 
     #[test]
     fn a_device_is_given_further_requests_when_it_has_none() {
         let wbt = wbt(true);
-        let of = |requests: f64| wbt.given(requests * REQUEST as f64, false) / REQUEST as f64;
+        let of = |requests: f64| wbt.given(requests * Pages::of(REQUEST), false) / Pages::of(REQUEST);
         assert_eq!([0.0, 0.5, 3.0, 3.5, 4.0, 6.0].map(of), [4.0, 3.5, 1.0, 0.5, 4.0, 2.0]);
     }
 
     #[test]
     fn windows_are_judged_by_their_fastest_read() {
-        let many = 10.0 * REQUEST as f64;
+        let many = 10.0 * Pages::of(REQUEST);
         let mut wbt = wbt(true);
-        wbt.pass(0.0, 0.0, 0.0, true);
+        wbt.pass(Seconds::ZERO, Pages::ZERO, Seconds::ZERO, true);
+        let pass = |wbt: &mut Wbt, now: f64, written: Pages, in_flight: bool| {
+            wbt.pass(Seconds(now), written, Seconds::ZERO, in_flight);
+        };
         let samples = |wbt: &mut Wbt, from: f64, latency: f64| {
             let all = (0..8).map(|at| from + 0.01 * f64::from(at));
-            wbt.samples.extend(all.map(|asked| Sample { asked, done: asked + latency }));
+            let sample = |asked| Sample { asked: Seconds(asked), done: Seconds(asked + latency) };
+            wbt.samples.extend(all.map(sample));
         };
         samples(&mut wbt, 0.0, 3e-3);
-        wbt.pass(0.1, many, 0.0, true);
+        pass(&mut wbt, 0.1, many, true);
         assert_eq!((wbt.step, wbt.depth()), (1, 8));
         // One fast read is enough, and the window is shorter by the square root of the step.
         samples(&mut wbt, 0.1, 3e-3);
         samples(&mut wbt, 0.1, 1e-3);
-        wbt.pass(0.1 + 0.07, 2.0 * many, 0.0, true);
+        pass(&mut wbt, 0.1 + 0.07, 2.0 * many, true);
         assert_eq!(wbt.step, 1);
-        wbt.pass(0.1 + 0.071, 2.0 * many, 0.0, true);
+        pass(&mut wbt, 0.1 + 0.071, 2.0 * many, true);
         assert_eq!(wbt.step, 0);
         // One that does not come at all.
         wbt.samples.clear();
-        wbt.samples.push_back(Sample { asked: 0.18, done: 9.0 });
-        wbt.pass(0.28, 3.0 * many, 0.0, true);
+        wbt.samples.push_back(Sample { asked: Seconds(0.18), done: Seconds(9.0) });
+        pass(&mut wbt, 0.28, 3.0 * many, true);
         assert_eq!(wbt.step, 1);
         // Too few writes say nothing of reads.
         wbt.samples.clear();
         samples(&mut wbt, 0.28, 3e-3);
-        wbt.pass(0.35, 3.0 * many + 1.0, 0.0, true);
+        pass(&mut wbt, 0.35, 3.0 * many + Pages(1.0), true);
         assert_eq!(wbt.step, 0);
         // After a long time of nothing, nothing is known.
-        wbt.pass(100.0, 3.0 * many + 1.0, 0.0, false);
+        pass(&mut wbt, 100.0, 3.0 * many + Pages(1.0), false);
         assert_eq!((wbt.step, wbt.window.is_some()), (0, false));
     }
 }

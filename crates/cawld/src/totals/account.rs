@@ -33,7 +33,7 @@ impl Account {
             predicted_s: self.sums.predicted.as_seconds(),
             throttled_s: self.sums.throttled.as_seconds(),
             sync_s: self.sums.sync.as_seconds(),
-            lost_s: self.sums.time.lost() / 1e9,
+            lost_s: self.sums.time.lost().as_seconds(),
             rate: self.rate(now),
         }
     }
@@ -45,7 +45,7 @@ impl Account {
 
     pub(super) fn key(&self, sort: Sort, now: Time) -> f64 {
         match sort {
-            Sort::Lost => self.sums.time.lost(),
+            Sort::Lost => self.sums.time.lost().get(),
             Sort::Throttled => self.sums.throttled.get(),
             Sort::Sync => self.sums.sync.get(),
             Sort::Observed => self.sums.observed.get(),

@@ -8,21 +8,21 @@ use std::io::Read;
 use super::super::*;
 
 /// Ticks in a second where the runs were recorded.
-const HZ: f64 = 250.0;
+const HZ: Hz = Hz(250.0);
 
 /// Runs on the disk of a suite, and its thresholds in pages.
 struct Recording {
     name: &'static str,
-    background: f64,
-    thresh: f64,
+    background: Pages,
+    thresh: Pages,
     runs: [&'static [u8]; 3],
 }
 
 const RECORDINGS: [Recording; 2] = [
     Recording {
         name: "ssd-512-1024",
-        background: 131_072.0,
-        thresh: 262_144.0,
+        background: Pages(131_072.0),
+        thresh: Pages(262_144.0),
         runs: [
             include_bytes!("../../../tests/data/traced/ssd-512-1024-seq-16M.trace.gz"),
             include_bytes!("../../../tests/data/traced/ssd-512-1024-seq-32M-think50ms.trace.gz"),
@@ -31,8 +31,8 @@ const RECORDINGS: [Recording; 2] = [
     },
     Recording {
         name: "hdd-256-512",
-        background: 65_536.0,
-        thresh: 131_072.0,
+        background: Pages(65_536.0),
+        thresh: Pages(131_072.0),
         runs: [
             include_bytes!("../../../tests/data/traced/hdd-256-512-seq-16M.trace.gz"),
             include_bytes!("../../../tests/data/traced/hdd-256-512-seq-32M-think50ms.trace.gz"),
@@ -51,14 +51,18 @@ impl Traced<'_> {
         text.parse().expect("a number")
     }
 
-    /// A rate in pages per second, where the trace has KiB.
-    fn rate(&self, key: &str) -> f64 {
-        self.of(key) / 4.0
+    fn pages(&self, key: &str) -> Pages {
+        Pages(self.of(key))
+    }
+
+    /// A rate, where the trace has KiB.
+    fn rate(&self, key: &str) -> PageRate {
+        PageRate(self.of(key) / 4.0)
     }
 
     /// A time in ticks, where the trace has milliseconds.
-    fn ticks(&self, key: &str) -> f64 {
-        self.of(key) * HZ / 1000.0
+    fn ticks(&self, key: &str) -> Jiffies {
+        Jiffies(self.of(key) * HZ.0 / 1000.0)
     }
 
     fn is_update(&self) -> bool {
@@ -66,12 +70,12 @@ impl Traced<'_> {
     }
 
     /// What a check found; the device's bandwidth is not in its line.
-    fn found(&self, recording: &Recording, bandwidth: f64) -> (Domain, Line) {
+    fn found(&self, recording: &Recording, bandwidth: PageRate) -> (Domain, Line) {
         let Recording { background, thresh, .. } = *recording;
-        let domain = Domain { dirty: self.of("dirty"), background, thresh, limit: self.of("limit") };
-        assert_eq!(self.of("setpoint"), domain.setpoint().floor());
-        let share = self.of("wb_setpoint") / domain.setpoint();
-        let (dirty, strict) = (self.of("wb_dirty"), false);
+        let domain = Domain { dirty: self.pages("dirty"), background, thresh, limit: self.pages("limit") };
+        assert_eq!(self.pages("setpoint"), domain.setpoint().floor());
+        let share = self.pages("wb_setpoint") / domain.setpoint();
+        let (dirty, strict) = (self.pages("wb_dirty"), false);
         (domain, Line { dirty, thresh: thresh * share, background: background * share, bandwidth, strict })
     }
 }
@@ -120,7 +124,7 @@ fn each_law_does_what_the_kernel_did() {
                         let mut now = before;
                         let ratio = position_ratio(&domain, &place);
                         now.update(&domain, &place, ratio, line.rate("dirty_rate"));
-                        steps.0.push((now.base - before.base, traced.base - before.base));
+                        steps.0.push(((now.base - before.base).0, (traced.base - before.base).0));
                     }
                     base = Some(traced);
                     continue;
@@ -130,13 +134,14 @@ fn each_law_does_what_the_kernel_did() {
                 let ratio = position_ratio(&domain, &place);
                 ratios.0.push((ratio, line.rate("task_ratelimit") / limit));
                 let rate = (limit * ratio).floor();
-                let period = (HZ * line.of("dirtied") / rate).floor();
-                periods.0.push((period, line.ticks("period")));
+                let period = Jiffies((HZ.0 * line.of("dirtied") / rate.0).floor());
+                periods.0.push((period.0, line.ticks("period").0));
                 let longest = max_pause(place.dirty, bandwidth, HZ);
                 let pacing = min_pause(bandwidth, longest, rate, limit, HZ);
                 let pause = period - line.ticks("think");
-                let pause = if pause < pacing.min_pause { pause.min(0.0) } else { pause.min(longest) };
-                pauses.0.push((pause.max(0.0), line.ticks("pause").max(0.0)));
+                let pause =
+                    if pause < pacing.min_pause { pause.min(Jiffies::ZERO) } else { pause.min(longest) };
+                pauses.0.push((pause.0.max(0.0), line.ticks("pause").0.max(0.0)));
                 if let Some(after) = lines[number + 1..].iter().find(|line| !line.is_update())
                     && line.of("pause") > 0.0
                 {
