@@ -4,8 +4,8 @@
 //! negative or infinite, and a [`Rate`] is always positive and finite: both constructors see to it, so
 //! no prediction built from them can be anything else.
 //!
-//! The kernel's laws reckon with [`Seconds`], [`Pages`] and what follows from these. They are as the kernel has
-//! them: fractions, debts and moments that never come among them.
+//! The kernel's laws reckon with [`Seconds`], [`Pages`] and what follows from these: any number, fractions,
+//! debts and moments that never come among them.
 
 use std::fmt;
 use std::iter::Sum;
