@@ -4,8 +4,8 @@
 //! negative or infinite, and a [`Rate`] is always positive and finite: both constructors see to it, so
 //! no prediction built from them can be anything else.
 //!
-//! The kernel's laws reckon with [`Seconds`], [`Pages`] and what follows from these. They are as the kernel has
-//! them: fractions, debts and moments that never come among them.
+//! The kernel's laws reckon with [`Seconds`], [`Pages`] and what follows from these: any number, fractions,
+//! debts and moments that never come among them.
 
 use std::fmt;
 use std::iter::Sum;
@@ -164,7 +164,6 @@ impl Rate {
     }
 
     /// What a byte takes.
-    #[inline]
     pub const fn byte(self) -> Seconds {
         Seconds(1.0 / self.0)
     }
@@ -259,19 +258,16 @@ macro_rules! reckoned {
             pub const NEG_INFINITY: $Quantity = $Quantity(f64::NEG_INFINITY);
 
             /// The larger of two.
-            #[inline]
             pub const fn max(self, other: $Quantity) -> $Quantity {
                 $Quantity(self.0.max(other.0))
             }
 
             /// The smaller of two.
-            #[inline]
             pub const fn min(self, other: $Quantity) -> $Quantity {
                 $Quantity(self.0.min(other.0))
             }
 
             /// Rounded down to a whole number.
-            #[inline]
             pub fn floor(self) -> $Quantity {
                 $Quantity(self.0.floor())
             }
@@ -321,27 +317,23 @@ algebra! {
 
 impl Pages {
     /// Whole pages.
-    #[inline]
     pub const fn of(count: u64) -> Pages {
         Pages(count as f64)
     }
 
     /// Whole pages of this, none if it is negative.
-    #[inline]
     pub const fn whole(self) -> u64 {
         self.0 as u64
     }
 }
 
 impl From<Nanos> for Seconds {
-    #[inline]
     fn from(span: Nanos) -> Seconds {
         Seconds(span.as_seconds())
     }
 }
 
 impl From<Seconds> for Nanos {
-    #[inline]
     fn from(span: Seconds) -> Nanos {
         Nanos::seconds(span.0)
     }

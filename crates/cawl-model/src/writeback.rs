@@ -137,9 +137,8 @@ impl Machine {
         self.devices.iter_mut().for_each(Device::coarsen);
     }
 
-    /// A call that may be made to sleep took so much longer than predicted, or less if negative: its writer
-    /// slept, or did not, as the level is another. The device is taken to have written that much less, or
-    /// more.
+    /// A call that may be made to sleep took so much `longer` than predicted: its writer slept, or did not if
+    /// negative, as the level is another. The device is taken to have written that much less, or more.
     pub fn stand_still(&mut self, at: usize, longer: Seconds) {
         self.drain(at);
         let device = &mut self.devices[at];
@@ -303,7 +302,7 @@ impl Machine {
         busiest.map_or(PageRate::ZERO, |device| device.rate)
     }
 
-    /// What the devices complete that are at work, or the busiest where none is: others have nothing to write.
+    /// What the devices complete that are at work, or the busiest if none is: others have nothing to write.
     pub fn rate_at_work(&self) -> PageRate {
         let working = self.devices.iter().filter(|device| device.is_at_work()).map(|device| device.rate);
         match working.sum() {
@@ -466,23 +465,20 @@ impl Machine {
     /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`
     /// at `now` (`__wb_update_bandwidth`), if it is time.
     pub fn update_rates(&mut self, at: usize, domain: &Domain, line: &Line, ratio: f64, now: Seconds) {
-        let (hz, laws) = (self.hz, self.laws);
         let elapsed = now - self.devices[at].stamp;
         if elapsed < INTERVAL {
             return;
         }
         // No pause is longer than 0.2 s, so that what has rested did so before the task came.
-        if self.devices[at].skips_estimate(now, now, laws) {
+        if self.devices[at].skips_estimate(now, now, self.laws) {
             return self.devices[at].restamp(now);
         }
         self.global.follow(domain.dirty);
-        if let Some(group) = &mut self.group {
-            group.follow(domain.dirty);
-        }
+        self.group.iter_mut().for_each(|group| group.follow(domain.dirty));
         let device = &mut self.devices[at];
         let rate = Pages::of(device.dirtied - device.dirtied_stamp) / elapsed;
         device.limit.update(domain, line, ratio, rate);
-        device.bandwidth.update(Pages::of(device.written - device.written_stamp), elapsed, hz);
+        device.bandwidth.update(Pages::of(device.written - device.written_stamp), elapsed, self.hz);
         device.restamp(now);
     }
 }

@@ -210,8 +210,8 @@ impl Kernel {
         }
     }
 
-    /// A call that made a file took longer by `late` than predicted: on the way to its inode it passed over more
-    /// that were deleted lately than is known, or fewer.
+    /// A call that made a file was `late`: on the way to its inode it passed over more that were deleted lately
+    /// than is known, or fewer.
     pub(super) fn judge_new_inode(&mut self, call: &Call, event: &Event, late: Seconds) {
         if !event.has(flag::CREATED) {
             return;

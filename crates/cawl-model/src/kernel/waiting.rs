@@ -69,8 +69,7 @@ impl Machine {
         free.max(call.at)
     }
 
-    /// Has the device to itself for the time of a `transfer`, after the transfers before it; then `fixed` more,
-    /// which are booked.
+    /// Has the device to itself for a `transfer`, after those before it; then `fixed` more, which are booked.
     pub(super) fn occupy(&mut self, call: &mut Call, transfer: Seconds, fixed: Seconds) {
         let device = self.device_mut(call);
         let free = device.occupied.max(call.at);
