@@ -103,9 +103,9 @@ pub use profile::{
     Row, ShownConstant, Thoroughness, Unit, Value, block_cache, blocks_out,
 };
 pub use record::{
-    DeletedFacts, DeviceCounters, Doubt, ENDED_UNHEARD, EndKind, FileFacts, Filesystem, Frame, HostFacts,
-    LOST_REQUESTS, Language, ListFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample, Session,
-    SessionEnd, Stack, StackOptions, USES_IO_URING, Usage, Wchar, ZoneFacts,
+    ARE_MISSING, DeletedFacts, DeviceCounters, Doubt, ENDED_UNHEARD, EndKind, FileFacts, Filesystem, Frame,
+    HostFacts, LOST_REQUESTS, Language, ListFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay,
+    Sample, Session, SessionEnd, Stack, StackOptions, USES_IO_URING, Usage, Wchar, ZoneFacts,
 };
 pub use release::{LAWS, Laws, Release};
 pub use report::{

@@ -169,6 +169,9 @@ pub const USES_IO_URING: &str = "uses io_uring: what it writes that way was not 
 /// How the note ends that counts requests of which no end was seen: what they wrote is not known.
 pub const LOST_REQUESTS: &str = "requests of io_uring or libaio were dropped: coverage is not known";
 
+/// What is in a note on calls that are not in the trace.
+pub const ARE_MISSING: &str = "are missing";
+
 /// What is in a note on a process that ended before it could tell all.
 pub const ENDED_UNHEARD: &str = "ended without notice, as one that is killed";
 

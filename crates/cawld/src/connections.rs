@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use cawl_core::{Bytes, Nanos, Time};
+use cawl_core::{ARE_MISSING, Bytes, Nanos, Time};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 
@@ -332,7 +332,7 @@ impl Connections {
             .await;
         (left > 0).then(|| {
             format!(
-                "the daemon is behind: nothing of {left} processes came for {} s, so their last calls are missing",
+                "the daemon is behind: nothing of {left} processes came for {} s, so their last calls {ARE_MISSING}",
                 SETTLE.as_secs()
             )
         })

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{
-    ENDED_UNHEARD, EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time, Usage, Wchar,
+    ARE_MISSING, ENDED_UNHEARD, EndKind, FileFacts, RunDelay, Session, SessionEnd, Stack, StackOptions, Time,
+    Usage, Wchar,
 };
 use cawl_host::inspect;
 use cawl_wire::stack::Wanted;
@@ -204,7 +205,7 @@ async fn tracer(
     engine.send(Input::act(move |engine| engine.begin(session, run))).await?;
     match ring {
         Ok(ring) => tracer.ring = ring,
-        Err(error) => tracer.note(format!("the calls of process {pid} are missing: {error:#}")).await?,
+        Err(error) => tracer.note(format!("the calls of process {pid} {ARE_MISSING}: {error:#}")).await?,
     }
     if wanted.is_some() && tracer.ring.is_none() {
         let note = format!("{} has no stacks: without shared memory they are not copied", tracer.program);
@@ -467,7 +468,7 @@ impl Tracer<'_> {
                 Ok(None) => break,
                 Err(error) => {
                     self.ring = None;
-                    self.note(format!("calls of process {} are missing: {error}", self.pid)).await?;
+                    self.note(format!("calls of process {} {ARE_MISSING}: {error}", self.pid)).await?;
                 }
             }
             taken += 1;
@@ -572,7 +573,7 @@ impl Tracer<'_> {
         };
         self.engine.send(Input::act(end)).await?;
         if let Err(error) = &ended {
-            self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;
+            self.note(format!("the last calls of process {} {ARE_MISSING}: {error}", self.pid)).await?;
         }
         ended
     }

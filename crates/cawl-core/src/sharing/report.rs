@@ -10,7 +10,7 @@ use super::file::{Conflict, FileState, Found, Meeting, Part, Touch};
 use super::{PAGE, Sharing, Writer};
 use crate::mode::Mode;
 use crate::named::named;
-use crate::record::{ENDED_UNHEARD, EndKind, LOST_REQUESTS, USES_IO_URING};
+use crate::record::{ARE_MISSING, ENDED_UNHEARD, EndKind, LOST_REQUESTS, USES_IO_URING};
 use crate::tally::Tally;
 
 /// Version of the JSON that [`SharingReport`] becomes.
@@ -21,8 +21,7 @@ const WRITERS: usize = 8;
 /// The part of the bytes that is all of those of a process which was met or left while it ran.
 const WHOLE: f64 = 0.99;
 /// What is in a note that tells of calls or stores that are not in the trace.
-const LOSSES: [&str; 6] =
-    [USES_IO_URING, LOST_REQUESTS, ENDED_UNHEARD, "are missing: ", "calls were dropped", " broke off: "];
+const LOSSES: [&str; 4] = [USES_IO_URING, LOST_REQUESTS, ENDED_UNHEARD, ARE_MISSING];
 /// A size is the file's record where it has this part of at least so many calls.
 const RECORD: (f64, u64) = (0.9, 4);
 

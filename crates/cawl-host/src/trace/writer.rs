@@ -9,7 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use cawl_core::Record;
+use cawl_core::{ARE_MISSING, Record};
 
 use super::{
     BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC,
@@ -194,7 +194,7 @@ impl TraceFile {
     fn note_gap(&mut self) {
         if self.gap > 0 {
             let note = Record::Note(format!(
-                "{} calls and samples are missing from the trace at one place: the disk under it did not keep up",
+                "{} calls and samples {ARE_MISSING} from the trace at one place: the disk under it did not keep up",
                 self.gap
             ));
             codec::put(&mut self.raw, &note);

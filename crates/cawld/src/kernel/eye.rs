@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cawl_core::{Bytes, EndKind, FileFacts, LOST_REQUESTS, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes};
+use cawl_core::{
+    ARE_MISSING, Bytes, EndKind, FileFacts, LOST_REQUESTS, Nanos, SEEN_BY_PROBES, Time, Usage, wchar_bytes,
+};
 use cawl_probe::{End, Life, Losses, Named, Probe, Requests, Told, Translator};
 use cawl_wire::FileKind;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -491,7 +493,7 @@ impl<'a> Eye<'a> {
             ));
         }
         if self.unassigned > 0 {
-            notes.push(format!("{} calls were dropped of processes that are not known", self.unassigned));
+            notes.push(format!("{} calls of processes that are not known {ARE_MISSING}", self.unassigned));
         }
         if compat > 0 {
             notes.push(format!(

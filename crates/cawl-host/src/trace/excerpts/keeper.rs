@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use cawl_core::{Nanos, Record, Time};
+use cawl_core::{ARE_MISSING, Nanos, Record, Time};
 use cawl_wire::FileId;
 
 use super::super::codec::{self, Entry};
@@ -232,7 +232,7 @@ impl Excerpt {
         let mut before = self.unknown(head, block);
         if missing > 0 {
             before.push(Record::Note(format!(
-                "{missing} calls and samples are missing before this place: they did not fit into the memory \
+                "{missing} calls and samples {ARE_MISSING} before this place: they did not fit into the memory \
                  or the folder of the traces"
             )));
         }
