@@ -83,9 +83,11 @@ fn a_replayed_trace_cannot_command_the_terminal() {
     // JSON has each name unchanged.
     let report = asked(&["replay", "--json", &trace]).success().stdout;
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    for value in [&report["files"][0]["path"], &report["sessions"][0]["program"], &report["notes"][0]] {
+    for value in [&report["files"][0]["path"], &report["sessions"][0]["program"]] {
         assert_eq!(value, NAME);
     }
+    let notes = report["notes"].as_array().expect("notes");
+    assert!(notes.iter().any(|note| note == NAME), "{notes:?}");
     let calls = asked(&["replay", "--json", "--calls", &trace]).success().stdout;
     let first: serde_json::Value = serde_json::from_str(calls.lines().next().expect("a call")).expect("JSON");
     assert_eq!(first["path"], NAME);
