@@ -350,7 +350,7 @@ impl Sharing {
                 self.acquire(writer, key, range(event));
             }
             Op::Lock if is_done => self.locked(writer, key, event),
-            Op::Truncate if is_done => _ = self.change(key, |file| file.cut(event.offset)),
+            Op::Truncate if is_done => _ = self.change(key, |file| file.cut(event.offset, writer)),
             Op::Unlink | Op::Rename if event.takes_last_link() => self.forget(key),
             _ => self.wrote(trace, writer, key, event),
         }
@@ -361,7 +361,7 @@ impl Sharing {
             self.streams(trace).open(event);
         }
         if event.has(flag::TRUNC) {
-            self.change(key, |file| file.cut(0));
+            self.change(key, |file| file.cut(0, writer));
         }
         if let Some(file) = self.file(key) {
             file.size = file.size.max(event.requested);

@@ -241,8 +241,8 @@ pub(super) fn used(used: &ProfileUsed, knows_host: bool) -> String {
             };
             format!("uncalibrated: {limits}; predictions tell orders of magnitude")
         }
-        Origin::Calibrated if used.measured == Some(Thoroughness::Brief) && used.learned_runs == 0 => {
-            format!("{} (measured briefly{age}{unmeasured}; see `calibrate`)", shown(&used.name))
+        Origin::Calibrated if used.measured == Some(Thoroughness::Brief) => {
+            format!("{} (measured briefly{age}{unmeasured}{learned}; see `calibrate`)", shown(&used.name))
         }
         Origin::Calibrated => format!("{} (calibrated{age}{unmeasured}{learned})", shown(&used.name)),
         Origin::Prior => {

@@ -51,9 +51,12 @@ impl Extents {
         self.join(from);
     }
 
-    /// What lies at `from` or behind is gone.
-    pub(super) fn cut(&mut self, from: u64) {
-        self.carve(from, u64::MAX);
+    /// A writer cuts off what lies at `from` or behind. What others have not flushed comes later all the same.
+    pub(super) fn cut(&mut self, from: u64, writer: u32) {
+        let is_gone = |mark: &Mark| mark.writer == writer || mark.flushed != UNFLUSHED;
+        let found = self.overlapping(from, u64::MAX).filter(|(_, _, mark)| is_gone(mark));
+        let gone: Vec<(u64, u64)> = found.map(|(start, end, _)| (start.max(from), end)).collect();
+        gone.into_iter().for_each(|(start, end)| self.carve(start, end));
     }
 
     /// What this writer had not flushed of the ranges from `from` up to `to` is flushed.

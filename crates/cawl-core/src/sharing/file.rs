@@ -145,9 +145,9 @@ impl FileState {
         self.extents.len()
     }
 
-    /// What lies behind this length is gone.
-    pub(super) fn cut(&mut self, length: u64) {
-        self.extents.cut(length);
+    /// A process cuts it to this length: what lies behind is gone, but for what others have not flushed.
+    pub(super) fn cut(&mut self, length: u64, writer: u32) {
+        self.extents.cut(length, writer);
         self.size = length;
     }
 

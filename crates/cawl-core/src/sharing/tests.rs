@@ -217,8 +217,11 @@ fn paths_tell_which_file_it_is_where_hosts_differ() {
 #[test]
 fn what_was_cut_or_removed_is_not_there_any_more() {
     let truncate = Event { offset: 0, ..call(Op::Truncate, 2, 20) };
-    let cut = [write(1, 10, 0, 100), truncate, write(2, 30, 0, 100)];
+    let cut = [write(1, 10, 0, 100), call(Op::Fsync, 1, 15), truncate, write(2, 30, 0, 100)];
     assert_eq!(verdict(&both(&cut)), Verdict::OwnPages);
+    // What the first one has not flushed comes after the cut.
+    let early = [write(1, 10, 0, 100), truncate, write(2, 30, 0, 100)];
+    assert_eq!(verdict(&both(&early)), Verdict::NotSafe);
     let unlink = Event { aux: 0, ..call(Op::Unlink, 1, 20) };
     let removed = check(&both(&[write(1, 10, 0, 100), unlink, write(2, 30, 0, 100)]));
     assert_eq!((removed.verdict, removed.verdicts[&Verdict::OneProcess]), (Verdict::OneProcess, 2));

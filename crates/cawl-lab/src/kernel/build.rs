@@ -26,6 +26,7 @@ pub(super) fn kernel(release: &Path) -> anyhow::Result<PathBuf> {
     let is_path = release.components().count() > 1;
     let is_source = release.is_dir() || release.extension().is_some_and(|end| end == "xz");
     if is_path && !is_source {
+        ensure!(release.exists(), "{}: there is no such file", release.display());
         return Ok(release.to_owned());
     }
     let name = name_of(release)?;
@@ -84,6 +85,8 @@ fn build(sources: &Path, name: &str, cache: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir_in(cache)?;
     eprintln!("building {}; some fifteen minutes", sources.display());
     let tree = if sources.is_dir() {
+        let arch = sources.join("arch/um");
+        ensure!(arch.is_dir(), "{}: no sources of Linux, which have {}", sources.display(), arch.display());
         sources.canonicalize()?
     } else {
         let unpacked = folder.path().join("sources");
@@ -155,7 +158,10 @@ mod tests {
 
     #[test]
     fn a_path_is_taken_as_it_is_and_a_release_nobody_has_names_its_package() {
-        assert_eq!(kernel(Path::new("./linux")).unwrap(), Path::new("./linux"));
+        assert_eq!(kernel(Path::new("./Cargo.toml")).unwrap(), Path::new("./Cargo.toml"));
+        for path in ["./linux", "./src"] {
+            assert!(kernel(Path::new(path)).unwrap_err().to_string().starts_with(path), "{path}");
+        }
         let error = kernel(Path::new("1.2")).unwrap_err();
         assert!(error.to_string().contains("apt-get install linux-source-1.2"), "{error}");
     }
