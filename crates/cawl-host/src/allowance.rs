@@ -18,16 +18,20 @@ pub fn remedy(errno: Errno) -> Option<&'static str> {
     }
 }
 
-/// The error with its causes, and what the user can do.
-pub fn told(error: &anyhow::Error) -> String {
+/// What the user can do about a limit, if the error is of one.
+pub fn remedy_of(error: &anyhow::Error) -> Option<&'static str> {
     let errno = |cause: &(dyn Error + 'static)| {
         let of_io =
             || cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw);
         cause.downcast_ref::<Errno>().copied().or_else(of_io)
     };
-    let remedy = error.chain().filter_map(errno).find_map(remedy);
+    error.chain().filter_map(errno).find_map(remedy)
+}
+
+/// The error with its causes, and what the user can do.
+pub fn told(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
-    match remedy.filter(|_| !text.contains("ulimit")) {
+    match remedy_of(error).filter(|_| !text.contains("ulimit")) {
         Some(remedy) => format!("{text}; {remedy}"),
         None => text,
     }

@@ -31,8 +31,8 @@ fn replayed(name: &str, release: Option<Release>) -> (f64, f64, f64) {
     (model.observed_s, model.predicted_s, level)
 }
 
-/// Ticks of 10 ms: a pause of one tick more or less is half of what a call takes here. The writer of 64 KiB sleeps
-/// where the device writes what it was handed, and the flusher has no more to do.
+/// Ticks of 10 ms: a pause of one tick more or less is half of what a call takes here. The writer of 64 KiB
+/// sleeps where the device writes what it was handed, and the flusher has no more to do.
 #[test]
 fn throttled_writers_are_followed_where_ticks_are_long() {
     for name in ["kernel-6.1-dd", "kernel-6.12-dd", "kernel-6.12-small-writes"] {

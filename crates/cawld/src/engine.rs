@@ -16,6 +16,7 @@ use cawl_core::{
     AnalysisOptions, Bytes, Doubt, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, RunDelay,
     Sample, Session, SessionEnd, Stack, StackOptions, Time,
 };
+use cawl_host::allowance;
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
 use cawl_wire::{Ended, FileKind, Goodbye, Op};
@@ -40,9 +41,9 @@ pub use runs::{OF_A_UNIT, begin_run, create_trace, end_run};
 /// older than 50 ms at their next call.
 const HOLD: Nanos = Nanos::millis(150.0);
 
-/// Up to when held calls are released, by the times of the ticks so far: [`HOLD`] ago. Who gets no processor for
-/// longer has read no ring either, so that it is not after the last tick but one, since which every ring was
-/// read: counters of the kernel would come before the calls that they count.
+/// Up to when held calls are released, by the times of the ticks so far: [`HOLD`] ago. Who gets no processor
+/// for longer has read no ring either, so that it is not after the last tick but one, since which every ring
+/// was read: counters of the kernel would come before the calls that they count.
 #[derive(Default)]
 pub struct Ticks([Time; 2]);
 
@@ -276,7 +277,7 @@ impl Engine {
         };
         if let Some(models) = engine.options.host_models.take() {
             let trace = engine.options.host_trace.as_deref().map(create_trace).transpose();
-            let trace = trace.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
+            let trace = trace.map_err(|error| anyhow::anyhow!("{}. {OF_A_UNIT}", allowance::told(&error)))?;
             let stacks = engine.options.stacks;
             let analysis = AnalysisOptions { stacks, ..engine.analysis_options(models) };
             let watch = engine.options.watch.take().map(Watch::start).transpose()?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cawl_client::protocol::{Failure, PROTOCOL, Recorded, Recording, Request, RunStarted, Subscription};
+use cawl_host::allowance;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -137,7 +138,7 @@ impl Questions {
 async fn record(asker: Asker, Recording { trace, for_s }: Recording) -> anyhow::Result<Recorded> {
     anyhow::ensure!(RECORDED.contains(&for_s), "a recording takes 0.1 to 600 seconds");
     let created = tokio::task::spawn_blocking(move || create_trace(&trace)).await?;
-    let trace = created.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
+    let trace = created.map_err(|error| anyhow::anyhow!("{}. {OF_A_UNIT}", allowance::told(&error)))?;
     let before = asker.look(|engine| engine.begin_recording(trace)).await?.map_err(anyhow::Error::msg)?;
     tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
     let ended = asker.look(Engine::end_recording).await?;

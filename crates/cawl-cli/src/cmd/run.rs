@@ -81,16 +81,14 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     if let Some(why) = cawld::kernel::unavailable().filter(|_| args.via == Via::Kernel) {
         anyhow::bail!(why);
     }
-    let remedy = remedy(args, &verdict);
+    let remedy = few.map(|_| String::new()).or_else(|| remedy(args, &verdict));
     // What goes elsewhere is the program's alone.
     let is_ours = args.record.report.is_none() || io::stderr().is_terminal();
-    if let (true, Some(remedy), Some(why)) =
-        (is_ours, remedy.as_deref().or(few.map(|_| "")), verdict.obstacles.first())
-    {
+    if let (true, Some(remedy), Some(why)) = (is_ours, &remedy, verdict.obstacles.first()) {
         render::tell(format_args!("cawl-cli: not traced: {}", render::shown(&format!("{why}{remedy}"))));
     }
     let devices = Devices::of(&args.command);
-    let chosen = profile(args, &devices, remedy.is_none() && few.is_none(), &mut notes);
+    let chosen = profile(args, &devices, remedy.is_none(), &mut notes);
     let (group, said) = group::bounds(Group::of(None), devices.places(), chosen.profile.kernel.limits);
     spec.group = group;
     notes.extend(said);

@@ -51,7 +51,7 @@ impl Extents {
         self.join(from);
     }
 
-    /// A writer cuts off what lies at `from` or behind. What others have not flushed comes later all the same.
+    /// A writer cuts off what lies at `from` or behind. What others have not flushed comes all the same.
     pub(super) fn cut(&mut self, from: u64, writer: u32) {
         let is_gone = |mark: &Mark| mark.writer == writer || mark.flushed != UNFLUSHED;
         let found = self.overlapping(from, u64::MAX).filter(|(_, _, mark)| is_gone(mark));

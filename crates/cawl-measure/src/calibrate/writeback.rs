@@ -25,8 +25,8 @@ const TICK: f64 = 10e6;
 /// Fewest windows of a sustained rate, if the byte budget allows: 2.4 s on a slow device.
 const FEWEST_WINDOWS: usize = 6;
 
-/// The base rate and the bandwidth of a device that the kernel has learned nothing of, in bytes per ns (`INIT_BW`,
-/// mm/backing-dev.c, 6.18).
+/// The base rate and the bandwidth of a device that the kernel has learned nothing of, in bytes per ns
+/// (`INIT_BW`, mm/backing-dev.c, 6.18).
 const FIRST_RATE: f64 = 104_857_600e-9;
 
 /// The constants of writeback.
@@ -222,8 +222,9 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     Ok(())
 }
 
-/// The base rate that the kernel told in turn. The first half belongs to the approach of the limit. The kernel's first
-/// value says nothing of the device: it moves by an eighth in 200 ms at most, and not before the level asks for it.
+/// The base rate that the kernel told in turn. The first half belongs to the approach of the limit. The
+/// kernel's first value says nothing of the device: it moves by an eighth in 200 ms at most, and not before
+/// the level asks for it.
 fn base_rate(told: &[f64]) -> Option<Estimate> {
     Estimate::of(&told[told.len() / 2..]).filter(|found| (found.value / FIRST_RATE - 1.0).abs() > 0.01)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::advise::Kept;
 use cawl_core::{AnalysisOptions, HostFacts, HostProfile, Mode, Report};
@@ -28,10 +28,9 @@ pub async fn begin_run(
     let trace = tokio::task::spawn_blocking(create).await?;
     // Without an owner the daemon is inside `cawl-cli run`, which is in no unit.
     let trace = trace.map_err(|error| match owner {
-        Some(_) => anyhow!("{error}. {OF_A_UNIT}, or run without --socket"),
-        // A limit has a remedy of its own.
-        None if error.contains("ulimit") => anyhow!(error),
-        None => anyhow!("{error}; name another file with --trace"),
+        Some(_) => anyhow!("{}. {OF_A_UNIT}, or run without --socket", allowance::told(&error)),
+        None if allowance::remedy_of(&error).is_some() => error,
+        None => anyhow!("{error:#}; name another file with --trace"),
     })?;
     let (reply, answer) = oneshot::channel();
     let begin = move |engine: &mut Engine| drop(reply.send(engine.begin_run(&spec, trace, owner)));
@@ -51,10 +50,9 @@ pub const OF_A_UNIT: &str = "The daemon writes it: if its unit keeps it from the
      ProtectHome=), name a file in /var/lib/cawl, or allow the folder by ReadWritePaths= in a drop-in";
 
 /// A lane's trace; the error names the file.
-pub fn create_trace(path: &Path) -> Result<TraceFile, String> {
-    TraceFile::create(path, WhenFull::LeaveOut).map_err(|error| {
-        format!("cannot write the trace {}: {}", path.display(), allowance::told(&error.into()))
-    })
+pub fn create_trace(path: &Path) -> anyhow::Result<TraceFile> {
+    TraceFile::create(path, WhenFull::LeaveOut)
+        .with_context(|| format!("cannot write the trace {}", path.display()))
 }
 
 /// A run whose report is being made.

@@ -159,6 +159,17 @@ fn stores_are_written_and_mappings_are_no_calls() {
 }
 
 #[test]
+fn a_brief_calibration_stays_one_when_runs_have_learned_from_it() {
+    let (origin, measured) = (Origin::Calibrated, Some(cawl_core::Thoroughness::Brief));
+    let profile = cawl_core::ProfileUsed { origin, measured, learned_runs: 2, ..wide().profile };
+    let told = super::super::report::used(&profile, true);
+    assert!(
+        told.contains("measured briefly") && told.ends_with("learned from 2 runs; see `calibrate`)"),
+        "{told}"
+    );
+}
+
+#[test]
 fn every_line_fits_80_columns() {
     let wide = wide();
     let well = Report {
