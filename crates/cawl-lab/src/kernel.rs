@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use cawl_core::Release;
 use cawl_core::quantity::size_above_zero;
 
 use crate::emulated::Lab;
@@ -49,13 +50,18 @@ pub struct KernelArgs {
     /// Most time for all of it
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     pub patience: u64,
-    /// The command, whose working directory is the disk
+    /// The command, whose working directory is the disk; an empty folder without a filesystem on /dev/ubda
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
 }
 
 /// Runs a command in the machine, and passes on its output and exit code.
 pub fn run(args: &KernelArgs) -> anyhow::Result<u8> {
+    let release: Option<Release> = args.release.to_str().and_then(|name| name.parse().ok());
+    ensure!(
+        args.processors == 1 || release.is_none_or(|release| release >= Release(6, 19)),
+        "--processors: user-mode-linux has one processor before 6.19"
+    );
     let kernel = build::kernel(&args.release)?;
     let temporary = tempfile::tempdir()?;
     let out = args.out.as_deref().unwrap_or(temporary.path());
@@ -134,5 +140,7 @@ mod tests {
         assert!(script.contains("filesystem='xfs'\n") && script.contains("rotational='1'\n"), "{script}");
         assert!(script.contains("group='memory.max=64M\nio.max=wbps=9'\n"), "{script}");
         assert!(settings(&parsed("6.12 --group memory.max")).is_err());
+        let refused = run(&parsed("6.12 --processors 4")).unwrap_err().to_string();
+        assert!(refused.contains("before 6.19"), "{refused}");
     }
 }

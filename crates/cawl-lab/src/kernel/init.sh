@@ -29,8 +29,8 @@ if [ -n "$filesystem" ]; then
     # shellcheck disable=SC2086 -- several options
     "mkfs.$filesystem" $options /dev/ubda
     mount -o noatime /dev/ubda /run/disk
-    cd /run/disk
 fi
+cd /run/disk
 echo "+memory +io" >/sys/fs/cgroup/cgroup.subtree_control
 mkdir /sys/fs/cgroup/lab
 echo "$group" | while IFS== read -r file value; do
