@@ -79,14 +79,14 @@ fn cache() -> anyhow::Result<PathBuf> {
 /// Builds a release from an archive or a folder of sources, which stays as it is: some fifteen minutes on one
 /// processor. Leaves the program and its configuration.
 fn build(sources: &Path, name: &str, cache: &Path) -> anyhow::Result<()> {
+    let is_tree = sources.is_file() || sources.join("arch/um").is_dir();
+    ensure!(is_tree, "{}: there are no sources of Linux, which have a folder arch/um", sources.display());
     let tools = ["make", "gcc", "flex", "bison", "bc", "patch"];
     command::need(&tools.map(|tool| (tool, tool)))?;
     fs::create_dir_all(cache)?;
     let folder = tempfile::tempdir_in(cache)?;
     eprintln!("building {}; some fifteen minutes", sources.display());
     let tree = if sources.is_dir() {
-        let arch = sources.join("arch/um");
-        ensure!(arch.is_dir(), "{}: no sources of Linux, which have {}", sources.display(), arch.display());
         sources.canonicalize()?
     } else {
         let unpacked = folder.path().join("sources");
