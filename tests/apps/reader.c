@@ -3,7 +3,9 @@
  *        reader run CMD…     The same of a command, whatever file it reads.
  *        reader halved       The same of "big", which a child has made and dropped the second half of from the
  *                            cache. Prints in front, for each of 64 ranges, whether the kernel says by mincore
- *                            that more than half of it is cached. */
+ *                            that more than half of it is cached.
+ *        reader over         Opens files that a child has made: "over" twice, to write over it; others to
+ *                            append, cut off, read, write past the cache. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <locale.h>
@@ -111,6 +113,26 @@ static void halve(void) {
     close(fd);
 }
 
+static void open_made(void) {
+    static const struct {
+        const char *name;
+        int flags;
+    } made[] = {{"over", O_WRONLY}, {"over", O_RDWR},        {"append", O_WRONLY | O_APPEND},
+                {"cut", O_RDWR | O_TRUNC}, {"read", O_RDONLY}, {"direct", O_WRONLY | O_DIRECT}};
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        for (int at = 1; at < 6; at++) {
+            int fd = open(made[at].name, O_WRONLY | O_CREAT, 0600);
+            check(write(fd, text, sizeof text) == sizeof text, "make");
+        }
+        _exit(0);
+    }
+    check(waitpid(child, &status, 0) == child && status == 0, "child");
+    /* A filesystem without O_DIRECT refuses the last. */
+    for (int at = 0; at < 6; at++) close(open(made[at].name, made[at].flags));
+}
+
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
     long before, after, asking;
@@ -129,6 +151,8 @@ int main(int argc, char **argv) {
         check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= 1, argv[2]);
     } else if (!strcmp(way, "halved")) {
         halve();
+    } else if (!strcmp(way, "over")) {
+        open_made();
     } else
     if (!strcmp(way, "descriptors")) {
         descriptors();

@@ -176,6 +176,20 @@ fn what_was_cached_is_asked_once_for_a_file() {
     }
 }
 
+#[test]
+fn what_was_cached_is_told_before_it_is_written_over() {
+    let (_, sessions) = read_in("over", &[]);
+    let all: Vec<(&Session, &Event)> = sessions
+        .iter()
+        .flat_map(|session| session.events.iter().map(move |event| (session, event)))
+        .collect();
+    let told: Vec<_> = all.iter().filter(|(_, event)| event.op == Op::Resident).collect();
+    let [(session, told)] = told[..] else { panic!("not one: {told:?}") };
+    assert!(session.path(told).ends_with("/over"));
+    assert_eq!((told.requested, told.offset, told.returned), (u64::MAX, 4096, 65536));
+    assert!(told.aux <= 16, "{told:?}");
+}
+
 /// A file that the program made itself was not there to be cached.
 #[test]
 fn what_a_program_makes_is_told_as_made_and_not_asked_about() {

@@ -485,18 +485,22 @@ impl Translator {
         tell(Told::Event(event));
     }
 
-    /// Before a process's first read of a file: what of it was cached. The kernel tells how much, not where.
+    /// Before a process first reads from a file or writes over it: what of it was cached. The kernel tells how
+    /// much, not where.
     fn cached_before(&mut self, event: &Event, size: u64, tell: &mut impl FnMut(Told)) {
         if event.kind != FileKind::Regular || !event.op.moves_bytes() {
             return;
         }
         let Some(cached) = self.cached.remove(&(event.pid, event.file())) else { return };
-        if !matches!(event.op, Op::Read | Op::Pread) || size == 0 {
+        let writes_over = matches!(event.op, Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev)
+            && event.offset < size
+            && event.flags & (flag::APPEND | flag::DIRECT) == 0;
+        if !matches!(event.op, Op::Read | Op::Pread) && !writes_over || size == 0 {
             return;
         }
         let page = files::page();
         let range = size.div_ceil(64).next_multiple_of(page);
-        let mut before = Event { op: Op::Resident, duration: 0, errno: 0, ..*event };
+        let mut before = Event { op: Op::Resident, duration: 0, errno: 0, aux: 0, ..*event };
         (before.offset, before.returned) = (range, cached.min(size) as i64);
         before.requested = match cached.min(size).div_ceil(range) {
             0 => 0,

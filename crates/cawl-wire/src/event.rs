@@ -183,10 +183,11 @@ named_codes! {
     /// as far as the function says, else those it got; `returned`: bytes it got; the pending fields: bytes
     /// read ahead, not yet taken. `offset`: where the kernel began to read, see [`Event::refilled`].
     StreamRead = 52, "fread";
-    /// What of a file was cached when the program first read from it, as the kernel told (cachestat,
-    /// mincore); no call of the program. `requested`: a bit for each of 64 ranges from the begin of the file
-    /// on, the lowest first, set if more than half of it was cached; `offset`: length of a range in bytes,
-    /// whole pages; `returned`: bytes cached. Sent before the first read of the file.
+    /// What of a file was cached when the program first read from it, or opened it to write over it, as the
+    /// kernel told (cachestat, mincore); no call of the program. `requested`: a bit for each of 64 ranges
+    /// from the begin of the file on, the lowest first, set if more than half of it was cached; `offset`:
+    /// length of a range in bytes, whole pages; `returned`: bytes cached; `aux`: dirty ones of them, in pages
+    /// of 4 KiB, 0 where that is not told. Sent before the first read of the file, or after it was opened.
     Resident = 53, "resident";
     /// What was told of calls on a descriptor may not be true; no call of the program, and in no trace.
     /// Identity: of the file that they were told of; `returned`: calls; `requested`: their bytes; `aux`: see

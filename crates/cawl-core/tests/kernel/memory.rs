@@ -1,8 +1,8 @@
 //! Memory that is short: what of the page cache is dropped for what comes in.
 
 use cawl_core::{
-    Bytes, Cause, CostModel, Filesystem, GroupCache, HostProfile, ListFacts, MemoryFacts, Nanos, Release,
-    Time, ZoneFacts,
+    Bytes, Cause, CostModel, Disturbance, Filesystem, GroupCache, HostProfile, ListFacts, MemoryFacts, Nanos,
+    Release, Time, ZoneFacts,
 };
 use cawl_wire::{ADVICE_DONTNEED, Event, Op};
 
@@ -287,6 +287,30 @@ fn what_is_found_of_a_file_that_is_known_is_the_group_s_own() {
     program.call(Event { requested: (1 << 60) - (1 << 20), ..range(Op::Resident, 10 * MIB, 0, 0) });
     read(&mut program, 1, 599, 600);
     assert_eq!(cached(&mut program, 1), 400);
+}
+
+/// What was cached before is written over, and what of it was dirty does not become so: the counters had it
+/// among the pages of untraced writers.
+#[test]
+fn a_file_that_was_cached_before_is_written_over() {
+    let written = |cached: u64, dirty: u32| {
+        let mut program = Program::on(&roomy());
+        program.model.disturb(Disturbance { at: Time(0), offset: 100.0 * MIB as f64, drift: 0.0 });
+        program.call(Event { op: Op::Open, requested: 64 * MIB, returned: 1, ..file(1) });
+        program.call(Event { requested: cached, aux: dirty * 256, ..range(Op::Resident, MIB, 0, 0) });
+        let before = program.dirty();
+        let others = program.model.disturbance(Time(program.now)).offset / MIB as f64;
+        let mut new = 0;
+        for at in 0..64 {
+            let told = program.call(Event { fd: 1, ..write(0, at * MIB, MIB) }).expect("a cost");
+            new += u64::from(told.parts[Cause::NewPages] > Nanos::ZERO);
+        }
+        (new, before / 256, (program.dirty() - before) / 256, others.round())
+    };
+    assert_eq!(written(0, 0), (64, 100, 64, 100.0));
+    assert_eq!(written(u64::MAX, 0), (0, 100, 64, 100.0));
+    assert_eq!(written(u64::MAX, 64), (0, 100, 0, 36.0));
+    assert_eq!(written(u64::MAX >> 32, 16), (32, 100, 48, 84.0), "of the cached half the later part");
 }
 
 /// A copy that looks ahead leaves the lists as they are.

@@ -20,7 +20,7 @@ use crate::call::is_file_read;
 use crate::cause::Cause;
 use crate::constants::{FOLIO, MAX_RESIDENT};
 use crate::readahead::{Advice, Window};
-use crate::units::Seconds;
+use crate::units::{Pages, Seconds};
 use crate::work::ReadWork;
 
 /// Ranges that [`Op::Resident`] tells of.
@@ -31,8 +31,8 @@ const MAX_READ: u64 = 0x7fff_f000;
 const WINDOWS: usize = 256;
 /// What has come so many seconds ago says nothing of the device's rate any more.
 const PASSED: Seconds = Seconds(1.0);
-/// Bytes of the pages that [`Event::aux`] of a read counts.
-const TOUCHED: u64 = 4096;
+/// Bytes of the pages that [`Event::aux`] counts.
+const AUX_PAGE: u64 = 4096;
 /// Advice of posix_fadvise as [`Event::aux`] has it.
 const POSIX_FADV_NORMAL: u32 = 0;
 const POSIX_FADV_RANDOM: u32 = 1;
@@ -88,11 +88,11 @@ impl Kernel {
         if event.aux == 0 || event.op == Op::StreamRead {
             return;
         }
-        let pages = u64::from(event.aux).min(bytes.div_ceil(TOUCHED) + 1);
+        let pages = u64::from(event.aux).min(bytes.div_ceil(AUX_PAGE) + 1);
         let time = pages as f64 * call.constants.fault;
         call.spend(Cause::NewPages, time);
         call.work.read.faults += pages as f64;
-        let cold = self.memory.supplied(call, (pages * TOUCHED).div_ceil(call.constants.page), 1);
+        let cold = self.memory.supplied(call, (pages * AUX_PAGE).div_ceil(call.constants.page), 1);
         self.supply_cold(call, cold.likely);
     }
 
@@ -330,16 +330,29 @@ impl Kernel {
         self.machine.cache.count(file, first, end) < end - first || self.reads.pending.iter().any(coming)
     }
 
-    /// What was cached of a file before it was first read.
+    /// What was cached of a file before it was first read or written over. Of what is dirty no more is told
+    /// than how much that is: it is taken to be what the flusher, which goes up a file (`writeback_index`),
+    /// comes to last. The kernel's counters have had it among the pages of untraced writers.
     pub(super) fn resident(&mut self, file: u32, event: &Event) {
         let pages = self.constants.page_of(event.offset).min(MAX_RESIDENT / RANGES);
         // Of a file that was opened before it is not known how long it is.
         let known = self.constants.pages_up_to(self.machine.cache.size(file));
         let all = if known > 0 { known } else { u64::MAX };
-        for range in 0..RANGES {
+        let is_unknown = self.machine.cache.file(file).dirty.pages() == 0;
+        let mut dirty = if is_unknown { self.constants.page_of(u64::from(event.aux) * AUX_PAGE) } else { 0 };
+        for range in (0..RANGES).rev() {
             let (first, end) = (range * pages, ((range + 1) * pages).min(all));
             if event.requested >> range & 1 == 1 && first < end {
                 self.machine.cache.read_ahead(file, first, end, FOLIO, Source::Cache);
+                let from = end - dirty.min(end - first);
+                if from < end {
+                    let page = self.constants.page;
+                    let found = self.dirty_quietly(file, from * page, (end - from) * page);
+                    dirty -= end - from;
+                    if self.machine.foreign.told {
+                        self.machine.foreign.pages -= Pages::of(found.dirtied);
+                    }
+                }
             }
         }
         self.machine.cache.file_mut(file).told = true;

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 const CACHESTAT: libc::c_long = 451;
 /// Pages of one mincore.
-const WINDOW: usize = 256;
+const WINDOW: usize = 128;
 /// Pages of which [`pieces`] counts the pieces, and questions that it asks for that.
 const COUNTED: u64 = 256;
 const LOOKS: usize = 128;
@@ -58,13 +58,14 @@ pub fn pieces(fd: c_int, offset: u64, length: u64, dirty: u64) -> u32 {
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 
-/// Pages of a range of a file that are cached; None if the kernel does not tell. The range is not empty.
-pub fn cached(fd: c_int, offset: u64, length: u64) -> Option<u64> {
+/// Pages of a range of a file that are cached, and how many of them are dirty, 0 where only mincore tells;
+/// None if the kernel tells neither. The range is not empty.
+pub fn cached(fd: c_int, offset: u64, length: u64) -> Option<(u64, u64)> {
     match cachestat(fd, offset, length) {
-        Ok(found) => Some(found[0]),
+        Ok(found) => Some((found[0], found[1])),
         // An old kernel, or a filter.
         Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
-            mincore(fd, offset, length)
+            mincore(fd, offset, length).map(|pages| (pages, 0))
         }
         Err(_) => None,
     }
@@ -144,7 +145,8 @@ mod tests {
         file.set_len(1 << 22).unwrap();
         let fd = file.as_raw_fd();
         let all = 1 << 22;
-        let both = |offset, length| (cached(fd, offset, length), mincore(fd, offset, length));
+        let both =
+            |offset, length| (cached(fd, offset, length).map(|found| found.0), mincore(fd, offset, length));
         assert_eq!(both(0, all), (Some(0), Some(0)), "a hole that nobody read");
         let written = vec![1; 300 * PAGE as usize];
         std::os::unix::fs::FileExt::write_all_at(&file, &written, 100 * PAGE).unwrap();
@@ -153,7 +155,7 @@ mod tests {
             eprintln!("SKIPPED: this kernel has no cachestat");
             return;
         }
-        assert_eq!(cached(fd, 0, all), Some(300));
+        assert_eq!(both(0, all).0, Some(300));
         for (offset, pages) in [(0, 100), (50, 100), (100, 1), (399, 2)] {
             let (by_cachestat, by_mincore) = both(offset * PAGE, pages * PAGE);
             assert_eq!(by_cachestat, by_mincore, "{pages} pages from {offset}");

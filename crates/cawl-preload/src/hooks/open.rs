@@ -4,7 +4,7 @@
 
 use crate::base::settings::reads;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{doubts, record};
+use crate::hooks::emit::{doubts, record, resident};
 use crate::session;
 use crate::state::creation::Creation;
 use crate::state::descriptors::{self, Opening};
@@ -99,6 +99,7 @@ fn note(start: u64, fd: c_int, flags: c_int, before: (Creation, u64), mut openin
             event.flags |= flag::CLOEXEC;
         }
     });
+    resident::before_writes(&inside, fd, file, found.size());
 }
 
 hooks! {

@@ -3,6 +3,7 @@
 use crate::base::thread::thread;
 use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::reading;
+use crate::hooks::emit::resident::before_writes_of;
 use crate::hooks::emit::stream::{after, after_all, closing, opened};
 use crate::hooks::emit::{around, closed, did};
 use crate::hooks::open;
@@ -145,6 +146,7 @@ hooks! {
         around(|| next(path, mode), |start, stream| {
             if let Some(stream) = Stream::if_any(stream) {
                 opened(start, stream, true, path, mode_flags(mode, then));
+                before_writes_of(stream);
             }
         })
     }
@@ -177,6 +179,7 @@ hooks! {
         tries::give_back(buffer);
         if let Some(stream) = Stream::if_any(again) {
             opened(start, stream, true, path, mode_flags(mode, then));
+            before_writes_of(stream);
         }
         again
     }

@@ -3,6 +3,7 @@
 pub mod doubts;
 pub mod mapping;
 pub mod reading;
+pub mod resident;
 pub mod stream;
 
 use crate::base::guard::{self, Inside};

@@ -1,14 +1,13 @@
-//! Events of reads: which ones are recorded, what of a file was cached before the first, and what a stream's
-//! call made the kernel read.
+//! Events of reads: which ones are recorded, and what a stream's call made the kernel read.
 
-use super::{about, event, stream};
+use super::{about, event, resident, stream};
 use crate::base::guard::{self, Inside};
 use crate::base::settings::{all_reads, reads};
 use crate::base::{clock, sys};
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
 use crate::state::glibc_file::{Filled, Stream};
-use crate::state::{residency, stream_table};
+use crate::state::stream_table;
 use crate::transport::slot::Slot;
 use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
@@ -32,23 +31,12 @@ fn find_out(fd: c_int) -> bool {
     }
     if recorded {
         let Some(file) = session::learn(fd) else { return false };
-        if kind == FileKind::Regular && residency::note(file.identity()) {
-            tell_resident(&inside, fd, file);
+        if kind == FileKind::Regular {
+            resident::before_reads(&inside, fd, file);
         }
     }
     descriptors::note_reads(fd, recorded);
     recorded
-}
-
-#[inline(never)]
-fn tell_resident(inside: &Inside, fd: c_int, file: &Descriptor) {
-    let Some(length) = sys::fstat_for(fd, |stat| stat.st_size as u64) else { return };
-    let Some(found) = residency::ask(fd, length) else { return };
-    let now = clock::now();
-    super::record(inside, Op::Resident, (now, now), Some((fd, file)), found.bytes as i64, |event| {
-        (event.requested, event.offset) = (found.ranges, found.range);
-        event.flags |= if found.sampled { flag::ESTIMATED } else { 0 };
-    });
 }
 
 /// A stream before a call that takes bytes from it.
